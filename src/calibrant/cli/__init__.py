@@ -1,0 +1,42 @@
+"""The command line: parse, call, print. One file per command; errors are one line and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from calibrant.cli import demo, lens, methods
+
+app = typer.Typer(
+    name="calibrant",
+    help="Classifiers whose confidence can be trusted.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("demo")(demo.demo)
+app.command("lens")(lens.lens_command)
+app.command("methods")(methods.methods)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 2 bad input, 130 interrupted."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = app(args=given or ["--help"], prog_name="calibrant", standalone_mode=False)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(_fail("interrupted", 130))
+    except Exception as error:
+        # Usage errors are known by how they print themselves; their class has moved between typer versions.
+        if hasattr(error, "format_message"):
+            sys.exit(_fail(error.format_message()))
+        if isinstance(error, (ValueError, OSError)):
+            sys.exit(_fail(str(error)))
+        raise
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int = 2) -> int:
+    print(f"calibrant: {' '.join(message.split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,105 @@
+"""What the commands share: options, loss specifications, tables, progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from calibrant.losses import Loss, get
+
+T = TypeVar("T")
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables, remarks or progress.")]
+
+
+def parse_losses(specification: str) -> dict[str, Loss]:
+    """``ls,acls:margin=6:variant=paper`` as losses by their specification.
+
+    Example:
+        >>> from calibrant.cli.common import parse_losses
+        >>> parse_losses("ce,acls:margin=6")
+        {'ce': CrossEntropy(), 'acls:margin=6': ACLS(margin=6)}
+    """
+    losses = {}
+    for item in filter(None, (part.strip() for part in specification.split(","))):
+        name, *settings = item.split(":")
+        parameters = {}
+        for setting in settings:
+            key, equals, value = setting.partition("=")
+            if not equals:
+                raise ValueError(f"loss {item!r}: expected name:parameter=value, got {setting!r}")
+            parameters[key] = _value(value)
+        try:
+            losses[item] = get(name, **parameters)
+        except TypeError as error:
+            raise ValueError(f"loss {item!r}: {error}") from error
+    if not losses:
+        raise ValueError("no losses given: expected names separated by commas, for example ls,mbls,acls:margin=6")
+    return losses
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parse_numbers(text: str, what: str) -> list[float]:
+    """``8,4,1,0`` as numbers."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{what} must be numbers separated by commas, got {text!r}") from None
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(value, indent=2, allow_nan=False))
+
+
+def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on standard output; all but the first column are right-aligned."""
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+    for i, name in enumerate(head):
+        table.add_column(name, justify="right" if i else "left", overflow="fold", no_wrap=i == 0)
+    for row in rows:
+        table.add_row(*row)
+    console = Console(soft_wrap=False) if sys.stdout.isatty() else Console(width=160)
+    console.print(table)
+
+
+def remark(message: str, quiet: bool) -> None:
+    """A line on standard error."""
+    if not quiet:
+        print(message, file=sys.stderr)
+
+
+def progress(items: Iterable[T], total: int, what: str, quiet: bool) -> Iterator[T]:
+    """Pass items through, with a bar on standard error once it has taken a second."""
+    started, bar = time.monotonic(), None
+    try:
+        for done, item in enumerate(items):
+            if bar is None and not quiet and time.monotonic() - started > 1:
+                bar = Progress(console=Console(stderr=True), transient=True)
+                bar.start()
+                task = bar.add_task(what, total=total)
+            if bar is not None:
+                bar.update(task, completed=done)
+            yield item
+    finally:
+        if bar is not None:
+            bar.stop()

@@ -1,0 +1,83 @@
+"""``calibrant demo``: see it work in a minute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from calibrant.cli.common import Json, Quiet, parse_losses, print_json, remark
+from calibrant.cli.lens import draw, look, print_activity, print_lens
+from calibrant.lens import activity
+from calibrant.predictions import Predictions
+from calibrant.report import write_lens_page
+from calibrant.report.lens import html_table
+
+LOSSES = "ls,flsd,mbls:margin=6,mdca,cpc,acls:margin=6"
+LOGITS, LABEL = [8.0, 4.0, 1.0, 0.0], 0
+
+
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the page, figures and data.")] = Path(
+        "calibrant-demo"
+    ),
+    seed: Annotated[int, typer.Option(help="Seed of the synthetic predictions.")] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show the lens on one overconfident sample and on an overconfident classifier, and write a page to open."""
+    losses = parse_losses(LOSSES)
+    output.mkdir(parents=True, exist_ok=True)
+    seen = look(losses, LOGITS, LABEL)
+    for suffix in ("svg", "png"):
+        draw(output / f"lens.{suffix}", losses, seen, LOGITS, LABEL)
+    data = overconfident_predictions(seed)
+    data.save(output / "predictions.npz")
+    batches = [(torch.from_numpy(b.logits), torch.from_numpy(b.labels)) for b in data.batches(256)]
+    found = activity(losses, batches)
+    right = float((data.logits.argmax(1) == data.labels).mean())
+    sure = float(torch.from_numpy(data.logits).softmax(1).amax(1).mean())
+    rows = [
+        [n, f"{a.active:.1%}", f"{a.lowered:+.4f}", f"{a.flipped:.2%}", f"{a.flipped_correct:.2%}"]
+        for n, a in found.items()
+    ]
+    write_lens_page(
+        output / "index.html",
+        title="What calibration losses really train towards",
+        intro="Every loss pulls the prediction p towards some label q'. Read off its gradient, q' = p - dL/dz.",
+        sections=[
+            (
+                "One confident, correct prediction",
+                "Grey is the part of the given label that stays; red is taken away, blue is added.",
+                output / "lens.svg",
+                "",
+            ),
+            (
+                "A synthetic overconfident classifier",
+                f"{len(data)} samples, 10 classes, seed {seed}: right on {right:.1%}, mean confidence {sure:.1%}. "
+                "For what share of the samples does each loss move the label, and how often would a step of size 1 on "
+                "the logits change the predicted class?",
+                None,
+                html_table(["loss", "acts on", "lowers label by", "step changes class", "of which right before"], rows),
+            ),
+        ],
+    )
+    page = output / "index.html"
+    if as_json:
+        print_json({"page": str(page), "activity": {name: vars(a) for name, a in found.items()}})
+    elif not quiet:
+        print_lens(seen, LOGITS, LABEL)
+        print()
+        print_activity(found, 1.0)
+        print(f"\nright on {right:.1%} of {len(data)} synthetic samples, mean confidence {sure:.1%}")
+    remark(f"open {page}", quiet)
+
+
+def overconfident_predictions(seed: int, samples: int = 5000, classes: int = 10) -> Predictions:
+    """Logits that were true log-probabilities before they were doubled: overconfident by construction."""
+    generator = torch.Generator().manual_seed(seed)
+    honest = 3.0 * torch.randn(samples, classes, generator=generator)
+    labels = torch.multinomial(honest.softmax(1), 1, generator=generator).squeeze(1)
+    return Predictions.from_logits((2.0 * honest).numpy(), labels.numpy())

@@ -1,0 +1,149 @@
+"""``calibrant lens``: what target each loss really trains towards."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+
+from calibrant.cli.common import Json, Quiet, parse_losses, parse_numbers, print_json, print_table, progress, remark
+from calibrant.lens import Activity, Lens, activity, lens
+from calibrant.losses import Loss
+from calibrant.predictions import Predictions
+from calibrant.report import draw_lens
+
+LOSSES = "ls,mbls,mdca,cpc,acls"
+
+
+def lens_command(
+    losses: Annotated[
+        str, typer.Option(help="Losses by name, with parameters after colons: ls,acls:margin=6:variant=paper.")
+    ] = LOSSES,
+    logits: Annotated[str, typer.Option(help="Logits of one sample, separated by commas.")] = "8,4,1,0",
+    label: Annotated[int, typer.Option(help="Its class, counted from 0.")] = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Draw the comparison of ACLS Fig. 1 (.png, .svg or .pdf).")
+    ] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Predictions file (.npz with logits and labels): how often each loss acts.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="With --predictions: samples per batch.")] = 256,
+    step: Annotated[float, typer.Option(help="With --predictions: size of the gradient step on the logits.")] = 1.0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show what label each loss really trains towards: effective label q', smoothing f and indicator C.
+
+    With --predictions, report instead for what share of the samples each loss moves the label at all, and how often a
+    gradient step on the logits would change the predicted class.
+    """
+    chosen = parse_losses(losses)
+    if predictions is not None:
+        if output is not None:
+            raise ValueError("--output draws a single sample's lens: leave it out with --predictions")
+        _report_activity(chosen, predictions, batch_size, step, as_json, quiet)
+        return
+    row = parse_numbers(logits, "--logits")
+    if not 0 <= label < len(row):
+        raise ValueError(f"--label must lie in 0..{len(row) - 1} for {len(row)} logits, got {label}")
+    seen = look(chosen, row, label)
+    if output is not None:
+        draw(output, chosen, seen, row, label)
+    if as_json:
+        print_json({name: _as_json(one) for name, one in seen.items()})
+    elif not quiet:
+        print_lens(seen, row, label)
+    if output is not None:
+        remark(f"wrote {output}", quiet)
+
+
+def look(losses: dict[str, Loss], logits: list[float], label: int) -> dict[str, Lens]:
+    """The lens of each loss on one sample."""
+    z, y = torch.tensor([logits], dtype=torch.float64), torch.tensor([label])
+    return {name: lens(loss, z, y) for name, loss in losses.items()}
+
+
+def print_lens(seen: dict[str, Lens], logits: list[float], label: int) -> None:
+    """The table of effective labels, of f C and of C."""
+    first = next(iter(seen.values()))
+    predicted = int(first.probs.argmax())
+    marks = [("label" if j == label else "") + ("^" if j == predicted else "") for j in range(len(logits))]
+    head = ["", *(f"z={z:g} {mark}".strip() for z, mark in zip(logits, marks, strict=True))]
+    rows = [["probabilities p", *_texts(first.probs[0])], ["given label q", *_texts(first.target[0])]]
+    rows += [[f"{name}: effective q'", *_texts(one.effective[0])] for name, one in seen.items()]
+    print_table("What each loss trains towards (^ predicted class)", head, rows)
+    rows = [[name, *_marked(one)] for name, one in seen.items()]
+    print_table("\nSmoothing f: lowered at ^, raised elsewhere (- where the indicator C is 0)", head, rows)
+
+
+def draw(path: Path, losses: dict[str, Loss], seen: dict[str, Lens], logits: list[float], label: int) -> None:
+    """The figure: effective labels, and f at the predicted class as the confidence grows."""
+    first = next(iter(seen.values()))
+    draw_lens(
+        path,
+        logits=logits,
+        label=label,
+        probs=first.probs[0].numpy(),
+        target=first.target[0].numpy(),
+        effective={name: one.effective[0].numpy() for name, one in seen.items()},
+        sweep=sweep(losses, logits, label) if len(logits) > 1 else None,
+    )
+
+
+def sweep(
+    losses: dict[str, Loss], logits: list[float], label: int
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]]:
+    """F C at the predicted class while its logit runs from a tie to 16 above the next one, sample by sample."""
+    z = torch.tensor(logits, dtype=torch.float64)
+    predicted = int(z.argmax())
+    second = torch.cat([z[:predicted], z[predicted + 1 :]]).max()
+    rows = z.repeat(120, 1)
+    rows[:, predicted] = second + torch.linspace(0.02, 16.0, 120, dtype=torch.float64)
+    confidence = rows.softmax(1)[:, predicted].clamp(max=math.nextafter(1.0, 0.0)).numpy()
+    lowered = {}
+    for name, loss in losses.items():
+        each = [lens(loss, row[None], torch.tensor([label])).smoothing[0, predicted] for row in rows]
+        lowered[name] = torch.stack(each).numpy()
+    return confidence, lowered
+
+
+def _report_activity(
+    losses: dict[str, Loss], path: Path, batch_size: int, step: float, as_json: bool, quiet: bool
+) -> None:
+    data = Predictions.open(path)
+    batches = ((torch.from_numpy(b.logits), torch.from_numpy(b.labels)) for b in data.batches(batch_size))
+    total = -(-len(data) // batch_size)
+    found = activity(losses, progress(batches, total, "looking", quiet), step=step)
+    if as_json:
+        print_json({name: asdict(one) for name, one in found.items()})
+    elif not quiet:
+        print_activity(found, step)
+
+
+def print_activity(found: dict[str, Activity], step: float) -> None:
+    """The table of shares."""
+    head = ["loss", "acts on", "lowers label by", "step changes class", "of which right before"]
+    rows = [
+        [name, f"{a.active:.2%}", f"{a.lowered:+.4f}", f"{a.flipped:.2%}", f"{a.flipped_correct:.2%}"]
+        for name, a in found.items()
+    ]
+    samples = next(iter(found.values())).samples
+    print_table(f"{samples} samples; steps of size {step:g} on the logits", head, rows)
+
+
+def _texts(row: torch.Tensor) -> list[str]:
+    return [f"{value:.4f}" for value in row.tolist()]
+
+
+def _marked(one: Lens) -> list[str]:
+    pairs = zip(one.smoothing[0].tolist(), one.active[0].tolist(), strict=True)
+    return [f"{value:.4f}" if active else "-" for value, active in pairs]
+
+
+def _as_json(one: Lens) -> dict[str, list[float] | list[bool]]:
+    return {name: value[0].tolist() for name, value in vars(one).items()}

@@ -1,0 +1,171 @@
+r"""What target a loss really trains towards: ACLS Eq. 8, for any loss, by its gradient.
+
+The gradient of cross-entropy is :math:`p - q`. Whatever a loss is, its gradient by the logits of one sample can be read
+as :math:`p - q'`: the loss trains towards the *effective label* :math:`q' = p - \partial L/\partial z`. With the
+predicted class :math:`\hat y` (of tied maxima the first),
+
+.. math:: q'_j = q_j - f_j C_j \;(j = \hat y), \qquad q'_j = q_j + f_j C_j \;(j \neq \hat y)
+
+splits it into a smoothing function f and an indicator C. q' need not be a distribution: a regulariser may ask for
+labels below 0 or above 1.
+
+For losses that couple the samples of a batch, L is N times the mean loss, so that the cross-entropy part of a sample's
+gradient is p - q, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calibrant.losses import Loss
+
+
+@dataclass(frozen=True)
+class Lens:
+    """A loss seen as label smoothing; every tensor is float64 ``[N, C, ...]``.
+
+    Attributes:
+        probs: softmax probabilities p.
+        target: the given label q, as a distribution.
+        effective: the label q' that the loss really trains towards.
+        smoothing: f C: how much the label is lowered at the predicted class, and raised elsewhere.
+        active: bool, where C is 1: where the loss moves the label at all.
+    """
+
+    probs: Tensor
+    target: Tensor
+    effective: Tensor
+    smoothing: Tensor
+    active: Tensor
+
+
+def lens(
+    loss: Loss | Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor, *, ids: Tensor | None = None
+) -> Lens:
+    """Look at a loss through its gradient.
+
+    Args:
+        loss: a calibrant loss, or any callable ``(logits, target) -> mean loss``.
+        logits: ``[N, C]`` or ``[N, C, ...]``.
+        target: labels or soft labels, as the loss takes them. Positions with the loss's ignore_index are not smoothed.
+        ids: sample ids, for losses with a memory.
+
+    Returns:
+        The effective label and its decomposition.
+
+    Example:
+        >>> import torch
+        >>> from calibrant import lens
+        >>> from calibrant.losses import LabelSmoothing
+        >>> seen = lens(LabelSmoothing(alpha=0.2), torch.tensor([[2.0, 1.0, 0.0, 0.0]]), torch.tensor([0]))
+        >>> seen.effective
+        tensor([[0.8500, 0.0500, 0.0500, 0.0500]], dtype=torch.float64)
+        >>> seen.smoothing
+        tensor([[0.1500, 0.0500, 0.0500, 0.0500]], dtype=torch.float64)
+    """
+    z = logits.detach().double().requires_grad_()
+    if isinstance(loss, Loss):
+        probs, q, shift = _of_terms(loss, z, target, ids)
+    else:
+        probs, q, shift = _of_callable(loss, z, target)
+    predicted = probs.argmax(1, keepdim=True)
+    smoothing = (-shift).scatter(1, predicted, shift.gather(1, predicted))
+    return Lens(probs, q, q - shift, smoothing, shift != 0)
+
+
+def _of_terms(loss: Loss, z: Tensor, target: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Softmax, target and the gradient beyond p - q, exactly 0 where the regulariser is inactive."""
+    z, t = loss._prepare(z, target, ids=ids)
+    terms = loss.formula(z, t)
+    counts = torch.ones_like(terms.fidelity) if t.valid is None else t.valid.to(z.dtype)
+    probs, q = z.detach().softmax(1), t.distribution(z.detach())
+    shift = _snap(_gradient((terms.fidelity * counts).sum(), z) - (probs - q), probs)
+    if terms.regulariser is not None:
+        shift = shift + _gradient((terms.regulariser * counts).sum(), z)
+    return probs, q, shift * counts.unsqueeze(1)
+
+
+def _of_callable(loss: Callable[[Tensor, Tensor], Tensor], z: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    value = loss(z, target)
+    if value.dim():
+        raise ValueError(f"lens takes a loss that returns a mean, got a value of shape {list(value.shape)}")
+    probs = z.detach().softmax(1)
+    soft = target.is_floating_point()
+    q = target.double() if soft else torch.zeros_like(probs).scatter(1, target.long().unsqueeze(1), 1.0)
+    return probs, q, _snap(_gradient(value * z[:, 0].numel(), z) - (probs - q), probs)
+
+
+def _gradient(value: Tensor, z: Tensor) -> Tensor:
+    if not value.requires_grad:
+        return torch.zeros_like(z)
+    (gradient,) = torch.autograd.grad(value, z, retain_graph=True, allow_unused=True)
+    return torch.zeros_like(z) if gradient is None else gradient
+
+
+def _snap(shift: Tensor, probs: Tensor) -> Tensor:
+    """A difference of two gradients of order 1 is 0 when it is no larger than their rounding."""
+    return torch.where(shift.abs() <= 64 * torch.finfo(probs.dtype).eps, 0.0, shift)
+
+
+@dataclass(frozen=True)
+class Activity:
+    """How a loss acts on a set of predictions.
+
+    Attributes:
+        samples: how many predictions were looked at.
+        active: share of samples whose label is moved at all (ACLS Fig. 3 counts the others).
+        flipped: share of samples whose predicted class a gradient step on the logits would change.
+        flipped_correct: share of samples that are right now and would be predicted otherwise after the step
+            (ACLS Sec. 4.3, "Limitation").
+        lowered: mean amount by which the label of the predicted class is lowered.
+    """
+
+    samples: int
+    active: float
+    flipped: float
+    flipped_correct: float
+    lowered: float
+
+
+def activity(
+    losses: Mapping[str, Loss], batches: Iterable[tuple[Tensor, Tensor]], *, step: float = 1.0
+) -> dict[str, Activity]:
+    """How often each loss's regulariser acts, over batches of predictions, and what a step would do.
+
+    Args:
+        losses: losses by the name to report.
+        batches: pairs of logits ``[N, C]`` and labels ``[N]``; batch-level losses see each batch as one batch.
+        step: size of the gradient step on the logits, z - step dL/dz per sample.
+
+    Returns:
+        One `Activity` per loss.
+
+    Example:
+        >>> import torch
+        >>> from calibrant.lens import activity
+        >>> from calibrant.losses import MbLS
+        >>> logits, labels = torch.tensor([[9.0, 0.0, 1.0], [2.0, 1.0, 0.0]]), torch.tensor([0, 0])
+        >>> activity({"mbls": MbLS(margin=6.0)}, [(logits, labels)])["mbls"].active
+        0.5
+    """
+    if not step > 0:
+        raise ValueError(f"step must be positive, got {step}")
+    samples, sums = 0, {name: torch.zeros(4, dtype=torch.float64) for name in losses}
+    for logits, labels in batches:
+        samples += len(logits)
+        now = logits.argmax(1)
+        for name, loss in losses.items():
+            seen = lens(loss, logits, labels)
+            after = (logits.double() - step * (seen.probs - seen.effective)).argmax(1)
+            flipped = after != now
+            lowered = seen.smoothing.gather(1, now.unsqueeze(1)).squeeze(1)
+            sums[name] += torch.stack(
+                [x.double().sum() for x in (seen.active.any(1), flipped, flipped & (now == labels), lowered)]
+            )
+    if not samples:
+        raise ValueError("activity takes at least one prediction, got none")
+    return {name: Activity(samples, *(total / samples).tolist()) for name, total in sums.items()}

@@ -1,0 +1,48 @@
+"""Every train-time method of the papers, one file each, behind one call: ``loss(logits, target)``.
+
+Example:
+    >>> import torch
+    >>> from calibrant.losses import ACLS, get, names
+    >>> logits = torch.tensor([[12.0, 3.0, 0.0], [1.0, 2.0, 0.5]], requires_grad=True)
+    >>> loss = ACLS(margin=6.0)(logits, torch.tensor([0, 1]))
+    >>> loss.backward()
+    >>> [get(name).method.paper for name in names()][-1]
+    'ALS'
+"""
+
+from calibrant.losses.base import Loss, Method, Smoothing, describe, get, names
+from calibrant.losses.cross_entropy import CrossEntropy
+from calibrant.losses.label_smoothing import LabelSmoothing
+from calibrant.losses.focal import Focal
+from calibrant.losses.flsd import FLSD
+from calibrant.losses.confidence_penalty import ConfidencePenalty
+from calibrant.losses.mmce import MMCE
+from calibrant.losses.mdca import MDCA
+from calibrant.losses.cpc import CPC
+from calibrant.losses.mbls import MbLS
+from calibrant.losses.crl import CRL
+from calibrant.losses.acls import ACLS
+from calibrant.losses.label_relaxation import LabelRelaxation
+from calibrant.losses.soft_targets import SoftTargetCrossEntropy
+
+__all__ = [
+    "ACLS",
+    "CPC",
+    "CRL",
+    "FLSD",
+    "MDCA",
+    "MMCE",
+    "ConfidencePenalty",
+    "CrossEntropy",
+    "Focal",
+    "LabelRelaxation",
+    "LabelSmoothing",
+    "Loss",
+    "MbLS",
+    "Method",
+    "Smoothing",
+    "SoftTargetCrossEntropy",
+    "describe",
+    "get",
+    "names",
+]

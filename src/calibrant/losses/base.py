@@ -1,0 +1,488 @@
+"""What every loss shares: the call, its checks, soft targets, ``ignore_index``, class weights, reduction, the registry.
+
+A method file subclasses `Loss` and writes its mathematics twice, side by side:
+
+``formula(z, t)``
+    the plain formula on torch tensors, one value per position. It is what `torch.compile` fuses, what ``torch.func``
+    transforms, and what the tests differentiate.
+``closed_form(z, t)``
+    the same value with its gradient written out, used in eager mode: the gradient is filled while the forward pass
+    still has the probabilities at hand, so the backward pass is one multiplication. Optional.
+
+Classes live in dimension 1 throughout (``[N, C]`` or ``[N, C, ...]``), so segmentation logits are never copied into
+another layout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS = ("mean", "sum", "none")
+
+
+class Target(NamedTuple):
+    """A validated target: class labels or soft labels, and which positions count.
+
+    Attributes:
+        labels: ``[N, ...]`` int64 with ignored positions set to 0, or None when the target is soft.
+        soft: ``[N, C, ...]`` target distribution, or None when the target is hard.
+        valid: ``[N, ...]`` bool, or None when every position counts.
+        ids: sample ids for methods with a memory.
+        alpha: per-sample smoothing for methods that take one, broadcastable to ``[N, ...]``.
+    """
+
+    labels: Tensor | None
+    soft: Tensor | None = None
+    valid: Tensor | None = None
+    ids: Tensor | None = None
+    alpha: Tensor | None = None
+
+    def count(self, z: Tensor) -> Tensor | int:
+        """The number of positions that count, at least 1."""
+        return z.numel() // z.shape[1] if self.valid is None else self.valid.sum().clamp(min=1)
+
+    def index(self) -> Tensor:
+        """The labels as an index for gather and scatter over the classes, ``[N, 1, ...]``."""
+        assert self.labels is not None
+        return self.labels.unsqueeze(1)
+
+    def distribution(self, z: Tensor) -> Tensor:
+        """The target distribution q, ``[N, C, ...]``: the soft labels, or one-hot rows."""
+        if self.soft is not None:
+            return self.soft
+        return torch.zeros_like(z).scatter_(1, self.index(), 1.0)
+
+
+class Terms(NamedTuple):
+    """A loss per position, split as ACLS Eq. 6 splits it; ``regulariser`` is None for a loss that has none."""
+
+    fidelity: Tensor
+    regulariser: Tensor | None = None
+
+
+class Smoothing(NamedTuple):
+    """Smoothing function f and indicator C of ACLS Eq. 8, both ``[N, C, ...]``.
+
+    The loss trains towards q - f C at the predicted class and q + f C elsewhere.
+    """
+
+    f: Tensor
+    indicator: Tensor
+
+
+@dataclass(frozen=True)
+class Method:
+    """The facts of one registered method.
+
+    Attributes:
+        name: short name, as in `get`.
+        loss: the class.
+        paper: key in references.bib.
+        equation: where the formula stands.
+        summary: one line.
+        hyper: for each hyper-parameter, what raising it does.
+        soft: whether soft targets make sense.
+        per_sample: whether the value of a sample depends on that sample alone.
+        cost: growth of the work with the number of classes C or of samples N.
+    """
+
+    name: str
+    loss: type[Loss]
+    paper: str
+    equation: str
+    summary: str
+    hyper: Mapping[str, str]
+    soft: bool
+    per_sample: bool
+    cost: str
+
+    def defaults(self) -> dict[str, Any]:
+        """The method's own parameters and their defaults (those every loss has are left out)."""
+        return {name: p.default for name, p in _parameters(self.loss).items() if name not in _parameters(Loss)}
+
+
+def _parameters(loss: type[Loss]) -> dict[str, inspect.Parameter]:
+    """The named parameters of a loss's constructor."""
+    parameters = inspect.signature(loss).parameters
+    return {name: p for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
+
+
+METHODS: dict[str, Method] = {}
+_L = TypeVar("_L", bound="type[Loss]")
+
+
+def register(
+    name: str,
+    *,
+    paper: str,
+    equation: str,
+    summary: str,
+    hyper: Mapping[str, str] | None = None,
+    soft: bool = True,
+    per_sample: bool = True,
+    cost: str = "N C",
+) -> Callable[[_L], _L]:
+    """Class decorator: enters a loss into the registry under a short name."""
+
+    def enter(loss: _L) -> _L:
+        method = Method(name, loss, paper, equation, summary, dict(hyper or {}), soft, per_sample, cost)
+        unexplained = set(method.defaults()) - set(method.hyper)
+        if name in METHODS or unexplained:
+            raise TypeError(f"cannot register {loss.__name__} as {name!r}: taken, or no direction for {unexplained}")
+        METHODS[name] = method
+        loss.method = method
+        return loss
+
+    return enter
+
+
+def names() -> tuple[str, ...]:
+    """Short names of all losses, in the order of the docs.
+
+    Example:
+        >>> from calibrant.losses import names
+        >>> names()[:4]
+        ('ce', 'ls', 'focal', 'flsd')
+    """
+    return tuple(METHODS)
+
+
+def describe(name: str) -> Method:
+    """The facts of the method with this short name: paper, equation, directions of its hyper-parameters.
+
+    Example:
+        >>> from calibrant.losses import describe
+        >>> describe("ls").hyper["alpha"]
+        'larger: flatter targets, lower confidence'
+    """
+    if name not in METHODS:
+        raise ValueError(f"unknown loss {name!r}: expected one of {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def get(name: str, **parameters: Any) -> Loss:
+    """Build a loss by its short name.
+
+    Args:
+        name: one of `names`.
+        **parameters: the method's own parameters and those of `Loss`.
+
+    Returns:
+        The loss module.
+
+    Example:
+        >>> from calibrant.losses import get
+        >>> get("acls", margin=6.0)
+        ACLS(margin=6.0)
+    """
+    method = describe(name)
+    allowed = [*method.defaults(), *_parameters(Loss)]
+    for parameter in parameters:
+        if parameter not in allowed:
+            raise ValueError(f"loss {name!r} has no parameter {parameter!r}: expected one of {', '.join(allowed)}")
+    return method.loss(**parameters)
+
+
+def choice(parameter: str, value: str, options: tuple[str, ...]) -> str:
+    """Return ``value`` if it is one of ``options``, else raise."""
+    if value not in options:
+        raise ValueError(f"{parameter} must be one of {', '.join(map(repr, options))}, got {value!r}")
+    return value
+
+
+def at_least(parameter: str, value: float, low: float, below: float = float("inf")) -> float:
+    """Return ``value`` if low <= value <= below, else raise."""
+    if not low <= value <= below:
+        bounds = f"at least {low:g}" if below == float("inf") else f"between {low:g} and {below:g}"
+        raise ValueError(f"{parameter} must be {bounds}, got {value!r}")
+    return float(value)
+
+
+class Loss(nn.Module):
+    """Base of all losses: ``loss(logits, target)`` with ``[N, C]`` or ``[N, C, ...]`` logits.
+
+    Half-precision logits are computed in float32, and the loss is returned in float32. When no position counts
+    (all ignored) the loss is 0.
+
+    Args:
+        weight: ``[C]`` class weights of the fidelity term, used as `torch.nn.CrossEntropyLoss` uses them;
+            regularisers are not weighted.
+        ignore_index: label of positions that count nowhere, neither in a mean nor in a regulariser.
+        reduction: ``"mean"`` over the positions that count, ``"sum"``, or ``"none"``.
+    """
+
+    method: ClassVar[Method]
+    weight: Tensor | None
+    #: Class weights divide the mean of the regulariser too (label smoothing, as in torch).
+    weighted_regulariser: ClassVar[bool] = False
+    #: Whether the plain formula can be differentiated a second time.
+    twice_differentiable: ClassVar[bool] = True
+
+    def __init__(self, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean"):
+        super().__init__()
+        if weight is not None:
+            weight = torch.as_tensor(weight)
+            if weight.dim() != 1 or not bool((weight >= 0).all()):
+                raise ValueError(f"weight must be one non-negative number per class, got shape {tuple(weight.shape)}")
+        self.register_buffer("weight", weight)
+        self.ignore_index = ignore_index
+        self.reduction: str = choice("reduction", reduction, REDUCTIONS)
+
+    # ------------------------------------------------------------------ what a method writes
+
+    def formula(self, z: Tensor, t: Target) -> Terms:
+        """The plain formula: fidelity and regulariser per position, differentiable by autograd."""
+        raise NotImplementedError
+
+    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor] | None:
+        """The loss per position ``[N, ...]`` and the gradient of its sum ``[N, C, ...]``, or None if not written out.
+
+        Values and gradients at ignored positions are discarded by the caller.
+        """
+        return None
+
+    # ------------------------------------------------------------------ what a user calls
+
+    def forward(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Tensor:
+        """The reduced loss.
+
+        Args:
+            logits: ``[N, C]`` or ``[N, C, ...]``, floating point; also ``[C]`` with a single label.
+            target: class indices ``[N, ...]``, or soft labels of the logits' shape.
+            ids: sample ids, used only by methods that remember samples across epochs.
+
+        Returns:
+            A scalar, or ``[N, ...]`` for ``reduction="none"``.
+        """
+        return self._evaluate(logits, target, ids=ids)
+
+    def terms(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> dict[str, Tensor]:
+        """The loss split into ``{"fidelity": ..., "regulariser": ...}``, each reduced; they add up to the loss."""
+        return self._evaluate_terms(logits, target, ids=ids)
+
+    def update(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> None:
+        """Tell the loss what the model predicted in this step. Only methods with a memory do anything here."""
+
+    def end_epoch(self) -> None:
+        """Tell the loss that an epoch is over. Only methods with a memory do anything here."""
+
+    # ------------------------------------------------------------------ the common road
+
+    def _evaluate(self, logits: Tensor, target: Tensor, **extra: Tensor | None) -> Tensor:
+        z, t = self._prepare(logits, target, **extra)
+        with _full_precision(z):
+            closed = self._by_closed_form(z, t)
+            if closed is not None:
+                return closed
+            terms = self.formula(z, t)
+            loss = self._reduce(terms.fidelity, z, t, weighted=True)
+            if terms.regulariser is not None:
+                loss = loss + self._reduce(terms.regulariser, z, t, weighted=self.weighted_regulariser)
+        return loss.squeeze(0) if logits.dim() == 1 and self.reduction == "none" else loss
+
+    def _evaluate_terms(self, logits: Tensor, target: Tensor, **extra: Tensor | None) -> dict[str, Tensor]:
+        z, t = self._prepare(logits, target, **extra)
+        with _full_precision(z):
+            terms = self.formula(z, t)
+            regulariser = torch.zeros_like(terms.fidelity) if terms.regulariser is None else terms.regulariser
+            reduced = {
+                "fidelity": self._reduce(terms.fidelity, z, t, weighted=True),
+                "regulariser": self._reduce(regulariser, z, t, weighted=self.weighted_regulariser),
+            }
+        if logits.dim() == 1 and self.reduction == "none":
+            return {name: value.squeeze(0) for name, value in reduced.items()}
+        return reduced
+
+    def _by_closed_form(self, z: Tensor, t: Target) -> Tensor | None:
+        """The reduced loss by `closed_form`, or None where the plain formula has to be used."""
+        if not (z.requires_grad and torch.is_grad_enabled()) or self.weight is not None or self.reduction == "none":
+            return None
+        if _transforming():
+            return None
+        closed = self._sum_and_gradient(z, t)
+        if closed is None:
+            return None
+        count = 1 if self.reduction == "sum" else t.count(z)
+        if torch.compiler.is_compiling():
+            known: Tensor = _Known.apply(z, *closed)
+            return known / count
+        loss: Tensor = _ClosedForm.apply(z, *closed, count, self, t)
+        return loss
+
+    def _sum_and_gradient(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor] | None:
+        with torch.no_grad():
+            closed = self.closed_form(z.detach(), t)
+            if closed is None or t.valid is None:
+                return closed and (closed[0].sum(), closed[1])
+            return (closed[0] * t.valid).sum(), closed[1].mul_(t.valid.unsqueeze(1))
+
+    def _reduce(self, value: Tensor, z: Tensor, t: Target, *, weighted: bool) -> Tensor:
+        if t.valid is not None:
+            value = torch.where(t.valid, value, 0.0)
+        if self.reduction == "none":
+            return value
+        if self.reduction == "sum":
+            return value.sum()
+        if weighted and self.weight is not None and t.labels is not None:
+            weight = self.weight.to(z.dtype)[t.labels]
+            return value.sum() / (weight if t.valid is None else weight * t.valid).sum()
+        return value.sum() / t.count(z)
+
+    def _prepare(
+        self, logits: Tensor, target: Tensor, ids: Tensor | None = None, alpha: Tensor | None = None
+    ) -> tuple[Tensor, Target]:
+        """Check a call and bring it to ``[N, C, ...]`` logits of at least float32 and a `Target`."""
+        name = type(self).__name__
+        if not torch.is_tensor(logits) or not logits.is_floating_point():
+            raise ValueError(f"{name} takes floating-point logits, got {_kind(logits)}")
+        if not torch.is_tensor(target):
+            raise ValueError(f"{name} takes a tensor of labels or soft targets, got {_kind(target)}")
+        if logits.dim() == 0 or logits.numel() == 0:
+            raise ValueError(f"{name} takes logits [N, C] or [N, C, ...], got an empty shape {list(logits.shape)}")
+        z, y = (logits, target) if logits.dim() > 1 else (logits.unsqueeze(0), target.unsqueeze(0))
+        if z.shape[1] < 2:
+            raise ValueError(f"{name} takes logits of at least 2 classes in dimension 1, got {list(z.shape)}")
+        if self.weight is not None and self.weight.shape[0] != z.shape[1]:
+            raise ValueError(f"{name} has weights for {self.weight.shape[0]} classes, the logits have {z.shape[1]}")
+        if z.dtype in (torch.float16, torch.bfloat16):
+            z = z.float()
+        t = self._soft_target(z, y) if y.is_floating_point() else self._hard_target(z, y)
+        if values_visible(z):
+            _require_finite(name, "logits", z)
+        return z, t._replace(ids=ids, alpha=alpha)
+
+    def _soft_target(self, z: Tensor, y: Tensor) -> Target:
+        name = type(self).__name__
+        if not self.method.soft:
+            raise ValueError(f"{name} takes class labels; soft targets have no meaning for it, got {_kind(y)}")
+        if y.shape != z.shape:
+            raise ValueError(f"{name} takes soft targets of the logits' shape {list(z.shape)}, got {list(y.shape)}")
+        if values_visible(y):
+            _require_finite(name, "soft targets", y)
+        return Target(None, soft=y.to(z.dtype))
+
+    def _hard_target(self, z: Tensor, y: Tensor) -> Target:
+        name = type(self).__name__
+        expected = [z.shape[0], *z.shape[2:]]
+        if list(y.shape) != expected:
+            raise ValueError(f"{name} takes labels {expected} for logits {list(z.shape)}, got {list(y.shape)}")
+        y = y.long()
+        if not values_visible(y):
+            valid = y != self.ignore_index
+            return Target(torch.where(valid, y, 0), valid=valid)
+        low, high = (int(v) for v in torch.aminmax(y))
+        if low >= 0 and high < z.shape[1] and not low <= self.ignore_index <= high:
+            return Target(y)
+        valid = y != self.ignore_index
+        labels = torch.where(valid, y, 0)
+        bad = (labels < 0) | (labels >= z.shape[1])
+        if bad.any():
+            raise ValueError(
+                f"{name} takes labels from 0 to {z.shape[1] - 1} or ignore_index={self.ignore_index}, "
+                f"got {int(labels[bad][0])} at position {bad.nonzero()[0].tolist()}"
+            )
+        return Target(labels, valid=valid)
+
+    def extra_repr(self) -> str:
+        """The constructor's parameters that differ from their defaults."""
+        defaults = {name: p.default for name, p in (_parameters(type(self)) | _parameters(Loss)).items()}
+        given = {name: getattr(self, name) for name in defaults}
+        return ", ".join(f"{n}={_short(v)}" for n, v in given.items() if isinstance(v, Tensor) or v != defaults[n])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"
+
+
+class _ClosedForm(torch.autograd.Function):
+    """Hands autograd a value and a gradient that the forward pass has already computed."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, z: Tensor, total: Tensor, gradient: Tensor, count: Tensor | int, loss: Loss, target: Target
+    ) -> Tensor:
+        ctx.save_for_backward(z)
+        ctx.gradient, ctx.count, ctx.loss, ctx.target = gradient, count, loss, target
+        return total / count
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (z,) = ctx.saved_tensors
+        upstream = upstream / ctx.count
+        if not torch.is_grad_enabled():
+            # Scaled in place and given away: one array of the logits' size in all. A second pass through a retained
+            # graph finds it gone and computes it again.
+            gradient, ctx.gradient = ctx.gradient, None
+            if gradient is None:
+                _, gradient = ctx.loss._sum_and_gradient(z, ctx.target)
+            return gradient.mul_(upstream), None, None, None, None, None
+        if not ctx.loss.twice_differentiable:
+            raise RuntimeError(
+                f"{type(ctx.loss).__name__} has no second derivative: call backward without create_graph"
+            )
+        # create_graph=True: the stored gradient is a constant to autograd, so differentiate the plain formula instead.
+        terms = ctx.loss.formula(z, ctx.target)
+        total = terms.fidelity if terms.regulariser is None else terms.fidelity + terms.regulariser
+        if ctx.target.valid is not None:
+            total = torch.where(ctx.target.valid, total, 0.0)
+        (gradient,) = torch.autograd.grad(total.sum() * upstream, z, create_graph=True)
+        return gradient, None, None, None, None, None
+
+
+class _Known(torch.autograd.Function):
+    """`_ClosedForm` for the compiler, which wants tensors only and finds by itself what to do in place."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
+        return value.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * upstream, None, None
+
+
+def _full_precision(z: Tensor) -> contextlib.AbstractContextManager[Any]:
+    """Switch autocast off where it is on: it would send matrix products back to half precision."""
+    if torch.is_autocast_enabled(z.device.type):
+        return torch.autocast(z.device.type, enabled=False)
+    return contextlib.nullcontext()
+
+
+def _transforming() -> bool:
+    """Whether a torch.func transform (vmap, grad, ...) is active; torch has no public question for that."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def values_visible(x: Tensor) -> bool:
+    """Whether looking at values is cheap and possible: in eager mode on the CPU (elsewhere it stalls the device)."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not _transforming()
+
+
+def _require_finite(name: str, what: str, x: Tensor) -> None:
+    # One sum is ten times cheaper than isfinite().all(), and is finite only if every entry is; a finite array whose
+    # sum overflows is cleared by the second look.
+    if math.isfinite(float(x.detach().sum())):
+        return
+    bad = ~torch.isfinite(x)
+    if bad.any():
+        where = bad.nonzero()[0].tolist()
+        raise ValueError(f"{name} takes finite {what}, got {x[tuple(where)].item()} at position {where}")
+
+
+def _kind(x: object) -> str:
+    return f"a {x.dtype} tensor {list(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+
+
+def _short(value: object) -> str:
+    return f"[{value.numel()} values]" if isinstance(value, Tensor) else repr(value)

@@ -1,0 +1,77 @@
+r"""Confidence penalty [Pereyra2017] (ECP in the papers' tables).
+
+Formula: :math:`L = L_{CE} - \beta H(p)`.
+
+===============  =========================================  ======================================
+                 ``variant="paper"`` (default)              ``variant="released"``
+===============  =========================================  ======================================
+entropy          :math:`H(p)` per sample                    mean over N and K, so :math:`\beta/K`
+===============  =========================================  ======================================
+
+=============  ==========
+paper letter   variable
+=============  ==========
+beta           strength
+=============  ==========
+
+LR prints this penalty with the entropy's sign turned (LR Eq. 2, and its published baseline); that is a misprint and not
+offered. Values in use: 0.1 (ACLS), 0.1-8 searched (LR).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from torch import Tensor
+
+from calibrant.losses.base import Loss, Target, Terms, at_least, choice, register
+from calibrant.losses.numerics import cross_entropy, nll, softmax
+
+
+@register(
+    "ecp",
+    paper="Pereyra2017",
+    equation="Sec. 2",
+    summary="rewards the entropy of the prediction",
+    hyper={
+        "strength": "larger: lower confidence",
+        "variant": "'paper': entropy per sample; 'released': entropy divided by the number of classes",
+    },
+)
+class ConfidencePenalty(Loss):
+    """Cross-entropy minus an entropy bonus.
+
+    Args:
+        strength: weight of the entropy, at least 0.
+        variant: ``"paper"`` or ``"released"``, see above.
+        **common: see `Loss`.
+
+    Example:
+        >>> import torch
+        >>> from calibrant.losses import ConfidencePenalty
+        >>> ConfidencePenalty(strength=0.1)(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
+        tensor(0.1730)
+    """
+
+    def __init__(self, strength: float = 0.1, variant: Literal["paper", "released"] = "paper", **common: Any):
+        super().__init__(**common)
+        self.strength = at_least("strength", strength, 0.0)
+        self.variant = choice("variant", variant, ("paper", "released"))
+
+    def formula(self, z: Tensor, t: Target) -> Terms:
+        """Cross-entropy and minus the weighted entropy."""
+        log_probs = z.log_softmax(1)
+        return Terms(nll(z, t, self.weight), self._beta(z) * (log_probs.exp() * log_probs).sum(1))
+
+    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
+        r"""With :math:`m = \sum_k p_k z_k`: :math:`H = lse - m`, :math:`-\partial H/\partial z_j = p_j (z_j - m)`."""
+        s, beta = softmax(z), self._beta(z)
+        # Logits relative to their maximum, so that large ones do not cost digits of the entropy.
+        weighted = (z - s.top).mul_(s.probs)
+        mean = weighted.sum(1, keepdim=True)
+        penalty = beta * (mean - (s.lse - s.top)).squeeze(1)
+        value, gradient = cross_entropy(z, s, t, damp=beta * mean)
+        return value + penalty, gradient.add_(weighted, alpha=beta)
+
+    def _beta(self, z: Tensor) -> float:
+        return self.strength if self.variant == "paper" else self.strength / z.shape[1]

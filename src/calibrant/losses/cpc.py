@@ -1,0 +1,205 @@
+r"""Calibration by pairwise constraints [Cheng2022], ACLS supplement Eq. 2-4.
+
+Formula: :math:`L = L_{CE} + \lambda_1 L_{1v1} + \lambda_2 L_{BE}` with
+
+* :math:`L_{1v1} = -\sum_{k\neq y} \log\frac{p_y}{p_y+p_k}`: the label against each other class;
+* :math:`L_{BE} = -\sum_{\{k,l\}, k,l\neq y} \left(\log\frac{p_k}{p_k+p_l} + \log\frac{p_l}{p_k+p_l}\right)`: the other
+  classes against one another, which pulls their logits together.
+
+=============  =====================================  ==========================================================
+               ``variant="paper"``                    ``variant="released"`` (default)
+=============  =====================================  ==========================================================
+1v1            sum over k                             divided by K-1
+BE             sum over unordered pairs, both logs    half the sum of one log over all ordered pairs, diagonal
+                                                      included, divided by (K-1)(K-2)
+=============  =====================================  ==========================================================
+
+With two classes there is no pair of other classes and BE is 0 (the released code divides by 0 there).
+
+=====================  ==================
+paper letter           variable
+=====================  ==================
+lambda_1, lambda_2     lambda1, lambda2
+=====================  ==================
+
+The lens: f is :math:`-\lambda_1\sum_{k\neq y} p_k/(p_k+p_y)` at the label and
+:math:`-\lambda_1 p_j/(p_y+p_j) - \lambda_2\sum_{k\neq y} (p_j-p_k)/(p_j+p_k)` elsewhere, before the released code's
+divisors (`CPC.lens_form`, exact; the factor 2 of the supplement's Eq. 6 counts every pair twice). ACLS Table 2
+(`CPC.table2`) prints the 1v1 term with the sign of its gradient where Eq. 8 needs the opposite one, so off the label it
+is wrong by :math:`2\lambda_1 p_j/(p_y+p_j)`; the supplement's Eq. 8 also turns the lambda_2 term of its Eq. 7.
+
+Cost: BE compares all pairs, N C^2 of work. It is done in blocks of samples that fit the cache, so memory stays
+proportional to N C.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from calibrant.losses.base import Loss, Smoothing, Target, Terms, at_least, choice, register
+from calibrant.losses.numerics import cross_entropy, nll, smoothing_from_shift, softmax, subtract_at
+
+#: Entries of one block of pairs: 1 MB in float32, so that a block is still in the cache when it is read again.
+BLOCK = 1 << 18
+
+
+@register(
+    "cpc",
+    paper="Cheng2022",
+    equation="ACLS supplement Eq. 2-4",
+    summary="makes each pair of other classes equally likely",
+    hyper={
+        "lambda1": "larger: the label is pushed harder away from every other class",
+        "lambda2": "larger: the other classes are pulled harder towards one another",
+        "variant": "'released': means over pairs; 'paper': sums",
+    },
+    soft=False,
+    cost="N C^2",
+)
+class CPC(Loss):
+    """Cross-entropy plus pairwise constraints.
+
+    Args:
+        lambda1: weight of the label against each other class.
+        lambda2: weight of the other classes against one another.
+        variant: ``"released"`` or ``"paper"``, see above.
+        **common: see `Loss`.
+
+    Example:
+        >>> import torch
+        >>> from calibrant.losses import CPC
+        >>> CPC(variant="paper").terms(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))["regulariser"]
+        tensor(1.4117)
+    """
+
+    def __init__(
+        self,
+        lambda1: float = 0.1,
+        lambda2: float = 1.0,
+        variant: Literal["released", "paper"] = "released",
+        **common: Any,
+    ):
+        super().__init__(**common)
+        self.lambda1 = at_least("lambda1", lambda1, 0.0)
+        self.lambda2 = at_least("lambda2", lambda2, 0.0)
+        self.variant = choice("variant", variant, ("released", "paper"))
+
+    def formula(self, z: Tensor, t: Target) -> Terms:
+        """ACLS supplement Eq. 2-4."""
+        rivals = rival_logits(z, t)
+        label = z.gather(1, t.index()).movedim(1, -1)
+        one_v_one = -logsigmoid(label - rivals).sum(-1)
+        difference = rivals.unsqueeze(-1) - rivals.unsqueeze(-2)
+        one_log = -logsigmoid(difference).sum((-1, -2))
+        scale1, scale2, diagonal = self._scales(z)
+        # Summing one log over ordered pairs is summing both logs over unordered ones, plus log 2 for each k = l.
+        both_logs = one_log - (z.shape[1] - 1) * math.log(2.0)
+        return Terms(nll(z, t, self.weight), scale1 * one_v_one + scale2 * both_logs + diagonal)
+
+    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
+        """ACLS supplement Eq. 5-6."""
+        scale1, scale2, diagonal = self._scales(z)
+        value, gradient = cross_entropy(z, softmax(z), t)
+        rivals = rival_logits(z, t)
+        margin = z.gather(1, t.index()).movedim(1, -1) - rivals
+        pairs, pull = pair_entropy(rivals)
+        value = value - scale1 * logsigmoid(margin).sum(-1) + scale2 * pairs + diagonal
+        push = torch.sigmoid(-margin).mul_(scale1)
+        gradient.scatter_add_(1, _rival_index(z, t), pull.mul_(scale2).add_(push).movedim(-1, 1))
+        return value, subtract_at(gradient, t.index(), push.sum(-1).unsqueeze(1))
+
+    def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
+        """Closed form of f and C (ACLS supplement Eq. 5-6, with every constant)."""
+        z, t = self._prepare(logits, target, ids=ids)
+        scale1, scale2, _ = self._scales(z)
+        one_v_one, pairs = self._pair_sums(z, t)
+        return Smoothing(smoothing_from_shift(-scale1 * one_v_one - scale2 * pairs, z), torch.ones_like(z))
+
+    def table2(self, logits: Tensor, target: Tensor) -> Smoothing:
+        """F and C as ACLS Table 2 prints them, with the variant's divisors; it assumes yhat = y."""
+        z, t = self._prepare(logits, target)
+        scale1, scale2, _ = self._scales(z)
+        one_v_one, pairs = self._pair_sums(z, t)
+        return Smoothing(scale1 * one_v_one - scale2 * pairs, torch.ones_like(z))
+
+    @staticmethod
+    def _pair_sums(z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
+        """Gradient of 1v1 (Eq. 5), and sum over k != y of (p_j - p_k) / (p_j + p_k), 0 at y; both ``[N, C, ...]``."""
+        index, rivals = t.index(), rival_logits(z, t)
+        push = torch.sigmoid(rivals - z.gather(1, index).movedim(1, -1))
+        tilt = torch.tanh((rivals.unsqueeze(-1) - rivals.unsqueeze(-2)) / 2).sum(-1)
+        spread = [torch.zeros_like(z).scatter(1, _rival_index(z, t), x.movedim(-1, 1)) for x in (push, tilt)]
+        return spread[0].scatter(1, index, -push.sum(-1).unsqueeze(1)), spread[1]
+
+    def _scales(self, z: Tensor) -> tuple[float, float, float]:
+        """Factors of 1v1 and of BE over unordered pairs with both logs, and BE's constant from the diagonal."""
+        others = z.shape[1] - 1
+        if self.variant == "paper":
+            return self.lambda1, self.lambda2, 0.0
+        if others < 2:
+            return self.lambda1 / others, 0.0, 0.0
+        half = 0.5 * self.lambda2 / (others * (others - 1))
+        return self.lambda1 / others, half, half * others * math.log(2.0)
+
+
+def _rival_index(z: Tensor, t: Target) -> Tensor:
+    """Indices of the classes other than the label, ``[N, C-1, ...]``."""
+    shape = [1, -1, *[1] * (z.dim() - 2)]
+    k = torch.arange(z.shape[1] - 1, device=z.device).view(shape)
+    return k + (k >= t.index())
+
+
+def rival_logits(z: Tensor, t: Target) -> Tensor:
+    """Logits of the classes other than the label, classes last: ``[N, ..., C-1]``."""
+    return z.gather(1, _rival_index(z, t)).movedim(1, -1)
+
+
+def pair_entropy(x: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Sum over unordered pairs of -log(s) - log(1-s), :math:`s = \sigma(x_k - x_l)`, and its gradient.
+
+    Args:
+        x: ``[..., M]``.
+
+    Returns:
+        ``[...]`` and ``[..., M]``; the gradient is :math:`\sum_l \tanh((x_k - x_l)/2)`.
+    """
+    if torch.compiler.is_compiling():
+        return _fused_pairs(x)
+    rows = x.reshape(-1, x.shape[-1])
+    value, gradient = rows.new_empty(len(rows)), torch.empty_like(rows)
+    step = max(1, BLOCK // x.shape[-1] ** 2)
+    for start in range(0, len(rows), step):
+        block = rows[start : start + step]
+        value[start : start + step], gradient[start : start + step] = _pair_block(block)
+    return value.view(x.shape[:-1]), gradient.view(x.shape)
+
+
+def _fused_pairs(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The same in one expression, for a compiler that fuses it into its sums and stores no pair."""
+    difference = x.unsqueeze(-1) - x.unsqueeze(-2)
+    distance = difference.abs()
+    small = (-distance).exp()
+    value = (distance / 2 + small.log1p()).sum((-1, -2)) - x.shape[-1] * math.log(2.0)
+    return value, (difference.sign() * ((1 - small) / (1 + small))).sum(-1)
+
+
+def _pair_block(x: Tensor) -> tuple[Tensor, Tensor]:
+    classes = x.shape[-1]
+    low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+    if (high - low).max() > (150 if x.dtype == torch.float32 else 1400):
+        difference = x.unsqueeze(-1) - x.unsqueeze(-2)
+        value = -logsigmoid(difference).sum((-1, -2)) - classes * math.log(2.0)
+        return value, torch.tanh_(difference.div_(2)).sum(-1)
+    # The two logs of a pair are 2 log(e_k + e_l) - x_k - x_l: exponentials of M numbers, not of M^2. Centred in the
+    # middle of their range, they neither overflow nor vanish.
+    x = x - (low + high) / 2
+    e = x.exp()
+    sums = e.unsqueeze(-1) + e.unsqueeze(-2)
+    share = torch.bmm(sums.reciprocal(), e.unsqueeze(-1)).squeeze(-1)
+    logs = sums.log_().sum((-1, -2)) - (x.sum(-1) + classes * math.log(2.0))
+    return logs - (classes - 1) * x.sum(-1), classes - 2 * share

@@ -1,0 +1,216 @@
+r"""Correctness ranking loss [Moon2020], ACLS supplement Eq. 18.
+
+Formula: :math:`L = L_{CE} + \lambda \sum_{n,m} \max(0, -\mathrm{sgn}(c_n - c_m)(\kappa_n - \kappa_m))`, with
+:math:`\kappa` the confidence and c how often a sample was right so far (`calibrant.losses.history`).
+
+=============  ===========================================  =========================================================
+               ``variant="paper"``                          ``variant="released"`` (default)
+=============  ===========================================  =========================================================
+pairs          all of the batch; a sample's share is its    (i, i+1 mod N)
+               sum over m
+margin         none                                         :math:`+|c_i - c_j|`; 0 where :math:`c_i = c_j`
+=============  ===========================================  =========================================================
+
+======================  ==============================
+paper letter            variable
+======================  ==============================
+lambda                  strength
+h, H(n, m) (ACLS)       counts, differences of c
+kappa                   score: msp, entropy or margin
+======================  ==============================
+
+``score="msp"`` is the largest probability, ``"entropy"`` is :math:`-H(p)/\log K`, ``"margin"`` the gap of the two
+largest probabilities. ``indicator="margin"`` is the ablation of ACLS Table 6: CRL's smoothing function
+:math:`\lambda\,\partial\kappa/\partial z` with the indicator of ACLS Eq. 11 in the place of the ranking.
+
+While nothing is recorded the penalty is 0 and this is cross-entropy. In a training loop call
+``loss(logits, labels, ids=ids)``, then ``loss.update(logits, labels, ids=ids)``, and ``loss.end_epoch()``.
+
+The lens: for one violated pair f is :math:`\lambda p_j(1-p_j)` at yhat and :math:`\lambda p_{\hat y} p_j` elsewhere
+(Table 2, `CRL.table2`). A sample stands in several pairs and the released margin makes pairs count that are in order,
+so the exact f is that times the net number of pairs that pull it down (`CRL.lens_form`); it is negative where they
+pull it up.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from calibrant.losses.base import Smoothing, Target, Terms, at_least, choice, register
+from calibrant.losses.history import CorrectnessHistory, RankingLoss, following
+from calibrant.losses.numerics import cross_entropy_with_confidence, first_maximum, nll, softmax
+
+
+@register(
+    "crl",
+    paper="Moon2020",
+    equation="ACLS supplement Eq. 18",
+    summary="orders confidences as the samples' past correctness is ordered",
+    hyper={
+        "strength": "larger: more weight on the order of confidences",
+        "score": "confidence that is ranked: 'msp', 'entropy' or 'margin'",
+        "indicator": "'ranking': pairs out of order; 'margin': logits further apart than margin (ACLS Table 6)",
+        "margin": "larger: fewer logits count (indicator='margin' only)",
+        "num_samples": "size of the training set, if known beforehand",
+        "variant": "'released': neighbours with a margin; 'paper': all pairs without",
+    },
+    soft=False,
+    per_sample=False,
+)
+class CRL(RankingLoss):
+    """Cross-entropy plus a ranking penalty on confidences.
+
+    Args:
+        strength: weight of the penalty.
+        score: the confidence to rank.
+        indicator: what switches the penalty on.
+        margin: for ``indicator="margin"``.
+        num_samples: size of the training set; the history grows by itself when it is 0.
+        variant: ``"released"`` or ``"paper"``, see above.
+        **common: see `Loss`.
+
+    Example:
+        >>> import torch
+        >>> from calibrant.losses import CRL
+        >>> loss, ids = CRL(), torch.tensor([0, 1])
+        >>> logits, labels = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), torch.tensor([1, 1])
+        >>> loss.update(logits, labels, ids=ids)  # sample 0 wrong, sample 1 right
+        >>> loss.terms(logits, labels, ids=ids)["regulariser"]
+        tensor(1.2109)
+    """
+
+    def __init__(
+        self,
+        strength: float = 1.0,
+        score: Literal["msp", "entropy", "margin"] = "msp",
+        indicator: Literal["ranking", "margin"] = "ranking",
+        margin: float = 10.0,
+        num_samples: int = 0,
+        variant: Literal["released", "paper"] = "released",
+        **common: Any,
+    ):
+        super().__init__(**common)
+        self.strength = at_least("strength", strength, 0.0)
+        self.score = choice("score", score, ("msp", "entropy", "margin"))
+        self.indicator = choice("indicator", indicator, ("ranking", "margin"))
+        self.margin = at_least("margin", margin, 0.0)
+        self.num_samples = int(at_least("num_samples", num_samples, 0))
+        self.variant = choice("variant", variant, ("released", "paper"))
+        self.history = CorrectnessHistory(self.num_samples) if indicator == "ranking" else None
+
+    def formula(self, z: Tensor, t: Target) -> Terms:
+        """ACLS supplement Eq. 18."""
+        fidelity = nll(z, t, self.weight)
+        if self.indicator == "margin":
+            return Terms(fidelity, self.strength * self._margin_penalty(z))
+        correctness = self._correctness(t, fidelity)
+        if correctness is None:
+            return Terms(fidelity, torch.zeros_like(fidelity))
+        penalty = self._rank(confidence_score(z, self.score).flatten(), correctness, t)[0]
+        return Terms(fidelity, self.strength * penalty.view_as(fidelity))
+
+    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor] | None:
+        """For the largest probability: the penalty acts through N confidences, each with a slope."""
+        if self.score != "msp" or self.indicator == "margin":
+            return None
+        top, predicted, _ = first_maximum(z)
+        s = softmax(z, top)
+        confidence = s.probs.gather(1, predicted).squeeze(1)
+        correctness = self._correctness(t, confidence)
+        if correctness is None:
+            penalty, slope = torch.zeros_like(confidence), torch.zeros_like(confidence)
+        else:
+            penalty, slope = self._rank(confidence.flatten(), correctness, t)
+        pull = self.strength * slope.view_as(confidence).unsqueeze(1)
+        value, gradient = cross_entropy_with_confidence(z, s, t, predicted, pull)
+        return value + self.strength * penalty.view_as(value), gradient
+
+    def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
+        """Closed form of f and C for the largest probability (ACLS supplement Eq. 19, all pairs counted)."""
+        z, t = self._prepare(logits, target, ids=ids)
+        probs, predicted = z.softmax(1), z.argmax(1, keepdim=True)
+        top = probs.gather(1, predicted)
+        shape = (self.strength * top * probs).scatter(1, predicted, self.strength * top * (1 - top))
+        if self.indicator == "margin":
+            return Smoothing(shape, self._margin_indicator(z).to(z.dtype))
+        correctness = self._correctness(t, top.squeeze(1))
+        if correctness is None:
+            return Smoothing(shape, torch.zeros_like(z))
+        slope = self._rank(top.flatten(), correctness, t)[1].view_as(top)
+        return Smoothing(shape * slope, (slope != 0).to(z.dtype).expand_as(z))
+
+    def table2(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
+        """F and C as ACLS Table 2 prints them, the pairs being (i, i+1 mod N)."""
+        z, t = self._prepare(logits, target, ids=ids)
+        probs, predicted = z.softmax(1), z.argmax(1, keepdim=True)
+        top = probs.gather(1, predicted)
+        f = (self.strength * top * probs).scatter(1, predicted, self.strength * top * (1 - top))
+        correctness, violated = self._correctness(t, top.squeeze(1)), torch.zeros_like(top, dtype=torch.bool)
+        if correctness is not None:
+            violated = out_of_order(top.flatten(), correctness, t).view_as(top)
+        return Smoothing(f, violated.to(z.dtype).expand_as(z))
+
+    def _rank(self, score: Tensor, correctness: Tensor, t: Target) -> tuple[Tensor, Tensor]:
+        """Penalty per sample (differentiable) and the derivative of its sum by each score."""
+        valid = None if t.valid is None else t.valid.flatten()
+        if self.variant == "paper":
+            return _all_pairs(score, correctness, valid)
+        sign = torch.sign(correctness - following(correctness, valid))
+        margin = (correctness - following(correctness, valid)).abs()
+        penalty = torch.relu(-sign * (score - following(score, valid)) + margin) * sign.abs()
+        active = torch.where(penalty > 0, sign, 0.0)
+        return penalty, _preceding(active, valid) - active
+
+    def _margin_indicator(self, z: Tensor) -> Tensor:
+        """ACLS Eq. 11 (strictly beyond the margin): per class, and at yhat by the distance to the smallest logit."""
+        top, predicted = z.max(1, keepdim=True)
+        beyond = top - z > self.margin
+        return beyond.scatter(1, predicted, top - z.amin(1, keepdim=True) > self.margin)
+
+    def _margin_penalty(self, z: Tensor) -> Tensor:
+        """The score where logits are too far apart; its gradient reaches only the classes of the indicator."""
+        active = self._margin_indicator(z.detach())
+        penalty = confidence_score(torch.where(active, z, z.detach()), self.score)
+        return torch.where(active.any(1), penalty, 0.0)
+
+
+def confidence_score(z: Tensor, kind: str) -> Tensor:
+    """Confidence per position: ``"msp"``, ``"entropy"`` (-H / log K) or ``"margin"`` (gap of the two largest)."""
+    if kind == "entropy":
+        log_probs = z.log_softmax(1)
+        return (log_probs.exp() * log_probs).sum(1) / math.log(z.shape[1])
+    largest = z.softmax(1).topk(2 if kind == "margin" else 1, dim=1).values
+    return largest[:, 0] - largest[:, 1] if kind == "margin" else largest[:, 0]
+
+
+def out_of_order(score: Tensor, correctness: Tensor, t: Target) -> Tensor:
+    """Whether a sample and its follower are ranked against their correctness: the indicator of ACLS Eq. 21."""
+    valid = None if t.valid is None else t.valid.flatten()
+    return (correctness - following(correctness, valid)) * (score - following(score, valid)) < 0
+
+
+def _preceding(x: Tensor, valid: Tensor | None) -> Tensor:
+    """The entry of the sample that ``x[i]`` follows."""
+    if valid is None:
+        return x.roll(1)
+    places = following(torch.arange(len(x), device=x.device), valid)
+    return torch.zeros_like(x).scatter_add(0, places, torch.where(valid, x, 0.0))
+
+
+def _all_pairs(score: Tensor, correctness: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Penalty of each sample summed over all others, in blocks of rows, and the slope of the total."""
+    counted = torch.ones_like(score) if valid is None else valid.to(score.dtype)
+    step = max(1, (1 << 20) // len(score))
+    penalties, slopes = [], []
+    for start in range(0, len(score), step):
+        rows = slice(start, start + step)
+        sign = torch.sign(correctness[rows, None] - correctness) * counted[rows, None] * counted
+        pair = torch.relu(-sign * (score[rows, None] - score))
+        penalties.append(pair.sum(1))
+        # Each unordered pair stands in the sum twice, once from either side, with the same slope.
+        slopes.append(-2 * torch.where(pair > 0, sign, 0.0).sum(1))
+    return torch.cat(penalties), torch.cat(slopes)

@@ -1,0 +1,40 @@
+r"""Cross-entropy.
+
+Formula (ACLS Eq. 1, SC Eq. 2): :math:`L = -\sum_k q_k \log p_k`, gradient :math:`p - q` (ACLS Eq. 3).
+
+=============  ========
+paper letter   variable
+=============  ========
+z (ACLS)       logits
+q              target
+=============  ========
+
+Departures from the papers: none.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from calibrant.losses.base import Loss, Target, Terms, register
+from calibrant.losses.numerics import cross_entropy, nll, softmax
+
+
+@register("ce", paper="ACLS", equation="Eq. 1", summary="plain cross-entropy")
+class CrossEntropy(Loss):
+    """Cross-entropy.
+
+    Example:
+        >>> import torch
+        >>> from calibrant.losses import CrossEntropy
+        >>> CrossEntropy()(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0]))
+        tensor(0.2395)
+    """
+
+    def formula(self, z: Tensor, t: Target) -> Terms:
+        """ACLS Eq. 1."""
+        return Terms(nll(z, t, self.weight))
+
+    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
+        """ACLS Eq. 3: p - q."""
+        return cross_entropy(z, softmax(z), t)

@@ -1,0 +1,82 @@
+r"""Focal loss with a sample-dependent gamma [Mukhoti2020], ACLS supplement Eq. 1.
+
+=============  =============================================  =================================
+               ``variant="paper"`` (ACLS supplement Eq. 1)    ``variant="released"`` (default)
+=============  =============================================  =================================
+gamma from     :math:`p_{\hat y}`                             :math:`p_y`
+p < 0.2        5                                              5
+0.2 <= p < .5  ``gamma``                                      3
+p >= 0.5       ``gamma``                                      ``gamma``
+=============  =============================================  =================================
+
+With the default ``gamma=3`` the last two ranges coincide ("FLSD-53"). gamma is a constant to the gradient.
+
+The lens: ACLS Table 2 puts constants for f, by way of the approximation of focal loss as cross-entropy minus an
+entropy. That is not a small step: f depends on all of p. `FLSD.lens_form` is the exact one; the table "Table 2 against
+autograd" of the methods page shows how far from constant it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from calibrant.losses.base import Loss, Smoothing, Target, Terms, at_least, choice, register
+from calibrant.losses.focal import focal_closed_form, focal_formula
+from calibrant.losses.numerics import smoothing_from_shift
+
+
+@register(
+    "flsd",
+    paper="Mukhoti2020",
+    equation="ACLS supplement Eq. 1",
+    summary="focal loss with a larger gamma for samples of low probability",
+    hyper={
+        "gamma": "larger: less pull on easy samples, lower confidence",
+        "variant": "'released': gamma from p_y; 'paper': from the largest probability",
+    },
+    soft=False,
+)
+class FLSD(Loss):
+    """Focal loss with sample-dependent gamma.
+
+    Args:
+        gamma: exponent where the probability is at least 0.5.
+        variant: ``"released"`` or ``"paper"``, see above.
+        **common: see `Loss`.
+
+    Example:
+        >>> import torch
+        >>> from calibrant.losses import FLSD
+        >>> FLSD()(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([1]))
+        tensor(1.2753)
+    """
+
+    def __init__(self, gamma: float = 3.0, variant: Literal["released", "paper"] = "released", **common: Any):
+        super().__init__(**common)
+        self.gamma = at_least("gamma", gamma, 0.0)
+        self.variant = choice("variant", variant, ("released", "paper"))
+
+    def formula(self, z: Tensor, t: Target) -> Terms:
+        """Focal loss with `_gamma`."""
+        value = focal_formula(z, t, self._gamma)
+        return Terms(value if self.weight is None else value * self.weight.to(z.dtype)[t.labels])
+
+    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
+        """The gradient of focal loss; gamma is constant."""
+        return focal_closed_form(z, t, self._gamma)
+
+    def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
+        """Closed form of f and C (exact; ACLS Table 2, row FLSD, has constants)."""
+        z, t = self._prepare(logits, target, ids=ids)
+        shift = z.softmax(1) - self.closed_form(z, t)[1] - t.distribution(z)
+        return Smoothing(smoothing_from_shift(shift, z), torch.ones_like(z))
+
+    def _gamma(self, log_p: Tensor, log_top: Tensor) -> Tensor:
+        """The rule of the table above, per position."""
+        released = self.variant == "released"
+        p = (log_p if released else log_top).exp()
+        gamma = torch.full_like(p, self.gamma)
+        return torch.where(p < 0.2, 5.0, torch.where(p < 0.5, 3.0, gamma) if released else gamma)

@@ -1,0 +1,149 @@
+r"""Multi-class difference of confidence and accuracy [Hebbalaguppe2022], ACLS supplement Eq. 9.
+
+Formula: :math:`L = L_{base} + \lambda \sum_k |\bar p_k - \bar q_k|`, bars are means over the batch.
+
+=============  =====================================  =================================
+               ``variant="paper"``                    ``variant="released"`` (default)
+=============  =====================================  =================================
+over classes   sum                                    mean, so :math:`\lambda/K`
+=============  =====================================  =================================
+
+=============  =========
+paper letter   variable
+=============  =========
+lambda         strength
+=============  =========
+
+Values in use: strength 1 on cross-entropy, focal or label-smoothing base.
+
+The lens: with :math:`a_k = \mathrm{sgn}(\bar p_k - \bar q_k)` the exact f is
+:math:`\lambda p_j (a_j - \sum_k a_k p_k)`, sign turned off the predicted class (`MDCA.lens_form`). ACLS Table 2 sets
+:math:`a = 1` at the predicted class and -1 elsewhere and drops :math:`\sum_{k\neq\hat y} a_k p_k` (`MDCA.table2`):
+for those signs the terms dropped are :math:`\lambda p_j (1 - p_{\hat y})`, which vanishes for confident
+predictions only. The sign itself is a property of the batch and often not the assumed one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from calibrant.losses.base import Loss, Smoothing, Target, Terms, at_least, choice, register
+from calibrant.losses.cross_entropy import CrossEntropy
+from calibrant.losses.focal import Focal
+from calibrant.losses.label_smoothing import LabelSmoothing
+from calibrant.losses.numerics import cross_entropy, per_class, smoothing_from_shift, softmax
+
+
+@register(
+    "mdca",
+    paper="Hebbalaguppe2022",
+    equation="ACLS supplement Eq. 9",
+    summary="matches each class's mean probability in the batch to its frequency",
+    hyper={
+        "strength": "larger: more weight on class-wise calibration within the batch",
+        "base": "fidelity term: 'ce', 'focal' or 'ls'",
+        "gamma": "exponent of a focal base",
+        "alpha": "smoothing of a label-smoothing base",
+        "variant": "'released': mean over classes; 'paper': sum",
+    },
+    per_sample=False,
+)
+class MDCA(Loss):
+    """A base loss plus the class-wise gap of mean probability and frequency.
+
+    Args:
+        strength: weight of the penalty.
+        base: ``"ce"``, ``"focal"`` or ``"ls"``.
+        gamma: for the focal base.
+        alpha: for the label-smoothing base.
+        variant: ``"released"`` or ``"paper"``, see above.
+        **common: see `Loss`.
+
+    Example:
+        >>> import torch
+        >>> from calibrant.losses import MDCA
+        >>> logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+        >>> MDCA(variant="paper").terms(logits, torch.tensor([0, 1]))["regulariser"]
+        tensor(0.3185)
+    """
+
+    def __init__(
+        self,
+        strength: float = 1.0,
+        base: Literal["ce", "focal", "ls"] = "ce",
+        gamma: float = 3.0,
+        alpha: float = 0.05,
+        variant: Literal["released", "paper"] = "released",
+        **common: Any,
+    ):
+        super().__init__(**common)
+        self.strength = at_least("strength", strength, 0.0)
+        self.base = choice("base", base, ("ce", "focal", "ls"))
+        self.gamma = at_least("gamma", gamma, 0.0)
+        self.alpha = at_least("alpha", alpha, 0.0, 1.0)
+        self.variant = choice("variant", variant, ("released", "paper"))
+        builders = {
+            "ce": CrossEntropy,
+            "focal": lambda **c: Focal(gamma, **c),
+            "ls": lambda **c: LabelSmoothing(alpha, **c),
+        }
+        self.fidelity: Loss = builders[base](**common)
+
+    def formula(self, z: Tensor, t: Target) -> Terms:
+        """ACLS supplement Eq. 9."""
+        base = self.fidelity.formula(z, t)
+        fidelity = base.fidelity if base.regulariser is None else base.fidelity + base.regulariser
+        penalty = self._scale(z) * self._gap(z.softmax(1), t).abs().sum()
+        return Terms(fidelity, penalty.expand_as(fidelity))
+
+    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor] | None:
+        """ACLS supplement Eq. 10."""
+        s, scale = softmax(z), self._scale(z)
+        gap = self._gap(s.probs, t)
+        signed = s.probs * per_class(gap.sign() * scale, z)
+        total = signed.sum(1, keepdim=True)
+        if self.base == "ce":
+            value, gradient = cross_entropy(z, s, t, damp=total)
+        else:
+            closed = self.fidelity.closed_form(z, t)
+            if closed is None:
+                return None
+            value, gradient = closed
+            gradient.sub_(s.probs.mul_(total))
+        return value + scale * gap.abs().sum(), gradient.add_(signed)
+
+    def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
+        """Closed form of f and C on a cross-entropy base (ACLS supplement Eq. 10, no approximation)."""
+        z, t = self._prepare(logits, target, ids=ids)
+        probs = z.softmax(1)
+        sign = per_class(self._gap(probs, t).sign(), z)
+        shift = -self._scale(z) * probs * (sign - (sign * probs).sum(1, keepdim=True))
+        return Smoothing(smoothing_from_shift(shift, z), torch.ones_like(z))
+
+    def table2(self, logits: Tensor, target: Tensor) -> Smoothing:
+        """F and C as ACLS Table 2 prints them: lambda p_j (1 - p_j), and lambda p_j (1 + p_yhat) elsewhere."""
+        z, _ = self._prepare(logits, target)
+        probs, predicted = z.softmax(1), z.argmax(1, keepdim=True)
+        top = probs.gather(1, predicted)
+        f = self._scale(z) * (probs * (1 + top)).scatter(1, predicted, top * (1 - top))
+        return Smoothing(f, torch.ones_like(z))
+
+    def _scale(self, z: Tensor) -> float:
+        return self.strength if self.variant == "paper" else self.strength / z.shape[1]
+
+    @staticmethod
+    def _gap(probs: Tensor, t: Target) -> Tensor:
+        """Mean probability minus frequency of each class over the positions that count, ``[C]``."""
+        positions = [d for d in range(probs.dim()) if d != 1]
+        if t.valid is not None:
+            probs = probs * t.valid.unsqueeze(1)
+        if t.soft is not None:
+            frequency = t.soft.sum(positions)
+        else:
+            assert t.labels is not None
+            ones = torch.ones_like(t.labels, dtype=probs.dtype) if t.valid is None else t.valid.to(probs.dtype)
+            frequency = probs.new_zeros(probs.shape[1]).scatter_add(0, t.labels.flatten(), ones.flatten())
+        return (probs.sum(positions) - frequency) / t.count(probs)

@@ -1,0 +1,79 @@
+r"""Cross-entropy towards a distribution per sample: the loss of mixed (CutMix, Mixup) and object-aware labels.
+
+Formula (ALS Eq. 2 with the soft label of Eq. 5): :math:`L = -\sum_k q_k \log p_k`, optionally minus :math:`H(q)`.
+
+=================  ========
+paper letter       variable
+=================  ========
+pi-tilde (ALS)     target
+=================  ========
+
+Departures: none from the text; ALS Eq. 6 prints the second term with the wrong sign.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant.losses.base import Target, Terms, register, values_visible
+from calibrant.losses.cross_entropy import CrossEntropy
+from calibrant.losses.numerics import nll
+
+
+@register(
+    "soft",
+    paper="ALS",
+    equation="Eq. 2, 5",
+    summary="cross-entropy towards a given distribution per sample",
+    hyper={"subtract_entropy": "True: the KL divergence, 0 where the prediction equals the target"},
+)
+class SoftTargetCrossEntropy(CrossEntropy):
+    """Cross-entropy towards soft labels, which are checked to be distributions.
+
+    Class indices are taken as one-hot rows, so a loop may mix both kinds of batches.
+
+    Args:
+        subtract_entropy: report KL(q || p) instead of H(q, p); the gradient is the same.
+        **common: see `Loss`.
+
+    Example:
+        >>> import torch
+        >>> from calibrant.losses import SoftTargetCrossEntropy
+        >>> q = torch.tensor([[0.5, 0.25, 0.25]])
+        >>> SoftTargetCrossEntropy(subtract_entropy=True)(q.log(), q)
+        tensor(0.)
+    """
+
+    def __init__(self, subtract_entropy: bool = False, **common: Any):
+        super().__init__(**common)
+        self.subtract_entropy = subtract_entropy
+
+    def _soft_target(self, z: Tensor, y: Tensor) -> Target:
+        t = super()._soft_target(z, y)
+        if values_visible(y):
+            low, sums = float(y.min()), y.sum(1)
+            worst = float(sums.flatten()[(sums - 1).abs().argmax()])
+            if low < 0 or abs(worst - 1) > 1e-2:
+                raise ValueError(
+                    "SoftTargetCrossEntropy takes distributions over dimension 1, "
+                    f"got a smallest entry of {low:g} and a sum of {worst:g}"
+                )
+        return t
+
+    def formula(self, z: Tensor, t: Target) -> Terms:
+        """H(q, p), or KL(q || p)."""
+        value = nll(z, t, self.weight)
+        return Terms(value - self._entropy(t) if self.subtract_entropy and t.soft is not None else value)
+
+    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
+        """p - q."""
+        value, gradient = super().closed_form(z, t)
+        return (value - self._entropy(t) if self.subtract_entropy and t.soft is not None else value), gradient
+
+    @staticmethod
+    def _entropy(t: Target) -> Tensor:
+        assert t.soft is not None
+        return -torch.xlogy(t.soft, t.soft).sum(1)

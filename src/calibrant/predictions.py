@@ -1,0 +1,110 @@
+"""`Predictions`: what a classifier said and what was true. The boundary between models and everything after them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Logits and labels of a set of samples, validated once.
+
+    Build it with `from_logits` or read it with `open`; nothing guesses what an array of numbers means.
+
+    Attributes:
+        logits: ``[N, C]`` floating point.
+        labels: ``[N]`` int64, from 0 to C - 1.
+        ids: ``[N]`` int64 sample ids, or None.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant import Predictions
+        >>> p = Predictions.from_logits(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1]))
+        >>> len(p), p.num_classes
+        (2, 2)
+    """
+
+    logits: npt.NDArray[np.floating[Any]]
+    labels: npt.NDArray[np.int64]
+    ids: npt.NDArray[np.int64] | None = None
+
+    @classmethod
+    def from_logits(
+        cls, logits: npt.ArrayLike, labels: npt.ArrayLike, *, ids: npt.ArrayLike | None = None
+    ) -> Predictions:
+        """Check logits ``[N, C]``, labels ``[N]`` and optional ids ``[N]``, and freeze them."""
+        z, y = np.asarray(logits), np.asarray(labels)
+        if z.dtype.kind != "f" or z.ndim != 2 or z.shape[0] == 0 or z.shape[1] < 2:
+            raise ValueError(
+                f"logits must be floating point [N, C] with N >= 1 and C >= 2, got {z.dtype} {list(z.shape)}"
+            )
+        if y.shape != z.shape[:1] or y.dtype.kind not in "iu":
+            raise ValueError(f"labels must be whole numbers [{len(z)}], got {y.dtype} {list(y.shape)}")
+        outside = np.flatnonzero((y < 0) | (y >= z.shape[1]))
+        if len(outside):
+            raise ValueError(f"labels must lie in 0..{z.shape[1] - 1}, got {y[outside[0]]} in row {outside[0]}")
+        broken = np.flatnonzero(~np.isfinite(z).all(1))
+        if len(broken):
+            raise ValueError(f"logits must be finite, got {z[broken[0]].tolist()} in row {broken[0]}")
+        rows = None if ids is None else np.asarray(ids)
+        if rows is not None and (rows.shape != y.shape or rows.dtype.kind not in "iu"):
+            raise ValueError(f"ids must be whole numbers [{len(z)}], got {rows.dtype} {list(rows.shape)}")
+        return cls(z, y.astype(np.int64), None if rows is None else rows.astype(np.int64))
+
+    @classmethod
+    def open(cls, path: str | Path) -> Predictions:
+        """Read an ``.npz`` file with arrays ``logits``, ``labels`` and optionally ``ids``; nothing is unpickled."""
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                if not isinstance(archive, np.lib.npyio.NpzFile):
+                    raise ValueError("expected an .npz archive, got a single array")
+                missing = [name for name in ("logits", "labels") if name not in archive]
+                if missing:
+                    held = ", ".join(archive.files) or "nothing"
+                    raise ValueError(
+                        f"expected arrays logits and labels, {' and '.join(missing)} missing; it holds {held}"
+                    )
+                ids = archive["ids"] if "ids" in archive else None
+                return cls.from_logits(archive["logits"], archive["labels"], ids=ids)
+        except FileNotFoundError:
+            raise ValueError(f"{path}: no such file") from None
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path}: cannot read predictions: {error}") from error
+
+    def save(self, path: str | Path) -> None:
+        """Write an ``.npz`` file aside and rename it, so that a reader never sees half of it."""
+        path = Path(path)
+        arrays = {"logits": self.logits, "labels": self.labels} | ({} if self.ids is None else {"ids": self.ids})
+        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".npz")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+            os.replace(aside, path)
+        except BaseException:
+            Path(aside).unlink(missing_ok=True)
+            raise
+
+    def batches(self, size: int) -> Iterator[Predictions]:
+        """Consecutive slices of at most ``size`` samples."""
+        if size < 1:
+            raise ValueError(f"batch size must be at least 1, got {size}")
+        for start in range(0, len(self), size):
+            rows = slice(start, start + size)
+            yield Predictions(self.logits[rows], self.labels[rows], None if self.ids is None else self.ids[rows])
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        return int(self.logits.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.labels)

@@ -1,0 +1,1 @@
+"""Slow, obvious versions written from the papers; the outside oracle of the tests, never imported by src."""

@@ -1,0 +1,514 @@
+"""Every training loss in NumPy float64 with plain loops, written from the papers and DESIGN section 3 alone.
+
+Each loss is ``name(logits [N, K], labels [N], **hyper) -> {"fidelity": [N], "regulariser": [N]}``, and the loss with
+reduction "mean" is mean(fidelity) + mean(regulariser). A regulariser that belongs to the whole batch (MMCE, MDCA)
+stands in every entry. Letters: z logits, p softmax, y label, yhat = first argmax, K classes, N samples.
+
+Paper keys are those of papers/README.md; a method whose own paper is not stored there is cited through ACLS ("ACLS S":
+its supplement) and through DESIGN section 3, which says what variant="paper" and variant="released" mean.
+
+Where a source holds a quantity constant in the gradient, the value alone cannot show it. ``acls`` and ``mbls``
+therefore take ``frozen``, the logits [N, K] at which those constants are evaluated: gradient(acls, z, y, frozen=z) is
+the gradient with the stop-gradient, gradient(acls, z, y) the one without.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.integer[Any]]
+Terms = dict[str, Array]
+
+
+# ---- building blocks -------------------------------------------------------------------------------------------------
+
+
+def logsumexp(values: npt.ArrayLike) -> float:
+    """log sum exp, shifted by the maximum so that no exponential overflows."""
+    values = np.asarray(values, dtype=np.float64)
+    top = float(values.max())
+    return top + math.log(math.fsum(math.exp(float(v) - top) for v in values))
+
+
+def log_softmax(logits: npt.ArrayLike) -> Array:
+    """ACLS Eq. 2, in logs: log p_j = z_j - log sum_k exp z_k."""
+    z = _as_logits(logits)
+    out = np.empty_like(z)
+    for i in range(z.shape[0]):
+        top = float(z[i].max())
+        log_total = math.log(math.fsum(math.exp(float(v) - top) for v in z[i]))
+        for j in range(z.shape[1]):
+            out[i, j] = (z[i, j] - top) - log_total  # two small numbers, where z_j - logsumexp subtracts two large ones
+    return out
+
+
+def softmax(logits: npt.ArrayLike) -> Array:
+    """ACLS Eq. 2: p_j = exp z_j / sum_k exp z_k."""
+    return np.exp(log_softmax(logits))
+
+
+def log_one_minus_p(logits: npt.ArrayLike, labels: npt.ArrayLike) -> Array:
+    """log(1 - p_y) as logsumexp over the other classes minus logsumexp over all; exact for p_y near 1."""
+    z, y = _as_logits(logits), _as_labels(labels)
+    out = np.empty(z.shape[0])
+    for i in range(z.shape[0]):
+        shifted = z[i] - z[i].max()
+        others = [shifted[k] for k in range(z.shape[1]) if k != y[i]]
+        out[i] = logsumexp(others) - logsumexp(shifted)
+    return out
+
+
+def first_argmax(row: Array) -> int:
+    """The predicted class yhat; the first one when several logits tie."""
+    best = 0
+    for k in range(len(row)):
+        if row[k] > row[best]:
+            best = k
+    return best
+
+
+def entropy(logits: npt.ArrayLike) -> Array:
+    """H(p) = -sum_k p_k log p_k, in nats."""
+    logp = log_softmax(logits)
+    out = np.zeros(logp.shape[0])
+    for i in range(logp.shape[0]):
+        for k in range(logp.shape[1]):
+            out[i] -= math.exp(logp[i, k]) * logp[i, k]
+    return out
+
+
+def _as_logits(logits: npt.ArrayLike) -> Array:
+    z = np.asarray(logits, dtype=np.float64)
+    if z.ndim != 2 or z.shape[0] < 1 or z.shape[1] < 2:
+        raise ValueError(f"logits must have shape [N >= 1, K >= 2], got {list(z.shape)}")
+    return z
+
+
+def _as_labels(labels: npt.ArrayLike) -> Labels:
+    y = np.asarray(labels)
+    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
+        raise ValueError(f"labels must be integers of shape [N], got {y.dtype} of shape {list(y.shape)}")
+    return y
+
+
+def _one_of(name: str, value: str, *allowed: str) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+
+
+def _terms(fidelity: Array, regulariser: Array | None = None) -> Terms:
+    return {"fidelity": fidelity, "regulariser": np.zeros_like(fidelity) if regulariser is None else regulariser}
+
+
+def _relu(x: float) -> float:
+    return max(x, 0.0)
+
+
+def _minus_log_sigmoid(x: float) -> float:
+    return max(-x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+# ---- cross-entropy and soft targets ----------------------------------------------------------------------------------
+
+
+def cross_entropy(logits: npt.ArrayLike, labels: npt.ArrayLike) -> Terms:
+    """ACLS Eq. 1, ALS Eq. 3: -log p_y."""
+    logp, y = log_softmax(logits), _as_labels(labels)
+    fidelity = np.empty(len(y))
+    for i in range(len(y)):
+        fidelity[i] = -logp[i, y[i]]
+    return _terms(fidelity)
+
+
+def soft_cross_entropy(logits: npt.ArrayLike, q: npt.ArrayLike) -> Terms:
+    """ACLS Eq. 1 with any target distribution q [N, K]: -sum_k q_k log p_k."""
+    logp, target = log_softmax(logits), np.asarray(q, dtype=np.float64)
+    fidelity = np.zeros(logp.shape[0])
+    for i in range(logp.shape[0]):
+        for k in range(logp.shape[1]):
+            if target[i, k] != 0.0:
+                fidelity[i] -= target[i, k] * logp[i, k]
+    return _terms(fidelity)
+
+
+def label_smoothing(
+    logits: npt.ArrayLike, labels: npt.ArrayLike, *, alpha: float | npt.ArrayLike = 0.05, spread: str = "all"
+) -> Terms:
+    """SC Eq. 7, ACLS Eq. 4 (spread="all": alpha/K on every class); ALS Eq. 4-5 ("others": alpha/(K-1) on k != y).
+
+    fidelity = (1-alpha) (-log p_y); regulariser = the rest, the spread mass times -log p_k. alpha is a number or [N].
+    """
+    _one_of("spread", spread, "all", "others")
+    logp, y = log_softmax(logits), _as_labels(labels)
+    n_samples, n_classes = logp.shape
+    a = np.broadcast_to(np.asarray(alpha, dtype=np.float64), (n_samples,))
+    fidelity, regulariser = np.zeros(n_samples), np.zeros(n_samples)
+    for i in range(n_samples):
+        fidelity[i] = -(1.0 - a[i]) * logp[i, y[i]]
+        for k in range(n_classes):
+            if spread == "all":
+                regulariser[i] -= a[i] / n_classes * logp[i, k]
+            elif k != y[i]:
+                regulariser[i] -= a[i] / (n_classes - 1) * logp[i, k]
+    return _terms(fidelity, regulariser)
+
+
+# ---- focal family ----------------------------------------------------------------------------------------------------
+
+
+def _focal_with(logits: npt.ArrayLike, labels: npt.ArrayLike, gamma: Array) -> Terms:
+    ce, log_rest = cross_entropy(logits, labels)["fidelity"], log_one_minus_p(logits, labels)
+    fidelity = np.empty_like(ce)
+    for i in range(len(ce)):
+        fidelity[i] = math.exp(gamma[i] * log_rest[i]) * ce[i]
+    return _terms(fidelity)
+
+
+def focal(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 3.0) -> Terms:
+    """DESIGN 3 (ACLS ref. [18]; no stored paper prints it): -(1 - p_y)^gamma log p_y, all in fidelity."""
+    return _focal_with(logits, labels, np.full(len(_as_labels(labels)), float(gamma)))
+
+
+def flsd(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 3.0, variant: str = "released") -> Terms:
+    """ACLS S Eq. 1, DESIGN 3: focal with gamma by confidence.
+
+    paper: from p_yhat, 5 below 0.2, else 3 (the argument gamma plays no part).
+    released: from p_y, 5 below 0.2, 3 below 0.5, ``gamma`` from 0.5 on.
+    """
+    _one_of("variant", variant, "paper", "released")
+    p, y = softmax(logits), _as_labels(labels)
+    gammas = np.empty(len(y))
+    for i in range(len(y)):
+        if variant == "paper":
+            gammas[i] = 5.0 if p[i].max() < 0.2 else 3.0
+        elif p[i, y[i]] < 0.2:
+            gammas[i] = 5.0
+        elif p[i, y[i]] < 0.5:
+            gammas[i] = 3.0
+        else:
+            gammas[i] = gamma
+    return _focal_with(logits, labels, gammas)
+
+
+# ---- entropy and batch calibration -----------------------------------------------------------------------------------
+
+
+def confidence_penalty(
+    logits: npt.ArrayLike, labels: npt.ArrayLike, *, strength: float = 0.1, variant: str = "paper"
+) -> Terms:
+    """DESIGN 3 (ACLS ref. [29]; LR Eq. 2 flips the sign): CE - strength H(p); released: CE - strength H(p)/K."""
+    _one_of("variant", variant, "paper", "released")
+    n_classes = _as_logits(logits).shape[1]
+    divisor = 1 if variant == "paper" else n_classes
+    return _terms(cross_entropy(logits, labels)["fidelity"], -strength * entropy(logits) / divisor)
+
+
+def mmce(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    strength: float = 1.0,
+    kernel_width: float = 0.4,
+    weighted: bool = True,
+    variant: str = "released",
+) -> Terms:
+    """DESIGN 3 (ACLS ref. [16]): kernel calibration error with k = exp(-|r_i - r_j| / kernel_width), r = max p.
+
+    The sums run over all ordered pairs, i = j included; m correct and n wrong samples. In exact arithmetic every
+    squared value but the released weighted one is >= 0; there the 1e-5 can push it below -1e-10, where the formula
+    has no value and 0 is returned.
+    """
+    _one_of("variant", variant, "paper", "released")
+    z, p, y = _as_logits(logits), softmax(logits), _as_labels(labels)
+    n_samples = len(y)
+    r = [float(p[i].max()) for i in range(n_samples)]
+    c = [1.0 if first_argmax(z[i]) == y[i] else 0.0 for i in range(n_samples)]
+
+    def kernel(i: int, j: int) -> float:
+        return math.exp(-abs(r[i] - r[j]) / kernel_width)
+
+    if not weighted:
+        total = 0.0
+        for i in range(n_samples):
+            for j in range(n_samples):
+                total += (c[i] - r[i]) * (c[j] - r[j]) * kernel(i, j)
+        squared = total / n_samples**2
+        value = squared if variant == "released" else math.sqrt(_relu(squared))
+    else:
+        correct = [i for i in range(n_samples) if c[i] == 1.0]
+        wrong = [i for i in range(n_samples) if c[i] == 0.0]
+        m, n = len(correct), len(wrong)
+        sum_cc = sum_ii = sum_ci = 0.0
+        for i in correct:
+            for j in correct:
+                sum_cc += (1.0 - r[i]) * (1.0 - r[j]) * kernel(i, j)
+        for i in wrong:
+            for j in wrong:
+                sum_ii += r[i] * r[j] * kernel(i, j)
+        for i in correct:
+            for j in wrong:
+                sum_ci += (1.0 - r[i]) * r[j] * kernel(i, j)
+        mean_cc = sum_cc / m**2 if m else 0.0
+        mean_ii = sum_ii / n**2 if n else 0.0
+        mean_ci = sum_ci / (m * n) if m and n else 0.0
+        if variant == "paper":
+            value = math.sqrt(_relu(mean_cc + mean_ii - 2.0 * mean_ci))
+        elif m == 0 or n == 0:
+            value = 0.0
+        else:
+            squared = mean_cc / (m**2 + 1e-5) + mean_ii / (n**2 + 1e-5) - 2.0 * mean_ci / (m * n + 1e-5)
+            value = math.sqrt(_relu(squared + 1e-10))
+    return _terms(cross_entropy(logits, labels)["fidelity"], np.full(n_samples, strength * value))
+
+
+def mdca(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    strength: float = 1.0,
+    base: str = "ce",
+    gamma: float = 3.0,
+    alpha: float = 0.05,
+    variant: str = "released",
+) -> Terms:
+    """ACLS S Eq. 9: strength sum_k |mean_n p_nk - mean_n q_nk|, q one-hot for every base; released: mean over k.
+
+    base "ce", "focal" (gamma) or "ls" (alpha, spread "all") is the fidelity, in full.
+    """
+    _one_of("variant", variant, "paper", "released")
+    _one_of("base", base, "ce", "focal", "ls")
+    p, y = softmax(logits), _as_labels(labels)
+    n_samples, n_classes = p.shape
+    total = 0.0
+    for k in range(n_classes):
+        mean_p = mean_q = 0.0
+        for i in range(n_samples):
+            mean_p += p[i, k] / n_samples
+            mean_q += (1.0 if y[i] == k else 0.0) / n_samples
+        total += abs(mean_p - mean_q)
+    value = total if variant == "paper" else total / n_classes
+    if base == "ce":
+        terms = cross_entropy(logits, labels)
+    elif base == "focal":
+        terms = focal(logits, labels, gamma=gamma)
+    else:
+        terms = label_smoothing(logits, labels, alpha=alpha)
+    return _terms(terms["fidelity"] + terms["regulariser"], np.full(n_samples, strength * value))
+
+
+# ---- pairs of classes ------------------------------------------------------------------------------------------------
+
+
+def cpc(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    lambda1: float = 0.1,
+    lambda2: float = 1.0,
+    variant: str = "released",
+) -> Terms:
+    """ACLS S Eq. 2-4: CE + lambda1 L_1v1 + lambda2 L_BE, with log(p_a / (p_a + p_b)) = log sigmoid(z_a - z_b).
+
+    released: L_1v1 / (K-1); L_BE = half the sum over all ordered (k, l), k = l too, over (K-1)(K-2); 0 when K = 2.
+    """
+    _one_of("variant", variant, "paper", "released")
+    z, y = _as_logits(logits), _as_labels(labels)
+    n_samples, n_classes = z.shape
+    regulariser = np.zeros(n_samples)
+    for i in range(n_samples):
+        others = [k for k in range(n_classes) if k != y[i]]
+        one_v_one = exclusion = 0.0
+        for k in others:
+            one_v_one += _minus_log_sigmoid(z[i, y[i]] - z[i, k])
+        if variant == "paper":
+            for k in others:
+                for m in others:
+                    if k < m:
+                        exclusion += _minus_log_sigmoid(z[i, k] - z[i, m]) + _minus_log_sigmoid(z[i, m] - z[i, k])
+        else:
+            one_v_one /= n_classes - 1
+            if n_classes > 2:
+                for k in others:
+                    for m in others:
+                        exclusion += 0.5 * _minus_log_sigmoid(z[i, k] - z[i, m])
+                exclusion /= (n_classes - 1) * (n_classes - 2)
+        regulariser[i] = lambda1 * one_v_one + lambda2 * exclusion
+    return _terms(cross_entropy(logits, labels)["fidelity"], regulariser)
+
+
+# ---- logit margins ---------------------------------------------------------------------------------------------------
+
+
+def mbls(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    margin: float = 10.0,
+    strength: float = 0.1,
+    variant: str = "released",
+    frozen: npt.ArrayLike | None = None,
+) -> Terms:
+    """ACLS S Eq. 14: strength sum_k relu(z_yhat - z_k - M); released: mean over k.
+
+    frozen: logits that give z_yhat for k != yhat, as ACLS S Eq. 15 does for "paper" (no gradient at yhat).
+    """
+    _one_of("variant", variant, "paper", "released")
+    z = _as_logits(logits)
+    constants = z if frozen is None else _as_logits(frozen)
+    n_samples, n_classes = z.shape
+    regulariser = np.zeros(n_samples)
+    for i in range(n_samples):
+        yhat = first_argmax(z[i])
+        for k in range(n_classes):
+            distance = 0.0 if k == yhat else float(constants[i].max() - z[i, k])
+            regulariser[i] += _relu(distance - margin)
+        regulariser[i] *= strength if variant == "paper" else strength / n_classes
+    return _terms(cross_entropy(logits, labels)["fidelity"], regulariser)
+
+
+def acls(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    margin: float = 10.0,
+    lambda1: float = 0.1,
+    lambda2: float = 0.01,
+    variant: str = "released",
+    smoothing: str = "adaptive",
+    indicator: str = "margin",
+    frozen: npt.ArrayLike | None = None,
+) -> Terms:
+    """ACLS Eq. 13 summed over j; released: DESIGN 3 (no min, every tied maximum counts as it, mean over K-1 others).
+
+    Ablations (ACLS Table 5): each penalty of x is relu(x)^2; smoothing="constant" takes relu(x), the integral of a
+    constant f; indicator="none" takes x in place of relu(x).
+    frozen: logits that give the constants. released: the maximum in the terms of the others. paper: that maximum and
+    min_k, as in Eq. 12; the adaptive gradient of the regulariser is then twice Eq. 12.
+    """
+    _one_of("variant", variant, "paper", "released")
+    _one_of("smoothing", smoothing, "adaptive", "constant")
+    _one_of("indicator", indicator, "margin", "none")
+
+    def penalty(x: float) -> float:
+        x = _relu(x) if indicator == "margin" else x
+        return x * x if smoothing == "adaptive" else x
+
+    z = _as_logits(logits)
+    constants = z if frozen is None else _as_logits(frozen)
+    n_samples, n_classes = z.shape
+    regulariser = np.zeros(n_samples)
+    for i in range(n_samples):
+        top, constant_top, constant_min = float(z[i].max()), float(constants[i].max()), float(constants[i].min())
+        yhat = first_argmax(z[i])
+        for j in range(n_classes):
+            if variant == "paper":
+                if j == yhat:
+                    regulariser[i] += lambda1 * penalty(z[i, j] - constant_min - margin)
+                else:
+                    regulariser[i] += lambda2 * penalty(constant_top - z[i, j] - margin)
+            elif z[i, j] == top:
+                regulariser[i] += lambda1 * penalty(top - margin)
+            else:
+                regulariser[i] += lambda2 / (n_classes - 1) * penalty(constant_top - z[i, j] - margin)
+    return _terms(cross_entropy(logits, labels)["fidelity"], regulariser)
+
+
+# ---- ranking ---------------------------------------------------------------------------------------------------------
+
+
+def crl(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    correctness: npt.ArrayLike,
+    strength: float = 1.0,
+    score: str = "msp",
+    variant: str = "released",
+) -> Terms:
+    """ACLS S Eq. 18: strength sum_m max(0, -sgn(c_n - c_m)(kappa_n - kappa_m)); released: next neighbour, with margin.
+
+    correctness c [N], already normalised to [0, 1]. kappa: "msp" max p; "entropy" -H(p)/log K; "margin" p_1st - p_2nd.
+    released: pairs (i, i+1 mod N), relu(-s (kappa_i - kappa_j) + |c_i - c_j|), 0 where s = 0.
+    """
+    _one_of("variant", variant, "paper", "released")
+    _one_of("score", score, "msp", "entropy", "margin")
+    p, c = softmax(logits), np.asarray(correctness, dtype=np.float64)
+    n_samples, n_classes = p.shape
+    if c.shape != (n_samples,):
+        raise ValueError(f"correctness must have shape [{n_samples}], got {list(c.shape)}")
+    h = entropy(logits)
+    kappa = np.empty(n_samples)
+    for i in range(n_samples):
+        descending = sorted((float(v) for v in p[i]), reverse=True)
+        if score == "msp":
+            kappa[i] = descending[0]
+        elif score == "entropy":
+            kappa[i] = -h[i] / math.log(n_classes)
+        else:
+            kappa[i] = descending[0] - descending[1]
+    regulariser = np.zeros(n_samples)
+    for i in range(n_samples):
+        for j in range(n_samples) if variant == "paper" else [(i + 1) % n_samples]:
+            s = float(np.sign(c[i] - c[j]))
+            if s != 0.0:
+                wanted = 0.0 if variant == "paper" else abs(float(c[i] - c[j]))
+                regulariser[i] += strength * _relu(-s * float(kappa[i] - kappa[j]) + wanted)
+    return _terms(cross_entropy(logits, labels)["fidelity"], regulariser)
+
+
+# ---- credal targets --------------------------------------------------------------------------------------------------
+
+
+def label_relaxation(logits: npt.ArrayLike, labels: npt.ArrayLike, *, alpha: float = 0.1) -> Terms:
+    """LR Eq. 3, 5, 6: 0 if sum_{k != y} p_k <= alpha, else KL(projected || p), class by class; all in fidelity.
+
+    projected: 1 - alpha on y, alpha p_k / (1 - p_y) on k != y; 0 log 0 = 0, so alpha = 0 is exactly cross-entropy.
+    """
+    logp, y = log_softmax(logits), _as_labels(labels)
+    log_rest = log_one_minus_p(logits, labels)
+    n_samples, n_classes = logp.shape
+    fidelity = np.zeros(n_samples)
+    for i in range(n_samples):
+        if alpha > 0.0 and log_rest[i] <= math.log(alpha):
+            continue
+        for k in range(n_classes):
+            if k == y[i] and alpha < 1.0:
+                log_projected = math.log1p(-alpha)
+            elif k != y[i] and alpha > 0.0:
+                log_projected = math.log(alpha) + logp[i, k] - log_rest[i]
+            else:
+                continue
+            fidelity[i] += math.exp(log_projected) * (log_projected - logp[i, k])
+    return _terms(fidelity)
+
+
+# ---- gradients -------------------------------------------------------------------------------------------------------
+
+
+def gradient(
+    fn: Callable[..., Terms], logits: npt.ArrayLike, labels: npt.ArrayLike, h: float = 1e-6, **hyper: Any
+) -> Array:
+    """Central differences of sum(fidelity + regulariser) = N times the mean loss, by logit [N, K]; not for kinks."""
+    z = _as_logits(logits)
+    grad = np.empty_like(z)
+    for i in range(z.shape[0]):
+        for j in range(z.shape[1]):
+            above, below = z.copy(), z.copy()
+            above[i, j] += h
+            below[i, j] -= h
+            up, down = fn(above, labels, **hyper), fn(below, labels, **hyper)
+            # Differences first: samples that do not move cancel exactly and leave no rounding behind.
+            changes = [up[name] - down[name] for name in ("fidelity", "regulariser")]
+            grad[i, j] = math.fsum(np.concatenate(changes)) / (above[i, j] - below[i, j])
+    return grad
+
+
+def lens_effective(p: npt.ArrayLike, grad: npt.ArrayLike) -> Array:
+    """ACLS Eq. 8: the target a loss trains towards, q' = p - dL/dz, with grad as from gradient()."""
+    return np.asarray(p, dtype=np.float64) - np.asarray(grad, dtype=np.float64)

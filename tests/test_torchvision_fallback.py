@@ -1,0 +1,230 @@
+"""The stand-in for torchvision's compiled operators.
+
+Oracle for nms: `slow_nms`, a loop in NumPy over the definition in torchvision's documentation. What `ensure` does to an
+interpreter is observed in fresh ones.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import _torchvision
+
+needs_torchvision = pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision missing")
+
+
+def slow_nms(boxes: np.ndarray, scores: np.ndarray, threshold: float) -> list[int]:
+    kept: list[int] = []
+    for j in sorted(range(len(scores)), key=lambda k: -scores[k]):  # sorted() is stable
+        for i in kept:
+            width = max(boxes.dtype.type(0), min(boxes[i, 2], boxes[j, 2]) - max(boxes[i, 0], boxes[j, 0]))
+            height = max(boxes.dtype.type(0), min(boxes[i, 3], boxes[j, 3]) - max(boxes[i, 1], boxes[j, 1]))
+            shared = width * height
+            area_i, area_j = ((b[2] - b[0]) * (b[3] - b[1]) for b in (boxes[i], boxes[j]))
+            union = area_i + area_j - shared
+            if union != 0 and float(shared / union) > threshold:
+                break
+        else:
+            kept.append(j)
+    return kept
+
+
+def random_boxes(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Crowded boxes on a coarse grid: many equal ones, many of zero area, few distinct scores."""
+    rng = np.random.default_rng(seed)
+    corner = rng.integers(0, 12, size=(n, 2))
+    boxes = np.concatenate([corner, corner + rng.integers(0, 6, size=(n, 2))], axis=1)
+    return boxes.astype(np.float32), (rng.integers(0, 9, size=n) / 8).astype(np.float32)
+
+
+def fallback_nms(boxes: np.ndarray, scores: np.ndarray, threshold: float) -> list[int]:
+    kept = _torchvision.nms(torch.from_numpy(boxes), torch.from_numpy(scores), threshold)
+    assert kept.dtype == torch.int64
+    return kept.tolist()
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_nms_is_the_loop_over_its_definition(seed: int, threshold: float) -> None:
+    boxes, scores = random_boxes(seed, n=157)
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    assert (areas == 0).any()  # the data hold the hard cases
+    assert len(np.unique(boxes, axis=0)) < len(boxes)
+    assert fallback_nms(boxes, scores, threshold) == slow_nms(boxes, scores, threshold)
+
+
+def test_nms_does_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    boxes, scores = random_boxes(7, n=83)
+    for size in (1, 2, 10, 83, 500):
+        monkeypatch.setattr(_torchvision, "_NMS_BLOCK", size)
+        assert fallback_nms(boxes, scores, 0.3) == slow_nms(boxes, scores, 0.3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_nms_accepts_other_precisions(dtype: torch.dtype) -> None:
+    boxes, scores = (torch.from_numpy(a) for a in random_boxes(11, n=61))  # small integers and eighths: exact in all
+    expected = slow_nms(boxes.numpy(), scores.numpy(), 0.45)
+    assert _torchvision.nms(boxes.to(dtype), scores.to(dtype), 0.45).tolist() == expected
+
+
+def test_nms_by_hand() -> None:
+    unit, right_half, far = [0.0, 0.0, 2.0, 1.0], [1.0, 0.0, 2.0, 1.0], [5.0, 5.0, 6.0, 6.0]
+    boxes, scores = np.array([far, right_half, unit]), np.array([0.1, 0.5, 0.9])  # IoU of the last two is one half
+    assert fallback_nms(boxes, scores, 0.5) == [2, 1, 0]  # not greater than the threshold: stays
+    assert fallback_nms(boxes, scores, 0.49) == [2, 0]
+    assert fallback_nms(np.array([unit] * 3), np.array([0.5] * 3), 0.9) == [0]  # a tie goes to the first
+    assert fallback_nms(np.array([unit] * 3), np.array([0.5] * 3), 1.0) == [0, 1, 2]
+    points = np.array([[1.0, 1.0, 1.0, 1.0]] * 2)
+    assert fallback_nms(points, np.array([0.2, 0.3]), 0.0) == [1, 0]  # IoU 0/0 removes nothing
+
+
+def test_nms_compares_a_float32_iou_with_a_double_threshold() -> None:
+    boxes = np.array([[0, 0, 10, 1], [0, 0, 1, 1]], dtype=np.float32)  # IoU is float32(0.1), a little above 0.1
+    assert fallback_nms(boxes, np.array([0.9, 0.8], dtype=np.float32), 0.1) == [0]
+
+
+def test_nms_of_nothing_is_nothing() -> None:
+    assert fallback_nms(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), 0.5) == []
+
+
+@pytest.mark.parametrize(("boxes", "scores"), [((3, 5), (3,)), ((3, 4), (2,)), ((4,), (4,)), ((3, 4), (3, 1))])
+def test_nms_names_the_shapes_it_refuses(boxes: tuple[int, ...], scores: tuple[int, ...]) -> None:
+    with pytest.raises(RuntimeError, match=r"takes boxes \[N, 4\] and scores \[N\], got \["):
+        _torchvision.nms(torch.zeros(boxes), torch.zeros(scores), 0.5)
+
+
+@needs_torchvision
+def test_ensure_twice_changes_nothing() -> None:
+    first = _torchvision.ensure()
+    libraries = len(_torchvision._libraries)
+    assert libraries == first
+    assert _torchvision.ensure() is first
+    assert len(_torchvision._libraries) == libraries
+
+
+@needs_torchvision
+def test_torchvision_ops_work_after_ensure(monkeypatch: pytest.MonkeyPatch) -> None:
+    fallback = _torchvision.ensure()
+    import torchvision.ops
+
+    boxes, scores = random_boxes(3, n=70)
+    classes = np.arange(70) % 3
+    expected = [
+        k
+        for c in range(3)
+        for k in np.flatnonzero(classes == c)[slow_nms(boxes[classes == c], scores[classes == c], 0.4)]
+    ]
+    tensors = torch.from_numpy(boxes), torch.from_numpy(scores)
+    assert torchvision.ops.nms(*tensors, 0.4).tolist() == slow_nms(boxes, scores, 0.4)
+    kept = torchvision.ops.batched_nms(*tensors, torch.from_numpy(classes), 0.4)
+    assert sorted(kept.tolist()) == sorted(expected)
+    assert tensors[1][kept].diff().le(0).all()
+
+    # On the plane f(x, y) = 2x + 3y bilinear sampling is exact, so a bin's average is f at the bin's centre.
+    y, x = torch.meshgrid(torch.arange(9.0), torch.arange(11.0), indexing="ij")
+    plane = (2 * x + 3 * y)[None, None].requires_grad_()
+    rois = torch.tensor([[0.0, 1.0, 2.0, 5.0, 6.0], [0.0, 3.0, 1.0, 9.0, 7.0], [0.0, 0.0, 0.0, 2.0, 8.0]])
+    centres = [
+        [
+            [2 * (x1 + (j + 0.5) * (x2 - x1) / 2) + 3 * (y1 + (i + 0.5) * (y2 - y1) / 2) for j in range(2)]
+            for i in range(2)
+        ]
+        for _, x1, y1, x2, y2 in rois.tolist()
+    ]
+    for ratio in (2, -1):
+        if fallback:
+            monkeypatch.setattr(_torchvision, "_ROI_ALIGN_ELEMENTS", 40)  # two boxes, then one box at a time
+        pooled = torchvision.ops.roi_align(plane, rois, (2, 2), sampling_ratio=ratio)
+        torch.testing.assert_close(pooled[:, 0], torch.tensor(centres))
+        (gradient,) = torch.autograd.grad(pooled.sum(), plane)
+        torch.testing.assert_close(gradient.sum(), torch.tensor(3.0 * 4))  # each bin's weights add up to one
+    assert torchvision.ops.roi_align(plane, rois[:0], (2, 2)).shape == (0, 1, 2, 2)
+
+
+def run(code: str, *, path: Path | None = None) -> str:
+    """Run code in a fresh interpreter with warnings as errors; `path` goes in front of the installed packages.
+
+    The module is loaded by file, so that nothing else of calibrant imports torchvision first.
+    """
+    load = (
+        "import importlib.util, sys\n"
+        f"spec = importlib.util.spec_from_file_location('fallback', {_torchvision.__file__!r})\n"
+        "fallback = importlib.util.module_from_spec(spec); spec.loader.exec_module(fallback)\n"
+    )
+    environment = dict(os.environ)
+    if path is not None:
+        environment["PYTHONPATH"] = os.pathsep.join([str(path), *filter(None, [environment.get("PYTHONPATH")])])
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", load + code], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+@needs_torchvision
+def test_fresh_process_imports_torchvision_and_torchmetrics_and_detects() -> None:
+    code = """
+import torch
+installed = fallback.ensure()
+import torchmetrics, torchvision
+from torchvision.models import detection
+assert torchvision.extension._has_ops() is not installed
+torch.manual_seed(0)
+model = detection.fasterrcnn_mobilenet_v3_large_320_fpn(weights=None, weights_backbone=None, num_classes=5).eval()
+model.roi_heads.score_thresh = 0.0
+with torch.inference_mode():
+    (found,) = model([torch.rand(3, 64, 96)])
+assert 0 < len(found["boxes"]) <= 100 and found["boxes"].isfinite().all(), found
+assert found["scores"].diff().le(0).all() and set(found["labels"].tolist()) <= {1, 2, 3, 4}
+for label in found["labels"].unique():
+    iou = torchvision.ops.box_iou(*[found["boxes"][found["labels"] == label]] * 2)
+    assert iou.triu(1).max() <= model.roi_heads.nms_thresh + 1e-5
+print("done")
+"""
+    assert run(code) == "done"
+
+
+def test_ensure_leaves_a_loadable_or_absent_torchvision_alone(tmp_path: Path) -> None:
+    package = tmp_path / "torchvision"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise AssertionError('ensure imported torchvision')\n")
+    shutil.copy(torch._C.__file__, package / f"_C{EXTENSION_SUFFIXES[0]}")  # any extension that surely loads
+    code = """
+assert fallback.ensure() is False and "torchvision" not in sys.modules
+fallback.ensure.cache_clear()
+sys.modules["torchvision"] = None  # Python's mark of a module that is not there
+assert fallback.ensure() is False and sys.modules["torchvision"] is None
+assert fallback._libraries == []
+print("done")
+"""
+    assert run(code, path=tmp_path) == "done"
+
+
+def test_ensure_passes_on_other_errors_and_explains_a_broken_import(tmp_path: Path) -> None:
+    package = tmp_path / "torchvision"
+    package.mkdir()
+    (package / "__init__.py").write_text("from . import extension\nimport a_module_that_is_not_there\n")
+    (package / "extension.py").touch()
+    (package / f"_C{EXTENSION_SUFFIXES[0]}").write_text("not a library")
+    code = """
+def error_of_ensure():
+    try:
+        fallback.ensure()
+    except ImportError as error:
+        return error
+error = error_of_ensure()
+assert error.name == "a_module_that_is_not_there", error
+assert "torchvision" not in sys.modules and "torchvision.extension" in sys.modules  # what a failed import leaves
+print(error_of_ensure())
+"""
+    message = run(code, path=tmp_path)
+    assert "earlier import of torchvision failed" in message
+    assert "import calibrant before torchvision" in message
