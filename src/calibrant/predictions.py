@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from calibrant.files import written_aside
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Predictions:
                     raise ValueError(
                         f"expected arrays logits and labels, {' and '.join(missing)} missing; it holds {held}"
                     )
-                ids = archive["ids"] if "ids" in archive else None
+                ids = archive.get("ids")
                 return cls.from_logits(archive["logits"], archive["labels"], ids=ids)
         except FileNotFoundError:
             raise ValueError(f"{path}: no such file") from None
@@ -82,16 +82,9 @@ class Predictions:
 
     def save(self, path: str | Path) -> None:
         """Write an ``.npz`` file aside and rename it, so that a reader never sees half of it."""
-        path = Path(path)
         arrays = {"logits": self.logits, "labels": self.labels} | ({} if self.ids is None else {"ids": self.ids})
-        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".npz")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
-            os.replace(aside, path)
-        except BaseException:
-            Path(aside).unlink(missing_ok=True)
-            raise
+        with written_aside(path) as aside, aside.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
 
     def batches(self, size: int) -> Iterator[Predictions]:
         """Consecutive slices of at most ``size`` samples."""

@@ -27,7 +27,7 @@ def parse_losses(specification: str) -> dict[str, Loss]:
     Example:
         >>> from calibrant.cli.common import parse_losses
         >>> parse_losses("ce,acls:margin=6")
-        {'ce': CrossEntropy(), 'acls:margin=6': ACLS(margin=6)}
+        {'ce': CrossEntropy(), 'acls:margin=6': ACLS(margin=6.0)}
     """
     losses = {}
     for item in filter(None, (part.strip() for part in specification.split(","))):
@@ -71,14 +71,15 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2, allow_nan=False))
 
 
-def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on standard output; all but the first column are right-aligned."""
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = True) -> None:
+    """A table on standard output; columns of numbers are right-aligned."""
+    table = Table(header_style="dim", box=None, pad_edge=False)
     for i, name in enumerate(head):
-        table.add_column(name, justify="right" if i else "left", overflow="fold", no_wrap=i == 0)
+        table.add_column(name, justify="right" if numbers and i else "left", no_wrap=i == 0)
     for row in rows:
         table.add_row(*row)
-    console = Console(soft_wrap=False) if sys.stdout.isatty() else Console(width=160)
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console.print(title, style="bold", highlight=False, markup=False)
     console.print(table)
 
 

@@ -9,11 +9,10 @@ import torch
 import typer
 
 from calibrant.cli.common import Json, Quiet, parse_losses, print_json, remark
-from calibrant.cli.lens import draw, look, print_activity, print_lens
+from calibrant.cli.lens import activity_table, draw, look, print_activity, print_lens
 from calibrant.lens import activity
 from calibrant.predictions import Predictions
-from calibrant.report import write_lens_page
-from calibrant.report.lens import html_table
+from calibrant.report import Section, write_page
 
 LOSSES = "ls,flsd,mbls:margin=6,mdca,cpc,acls:margin=6"
 LOGITS, LABEL = [8.0, 4.0, 1.0, 0.0], 0
@@ -39,28 +38,22 @@ def demo(
     found = activity(losses, batches)
     right = float((data.logits.argmax(1) == data.labels).mean())
     sure = float(torch.from_numpy(data.logits).softmax(1).amax(1).mean())
-    rows = [
-        [n, f"{a.active:.1%}", f"{a.lowered:+.4f}", f"{a.flipped:.2%}", f"{a.flipped_correct:.2%}"]
-        for n, a in found.items()
-    ]
-    write_lens_page(
+    write_page(
         output / "index.html",
         title="What calibration losses really train towards",
         intro="Every loss pulls the prediction p towards some label q'. Read off its gradient, q' = p - dL/dz.",
         sections=[
-            (
+            Section(
                 "One confident, correct prediction",
                 "Grey is the part of the given label that stays; red is taken away, blue is added.",
-                output / "lens.svg",
-                "",
+                figure=output / "lens.svg",
             ),
-            (
+            Section(
                 "A synthetic overconfident classifier",
                 f"{len(data)} samples, 10 classes, seed {seed}: right on {right:.1%}, mean confidence {sure:.1%}. "
                 "For what share of the samples does each loss move the label, and how often would a step of size 1 on "
                 "the logits change the predicted class?",
-                None,
-                html_table(["loss", "acts on", "lowers label by", "step changes class", "of which right before"], rows),
+                table=activity_table(found),
             ),
         ],
     )

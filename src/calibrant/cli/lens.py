@@ -125,15 +125,20 @@ def _report_activity(
         print_activity(found, step)
 
 
-def print_activity(found: dict[str, Activity], step: float) -> None:
-    """The table of shares."""
+def activity_table(found: dict[str, Activity]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table of shares."""
     head = ["loss", "acts on", "lowers label by", "step changes class", "of which right before"]
     rows = [
         [name, f"{a.active:.2%}", f"{a.lowered:+.4f}", f"{a.flipped:.2%}", f"{a.flipped_correct:.2%}"]
         for name, a in found.items()
     ]
+    return head, rows
+
+
+def print_activity(found: dict[str, Activity], step: float) -> None:
+    """The table of shares, on standard output."""
     samples = next(iter(found.values())).samples
-    print_table(f"{samples} samples; steps of size {step:g} on the logits", head, rows)
+    print_table(f"{samples} samples; steps of size {step:g} on the logits", *activity_table(found))
 
 
 def _texts(row: torch.Tensor) -> list[str]:

@@ -11,9 +11,7 @@ from calibrant.losses import describe, names
 
 
 def methods(
-    name: Annotated[
-        str | None, typer.Argument(help="One method, with its parameters; all of them when left out.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="One method, shown with its parameters.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -40,8 +38,12 @@ def methods(
         return
     elif name is None:
         rows = [[m.name, m.loss.__name__, m.summary, m.paper, m.equation, m.cost] for m in chosen]
-        print_table("Training losses", ["name", "class", "what it does", "paper", "equation", "cost"], rows)
+        print_table(
+            "Training losses", ["name", "class", "what it does", "paper", "equation", "cost"], rows, numbers=False
+        )
     else:
         method = chosen[0]
         rows = [[p, repr(d), method.hyper[p]] for p, d in method.defaults().items()]
-        print_table(f"{method.loss.__name__}: {method.summary}", ["parameter", "default", "direction"], rows)
+        print_table(
+            f"{method.loss.__name__}: {method.summary}", ["parameter", "default", "direction"], rows, numbers=False
+        )

@@ -200,7 +200,7 @@ class ACLS(RankingLoss):
         return Smoothing(f, (f != 0).to(z.dtype))
 
     def table2(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
-        """F and C as ACLS Eq. 10-11 and Table 2 print them (the released variant without the minimum, lambda2/(K-1))."""
+        """F and C as ACLS Eq. 10-11 and Table 2 print them (released: no minimum, lambda2/(K-1))."""
         return Smoothing(*self._printed(*self._prepare(logits, target, ids=ids)))
 
     def _printed(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:

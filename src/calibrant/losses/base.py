@@ -46,11 +46,11 @@ class Target(NamedTuple):
     ids: Tensor | None = None
     alpha: Tensor | None = None
 
-    def count(self, z: Tensor) -> Tensor | int:
+    def size(self, z: Tensor) -> Tensor | int:
         """The number of positions that count, at least 1."""
         return z.numel() // z.shape[1] if self.valid is None else self.valid.sum().clamp(min=1)
 
-    def index(self) -> Tensor:
+    def at_label(self) -> Tensor:
         """The labels as an index for gather and scatter over the classes, ``[N, 1, ...]``."""
         assert self.labels is not None
         return self.labels.unsqueeze(1)
@@ -59,7 +59,7 @@ class Target(NamedTuple):
         """The target distribution q, ``[N, C, ...]``: the soft labels, or one-hot rows."""
         if self.soft is not None:
             return self.soft
-        return torch.zeros_like(z).scatter_(1, self.index(), 1.0)
+        return torch.zeros_like(z).scatter_(1, self.at_label(), 1.0)
 
 
 class Terms(NamedTuple):
@@ -311,7 +311,7 @@ class Loss(nn.Module):
         closed = self._sum_and_gradient(z, t)
         if closed is None:
             return None
-        count = 1 if self.reduction == "sum" else t.count(z)
+        count = 1 if self.reduction == "sum" else t.size(z)
         if torch.compiler.is_compiling():
             known: Tensor = _Known.apply(z, *closed)
             return known / count
@@ -335,7 +335,7 @@ class Loss(nn.Module):
         if weighted and self.weight is not None and t.labels is not None:
             weight = self.weight.to(z.dtype)[t.labels]
             return value.sum() / (weight if t.valid is None else weight * t.valid).sum()
-        return value.sum() / t.count(z)
+        return value.sum() / t.size(z)
 
     def _prepare(
         self, logits: Tensor, target: Tensor, ids: Tensor | None = None, alpha: Tensor | None = None

@@ -92,7 +92,7 @@ class CPC(Loss):
     def formula(self, z: Tensor, t: Target) -> Terms:
         """ACLS supplement Eq. 2-4."""
         rivals = rival_logits(z, t)
-        label = z.gather(1, t.index()).movedim(1, -1)
+        label = z.gather(1, t.at_label()).movedim(1, -1)
         one_v_one = -logsigmoid(label - rivals).sum(-1)
         difference = rivals.unsqueeze(-1) - rivals.unsqueeze(-2)
         one_log = -logsigmoid(difference).sum((-1, -2))
@@ -106,12 +106,12 @@ class CPC(Loss):
         scale1, scale2, diagonal = self._scales(z)
         value, gradient = cross_entropy(z, softmax(z), t)
         rivals = rival_logits(z, t)
-        margin = z.gather(1, t.index()).movedim(1, -1) - rivals
+        margin = z.gather(1, t.at_label()).movedim(1, -1) - rivals
         pairs, pull = pair_entropy(rivals)
         value = value - scale1 * logsigmoid(margin).sum(-1) + scale2 * pairs + diagonal
         push = torch.sigmoid(-margin).mul_(scale1)
         gradient.scatter_add_(1, _rival_index(z, t), pull.mul_(scale2).add_(push).movedim(-1, 1))
-        return value, subtract_at(gradient, t.index(), push.sum(-1).unsqueeze(1))
+        return value, subtract_at(gradient, t.at_label(), push.sum(-1).unsqueeze(1))
 
     def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
         """Closed form of f and C (ACLS supplement Eq. 5-6, with every constant)."""
@@ -130,7 +130,7 @@ class CPC(Loss):
     @staticmethod
     def _pair_sums(z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """Gradient of 1v1 (Eq. 5), and sum over k != y of (p_j - p_k) / (p_j + p_k), 0 at y; both ``[N, C, ...]``."""
-        index, rivals = t.index(), rival_logits(z, t)
+        index, rivals = t.at_label(), rival_logits(z, t)
         push = torch.sigmoid(rivals - z.gather(1, index).movedim(1, -1))
         tilt = torch.tanh((rivals.unsqueeze(-1) - rivals.unsqueeze(-2)) / 2).sum(-1)
         spread = [torch.zeros_like(z).scatter(1, _rival_index(z, t), x.movedim(-1, 1)) for x in (push, tilt)]
@@ -151,7 +151,7 @@ def _rival_index(z: Tensor, t: Target) -> Tensor:
     """Indices of the classes other than the label, ``[N, C-1, ...]``."""
     shape = [1, -1, *[1] * (z.dim() - 2)]
     k = torch.arange(z.shape[1] - 1, device=z.device).view(shape)
-    return k + (k >= t.index())
+    return k + (k >= t.at_label())
 
 
 def rival_logits(z: Tensor, t: Target) -> Tensor:

@@ -27,7 +27,6 @@ from torch import Tensor
 from calibrant.losses.base import Loss, Target, Terms, at_least, register
 from calibrant.losses.numerics import label_log_odds, softmax
 
-
 #: A number, or a rule that gives it for each position from log p_y and the log of the largest probability.
 Gamma = float | Callable[[Tensor, Tensor], Tensor]
 
@@ -43,9 +42,10 @@ def focal_closed_form(z: Tensor, t: Target, gamma: Gamma) -> tuple[Tensor, Tenso
     r"""The focal loss per position and its gradient.
 
     With :math:`u = 1-p_y`, :math:`\partial L/\partial z_y = D` and :math:`\partial L/\partial z_j = -D p_j/u`, where
-    :math:`D = -u^{\gamma+1} + \gamma u^\gamma p_y \log p_y`. The ratio :math:`p_j/u` is at most 1, so nothing overflows.
+    :math:`D = -u^{\gamma+1} + \gamma u^\gamma p_y \log p_y`. The ratio :math:`p_j/u`
+    is at most 1, so nothing overflows.
     """
-    s, index = softmax(z), t.index()
+    s, index = softmax(z), t.at_label()
     log_p = z.gather(1, index) - s.lse
     others = s.probs.scatter_(1, index, 0.0)
     rest = others.sum(1, keepdim=True)

@@ -36,9 +36,7 @@ class CorrectnessHistory(nn.Module):
         if ids.numel() == 0:
             return
         if ids.is_floating_point() or int(ids.min()) < 0:
-            raise ValueError(
-                f"sample ids must be whole numbers from 0, got {ids.dtype} with minimum {ids.min().item()}"
-            )
+            raise ValueError(f"sample ids must be whole numbers from 0, got {ids.dtype} down to {ids.min().item()}")
         missing = int(ids.max()) + 1 - len(self.counts)
         if missing > 0:
             self.counts = torch.cat([self.counts, self.counts.new_zeros(missing)])

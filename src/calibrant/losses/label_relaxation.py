@@ -63,8 +63,8 @@ class LabelRelaxation(Loss):
         return Terms(value if self.weight is None else value * self.weight.to(z.dtype)[t.labels])
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
-        r"""Outside the set :math:`\partial L/\partial z_y = -\delta`, :math:`\partial L/\partial z_j = \delta p_j/(1-p_y)`."""
-        s, index = softmax(z), t.index()
+        r"""Outside the set :math:`-\delta` at the label and :math:`\delta p_j/(1-p_y)` elsewhere."""
+        s, index = softmax(z), t.at_label()
         log_p = z.gather(1, index) - s.lse
         others = s.probs.scatter_(1, index, 0.0)
         rest = others.sum(1, keepdim=True)

@@ -79,7 +79,7 @@ class LabelSmoothing(Loss):
         """SC Eq. 7."""
         log_probs, alpha = z.log_softmax(1), self._alpha(z, t)
         weighted = log_probs if self.weight is None else log_probs * per_class(self.weight, z)
-        on_target = weighted.gather(1, t.index()) if t.soft is None else (t.soft * weighted).sum(1, keepdim=True)
+        on_target = weighted.gather(1, t.at_label()) if t.soft is None else (t.soft * weighted).sum(1, keepdim=True)
         spread = weighted.mean(1, keepdim=True)
         if self.spread == "others":
             spread = (weighted.sum(1, keepdim=True) - on_target) / (z.shape[1] - 1)
@@ -90,8 +90,8 @@ class LabelSmoothing(Loss):
         s, a, classes = softmax(z), self._mass(z, t), z.shape[1]
         if t.soft is not None:
             return cross_entropy(z, s, t._replace(soft=(1 - a) * t.soft + a / classes))
-        value = s.lse - (1 - a) * z.gather(1, t.index()) - a * z.mean(1, keepdim=True)
-        return value.squeeze(1), subtract_at(s.probs.sub_(a / classes), t.index(), 1 - a)
+        value = s.lse - (1 - a) * z.gather(1, t.at_label()) - a * z.mean(1, keepdim=True)
+        return value.squeeze(1), subtract_at(s.probs.sub_(a / classes), t.at_label(), 1 - a)
 
     def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
         """Closed form of f and C (ACLS Table 2, row LS)."""

@@ -85,12 +85,11 @@ class MDCA(Loss):
         self.gamma = at_least("gamma", gamma, 0.0)
         self.alpha = at_least("alpha", alpha, 0.0, 1.0)
         self.variant = choice("variant", variant, ("released", "paper"))
-        builders = {
-            "ce": CrossEntropy,
-            "focal": lambda **c: Focal(gamma, **c),
-            "ls": lambda **c: LabelSmoothing(alpha, **c),
-        }
-        self.fidelity: Loss = builders[base](**common)
+        self.fidelity: Loss
+        if base == "focal":
+            self.fidelity = Focal(gamma, **common)
+        else:
+            self.fidelity = LabelSmoothing(alpha, **common) if base == "ls" else CrossEntropy(**common)
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """ACLS supplement Eq. 9."""
@@ -146,4 +145,4 @@ class MDCA(Loss):
             assert t.labels is not None
             ones = torch.ones_like(t.labels, dtype=probs.dtype) if t.valid is None else t.valid.to(probs.dtype)
             frequency = probs.new_zeros(probs.shape[1]).scatter_add(0, t.labels.flatten(), ones.flatten())
-        return (probs.sum(positions) - frequency) / t.count(probs)
+        return (probs.sum(positions) - frequency) / t.size(probs)

@@ -90,15 +90,15 @@ class MMCE(Loss):
         fidelity = nll(z, t, self.weight)
         predicted = z.argmax(1, keepdim=True)
         confidence = z.softmax(1).gather(1, predicted)
-        value, slope = self.penalty(confidence.detach(), predicted == t.index(), t.valid)
+        value, slope = self.penalty(confidence.detach(), predicted == t.at_label(), t.valid)
         return Terms(fidelity, (value + (slope * (confidence - confidence.detach())).sum()).expand_as(fidelity))
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """The penalty acts through N confidences, each with a slope."""
         top, predicted, _ = first_maximum(z)
         s = softmax(z, top)
-        value, slope = self.penalty(s.probs.gather(1, predicted), predicted == t.index(), t.valid)
-        fidelity, gradient = cross_entropy_with_confidence(z, s, t, predicted, slope * t.count(z))
+        value, slope = self.penalty(s.probs.gather(1, predicted), predicted == t.at_label(), t.valid)
+        fidelity, gradient = cross_entropy_with_confidence(z, s, t, predicted, slope * t.size(z))
         return fidelity + value, gradient
 
     def penalty(self, confidence: Tensor, correct: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:

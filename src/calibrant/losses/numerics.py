@@ -33,7 +33,7 @@ class Maximum(NamedTuple):
     """The largest logit, the first class that has it (both ``[N, 1, ...]``), and its distance to every logit."""
 
     top: Tensor
-    index: Tensor
+    place: Tensor
     gap: Tensor
 
 
@@ -54,9 +54,9 @@ def cross_entropy(z: Tensor, s: Softmax, t: Target, damp: Tensor | None = None) 
     Regularisers often add a multiple of p to the gradient: with ``damp`` ``[N, 1, ...]`` it is (1 - damp) p - q.
     """
     if t.soft is None:
-        value = s.lse - z.gather(1, t.index())
+        value = s.lse - z.gather(1, t.at_label())
         probs = s.probs if damp is None else s.probs.mul_(1 - damp)
-        return value.squeeze(1), subtract_at(probs, t.index(), 1.0)
+        return value.squeeze(1), subtract_at(probs, t.at_label(), 1.0)
     mass = t.soft.sum(1, keepdim=True)
     value = s.lse * mass - (t.soft * z).sum(1, keepdim=True)
     return value.squeeze(1), s.probs.mul_(mass if damp is None else mass - damp).sub_(t.soft)
@@ -74,7 +74,7 @@ def nll(z: Tensor, t: Target, weight: Tensor | None = None) -> Tensor:
     if t.soft is not None:
         weighted = t.soft if weight is None else t.soft * per_class(weight, z)
         return -(weighted * log_probs).sum(1)
-    value = -log_probs.gather(1, t.index()).squeeze(1)
+    value = -log_probs.gather(1, t.at_label()).squeeze(1)
     return value if weight is None else value * weight.to(z.dtype)[t.labels]
 
 
@@ -83,7 +83,7 @@ def label_log_odds(z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
 
     1 - p_y is the probability of the other classes, whose log-sum-exp needs no subtraction from 1.
     """
-    index = t.index()
+    index = t.at_label()
     lse = z.logsumexp(1)
     others = z.scatter(1, index, -torch.inf).logsumexp(1)
     return z.gather(1, index).squeeze(1) - lse, others - lse

@@ -1,11 +1,10 @@
-"""The figure and the page of the lens."""
+"""The figure of the lens."""
 
 from __future__ import annotations
 
-import base64
-import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -13,13 +12,13 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calibrant.report.files import written_aside
+from calibrant.files import written_aside
 
 Row = npt.NDArray[np.float64]
 
 FORMATS = (".png", ".svg", ".pdf")
 _INK, _MUTED, _BASE, _DOWN, _UP = "#1f2933", "#7b8794", "#c3cfd9", "#c0392b", "#1f7a8c"
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9.0,
     "axes.edgecolor": _MUTED,
     "axes.labelcolor": _INK,
@@ -55,17 +54,16 @@ def draw_lens(
     """
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
-        raise ValueError(
-            f"{path}: a figure is written as {', '.join(FORMATS)}, not {path.suffix or 'without suffix'!r}"
-        )
+        raise ValueError(f"{path}: a figure is written as {', '.join(FORMATS)}, got {path.suffix!r}")
     panels = 2 + len(effective)
     columns = min(4, panels)
     rows = -(-panels // columns)
     with matplotlib.rc_context(_STYLE):
         height = 1.9 * rows + (2.6 if sweep else 0.4)
         figure = Figure(figsize=(2.3 * columns, height), layout="constrained")
-        upper, lower = figure.subfigures(2, 1, height_ratios=[1.9 * rows, 2.4]) if sweep else (figure, None)
-        axes = np.atleast_1d(np.asarray(upper.subplots(rows, columns, sharey=True))).ravel()
+        ratios = [1.9 * rows, 2.4][: 2 if sweep else 1]
+        parts = figure.subfigures(len(ratios), 1, height_ratios=ratios, squeeze=False).ravel()
+        axes = np.ravel(parts[0].subplots(rows, columns, sharey=True))
         bars = [probs, target, *effective.values()]
         low, high = min(0.0, *(float(b.min()) for b in bars)), max(1.0, *(float(b.max()) for b in bars))
         for axis in axes:
@@ -78,8 +76,8 @@ def draw_lens(
             axis.set_axis_off()
         for axis in axes[:panels:columns]:
             axis.set_ylabel("label $q'$")
-        if sweep and lower is not None:
-            _curves(lower.subplots(1, 1), *sweep)
+        if sweep:
+            _curves(parts[1].subplots(1, 1), *sweep)
         with written_aside(path) as aside:
             figure.savefig(aside, dpi=160, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
 
@@ -109,9 +107,7 @@ def _bars(
 
 
 def _curves(axis: Axes, confidence: Row, lowered: Mapping[str, Row]) -> None:
-    axis.set_title(
-        "how much the label of the predicted class is lowered, as it grows more confident", fontsize=9, loc="left"
-    )
+    axis.set_title("how far the label of the predicted class is lowered, by its confidence", fontsize=9, loc="left")
     axis.axhline(0, color=_MUTED, linewidth=0.6)
     # Stretch the end where the methods differ: the axis is log-odds, its ticks are confidences.
     odds = np.log(confidence) - np.log1p(-confidence)
@@ -124,49 +120,3 @@ def _curves(axis: Axes, confidence: Row, lowered: Mapping[str, Row]) -> None:
     axis.set_ylabel("$f\\,C$ at $\\hat y$")
     axis.set_yscale("symlog", linthresh=0.01)
     axis.legend(fontsize=7, frameon=False, ncols=2, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-
-
-def write_lens_page(
-    path: str | Path, *, title: str, intro: str, sections: Sequence[tuple[str, str, Path | None, str]]
-) -> None:
-    """Write one self-contained HTML page.
-
-    Args:
-        path: where to.
-        title: heading.
-        intro: first paragraph, plain text.
-        sections: (heading, paragraph, figure or None, table as HTML or "") in order.
-    """
-    parts = [f"<h1>{html.escape(title)}</h1><p class='intro'>{html.escape(intro)}</p>"]
-    for heading, text, figure, table in sections:
-        parts.append(f"<section><h2>{html.escape(heading)}</h2><p>{html.escape(text)}</p>")
-        if figure is not None:
-            data = base64.b64encode(figure.read_bytes()).decode()
-            parts.append(f"<img alt='{html.escape(heading)}' src='data:image/svg+xml;base64,{data}'>")
-        parts.append(f"{table}</section>")
-    page = _PAGE.replace("TITLE", html.escape(title)).replace("BODY", "\n".join(parts))
-    with written_aside(path) as aside:
-        aside.write_text(page, encoding="utf-8")
-
-
-def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of texts; all but the first column are right-aligned."""
-    top = "".join(f"<th>{html.escape(h)}</th>" for h in head)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-    return f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>TITLE</title>
-<style>
-body{font:16px/1.55 system-ui,sans-serif;color:#1f2933;background:#f7f9fa;margin:0 auto;max-width:66rem;padding:2rem 1.25rem}
-h1{font-size:1.9rem;margin:0 0 .3rem}h2{font-size:1.15rem;margin:0 0 .4rem}.intro{color:#52606d;margin-top:0}
-section{background:#fff;border:1px solid #e4e9ed;border-radius:10px;padding:1.1rem 1.3rem;margin:1.2rem 0}
-img{width:100%;height:auto}.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}
-th,td{padding:.35rem .6rem;text-align:right;border-bottom:1px solid #e4e9ed;font-variant-numeric:tabular-nums}
-th:first-child,td:first-child{text-align:left}th{color:#52606d;font-weight:600}
-</style></head><body>
-BODY
-</body></html>
-"""
