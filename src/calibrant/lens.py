@@ -94,9 +94,14 @@ def _of_callable(loss: Callable[[Tensor, Tensor], Tensor], z: Tensor, target: Te
     if value.dim():
         raise ValueError(f"lens takes a loss that returns a mean, got a value of shape {list(value.shape)}")
     probs = z.detach().softmax(1)
-    soft = target.is_floating_point()
-    q = target.double() if soft else torch.zeros_like(probs).scatter(1, target.long().unsqueeze(1), 1.0)
-    return probs, q, _snap(_gradient(value * z[:, 0].numel(), z) - (probs - q), probs)
+    if target.is_floating_point():
+        q, counts = target.double(), torch.ones_like(probs[:, :1])
+    else:
+        valid = (target != getattr(loss, "ignore_index", -100)).unsqueeze(1)
+        labels = torch.where(valid, target.long().unsqueeze(1), 0)
+        q, counts = torch.zeros_like(probs).scatter(1, labels, 1.0), valid.double()
+    slope = _gradient(value * counts.sum(), z)
+    return probs, q, _snap(slope - (probs - q), probs) * counts
 
 
 def _gradient(value: Tensor, z: Tensor) -> Tensor:

@@ -64,21 +64,22 @@ class Predictions:
     def open(cls, path: str | Path) -> Predictions:
         """Read an ``.npz`` file with arrays ``logits``, ``labels`` and optionally ``ids``; nothing is unpickled."""
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                if not isinstance(archive, np.lib.npyio.NpzFile):
-                    raise ValueError("expected an .npz archive, got a single array")
-                missing = [name for name in ("logits", "labels") if name not in archive]
-                if missing:
-                    held = ", ".join(archive.files) or "nothing"
-                    raise ValueError(
-                        f"expected arrays logits and labels, {' and '.join(missing)} missing; it holds {held}"
-                    )
-                ids = archive.get("ids")
-                return cls.from_logits(archive["logits"], archive["labels"], ids=ids)
+            with Path(path).open("rb") as file:
+                return cls._from_archive(np.load(file, allow_pickle=False))
         except FileNotFoundError:
             raise ValueError(f"{path}: no such file") from None
         except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"{path}: cannot read predictions: {error}") from error
+
+    @classmethod
+    def _from_archive(cls, archive: Any) -> Predictions:
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("expected an .npz archive, got a single array")
+        missing = [name for name in ("logits", "labels") if name not in archive]
+        if missing:
+            held = ", ".join(archive.files) or "nothing"
+            raise ValueError(f"{' and '.join(missing)} missing, expected arrays logits and labels; it holds {held}")
+        return cls.from_logits(archive["logits"], archive["labels"], ids=archive.get("ids"))
 
     def save(self, path: str | Path) -> None:
         """Write an ``.npz`` file aside and rename it, so that a reader never sees half of it."""

@@ -27,8 +27,8 @@ def lens_command(
     logits: Annotated[str, typer.Option(help="Logits of one sample, separated by commas.")] = "8,4,1,0",
     label: Annotated[int, typer.Option(help="Its class, counted from 0.")] = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Draw the comparison of ACLS Fig. 1 (.png, .svg or .pdf).")
-    ] = None,
+        Path, typer.Option("--output", "-o", help="Figure to draw (.png, .svg or .pdf); 'none' draws nothing.")
+    ] = Path("lens.png"),
     predictions: Annotated[
         Path | None, typer.Option(help="Predictions file (.npz with logits and labels): how often each loss acts.")
     ] = None,
@@ -39,26 +39,28 @@ def lens_command(
 ) -> None:
     """Show what label each loss really trains towards: effective label q', smoothing f and indicator C.
 
+    Prints them for one sample and draws the comparison of ACLS Fig. 1. Losses that compare the samples of a batch see
+    a batch of this one sample.
+
     With --predictions, report instead for what share of the samples each loss moves the label at all, and how often a
     gradient step on the logits would change the predicted class.
     """
     chosen = parse_losses(losses)
     if predictions is not None:
-        if output is not None:
-            raise ValueError("--output draws a single sample's lens: leave it out with --predictions")
         _report_activity(chosen, predictions, batch_size, step, as_json, quiet)
         return
     row = parse_numbers(logits, "--logits")
     if not 0 <= label < len(row):
         raise ValueError(f"--label must lie in 0..{len(row) - 1} for {len(row)} logits, got {label}")
     seen = look(chosen, row, label)
-    if output is not None:
+    wanted = str(output) != "none"
+    if wanted:
         draw(output, chosen, seen, row, label)
     if as_json:
         print_json({name: _as_json(one) for name, one in seen.items()})
     elif not quiet:
         print_lens(seen, row, label)
-    if output is not None:
+    if wanted:
         remark(f"wrote {output}", quiet)
 
 

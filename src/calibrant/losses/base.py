@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
@@ -201,6 +202,8 @@ def choice(parameter: str, value: str, options: tuple[str, ...]) -> str:
 
 def at_least(parameter: str, value: float, low: float, below: float = float("inf")) -> float:
     """Return ``value`` if low <= value <= below, else raise."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ValueError(f"{parameter} must be a number, got {value!r}")
     if not low <= value <= below:
         bounds = f"at least {low:g}" if below == float("inf") else f"between {low:g} and {below:g}"
         raise ValueError(f"{parameter} must be {bounds}, got {value!r}")
@@ -224,8 +227,6 @@ class Loss(nn.Module):
     weight: Tensor | None
     #: Class weights divide the mean of the regulariser too (label smoothing, as in torch).
     weighted_regulariser: ClassVar[bool] = False
-    #: Whether the plain formula can be differentiated a second time.
-    twice_differentiable: ClassVar[bool] = True
 
     def __init__(self, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean"):
         super().__init__()
@@ -313,8 +314,9 @@ class Loss(nn.Module):
             return None
         count = 1 if self.reduction == "sum" else t.size(z)
         if torch.compiler.is_compiling():
-            known: Tensor = _Known.apply(z, *closed)
-            return known / count
+            # The same by operations the compiler fuses: a value, and a zero whose gradient is the one we know.
+            total, gradient = closed
+            return (total + ((z - z.detach()) * gradient).sum()) / count
         loss: Tensor = _ClosedForm.apply(z, *closed, count, self, t)
         return loss
 
@@ -334,7 +336,8 @@ class Loss(nn.Module):
             return value.sum()
         if weighted and self.weight is not None and t.labels is not None:
             weight = self.weight.to(z.dtype)[t.labels]
-            return value.sum() / (weight if t.valid is None else weight * t.valid).sum()
+            mass = (weight if t.valid is None else weight * t.valid).sum()
+            return value.sum() / torch.where(mass > 0, mass, 1.0)
         return value.sum() / t.size(z)
 
     def _prepare(
@@ -424,10 +427,6 @@ class _ClosedForm(torch.autograd.Function):
             if gradient is None:
                 _, gradient = ctx.loss._sum_and_gradient(z, ctx.target)
             return gradient.mul_(upstream), None, None, None, None, None
-        if not ctx.loss.twice_differentiable:
-            raise RuntimeError(
-                f"{type(ctx.loss).__name__} has no second derivative: call backward without create_graph"
-            )
         # create_graph=True: the stored gradient is a constant to autograd, so differentiate the plain formula instead.
         terms = ctx.loss.formula(z, ctx.target)
         total = terms.fidelity if terms.regulariser is None else terms.fidelity + terms.regulariser
@@ -435,21 +434,6 @@ class _ClosedForm(torch.autograd.Function):
             total = torch.where(ctx.target.valid, total, 0.0)
         (gradient,) = torch.autograd.grad(total.sum() * upstream, z, create_graph=True)
         return gradient, None, None, None, None, None
-
-
-class _Known(torch.autograd.Function):
-    """`_ClosedForm` for the compiler, which wants tensors only and finds by itself what to do in place."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-        ctx.save_for_backward(gradient)
-        return value.clone()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * upstream, None, None
 
 
 def _full_precision(z: Tensor) -> contextlib.AbstractContextManager[Any]:

@@ -60,6 +60,7 @@ from calibrant.losses.numerics import cross_entropy_with_confidence, first_maxim
     },
     soft=False,
     per_sample=False,
+    cost="N C; paper: + N^2",
 )
 class CRL(RankingLoss):
     """Cross-entropy plus a ranking penalty on confidences.

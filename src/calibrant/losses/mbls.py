@@ -3,7 +3,7 @@ r"""Margin-based label smoothing: MbLS, ACLS supplement Eq. 14.
 Formula: :math:`L = L_{CE} + \lambda \sum_k \max(0, \max_j z_j - z_k - m)`.
 
 ===============  =========================================  ========================================
-                 ``variant="paper"`` (ACLS Eq. 15)          ``variant="released"`` (default)
+                 ``variant="paper"`` (supplement)           ``variant="released"`` (default)
 ===============  =========================================  ========================================
 over classes     sum                                        mean, so :math:`\lambda/K`
 gradient at yhat none                                       flows through the maximum

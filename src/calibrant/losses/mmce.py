@@ -69,8 +69,6 @@ class MMCE(Loss):
         tensor(0.4821)
     """
 
-    twice_differentiable = False
-
     def __init__(
         self,
         strength: float = 1.0,
@@ -86,12 +84,12 @@ class MMCE(Loss):
         self.variant = choice("variant", variant, ("released", "paper"))
 
     def formula(self, z: Tensor, t: Target) -> Terms:
-        """Cross-entropy and the batch's penalty, the same for every position; once differentiable."""
+        """Cross-entropy and the batch's penalty, the same for every position."""
         fidelity = nll(z, t, self.weight)
         predicted = z.argmax(1, keepdim=True)
         confidence = z.softmax(1).gather(1, predicted)
-        value, slope = self.penalty(confidence.detach(), predicted == t.at_label(), t.valid)
-        return Terms(fidelity, (value + (slope * (confidence - confidence.detach())).sum()).expand_as(fidelity))
+        value, _ = self.penalty(confidence, predicted == t.at_label(), t.valid)
+        return Terms(fidelity, value.expand_as(fidelity))
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """The penalty acts through N confidences, each with a slope."""

@@ -103,7 +103,13 @@ def _bars(
             axis.bar(place, np.abs(moved), 0.62, bottom=np.minimum(row, reference), color=colour, alpha=0.75)
     top = row if reference is None else np.maximum(row, reference)
     for x, (value, y) in enumerate(zip(row, top, strict=True)):
-        axis.annotate(f"{value:.3g}", (x, max(y, 0.0)), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+        axis.annotate(_short(value), (x, max(y, 0.0)), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+
+
+def _short(value: float) -> str:
+    """Three decimals, without trailing zeros or a minus before nothing."""
+    text = f"{value:.3f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
 
 
 def _curves(axis: Axes, confidence: Row, lowered: Mapping[str, Row]) -> None:

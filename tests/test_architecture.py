@@ -1,0 +1,114 @@
+"""One direction of imports, and public names that nobody removes by accident."""
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "calibrant"
+
+#: The arrow of the design, from left to right: a part imports only from parts before it.
+ORDER = [
+    "files",
+    "_torchvision",
+    "data",
+    "targets",
+    "models",
+    "losses",
+    "predictions",
+    "lens",
+    "posthoc",
+    "metrics",
+    "selective",
+    "audit",
+    "report",
+    "export",
+    "training",
+    "experiments",
+    "cli",
+]
+
+PUBLIC = {
+    "calibrant": ["Lens", "Predictions", "lens", "losses"],
+    "calibrant.losses": [
+        "ACLS", "CPC", "CRL", "FLSD", "MDCA", "MMCE", "ConfidencePenalty", "CrossEntropy", "Focal", "LabelRelaxation",
+        "LabelSmoothing", "Loss", "MbLS", "Method", "Smoothing", "SoftTargetCrossEntropy", "describe", "get", "names",
+    ],
+    "calibrant.report": ["Section", "draw_lens", "write_page"],
+}  # fmt: skip
+
+
+def modules():
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def part(path):
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imported_parts(path):
+    """Names of the parts of calibrant that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [
+                f"{node.module}.{alias.name}" if node.module == "calibrant" else node.module for alias in node.names
+            ]
+        for name in names:
+            head, *rest = name.split(".")
+            if head == "calibrant" and rest:
+                yield rest[0]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_follow_the_arrow(path):
+    here = part(path)
+    if here == "__init__":
+        return
+    assert here in ORDER, f"{here} has no place in the arrow"
+    for other in imported_parts(path):
+        if other == "Predictions":  # exported by the package itself
+            other = "predictions"
+        assert ORDER.index(other) <= ORDER.index(here), f"{here} must not import {other}"
+
+
+def test_an_import_against_the_arrow_is_noticed(tmp_path):
+    file = tmp_path / "x.py"
+    file.write_text("from calibrant.cli import main\nimport calibrant.report.page\nfrom calibrant import losses\n")
+    assert list(imported_parts(file)) == ["cli", "report", "losses"]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names(name):
+    module = importlib.import_module(name)
+    assert sorted(module.__all__) == sorted(PUBLIC[name])
+    for public in module.__all__:
+        assert getattr(module, public) is not None
+        assert getattr(module, public).__doc__
+
+
+def test_every_public_class_and_function_has_an_example():
+    for name in PUBLIC["calibrant.losses"]:
+        if name not in {"Loss", "Method", "Smoothing"}:
+            assert ">>>" in getattr(importlib.import_module("calibrant.losses"), name).__doc__, name
+    package = importlib.import_module("calibrant")
+    assert ">>>" in package.lens.__doc__
+    assert ">>>" in package.Predictions.__doc__
+
+
+def test_the_source_never_imports_the_tests():
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                assert not any(alias.name.split(".")[0] == "tests" for alias in node.names), path
+            elif isinstance(node, ast.ImportFrom):
+                assert (node.module or "").split(".")[0] != "tests", path
+
+
+def test_files_stay_readable():
+    for path in modules():
+        assert len(path.read_text().splitlines()) <= 520, f"{path} is too long"

@@ -1,0 +1,188 @@
+"""The lens against the closed forms of ACLS Table 2, written in each method's file."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import Predictions, lens
+from calibrant import losses as L
+from calibrant.lens import activity
+from tests.catalogue import COUNTS, batch
+
+TABLE_2 = [
+    L.LabelSmoothing(0.2),
+    L.LabelSmoothing(0.2, spread="others"),
+    *(L.FLSD(variant=v) for v in ("released", "paper")),
+    *(L.CPC(variant=v) for v in ("released", "paper")),
+    *(L.MDCA(variant=v) for v in ("released", "paper")),
+    *(L.MbLS(margin=4.0, variant=v) for v in ("released", "paper")),
+    *(L.CRL(variant=v) for v in ("released", "paper")),
+    L.CRL(indicator="margin", margin=4.0),
+    *(
+        L.ACLS(margin=4.0, variant=v, smoothing=s, indicator=i)
+        for v in ("released", "paper")
+        for s in ("adaptive", "constant")
+        for i in ("margin", "none", "ranking")
+    ),
+    L.ACLS(margin=4.0, variant="paper", gradient="eq12"),
+    L.ACLS(margin=4.0, variant="paper", gradient="eq12", smoothing="constant"),
+]
+
+
+def prepared(loss):
+    if getattr(loss, "history", None) is not None and not len(loss.history.counts):
+        loss.history.counts, loss.history.epochs = torch.tensor(COUNTS), loss.history.epochs + 5
+    return {"ids": torch.arange(7)} if getattr(loss, "history", None) is not None else {}
+
+
+@pytest.mark.parametrize("loss", TABLE_2, ids=repr)
+@pytest.mark.parametrize("seed", range(4))
+def test_closed_forms_of_table_2_equal_autograd(loss, seed):
+    z, y = batch(seed=seed)
+    extra = prepared(loss)
+    seen, form = lens(loss, z, y, **extra), loss.lens_form(z, y, **extra)
+    torch.testing.assert_close(form.f * form.indicator, seen.smoothing, rtol=1e-10, atol=1e-13)
+    always = isinstance(loss, (L.LabelSmoothing, L.FLSD, L.CPC, L.MDCA)) or getattr(loss, "indicator", "") == "none"
+    if always:
+        assert (form.indicator == 1).all()
+    else:
+        assert torch.equal(form.indicator.bool() & (form.f != 0), seen.active)
+
+
+@pytest.mark.parametrize("loss", TABLE_2, ids=repr)
+def test_effective_label_is_p_minus_the_gradient(loss):
+    z, y = batch()
+    extra = prepared(loss)
+    seen = lens(loss, z, y, **extra)
+    leaf = z.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(len(y) * loss(leaf, y, **extra), leaf)
+    torch.testing.assert_close(seen.effective, z.softmax(1) - slope, rtol=1e-10, atol=1e-13)
+    predicted = torch.nn.functional.one_hot(z.argmax(1), 5).bool()
+    rebuilt = torch.where(predicted, seen.target - seen.smoothing, seen.target + seen.smoothing)
+    torch.testing.assert_close(rebuilt, seen.effective)
+
+
+def test_table_2_of_acls_and_label_smoothing_as_printed():
+    """LS: eps (1 - 1/C) and eps/C for a right prediction; ACLS Eq. 12: exactly Eq. 10 with the indicator of Eq. 11."""
+    z = torch.tensor([[12.0, 5.0, 1.0, 0.0]], dtype=torch.float64)
+    y = torch.tensor([0])
+    seen = lens(L.LabelSmoothing(0.2), z, y)
+    torch.testing.assert_close(seen.smoothing, z.new_tensor([[0.15, 0.05, 0.05, 0.05]]))
+    eq12 = L.ACLS(margin=10.0, variant="paper", gradient="eq12")
+    seen = lens(eq12, z, y)
+    torch.testing.assert_close(seen.smoothing, z.new_tensor([[0.1 * 2, 0.0, 0.01 * 1, 0.01 * 2]]))
+    assert seen.active.tolist() == [[True, False, True, True]]
+    printed = eq12.table2(z, y)
+    torch.testing.assert_close(printed.f * printed.indicator, seen.smoothing)
+    assert lens(L.MbLS(margin=10.0, variant="paper"), z, y).active.tolist() == [[False, False, True, True]]
+
+
+def test_what_table_2_drops_for_mdca_is_lambda_p_times_one_minus_the_confidence():
+    """With the assumed signs (one overconfident class) the printed f differs by lambda p_j (1 - p_yhat)."""
+    z = torch.tensor([[3.0, 0.5, 0.0], [2.5, 0.2, 0.1]], dtype=torch.float64)
+    y = torch.tensor([0, 1])  # class 0 overconfident on average, class 1 under; make class 2 under too
+    soft = torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.25, 0.25]], dtype=torch.float64)
+    loss = L.MDCA(variant="paper")
+    exact, printed = loss.lens_form(z, soft).f, loss.table2(z, soft).f
+    p = z.softmax(1)
+    torch.testing.assert_close((exact - printed).abs(), p * (1 - p.amax(1, keepdim=True)), rtol=1e-12, atol=1e-15)
+    assert (loss.lens_form(z, y).f - loss.table2(z, y).f).abs().max() > 0.01
+
+
+def test_what_table_2_turns_for_cpc_is_twice_the_1v1_term():
+    z, y = batch()
+    y = z.argmax(1)
+    loss = L.CPC(variant="paper")
+    p = z.softmax(1)
+    top = p.gather(1, y[:, None])
+    expected = (2 * loss.lambda1 * p / (p + top)).scatter(1, y[:, None], 0.0)
+    torch.testing.assert_close(loss.table2(z, y).f - loss.lens_form(z, y).f, expected, rtol=1e-9, atol=1e-13)
+
+
+def test_crl_table_2_holds_for_a_single_pair_without_margin():
+    """Two samples, ranked against their history: each is in two violated pairs, (0,1) and (1,0)."""
+    z = torch.tensor([[3.0, 0.0, 0.0], [1.0, 0.0, 0.5]], dtype=torch.float64)
+    y, ids = torch.tensor([0, 0]), torch.tensor([0, 1])
+    loss = L.CRL(strength=0.4, variant="paper")
+    loss.history.counts, loss.history.epochs = torch.tensor([0, 2]), loss.history.epochs + 2
+    printed, exact = loss.table2(z, y, ids=ids), loss.lens_form(z, y, ids=ids)
+    assert (printed.indicator == 1).all()
+    torch.testing.assert_close(exact.f[0], 2 * printed.f[0])
+    torch.testing.assert_close(exact.f[1], -2 * printed.f[1])
+
+
+def test_lens_of_any_callable_and_of_soft_targets_and_images():
+    z, y = batch()
+    mine, theirs = lens(L.LabelSmoothing(0.1), z, y), lens(torch.nn.CrossEntropyLoss(label_smoothing=0.1), z, y)
+    torch.testing.assert_close(mine.effective, theirs.effective, atol=1e-13, rtol=0)
+    marked = torch.where(torch.arange(7) == 3, -100, y)
+    plain = lens(torch.nn.CrossEntropyLoss(), z, marked)
+    assert not plain.active.any()
+    assert not lens(L.CrossEntropy(), z, y).active.any()
+    soft = z.flip(0).softmax(1)
+    torch.testing.assert_close(lens(L.SoftTargetCrossEntropy(), z, soft).effective, soft)
+    image = z.t().reshape(1, 5, 7)
+    labels = y.clone()
+    labels[2] = -100
+    seen = lens(L.LabelSmoothing(0.1), image, labels.view(1, 7))
+    torch.testing.assert_close(seen.effective[0, :, 4], mine.effective[4])
+    assert not seen.active[0, :, 2].any()
+    with pytest.raises(ValueError, match="takes a loss that returns a mean"):
+        lens(torch.nn.CrossEntropyLoss(reduction="none"), z, y)
+
+
+def test_activity_counts_samples_and_flips():
+    # Row 0: gap 12 beyond margin 6, active. Row 1: inactive. Row 2: ACLS lowers the top below the second (Limitation).
+    z = torch.tensor([[12.0, 0.0, 0.0], [2.0, 1.0, 0.0], [20.0, 19.9, 0.0]], dtype=torch.float64)
+    y = torch.tensor([0, 0, 0])
+    found = activity({"acls": L.ACLS(margin=6.0), "ce": L.CrossEntropy()}, [(z[:2], y[:2]), (z[2:], y[2:])])
+    assert found["acls"].samples == 3
+    assert found["acls"].active == pytest.approx(2 / 3)
+    assert found["acls"].flipped == found["acls"].flipped_correct == pytest.approx(1 / 3)
+    assert found["ce"].active == found["ce"].flipped == 0
+    with pytest.raises(ValueError, match="at least one prediction"):
+        activity({"ce": L.CrossEntropy()}, [])
+    with pytest.raises(ValueError, match="step must be positive"):
+        activity({"ce": L.CrossEntropy()}, [(z, y)], step=0.0)
+
+
+def test_predictions_are_checked_and_written_whole(tmp_path):
+    z, y = batch()
+    data = Predictions.from_logits(z.numpy(), y.numpy(), ids=np.arange(7))
+    data.save(tmp_path / "a.npz")
+    again = Predictions.open(tmp_path / "a.npz")
+    assert np.array_equal(again.logits, data.logits)
+    assert np.array_equal(again.ids, np.arange(7))
+    assert [len(b) for b in again.batches(3)] == [3, 3, 1]
+    assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]
+    for bad, message in (
+        ((z.numpy()[0], y.numpy()), r"logits must be floating point \[N, C\]"),
+        ((z.numpy(), y.numpy()[:3]), r"labels must be whole numbers \[7\]"),
+        ((z.numpy(), y.numpy() + 5), "labels must lie in 0..4, got"),
+        ((z.numpy() * np.nan, y.numpy()), "logits must be finite, got .* in row 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Predictions.from_logits(*bad)
+
+
+def test_unreadable_prediction_files(tmp_path):
+    whole = tmp_path / "whole.npz"
+    Predictions.from_logits(np.eye(3), np.arange(3)).save(whole)
+    (tmp_path / "cut.npz").write_bytes(whole.read_bytes()[:200])
+    (tmp_path / "text.npz").write_text("hello")
+    np.savez(tmp_path / "other.npz", scores=np.eye(3))
+    np.savez(tmp_path / "evil.npz", logits=np.array([{"a": 1}], dtype=object), labels=np.zeros(1, dtype=int))
+    np.save(tmp_path / "array.npy", np.eye(3))
+    for name in ("cut.npz", "text.npz", "other.npz", "evil.npz", "array.npy", "missing.npz"):
+        with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+            Predictions.open(tmp_path / name)
+
+
+def test_shares_of_an_exponential_ladder():
+    """MbLS with margin m acts on a sample exactly when its logits spread further than m."""
+    spreads = torch.arange(1.0, 21.0, dtype=torch.float64)
+    z = torch.stack([spreads, torch.zeros(20, dtype=torch.float64)], 1)
+    found = activity({"m": L.MbLS(margin=10.0)}, [(z, torch.zeros(20, dtype=torch.int64))])
+    assert math.isclose(found["m"].active, 0.5)

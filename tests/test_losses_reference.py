@@ -1,0 +1,232 @@
+"""Values and gradients against the slow NumPy versions, and against hand-worked and literal forms at the kinks."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from calibrant import losses as L
+from tests.catalogue import CASES, batch, formula_gradient, gradient
+from tests.reference import losses as R
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_value_and_gradient_match_the_numpy_reference(case, seed):
+    z, y = batch(seed=seed)
+    terms, extra = case.reference_terms(z, y), case.extra()
+    for name, value in case.make().terms(z, y, **extra).items():
+        assert value.item() == pytest.approx(terms[name].mean(), rel=1e-12, abs=1e-13), name
+    total = terms["fidelity"] + terms["regulariser"]
+    assert case.make()(z.clone().requires_grad_(), y, **extra).item() == pytest.approx(total.mean(), rel=1e-12)
+    np.testing.assert_allclose(case.make(reduction="none")(z, y, **extra).numpy(), total, rtol=1e-11, atol=1e-13)
+    slope = gradient(case.make(reduction="sum"), z, y, **extra).numpy()
+    np.testing.assert_allclose(slope, case.reference_gradient(z, y), rtol=0, atol=2e-7)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("scale", [0.1, 1.0, 6.0, 40.0])
+def test_closed_form_equals_autograd_of_the_formula(case, scale):
+    for seed in range(4):
+        z, y = batch(seed=seed, scale=scale)
+        loss, extra = case.make(), case.extra()
+        torch.testing.assert_close(
+            gradient(loss, z, y, **extra), formula_gradient(loss, z, y, **extra), rtol=1e-9, atol=1e-14
+        )
+        with_grad, without = loss(z.clone().requires_grad_(), y, **extra), loss(z, y, **extra)
+        torch.testing.assert_close(with_grad.detach(), without, rtol=1e-12, atol=1e-14)
+
+
+def test_every_method_is_in_the_catalogue_with_every_variant():
+    for name in L.names():
+        method = L.describe(name)
+        mine = [c for c in CASES if c.loss is method.loss]
+        assert mine, f"{name} is in no case of tests/catalogue.py"
+        if "variant" in method.defaults():
+            assert {c.parameters["variant"] for c in mine} == {"released", "paper"}, name
+
+
+def _literal_acls(z, margin=4.0, lambda1=0.1, lambda2=0.01):
+    """The released code's steps, one by one, for one batch: value and, by autograd, its gradient."""
+    top, _ = z.max(dim=1, keepdim=True)
+    is_top = (z.detach() == top.detach()).to(z.dtype)
+    above = is_top * torch.relu(top.expand_as(z) - margin) ** 2
+    below = (1 - is_top) * torch.relu(top.detach() - z - margin) ** 2
+    n, k = z.shape
+    return lambda1 * above.sum() / n + lambda2 * below.sum() / (n * (k - 1))
+
+
+def _literal_mbls(z, margin=4.0, strength=0.1):
+    top = z.max(dim=1, keepdim=True).values.expand_as(z)
+    return strength * torch.relu(top - z - margin).mean()
+
+
+@pytest.mark.parametrize(
+    ("loss", "literal"),
+    [(L.ACLS(margin=4.0), _literal_acls), (L.MbLS(margin=4.0), _literal_mbls)],
+    ids=["acls", "mbls"],
+)
+def test_released_variants_at_ties_and_exact_margins(loss, literal):
+    z = torch.tensor(
+        [
+            [9.0, 9.0, 1.0, 5.0],
+            [4.0, 0.0, 0.0, 4.0],
+            [7.0, 3.0, 2.9999999, 7.0],
+            [1.0, 1.0, 1.0, 1.0],
+            [8.0, 4.0, 4.0, 0.0],
+        ],
+        dtype=torch.float64,
+    )
+    y = torch.tensor([0, 3, 1, 2, 0])
+    leaf = z.clone().requires_grad_()
+    expected = F.cross_entropy(leaf, y) + literal(leaf)
+    (slope,) = torch.autograd.grad(expected, leaf)
+    assert loss(z.clone().requires_grad_(), y).item() == pytest.approx(expected.item(), rel=1e-13)
+    torch.testing.assert_close(gradient(loss, z, y), slope, rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(formula_gradient(loss, z, y), slope, rtol=1e-12, atol=1e-15)
+
+
+def test_acls_by_hand():
+    # z = (15, 3, 6), M = 10: released 0.1 (15-10)^2 + 0.01/2 (15-3-10)^2 = 2.52;
+    # paper 0.1 (15-3-10)^2 + 0.01 (15-3-10)^2 = 0.44; Eq. 12: 0.1*2 at yhat, -0.01*2 at j.
+    z, y = torch.tensor([[15.0, 3.0, 6.0]], dtype=torch.float64), torch.tensor([0])
+    assert L.ACLS().terms(z, y)["regulariser"].item() == pytest.approx(2.52, abs=1e-12)
+    assert L.ACLS(variant="paper").terms(z, y)["regulariser"].item() == pytest.approx(0.44, abs=1e-12)
+    slope = gradient(L.ACLS(variant="paper", gradient="eq12"), z, y) - gradient(L.CrossEntropy(), z, y)
+    torch.testing.assert_close(slope, torch.tensor([[0.2, -0.02, 0.0]], dtype=torch.float64), atol=1e-14, rtol=0)
+    slope = gradient(L.ACLS(variant="paper"), z, y) - gradient(L.CrossEntropy(), z, y)
+    torch.testing.assert_close(slope, torch.tensor([[0.44, -0.44, 0.0]], dtype=torch.float64), atol=1e-14, rtol=0)
+
+
+def test_paper_variant_takes_the_first_of_tied_extremes():
+    z, y = torch.tensor([[9.0, 1.0, 9.0, 1.0]], dtype=torch.float64), torch.tensor([0])
+    loss = L.ACLS(margin=4.0, variant="paper")
+    slope = gradient(loss, z, y) - gradient(L.CrossEntropy(), z, y)
+    # relu = 4: 2*0.1*4 at the first maximum and minimum, 2*0.01*4 for each of the two small ones.
+    torch.testing.assert_close(
+        slope, torch.tensor([[0.96, -0.88, 0.0, -0.08]], dtype=torch.float64), atol=1e-14, rtol=0
+    )
+    torch.testing.assert_close(gradient(loss, z, y), formula_gradient(loss, z, y), atol=1e-14, rtol=0)
+
+
+def test_torch_gives_the_same_cross_entropy_and_label_smoothing_weights_included():
+    z, y = batch(11, 6)
+    weight = torch.tensor([1.0, 0.5, 2.0, 0.0, 1.5, 3.0], dtype=torch.float64)
+    y[2] = y[5] = -100
+    for reduction in ("mean", "sum", "none"):
+        for alpha in (0.0, 0.2):
+            expected = F.cross_entropy(z, y, weight, label_smoothing=alpha, reduction=reduction)
+            ours = L.LabelSmoothing(alpha, weight=weight, reduction=reduction)(z, y)
+            torch.testing.assert_close(ours, expected, rtol=1e-13, atol=1e-14)
+            plain = F.cross_entropy(z, y, label_smoothing=alpha, reduction=reduction)
+            torch.testing.assert_close(
+                L.LabelSmoothing(alpha, reduction=reduction)(z, y), plain, rtol=1e-13, atol=1e-14
+            )
+        expected = F.cross_entropy(z, y, weight, reduction=reduction)
+        torch.testing.assert_close(
+            L.CrossEntropy(weight=weight, reduction=reduction)(z, y), expected, rtol=1e-13, atol=0
+        )
+    soft = batch(11, 6, seed=4)[0].softmax(1)
+    torch.testing.assert_close(L.SoftTargetCrossEntropy()(z, soft), F.cross_entropy(z, soft), rtol=1e-13, atol=0)
+    torch.testing.assert_close(
+        L.CrossEntropy(weight=weight)(z, soft), F.cross_entropy(z, soft, weight), rtol=1e-13, atol=0
+    )
+
+
+def test_per_sample_alpha():
+    z, y = batch(6, 4)
+    alpha = torch.linspace(0, 0.5, 6, dtype=torch.float64)
+    expected = [L.LabelSmoothing(float(a))(z[i : i + 1], y[i : i + 1]) for i, a in enumerate(alpha)]
+    for loss, extra in (
+        (L.LabelSmoothing(reduction="none"), {"alpha": alpha}),
+        (L.LabelSmoothing(alpha, reduction="none"), {}),
+    ):
+        torch.testing.assert_close(loss(z, y, **extra), torch.stack(expected), rtol=1e-13, atol=0)
+    reference = R.label_smoothing(z.numpy(), y.numpy(), alpha=alpha.numpy(), spread="others")
+    ours = L.LabelSmoothing(spread="others")(z.requires_grad_(), y, alpha=alpha)
+    assert ours.item() == pytest.approx((reference["fidelity"] + reference["regulariser"]).mean(), rel=1e-12)
+    with pytest.raises(ValueError, match=r"alpha must be one number per sample \[6\], got \[5\]"):
+        L.LabelSmoothing()(z, y, alpha=alpha[:5])
+
+
+@pytest.mark.parametrize("alpha", [1e-10, 1e-3, 0.1, 0.4])
+@pytest.mark.parametrize("distance", [1e-14, 1e-9, 1e-5, 1e-2])
+def test_label_relaxation_keeps_its_digits_near_the_border(alpha, distance):
+    """Two classes with 1 - p_y = alpha (1 + distance): KL by its Taylor series in delta, good to delta^4."""
+    rest = alpha * (1 + distance)
+    z = torch.tensor([[math.log1p(-rest) - math.log(rest), 0.0]], dtype=torch.float64)
+    rest = float(torch.sigmoid(-z[0, 0]))  # what the rounded logit really says
+    delta = rest - alpha
+    series = sum(delta**k / k * ((1 - alpha) ** (1 - k) - (-1) ** (k + 1) * alpha ** (1 - k)) for k in range(2, 9))
+    value = L.LabelRelaxation(alpha)(z.clone().requires_grad_(), torch.tensor([0])).item()
+    if delta > 1e-15 * alpha:
+        # delta itself carries the rounding of the logit's sigmoid, a few ulp of alpha.
+        slack = 8e-16 * alpha / delta
+        assert value == pytest.approx(series, rel=2 * slack + 1e-9, abs=1e-300)
+    slope = gradient(L.LabelRelaxation(alpha), z, torch.tensor([0]))
+    assert slope[0, 0].item() == pytest.approx(-max(delta, 0.0), rel=1e-9, abs=4e-16 * alpha)
+
+
+def test_label_relaxation_with_vanishing_probability():
+    # p_y = e^-2000 underflows; the loss is (1-a)(log(1-a) + 2000) + a log a to all digits.
+    z, y, a = torch.tensor([[-2000.0, 0.0, -900.0]], dtype=torch.float64), torch.tensor([0]), 0.1
+    expected = (1 - a) * (math.log(1 - a) + 2000) + a * math.log(a)
+    assert L.LabelRelaxation(a)(z.clone().requires_grad_(), y).item() == pytest.approx(expected, rel=1e-15)
+    torch.testing.assert_close(gradient(L.LabelRelaxation(a), z, y)[0, :2], z.new_tensor([-0.9, 0.9]))
+
+
+def test_mmce_released_is_zero_without_both_groups_and_finite_where_its_root_is_undefined():
+    z = torch.tensor([[3.0, 0.0], [2.0, 0.0]], dtype=torch.float64)
+    for labels in ([0, 0], [1, 1]):
+        terms = L.MMCE().terms(z, torch.tensor(labels))
+        assert terms["regulariser"] == 0
+        assert torch.isfinite(gradient(L.MMCE(), z, torch.tensor(labels))).all()
+    same = torch.tensor([[math.log(10.0), 0.0]] * 11, dtype=torch.float64)
+    labels = torch.tensor([0] + [1] * 10)
+    assert torch.isfinite(gradient(L.MMCE(), same, labels)).all()
+    expected = R.mmce(same.numpy(), labels.numpy())["regulariser"][0]
+    assert L.MMCE().terms(same, labels)["regulariser"].item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_mmce_with_equal_confidences_matches_the_pairwise_sum():
+    z = torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0], [1.0, 0.0, 0.0]] * 3, dtype=torch.float64)
+    y = torch.tensor([0, 1, 0, 0, 2, 1, 2, 1, 0, 1, 1, 0])
+    for weighted in (True, False):
+        for variant in ("released", "paper"):
+            loss = L.MMCE(weighted=weighted, variant=variant)
+            expected = R.mmce(z.numpy(), y.numpy(), weighted=weighted, variant=variant)["regulariser"][0]
+            assert loss.terms(z, y)["regulariser"].item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_cpc_with_two_classes_has_no_pairs_of_others():
+    z, y = batch(5, 2)
+    for variant in ("released", "paper"):
+        expected = R.cpc(z.numpy(), y.numpy(), variant=variant)
+        loss = L.CPC(variant=variant)
+        assert loss.terms(z, y)["regulariser"].item() == pytest.approx(expected["regulariser"].mean(), rel=1e-12)
+        torch.testing.assert_close(gradient(loss, z, y), formula_gradient(loss, z, y), rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("spread", [1.0, 100.0, 400.0, 5000.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cpc_fast_blocks_agree_with_the_formula_at_any_range(spread, dtype):
+    z, y = batch(9, 6, scale=spread)
+    loss = L.CPC(variant="paper")
+    expected = formula_gradient(loss, z, y)
+    tolerance = {"rtol": 1e-9, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 2e-5}
+    torch.testing.assert_close(gradient(loss, z.to(dtype), y).double(), expected, **tolerance)
+
+
+def test_hard_labels_as_one_hot_rows_give_the_same_loss():
+    z, y = batch()
+    soft = F.one_hot(y, z.shape[1]).double()
+    for case in CASES:
+        if case.loss.method.soft and not case.ranks:
+            for loss in (case.make(), case.make(reduction="sum")):
+                leaf = z.clone().requires_grad_()
+                torch.testing.assert_close(loss(leaf, soft), loss(leaf, y), rtol=1e-10, atol=1e-12, msg=str(case))
+                torch.testing.assert_close(
+                    gradient(loss, z, soft), gradient(loss, z, y), rtol=1e-8, atol=1e-12, msg=str(case)
+                )
