@@ -96,7 +96,8 @@ class Row:
         """The targets that hold for it."""
         if self.method is None or self.all_pairs:
             return {}
-        linear = TARGETS["linear in the classes"] if describe(self.method).cost == "N C" else {}
+        default_cost = describe(self.method).cost.partition(";")[0]
+        linear = TARGETS["linear in the classes"] if default_cost == "N C" else {}
         return linear | TARGETS.get(self.method, {}) | TARGETS.get(f"{self.method} at {list(self.shape)}", {})
 
     def call(self, batch: Batch) -> Call:
@@ -136,7 +137,7 @@ class Row:
             return f"skipped: {self.skipped}"
         values = {name: t.low if name.endswith("torch LS") else t.median for name, t in self.times.items()} | self.sizes
         over = [
-            f"{name} {values[name]:.3g} > {limit:g}"
+            f"{name} {values[name]:.4g} > {limit:g}"
             for name, limit in self.limits.items()
             if name in values and values[name] > limit
         ]

@@ -41,6 +41,8 @@ TIMES = {
     "torch LS": ("eager", "eager torch LS"),
     "compiled torch LS": ("compiled", "compiled torch LS"),
 }
+#: From this many cores of other processes' work on, a warning stands above the table.
+BUSY = 0.1
 SIZES = {"memory": "eager", "compiled memory": "compiled"}
 
 
@@ -64,7 +66,9 @@ def measure(shape: Shape, rows: list[Row], rounds: int, to_compile: Callable[[Ro
     with torch.compiler.set_stance("fail_on_recompile"):
         peaks = {name: peak(step, batch.z) for name, step in steps.items()}
         references = [name for name in ("eager torch CE", "compiled torch CE") if name in steps]
+        neighbours = harness.Neighbours()
         timings = harness.interleave(steps, rounds=rounds, references=references, title=title)
+        cores_of_others = neighbours.cores()
     for row in rows:
         for measured, (mode, reference) in TIMES.items():
             if (name := f"{mode} {row.name}") in steps and reference in steps:
@@ -76,6 +80,7 @@ def measure(shape: Shape, rows: list[Row], rounds: int, to_compile: Callable[[Ro
             row.sizes["growth"] = growth(row, peaks[f"eager {row.name}"])
     return {
         "shares": batch.shares(),
+        "cores_of_others": cores_of_others,
         "compile_seconds": compile_seconds,
         "calls": {name: timing.calls for name, timing in timings.items()},
         "seconds": {name: timing.seconds for name, timing in timings.items()},
@@ -141,6 +146,8 @@ def show(shape: Shape, rows: list[Row], found: dict[str, Any]) -> None:
         if row.failure:
             cells |= {column: "failed" for column in COLUMNS if column.startswith("compiled")}
         lines.append([row.name, *(cells.get(column, "") for column in COLUMNS), row.verdict()])
+    if (others := found["cores_of_others"]) is not None and others > BUSY:
+        print(f"OTHERS WERE BUSY ON {others:g} CORES MEANWHILE: the times below are not to be trusted\n")
     harness.print_table(("loss", *COLUMNS, "verdict"), lines)
 
 

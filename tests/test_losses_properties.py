@@ -276,6 +276,24 @@ def test_soft_targets_where_they_have_no_meaning():
         assert torch.isfinite(L.get(name)(z, soft))
 
 
+@pytest.mark.parametrize("name", ["ce", "soft", "ls", "ecp", "mbls", "acls", "mdca", "focal"])
+def test_soft_targets_and_alpha_receive_gradients_too(name):
+    """As in torch: a teacher may be trained through its targets."""
+    z, _ = batch()
+    teacher = batch(seed=5, scale=1.0)[0].requires_grad_()
+    leaf = z.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(L.get(name)(leaf, teacher.softmax(1)), teacher)
+    assert slope.abs().max() > 0
+    if name == "ce":
+        (expected,) = torch.autograd.grad(F.cross_entropy(leaf, teacher.softmax(1)), teacher)
+        torch.testing.assert_close(slope, expected)
+    if name == "ls":
+        alpha = torch.full((SAMPLES,), 0.1, dtype=torch.float64, requires_grad=True)
+        for loss, extra in ((L.LabelSmoothing(), {"alpha": alpha}), (L.LabelSmoothing(alpha), {})):
+            (slope,) = torch.autograd.grad(loss(leaf, z.argmax(1), **extra), alpha)
+            assert slope.abs().max() > 0
+
+
 def test_soft_target_cross_entropy_checks_distributions():
     z, y = batch()
     loss = L.SoftTargetCrossEntropy()

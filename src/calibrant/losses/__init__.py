@@ -11,7 +11,8 @@ Example:
 """
 
 # ruff: noqa: I001  (the order of these lines is the order of `names` and of the docs)
-from calibrant.losses.base import Loss, Method, Smoothing, describe, get, names
+from calibrant.losses.base import Loss, Smoothing
+from calibrant.losses.registry import Method, describe, get, names
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.label_smoothing import LabelSmoothing
 from calibrant.losses.focal import Focal

@@ -16,15 +16,13 @@ another layout.
 from __future__ import annotations
 
 import contextlib
-import inspect
-import math
-import numbers
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from calibrant.losses.checks import choice, kind, require_finite, transforming, values_visible
+from calibrant.losses.registry import COMMON, Method
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS = ("mean", "sum", "none")
@@ -78,136 +76,6 @@ class Smoothing(NamedTuple):
 
     f: Tensor
     indicator: Tensor
-
-
-@dataclass(frozen=True)
-class Method:
-    """The facts of one registered method.
-
-    Attributes:
-        name: short name, as in `get`.
-        loss: the class.
-        paper: key in references.bib.
-        equation: where the formula stands.
-        summary: one line.
-        hyper: for each hyper-parameter, what raising it does.
-        soft: whether soft targets make sense.
-        per_sample: whether the value of a sample depends on that sample alone.
-        cost: growth of the work with the number of classes C or of samples N.
-    """
-
-    name: str
-    loss: type[Loss]
-    paper: str
-    equation: str
-    summary: str
-    hyper: Mapping[str, str]
-    soft: bool
-    per_sample: bool
-    cost: str
-
-    def defaults(self) -> dict[str, Any]:
-        """The method's own parameters and their defaults (those every loss has are left out)."""
-        return {name: p.default for name, p in _parameters(self.loss).items() if name not in _parameters(Loss)}
-
-
-def _parameters(loss: type[Loss]) -> dict[str, inspect.Parameter]:
-    """The named parameters of a loss's constructor."""
-    parameters = inspect.signature(loss).parameters
-    return {name: p for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
-
-
-METHODS: dict[str, Method] = {}
-_L = TypeVar("_L", bound="type[Loss]")
-
-
-def register(
-    name: str,
-    *,
-    paper: str,
-    equation: str,
-    summary: str,
-    hyper: Mapping[str, str] | None = None,
-    soft: bool = True,
-    per_sample: bool = True,
-    cost: str = "N C",
-) -> Callable[[_L], _L]:
-    """Class decorator: enters a loss into the registry under a short name."""
-
-    def enter(loss: _L) -> _L:
-        method = Method(name, loss, paper, equation, summary, dict(hyper or {}), soft, per_sample, cost)
-        unexplained = set(method.defaults()) - set(method.hyper)
-        if name in METHODS or unexplained:
-            raise TypeError(f"cannot register {loss.__name__} as {name!r}: taken, or no direction for {unexplained}")
-        METHODS[name] = method
-        loss.method = method
-        return loss
-
-    return enter
-
-
-def names() -> tuple[str, ...]:
-    """Short names of all losses, in the order of the docs.
-
-    Example:
-        >>> from calibrant.losses import names
-        >>> names()[:4]
-        ('ce', 'ls', 'focal', 'flsd')
-    """
-    return tuple(METHODS)
-
-
-def describe(name: str) -> Method:
-    """The facts of the method with this short name: paper, equation, directions of its hyper-parameters.
-
-    Example:
-        >>> from calibrant.losses import describe
-        >>> describe("ls").hyper["alpha"]
-        'larger: flatter targets, lower confidence'
-    """
-    if name not in METHODS:
-        raise ValueError(f"unknown loss {name!r}: expected one of {', '.join(METHODS)}")
-    return METHODS[name]
-
-
-def get(name: str, **parameters: Any) -> Loss:
-    """Build a loss by its short name.
-
-    Args:
-        name: one of `names`.
-        **parameters: the method's own parameters and those of `Loss`.
-
-    Returns:
-        The loss module.
-
-    Example:
-        >>> from calibrant.losses import get
-        >>> get("acls", margin=6.0)
-        ACLS(margin=6.0)
-    """
-    method = describe(name)
-    allowed = [*method.defaults(), *_parameters(Loss)]
-    for parameter in parameters:
-        if parameter not in allowed:
-            raise ValueError(f"loss {name!r} has no parameter {parameter!r}: expected one of {', '.join(allowed)}")
-    return method.loss(**parameters)
-
-
-def choice(parameter: str, value: str, options: tuple[str, ...]) -> str:
-    """Return ``value`` if it is one of ``options``, else raise."""
-    if value not in options:
-        raise ValueError(f"{parameter} must be one of {', '.join(map(repr, options))}, got {value!r}")
-    return value
-
-
-def at_least(parameter: str, value: float, low: float, below: float = float("inf")) -> float:
-    """Return ``value`` if low <= value <= below, else raise."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ValueError(f"{parameter} must be a number, got {value!r}")
-    if not low <= value <= below:
-        bounds = f"at least {low:g}" if below == float("inf") else f"between {low:g} and {below:g}"
-        raise ValueError(f"{parameter} must be {bounds}, got {value!r}")
-    return float(value)
 
 
 class Loss(nn.Module):
@@ -307,7 +175,7 @@ class Loss(nn.Module):
         """The reduced loss by `closed_form`, or None where the plain formula has to be used."""
         if not (z.requires_grad and torch.is_grad_enabled()) or self.weight is not None or self.reduction == "none":
             return None
-        if _transforming():
+        if transforming() or any(x is not None and x.requires_grad for x in (t.soft, t.alpha)):
             return None
         closed = self._sum_and_gradient(z, t)
         if closed is None:
@@ -346,9 +214,9 @@ class Loss(nn.Module):
         """Check a call and bring it to ``[N, C, ...]`` logits of at least float32 and a `Target`."""
         name = type(self).__name__
         if not torch.is_tensor(logits) or not logits.is_floating_point():
-            raise ValueError(f"{name} takes floating-point logits, got {_kind(logits)}")
+            raise ValueError(f"{name} takes floating-point logits, got {kind(logits)}")
         if not torch.is_tensor(target):
-            raise ValueError(f"{name} takes a tensor of labels or soft targets, got {_kind(target)}")
+            raise ValueError(f"{name} takes a tensor of labels or soft targets, got {kind(target)}")
         if logits.dim() == 0 or logits.numel() == 0:
             raise ValueError(f"{name} takes logits [N, C] or [N, C, ...], got an empty shape {list(logits.shape)}")
         z, y = (logits, target) if logits.dim() > 1 else (logits.unsqueeze(0), target.unsqueeze(0))
@@ -360,17 +228,17 @@ class Loss(nn.Module):
             z = z.float()
         t = self._soft_target(z, y) if y.is_floating_point() else self._hard_target(z, y)
         if values_visible(z):
-            _require_finite(name, "logits", z)
+            require_finite(name, "logits", z)
         return z, t._replace(ids=ids, alpha=alpha)
 
     def _soft_target(self, z: Tensor, y: Tensor) -> Target:
         name = type(self).__name__
         if not self.method.soft:
-            raise ValueError(f"{name} takes class labels; soft targets have no meaning for it, got {_kind(y)}")
+            raise ValueError(f"{name} takes class labels; soft targets have no meaning for it, got {kind(y)}")
         if y.shape != z.shape:
             raise ValueError(f"{name} takes soft targets of the logits' shape {list(z.shape)}, got {list(y.shape)}")
         if values_visible(y):
-            _require_finite(name, "soft targets", y)
+            require_finite(name, "soft targets", y)
         return Target(None, soft=y.to(z.dtype))
 
     def _hard_target(self, z: Tensor, y: Tensor) -> Target:
@@ -397,7 +265,7 @@ class Loss(nn.Module):
 
     def extra_repr(self) -> str:
         """The constructor's parameters that differ from their defaults."""
-        defaults = {name: p.default for name, p in (_parameters(type(self)) | _parameters(Loss)).items()}
+        defaults = self.method.defaults() | COMMON
         given = {name: getattr(self, name) for name in defaults}
         return ", ".join(f"{n}={_short(v)}" for n, v in given.items() if isinstance(v, Tensor) or v != defaults[n])
 
@@ -441,31 +309,6 @@ def _full_precision(z: Tensor) -> contextlib.AbstractContextManager[Any]:
     if torch.is_autocast_enabled(z.device.type):
         return torch.autocast(z.device.type, enabled=False)
     return contextlib.nullcontext()
-
-
-def _transforming() -> bool:
-    """Whether a torch.func transform (vmap, grad, ...) is active; torch has no public question for that."""
-    return bool(torch._C._are_functorch_transforms_active())
-
-
-def values_visible(x: Tensor) -> bool:
-    """Whether looking at values is cheap and possible: in eager mode on the CPU (elsewhere it stalls the device)."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not _transforming()
-
-
-def _require_finite(name: str, what: str, x: Tensor) -> None:
-    # One sum is ten times cheaper than isfinite().all(), and is finite only if every entry is; a finite array whose
-    # sum overflows is cleared by the second look.
-    if math.isfinite(float(x.detach().sum())):
-        return
-    bad = ~torch.isfinite(x)
-    if bad.any():
-        where = bad.nonzero()[0].tolist()
-        raise ValueError(f"{name} takes finite {what}, got {x[tuple(where)].item()} at position {where}")
-
-
-def _kind(x: object) -> str:
-    return f"a {x.dtype} tensor {list(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
 
 
 def _short(value: object) -> str:

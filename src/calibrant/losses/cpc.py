@@ -41,8 +41,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant.losses.base import Loss, Smoothing, Target, Terms, at_least, choice, register
+from calibrant.losses.base import Loss, Smoothing, Target, Terms
+from calibrant.losses.checks import at_least, choice
 from calibrant.losses.numerics import cross_entropy, nll, smoothing_from_shift, softmax, subtract_at
+from calibrant.losses.registry import register
 
 #: Entries of one block of pairs: 1 MB in float32, so that a block is still in the cache when it is read again.
 BLOCK = 1 << 18

@@ -40,9 +40,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant.losses.base import Smoothing, Target, Terms, at_least, choice, register
+from calibrant.losses.base import Smoothing, Target, Terms
+from calibrant.losses.checks import at_least, choice
 from calibrant.losses.history import CorrectnessHistory, RankingLoss, following
 from calibrant.losses.numerics import cross_entropy_with_confidence, first_maximum, nll, softmax
+from calibrant.losses.registry import register
 
 
 @register(

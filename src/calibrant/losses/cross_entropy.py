@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from calibrant.losses.base import Loss, Target, Terms, register
+from calibrant.losses.base import Loss, Target, Terms
 from calibrant.losses.numerics import cross_entropy, nll, softmax
+from calibrant.losses.registry import register
 
 
 @register("ce", paper="ACLS", equation="Eq. 1", summary="plain cross-entropy")

@@ -24,8 +24,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant.losses.base import Loss, Target, Terms, at_least, register
+from calibrant.losses.base import Loss, Target, Terms
+from calibrant.losses.checks import at_least
 from calibrant.losses.numerics import label_log_odds, softmax
+from calibrant.losses.registry import register
 
 #: A number, or a rule that gives it for each position from log p_y and the log of the largest probability.
 Gamma = float | Callable[[Tensor, Tensor], Tensor]

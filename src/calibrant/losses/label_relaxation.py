@@ -26,8 +26,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant.losses.base import Loss, Target, Terms, at_least, register
+from calibrant.losses.base import Loss, Target, Terms
+from calibrant.losses.checks import at_least
 from calibrant.losses.numerics import label_log_odds, softmax
+from calibrant.losses.registry import register
 
 
 @register(

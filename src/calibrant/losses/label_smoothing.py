@@ -24,8 +24,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant.losses.base import Loss, Smoothing, Target, Terms, at_least, choice, register
+from calibrant.losses.base import Loss, Smoothing, Target, Terms
+from calibrant.losses.checks import at_least, choice
 from calibrant.losses.numerics import cross_entropy, per_class, smoothing_from_shift, softmax, subtract_at
+from calibrant.losses.registry import register
 
 
 @register(
@@ -67,13 +69,13 @@ class LabelSmoothing(Loss):
         self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None, alpha: Tensor | None = None
     ) -> Tensor:
         """The reduced loss; ``alpha`` ``[N]`` or ``[N, ...]`` overrides the smoothing per sample."""
-        return self._evaluate(logits, target, ids=ids, alpha=alpha)
+        return self._evaluate(logits, target, ids=ids, alpha=self._given(alpha))
 
     def terms(
         self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None, alpha: Tensor | None = None
     ) -> dict[str, Tensor]:
         """``{"fidelity": (1 - alpha) CE, "regulariser": alpha H(u, p)}``, u uniform over the classes of ``spread``."""
-        return self._evaluate_terms(logits, target, ids=ids, alpha=alpha)
+        return self._evaluate_terms(logits, target, ids=ids, alpha=self._given(alpha))
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """SC Eq. 7."""
@@ -95,9 +97,13 @@ class LabelSmoothing(Loss):
 
     def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
         """Closed form of f and C (ACLS Table 2, row LS)."""
-        z, t = self._prepare(logits, target, ids=ids)
+        z, t = self._prepare(logits, target, ids=ids, alpha=self._given(None))
         shift = self._mass(z, t) * (1 / z.shape[1] - t.distribution(z))
         return Smoothing(smoothing_from_shift(shift, z), torch.ones_like(z))
+
+    def _given(self, alpha: Tensor | None) -> Tensor | None:
+        """The per-sample alpha of this call, or of the constructor, or None."""
+        return self.alpha if alpha is None and isinstance(self.alpha, Tensor) else alpha
 
     def _mass(self, z: Tensor, t: Target) -> Tensor:
         """The alpha with which the all-classes form gives the same target."""
@@ -105,10 +111,9 @@ class LabelSmoothing(Loss):
 
     def _alpha(self, z: Tensor, t: Target) -> Tensor:
         """Alpha shaped to broadcast over ``[N, C, ...]``."""
-        given = self.alpha if t.alpha is None else t.alpha
-        if not isinstance(given, Tensor):
-            return z.new_full((), given)
-        alpha = torch.as_tensor(given, dtype=z.dtype, device=z.device)
+        if t.alpha is None:
+            return z.new_full((), float(self.alpha))
+        alpha = t.alpha.to(z)
         if alpha.dim():
             positions = (z.shape[0], *z.shape[2:])
             if alpha.shape not in (positions, positions[:1]):

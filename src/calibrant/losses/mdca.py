@@ -30,11 +30,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant.losses.base import Loss, Smoothing, Target, Terms, at_least, choice, register
+from calibrant.losses.base import Loss, Smoothing, Target, Terms
+from calibrant.losses.checks import at_least, choice
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.focal import Focal
 from calibrant.losses.label_smoothing import LabelSmoothing
 from calibrant.losses.numerics import cross_entropy, per_class, smoothing_from_shift, softmax
+from calibrant.losses.registry import register
 
 
 @register(

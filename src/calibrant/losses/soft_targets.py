@@ -18,9 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant.losses.base import Target, Terms, register, values_visible
+from calibrant.losses.base import Target, Terms
+from calibrant.losses.checks import values_visible
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.numerics import nll
+from calibrant.losses.registry import register
 
 
 @register(

@@ -1,0 +1,122 @@
+"""The registry: every loss by a short name, with where it comes from and what its parameters do."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from calibrant.losses.base import Loss
+
+#: Parameters that every loss has, and their defaults.
+COMMON = {"weight": None, "ignore_index": -100, "reduction": "mean"}
+
+
+@dataclass(frozen=True)
+class Method:
+    """The facts of one registered method.
+
+    Attributes:
+        name: short name, as in `get`.
+        loss: the class.
+        paper: key in references.bib.
+        equation: where the formula stands.
+        summary: one line.
+        hyper: for each hyper-parameter, what raising it does.
+        soft: whether soft targets make sense.
+        per_sample: whether the value of a sample depends on that sample alone.
+        cost: growth of the work with the number of classes C or of samples N.
+    """
+
+    name: str
+    loss: type[Loss]
+    paper: str
+    equation: str
+    summary: str
+    hyper: Mapping[str, str]
+    soft: bool
+    per_sample: bool
+    cost: str
+
+    def defaults(self) -> dict[str, Any]:
+        """The method's own parameters and their defaults (those every loss has are left out)."""
+        parameters = inspect.signature(self.loss).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in COMMON}
+
+
+METHODS: dict[str, Method] = {}
+_L = TypeVar("_L", bound="type[Loss]")
+
+
+def register(
+    name: str,
+    *,
+    paper: str,
+    equation: str,
+    summary: str,
+    hyper: Mapping[str, str] | None = None,
+    soft: bool = True,
+    per_sample: bool = True,
+    cost: str = "N C",
+) -> Callable[[_L], _L]:
+    """Class decorator: enters a loss into the registry under a short name."""
+
+    def enter(loss: _L) -> _L:
+        method = Method(name, loss, paper, equation, summary, dict(hyper or {}), soft, per_sample, cost)
+        unexplained = set(method.defaults()) - set(method.hyper)
+        if name in METHODS or unexplained:
+            raise TypeError(f"cannot register {loss.__name__} as {name!r}: taken, or no direction for {unexplained}")
+        METHODS[name] = method
+        loss.method = method
+        return loss
+
+    return enter
+
+
+def names() -> tuple[str, ...]:
+    """Short names of all losses, in the order of the docs.
+
+    Example:
+        >>> from calibrant.losses import names
+        >>> names()[:4]
+        ('ce', 'ls', 'focal', 'flsd')
+    """
+    return tuple(METHODS)
+
+
+def describe(name: str) -> Method:
+    """The facts of the method with this short name: paper, equation, directions of its hyper-parameters.
+
+    Example:
+        >>> from calibrant.losses import describe
+        >>> describe("ls").hyper["alpha"]
+        'larger: flatter targets, lower confidence'
+    """
+    if name not in METHODS:
+        raise ValueError(f"unknown loss {name!r}: expected one of {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def get(name: str, **parameters: Any) -> Loss:
+    """Build a loss by its short name.
+
+    Args:
+        name: one of `names`.
+        **parameters: the method's own parameters and those of `Loss`.
+
+    Returns:
+        The loss module.
+
+    Example:
+        >>> from calibrant.losses import get
+        >>> get("acls", margin=6.0)
+        ACLS(margin=6.0)
+    """
+    method = describe(name)
+    allowed = [*method.defaults(), *COMMON]
+    for parameter in parameters:
+        if parameter not in allowed:
+            raise ValueError(f"loss {name!r} has no parameter {parameter!r}: expected one of {', '.join(allowed)}")
+    return method.loss(**parameters)
