@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from calibrant import losses as L
-from tests.catalogue import CASES, batch, formula_gradient, gradient
+from tests.catalogue import CASES, COUNTS, batch, formula_gradient, gradient
 from tests.reference import losses as R
 
 
@@ -37,6 +37,33 @@ def test_closed_form_equals_autograd_of_the_formula(case, scale):
         )
         with_grad, without = loss(z.clone().requires_grad_(), y, **extra), loss(z, y, **extra)
         torch.testing.assert_close(with_grad.detach(), without, rtol=1e-12, atol=1e-14)
+
+
+ABLATIONS = [
+    *(L.CRL(indicator="margin", margin=4.0, score=s) for s in ("msp", "entropy", "margin")),
+    *(
+        L.ACLS(margin=4.0, variant=v, smoothing=s, indicator=i, gradient=g)
+        for v, g in (("released", "eq13"), ("paper", "eq13"), ("paper", "eq12"))
+        for s in ("adaptive", "constant")
+        for i in ("margin", "none", "ranking")
+    ),
+]
+
+
+@pytest.mark.parametrize("loss", ABLATIONS, ids=repr)
+def test_closed_forms_of_the_ablations_at_tied_and_at_free_logits(loss):
+    extra = {}
+    if loss.history is not None:
+        loss.history.counts, loss.history.epochs = torch.tensor(COUNTS), torch.tensor(5)
+        extra = {"ids": torch.arange(7)}
+    for seed in range(8):
+        steps = torch.randint(-3, 4, (7, 5), generator=torch.Generator().manual_seed(seed))
+        for z, y in (batch(seed=seed), (2.0 * steps.double(), torch.arange(7) % 5)):
+            torch.testing.assert_close(
+                gradient(loss, z, y, **extra), formula_gradient(loss, z, y, **extra), rtol=1e-11, atol=1e-13
+            )
+            with_grad = loss(z.clone().requires_grad_(), y, **extra).detach()
+            torch.testing.assert_close(with_grad, loss(z, y, **extra), rtol=1e-12, atol=1e-14)
 
 
 def test_every_method_is_in_the_catalogue_with_every_variant():

@@ -158,28 +158,38 @@ class ACLS(RankingLoss):
             return torch.zeros_like(confidence).unsqueeze(1)
         return out_of_order(confidence.flatten(), correctness, t).view_as(confidence).unsqueeze(1).to(z.dtype)
 
-    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor] | None:
-        """ACLS Eq. 12 and its relatives; the ablations go by the formula."""
-        if self.indicator != "margin" or self.smoothing != "adaptive":
-            return None
+    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
+        """ACLS Eq. 12 and its relatives: the slope of each term by its distance, and where that distance comes from."""
+        released, classes = self.variant == "released", z.shape[1]
         top, predicted, gap = first_maximum(z)
         value, gradient = cross_entropy(z, softmax(z, top), t)
-        if self.variant == "released":
-            scale, tied = self.lambda2 / (z.shape[1] - 1), z.shape[1] - gap.sign().sum(1, keepdim=True)
-            excess = gap.sub_(self.margin).relu_()
-            at_top = torch.relu(top - self.margin)
-            value = value + (self.lambda1 * tied * at_top.square()).squeeze(1) + scale * _squares(excess)
-            gradient.sub_(excess, alpha=2 * scale)
-            return value, subtract_at(gradient, predicted, -2 * self.lambda1 * tied * at_top)
-        bottom, smallest = z.min(1, keepdim=True)
-        excess, at_top = gap.sub_(self.margin).relu_(), torch.relu(top - bottom - self.margin)
-        value = value + self.lambda1 * at_top.squeeze(1).square() + self.lambda2 * _squares(excess)
-        if self.gradient == "eq12":
-            gradient.sub_(excess, alpha=self.lambda2)
-            return value, subtract_at(gradient, predicted, -self.lambda1 * at_top)
-        gradient.sub_(excess, alpha=2 * self.lambda2)
-        pull = 2 * self.lambda1 * at_top
-        subtract_at(gradient, predicted, -pull - 2 * self.lambda2 * excess.sum(1, keepdim=True))
+        switch = self._ranking(z, t) if self.indicator == "ranking" else torch.ones_like(top)
+        if self.indicator == "margin":
+            others = None  # relu leaves out the maximum by itself
+        elif released:
+            others = gap.sign() * switch
+        else:
+            others = switch.expand_as(z).scatter(1, predicted, 0.0)
+        tied = classes - gap.sign().sum(1, keepdim=True) if released else 1.0
+        bottom, smallest = (None, None) if released else first_maximum(-z)[:2]
+        x = gap.sub_(self.margin)
+        x = x.relu_() if others is None else x.mul_(others)
+        at_top = top - self.margin if bottom is None else top + bottom - self.margin
+        at_top = torch.relu(at_top) if others is None else at_top * switch
+        lambda2 = self.lambda2 / (classes - 1) if released else self.lambda2
+        if self.smoothing == "adaptive":
+            value = value + (self.lambda1 * tied * at_top.square()).squeeze(1) + lambda2 * x.square().sum(1)
+            factor = 1.0 if self.gradient == "eq12" else 2.0
+            slope, slope_top = x.mul_(factor), factor * at_top
+        else:
+            value = value + (self.lambda1 * tied * at_top).squeeze(1) + lambda2 * x.sum(1)
+            slope = x.sign_() if others is None else others
+            slope_top = at_top.sign() if others is None else switch
+        gradient.sub_(slope, alpha=lambda2)
+        pull = self.lambda1 * tied * slope_top
+        if smallest is None or self.gradient == "eq12":
+            return value, subtract_at(gradient, predicted, -pull)
+        subtract_at(gradient, predicted, -pull - lambda2 * slope.sum(1, keepdim=True))
         return value, subtract_at(gradient, smallest, pull)
 
     def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
@@ -218,8 +228,3 @@ class ACLS(RankingLoss):
         if released:  # tied maxima are none of "the others"
             indicator = torch.where((z == top).scatter(1, predicted, False), 0.0, indicator)
         return f, indicator
-
-
-def _squares(x: Tensor) -> Tensor:
-    """Sum of squares over the classes, ``[N, ...]``."""
-    return x.square().sum(1)

@@ -43,7 +43,15 @@ from torch import Tensor
 from calibrant.losses.base import Smoothing, Target, Terms
 from calibrant.losses.checks import at_least, choice
 from calibrant.losses.history import CorrectnessHistory, RankingLoss, following
-from calibrant.losses.numerics import cross_entropy_with_confidence, first_maximum, nll, softmax
+from calibrant.losses.numerics import (
+    Softmax,
+    cross_entropy,
+    cross_entropy_with_confidence,
+    first_maximum,
+    nll,
+    softmax,
+    subtract_at,
+)
 from calibrant.losses.registry import register
 
 
@@ -116,21 +124,32 @@ class CRL(RankingLoss):
         penalty = self._rank(confidence_score(z, self.score).flatten(), correctness, t)[0]
         return Terms(fidelity, self.strength * penalty.view_as(fidelity))
 
-    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor] | None:
-        """For the largest probability: the penalty acts through N confidences, each with a slope."""
-        if self.score != "msp" or self.indicator == "margin":
-            return None
+    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
+        """The penalty acts through N scores, each with a slope; the indicator of ACLS Eq. 11 also picks classes."""
         top, predicted, _ = first_maximum(z)
         s = softmax(z, top)
-        confidence = s.probs.gather(1, predicted).squeeze(1)
-        correctness = self._correctness(t, confidence)
-        if correctness is None:
-            penalty, slope = torch.zeros_like(confidence), torch.zeros_like(confidence)
+        if self.indicator == "margin":
+            active = self._margin_indicator(z)
+            score, slopes = score_and_slopes(z, s, predicted, self.score)
+            value, gradient = cross_entropy(z, s, t)
+            gradient.add_(slopes.mul_(active), alpha=self.strength)
+            return value + self.strength * torch.where(active.any(1), score, 0.0), gradient
+        slopes: Tensor | None = None
+        if self.score == "msp":
+            score = s.probs.gather(1, predicted).squeeze(1)
         else:
-            penalty, slope = self._rank(confidence.flatten(), correctness, t)
-        pull = self.strength * slope.view_as(confidence).unsqueeze(1)
-        value, gradient = cross_entropy_with_confidence(z, s, t, predicted, pull)
-        return value + self.strength * penalty.view_as(value), gradient
+            score, slopes = score_and_slopes(z, s, predicted, self.score)
+        correctness = self._correctness(t, score)
+        if correctness is None:
+            return cross_entropy(z, s, t)
+        penalty, slope = self._rank(score.flatten(), correctness, t)
+        penalty, pull = self.strength * penalty.view_as(score), self.strength * slope.view_as(score).unsqueeze(1)
+        if slopes is None:
+            value, gradient = cross_entropy_with_confidence(z, s, t, predicted, pull)
+        else:
+            value, gradient = cross_entropy(z, s, t)
+            gradient.add_(slopes.mul_(pull))
+        return value + penalty, gradient
 
     def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
         """Closed form of f and C for the largest probability (ACLS supplement Eq. 19, all pairs counted)."""
@@ -188,6 +207,23 @@ def confidence_score(z: Tensor, kind: str) -> Tensor:
         return (log_probs.exp() * log_probs).sum(1) / math.log(z.shape[1])
     largest = z.softmax(1).topk(2 if kind == "margin" else 1, dim=1).values
     return largest[:, 0] - largest[:, 1] if kind == "margin" else largest[:, 0]
+
+
+def score_and_slopes(z: Tensor, s: Softmax, predicted: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+    """`confidence_score` ``[N, ...]`` and its gradient by the logits ``[N, C, ...]``, as a new array."""
+    if kind == "entropy":
+        scale = 1 / math.log(z.shape[1])
+        weighted = (z - s.top).mul_(s.probs)
+        mean = weighted.sum(1, keepdim=True)
+        score = scale * (mean - (s.lse - s.top)).squeeze(1)
+        return score, weighted.sub_(s.probs * mean).mul_(scale)
+    first = s.probs.gather(1, predicted)
+    if kind == "msp":
+        return first.squeeze(1), subtract_at(s.probs * -first, predicted, -first)
+    runner_up = first_maximum(z.scatter(1, predicted, -torch.inf)).place
+    second = s.probs.gather(1, runner_up)
+    slopes = subtract_at(s.probs * (second - first), predicted, -first)
+    return (first - second).squeeze(1), subtract_at(slopes, runner_up, second)
 
 
 def out_of_order(score: Tensor, correctness: Tensor, t: Target) -> Tensor:

@@ -44,11 +44,13 @@ class CorrectnessHistory(nn.Module):
 
     def correctness(self, ids: Tensor) -> Tensor:
         """Normalised correctness in float64, same shape as ``ids``; 0 for samples never recorded."""
-        low = self.counts.min() if len(self.counts) else self.counts.new_zeros(())
-        span = (self.epochs.clamp(min=1) - low).clamp(min=1)
-        known = ids.to(self.counts.device).long()
-        padded = torch.cat([self.counts, low.view(1)])
-        return ((padded[known.clamp(max=len(self.counts))] - low).double() / span).to(ids.device)
+        ids = ids.long()
+        if not len(self.counts):
+            return torch.zeros_like(ids, dtype=torch.float64)
+        counts = self.counts.to(ids.device)
+        low = counts.min()
+        known = torch.where(ids < len(counts), counts[ids.clamp(max=len(counts) - 1)], low)
+        return (known - low).double() / (self.epochs.to(ids.device).clamp(min=1) - low).clamp(min=1)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         stored = state_dict.get(f"{prefix}counts")

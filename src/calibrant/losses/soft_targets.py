@@ -56,6 +56,7 @@ class SoftTargetCrossEntropy(CrossEntropy):
     def _soft_target(self, z: Tensor, y: Tensor) -> Target:
         t = super()._soft_target(z, y)
         if values_visible(y):
+            y = y.detach()
             low, sums = float(y.min()), y.sum(1)
             worst = float(sums.flatten()[(sums - 1).abs().argmax()])
             if low < 0 or abs(worst - 1) > 1e-2:
