@@ -47,7 +47,7 @@ from calibrant.losses.base import Smoothing, Target, Terms
 from calibrant.losses.checks import at_least, choice
 from calibrant.losses.crl import out_of_order
 from calibrant.losses.history import CorrectnessHistory, RankingLoss
-from calibrant.losses.numerics import cross_entropy, first_maximum, nll, softmax, subtract_at
+from calibrant.losses.numerics import cross_entropy, first_maximum, first_zero, nll, softmax, subtract_at
 from calibrant.losses.registry import register
 
 
@@ -162,7 +162,6 @@ class ACLS(RankingLoss):
         """ACLS Eq. 12 and its relatives: the slope of each term by its distance, and where that distance comes from."""
         released, classes = self.variant == "released", z.shape[1]
         top, predicted, gap = first_maximum(z)
-        value, gradient = cross_entropy(z, softmax(z, top), t)
         switch = self._ranking(z, t) if self.indicator == "ranking" else torch.ones_like(top)
         if self.indicator == "margin":
             others = None  # relu leaves out the maximum by itself
@@ -171,10 +170,12 @@ class ACLS(RankingLoss):
         else:
             others = switch.expand_as(z).scatter(1, predicted, 0.0)
         tied = classes - gap.sign().sum(1, keepdim=True) if released else 1.0
-        bottom, smallest = (None, None) if released else first_maximum(-z)[:2]
+        bottom = None if released else z.amin(1, keepdim=True)
+        smallest = None if bottom is None else first_zero(z - bottom)
+        value, gradient = cross_entropy(z, softmax(z, top), t)
         x = gap.sub_(self.margin)
         x = x.relu_() if others is None else x.mul_(others)
-        at_top = top - self.margin if bottom is None else top + bottom - self.margin
+        at_top = top - self.margin if bottom is None else top - bottom - self.margin
         at_top = torch.relu(at_top) if others is None else at_top * switch
         lambda2 = self.lambda2 / (classes - 1) if released else self.lambda2
         if self.smoothing == "adaptive":

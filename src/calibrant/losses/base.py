@@ -177,23 +177,27 @@ class Loss(nn.Module):
             return None
         if transforming() or any(x is not None and x.requires_grad for x in (t.soft, t.alpha)):
             return None
-        closed = self._sum_and_gradient(z, t)
+        closed = self._total_and_gradient(z, t)
         if closed is None:
             return None
+        total, gradient = closed
         count = 1 if self.reduction == "sum" else t.size(z)
         if torch.compiler.is_compiling():
             # The same by operations the compiler fuses: a value, and a zero whose gradient is the one we know.
-            total, gradient = closed
             return (total + ((z - z.detach()) * gradient).sum()) / count
-        loss: Tensor = _ClosedForm.apply(z, *closed, count, self, t)
+        loss: Tensor = _ClosedForm.apply(z, total, gradient, count, self, t)
         return loss
 
-    def _sum_and_gradient(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor] | None:
+    def _total_and_gradient(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor] | None:
+        """The sum of `closed_form` over the positions that count, and its gradient."""
         with torch.no_grad():
             closed = self.closed_form(z.detach(), t)
-            if closed is None or t.valid is None:
-                return closed and (closed[0].sum(), closed[1])
-            return (closed[0] * t.valid).sum(), closed[1].mul_(t.valid.unsqueeze(1))
+            if closed is None:
+                return None
+            values, gradient = closed
+            if t.valid is not None:
+                values, gradient = values * t.valid, gradient.mul_(t.valid.unsqueeze(1))
+            return values.sum(), gradient
 
     def _reduce(self, value: Tensor, z: Tensor, t: Target, *, weighted: bool) -> Tensor:
         if t.valid is not None:
@@ -229,7 +233,7 @@ class Loss(nn.Module):
         t = self._soft_target(z, y) if y.is_floating_point() else self._hard_target(z, y)
         if values_visible(z):
             require_finite(name, "logits", z)
-        return z, t._replace(ids=ids, alpha=alpha)
+        return z, t if ids is None and alpha is None else t._replace(ids=ids, alpha=alpha)
 
     def _soft_target(self, z: Tensor, y: Tensor) -> Target:
         name = type(self).__name__
@@ -287,20 +291,23 @@ class _ClosedForm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         (z,) = ctx.saved_tensors
-        upstream = upstream / ctx.count
         if not torch.is_grad_enabled():
             # Scaled in place and given away: one array of the logits' size in all. A second pass through a retained
             # graph finds it gone and computes it again.
             gradient, ctx.gradient = ctx.gradient, None
             if gradient is None:
-                _, gradient = ctx.loss._sum_and_gradient(z, ctx.target)
-            return gradient.mul_(upstream), None, None, None, None, None
+                _, gradient = ctx.loss._total_and_gradient(z, ctx.target)
+            # On the CPU the factor becomes a plain number, which the pass need not broadcast; elsewhere that would wait.
+            scale = upstream / ctx.count
+            if scale.device.type == "cpu":
+                scale = float(scale)
+            return gradient.mul_(scale), None, None, None, None, None
         # create_graph=True: the stored gradient is a constant to autograd, so differentiate the plain formula instead.
         terms = ctx.loss.formula(z, ctx.target)
         total = terms.fidelity if terms.regulariser is None else terms.fidelity + terms.regulariser
         if ctx.target.valid is not None:
             total = torch.where(ctx.target.valid, total, 0.0)
-        (gradient,) = torch.autograd.grad(total.sum() * upstream, z, create_graph=True)
+        (gradient,) = torch.autograd.grad(total.sum() * (upstream / ctx.count), z, create_graph=True)
         return gradient, None, None, None, None, None
 
 

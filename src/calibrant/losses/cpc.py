@@ -46,8 +46,8 @@ from calibrant.losses.checks import at_least, choice
 from calibrant.losses.numerics import cross_entropy, nll, smoothing_from_shift, softmax, subtract_at
 from calibrant.losses.registry import register
 
-#: Entries of one block of pairs: 1 MB in float32, so that a block is still in the cache when it is read again.
-BLOCK = 1 << 18
+#: Entries of one block of pairs: 4 MB in float32, so that a block is still in the cache when it is read again.
+BLOCK = 1 << 20
 
 
 @register(
@@ -170,30 +170,35 @@ def pair_entropy(x: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         ``[...]`` and ``[..., M]``; the gradient is :math:`\sum_l \tanh((x_k - x_l)/2)`.
     """
-    if torch.compiler.is_compiling():
-        return _fused_pairs(x)
-    rows = x.reshape(-1, x.shape[-1])
-    value, gradient = rows.new_empty(len(rows)), torch.empty_like(rows)
-    step = max(1, BLOCK // x.shape[-1] ** 2)
-    for start in range(0, len(rows), step):
-        block = rows[start : start + step]
-        value[start : start + step], gradient[start : start + step] = _pair_block(block)
+    value, gradient = (_opaque if torch.compiler.is_compiling() else _blockwise)(x.reshape(-1, x.shape[-1]))
     return value.view(x.shape[:-1]), gradient.view(x.shape)
 
 
-def _fused_pairs(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The same in one expression, for a compiler that fuses it into its sums and stores no pair."""
-    difference = x.unsqueeze(-1) - x.unsqueeze(-2)
-    distance = difference.abs()
-    small = (-distance).exp()
-    value = (distance / 2 + small.log1p()).sum((-1, -2)) - x.shape[-1] * math.log(2.0)
-    return value, (difference.sign() * ((1 - small) / (1 + small))).sum(-1)
+def _blockwise(rows: Tensor) -> tuple[Tensor, Tensor]:
+    value, gradient = rows.new_empty(len(rows)), torch.empty_like(rows)
+    step = max(1, BLOCK // rows.shape[1] ** 2)
+    for start in range(0, len(rows), step):
+        block = slice(start, start + step)
+        value[block], gradient[block] = _pair_block(rows[block])
+    return value, gradient
+
+
+@torch.library.custom_op("calibrant::pair_entropy", mutates_args=())
+def _opaque(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The same as one step to the compiler, which would otherwise write out all pairs."""
+    return _blockwise(rows)
+
+
+@_opaque.register_fake
+def _(rows: Tensor) -> tuple[Tensor, Tensor]:
+    return rows.new_empty(rows.shape[0]), torch.empty_like(rows)
 
 
 def _pair_block(x: Tensor) -> tuple[Tensor, Tensor]:
     classes = x.shape[-1]
     low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
-    if (high - low).max() > (150 if x.dtype == torch.float32 else 1400):
+    spread, limit = float((high - low).max()), 150 if x.dtype == torch.float32 else 1400
+    if spread > limit:
         difference = x.unsqueeze(-1) - x.unsqueeze(-2)
         value = -logsigmoid(difference).sum((-1, -2)) - classes * math.log(2.0)
         return value, torch.tanh_(difference.div_(2)).sum(-1)
@@ -202,6 +207,17 @@ def _pair_block(x: Tensor) -> tuple[Tensor, Tensor]:
     x = x - (low + high) / 2
     e = x.exp()
     sums = e.unsqueeze(-1) + e.unsqueeze(-2)
-    share = torch.bmm(sums.reciprocal(), e.unsqueeze(-1)).squeeze(-1)
-    logs = sums.log_().sum((-1, -2)) - (x.sum(-1) + classes * math.log(2.0))
-    return logs - (classes - 1) * x.sum(-1), classes - 2 * share
+    logs = _sum_of_logs(sums.flatten(1), factors=4 if 4 * spread < limit else 1)
+    total = x.sum(-1)
+    value = logs - (total + classes * math.log(2.0)) - (classes - 1) * total
+    share = sums.reciprocal_().mul_(e.unsqueeze(-2)).sum(-1)
+    return value, classes - 2 * share
+
+
+def _sum_of_logs(x: Tensor, factors: int) -> Tensor:
+    """Sum over dimension 1 of log x, taking the logarithm of products of ``factors`` entries where they fit."""
+    if factors == 1:
+        return x.log().sum(1)
+    quarter = x.shape[1] // 4
+    a, b, c, d, rest = x.split([quarter, quarter, quarter, quarter, x.shape[1] - 4 * quarter], 1)
+    return (a * b).mul_(c * d).log_().sum(1) + rest.log().sum(1)

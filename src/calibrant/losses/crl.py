@@ -130,9 +130,9 @@ class CRL(RankingLoss):
         s = softmax(z, top)
         if self.indicator == "margin":
             active = self._margin_indicator(z)
-            score, slopes = score_and_slopes(z, s, predicted, self.score)
+            score, pull = score_and_slopes(z, s, predicted, self.score)
             value, gradient = cross_entropy(z, s, t)
-            gradient.add_(slopes.mul_(active), alpha=self.strength)
+            gradient.add_(pull.mul_(active), alpha=self.strength)
             return value + self.strength * torch.where(active.any(1), score, 0.0), gradient
         slopes: Tensor | None = None
         if self.score == "msp":
@@ -205,8 +205,9 @@ def confidence_score(z: Tensor, kind: str) -> Tensor:
     if kind == "entropy":
         log_probs = z.log_softmax(1)
         return (log_probs.exp() * log_probs).sum(1) / math.log(z.shape[1])
-    largest = z.softmax(1).topk(2 if kind == "margin" else 1, dim=1).values
-    return largest[:, 0] - largest[:, 1] if kind == "margin" else largest[:, 0]
+    probs, predicted = z.softmax(1), z.argmax(1, keepdim=True)
+    first = probs.gather(1, predicted).squeeze(1)
+    return first if kind == "msp" else first - probs.scatter(1, predicted, 0.0).max(1).values
 
 
 def score_and_slopes(z: Tensor, s: Softmax, predicted: Tensor, kind: str) -> tuple[Tensor, Tensor]:

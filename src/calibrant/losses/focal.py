@@ -52,7 +52,7 @@ def focal_closed_form(z: Tensor, t: Target, gamma: Gamma) -> tuple[Tensor, Tenso
     others = s.probs.scatter_(1, index, 0.0)
     rest = others.sum(1, keepdim=True)
     exponent = gamma(log_p, s.top - s.lse) if callable(gamma) else gamma
-    power = rest.pow(exponent)
+    power = torch.xlogy(exponent, rest).exp()
     slope = power * (exponent * log_p.exp() * log_p - rest)
     gradient = others.mul_(torch.where(rest > 0, -slope / rest, 0.0)).scatter_(1, index, slope)
     return (-power * log_p).squeeze(1), gradient

@@ -105,14 +105,14 @@ class LabelSmoothing(Loss):
         """The per-sample alpha of this call, or of the constructor, or None."""
         return self.alpha if alpha is None and isinstance(self.alpha, Tensor) else alpha
 
-    def _mass(self, z: Tensor, t: Target) -> Tensor:
+    def _mass(self, z: Tensor, t: Target) -> Tensor | float:
         """The alpha with which the all-classes form gives the same target."""
         return self._alpha(z, t) * (1.0 if self.spread == "all" else z.shape[1] / (z.shape[1] - 1))
 
-    def _alpha(self, z: Tensor, t: Target) -> Tensor:
-        """Alpha shaped to broadcast over ``[N, C, ...]``."""
+    def _alpha(self, z: Tensor, t: Target) -> Tensor | float:
+        """Alpha: a number, or one per sample, shaped to broadcast over ``[N, C, ...]``."""
         if t.alpha is None:
-            return z.new_full((), float(self.alpha))
+            return float(self.alpha)
         alpha = t.alpha.to(z)
         if alpha.dim():
             positions = (z.shape[0], *z.shape[2:])

@@ -39,13 +39,17 @@ class Maximum(NamedTuple):
 
 def first_maximum(z: Tensor) -> Maximum:
     """The index of ``z.max(1)`` from vectorised passes only, which torch's own reduction with indices is not."""
-    classes = z.shape[1]
     top = z.amax(1, keepdim=True)
     gap = top - z
-    place = per_class(torch.arange(classes, device=z.device), z)
-    # A maximum has place k, any other class at least C, so the smallest is the first maximum.
-    index = torch.add(place, gap.sign(), alpha=classes).amin(1, keepdim=True).long()
-    return Maximum(top, index, gap)
+    return Maximum(top, first_zero(gap.clone()), gap)
+
+
+def first_zero(x: Tensor) -> Tensor:
+    """The first class with value 0, ``[N, 1, ...]``; all others are positive, and the array is used up."""
+    classes = x.shape[1]
+    place = per_class(torch.arange(classes, device=x.device), x)
+    # A zero becomes its place k, any other class at least C, so the smallest is the first zero.
+    return x.sign_().mul_(classes).add_(place).amin(1, keepdim=True).long()
 
 
 def cross_entropy(z: Tensor, s: Softmax, t: Target, damp: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -64,8 +68,9 @@ def cross_entropy(z: Tensor, s: Softmax, t: Target, damp: Tensor | None = None) 
 
 def subtract_at(x: Tensor, index: Tensor, amount: Tensor | float) -> Tensor:
     """In place ``x[n, index[n]] -= amount[n]`` over the class dimension."""
-    source = -amount if isinstance(amount, Tensor) else x.new_full((), -amount)
-    return x.scatter_add_(1, index, source.expand(index.shape))
+    if isinstance(amount, Tensor):
+        return x.scatter_add_(1, index, (-amount).expand(index.shape))
+    return x.scatter_(1, index, -amount, reduce="add")
 
 
 def nll(z: Tensor, t: Target, weight: Tensor | None = None) -> Tensor:
