@@ -147,22 +147,22 @@ class ACLS(RankingLoss):
         if self.indicator == "margin":
             distance = torch.relu(distance)
         elif self.indicator == "ranking":
-            distance = distance * self._ranking(z.detach(), t)
+            distance = distance * self._ranking(z.detach().softmax(1).amax(1), t)
         return distance.square() if self.smoothing == "adaptive" else distance
 
-    def _ranking(self, z: Tensor, t: Target) -> Tensor:
+    def _ranking(self, confidence: Tensor, t: Target) -> Tensor:
         """1 where a sample and its follower are out of order, ``[N, 1, ...]``."""
-        confidence = z.softmax(1).amax(1)
         correctness = self._correctness(t, confidence)
         if correctness is None:
             return torch.zeros_like(confidence).unsqueeze(1)
-        return out_of_order(confidence.flatten(), correctness, t).view_as(confidence).unsqueeze(1).to(z.dtype)
+        return out_of_order(confidence.flatten(), correctness, t).view_as(confidence).unsqueeze(1).to(confidence.dtype)
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """ACLS Eq. 12 and its relatives: the slope of each term by its distance, and where that distance comes from."""
         released, classes = self.variant == "released", z.shape[1]
         top, predicted, gap = first_maximum(z)
-        switch = self._ranking(z, t) if self.indicator == "ranking" else torch.ones_like(top)
+        s = softmax(z, top)
+        switch = self._ranking(s.probs.amax(1), t) if self.indicator == "ranking" else torch.ones_like(top)
         if self.indicator == "margin":
             others = None  # relu leaves out the maximum by itself
         elif released:
@@ -172,7 +172,7 @@ class ACLS(RankingLoss):
         tied = classes - gap.sign().sum(1, keepdim=True) if released else 1.0
         bottom = None if released else z.amin(1, keepdim=True)
         smallest = None if bottom is None else first_zero(z - bottom)
-        value, gradient = cross_entropy(z, softmax(z, top), t)
+        value, gradient = cross_entropy(z, s, t)
         x = gap.sub_(self.margin)
         x = x.relu_() if others is None else x.mul_(others)
         at_top = top - self.margin if bottom is None else top - bottom - self.margin
@@ -225,7 +225,9 @@ class ACLS(RankingLoss):
         f = strength * distance if self.smoothing == "adaptive" else strength
         if self.indicator == "margin":
             return f, (distance > 0).to(z.dtype)
-        indicator = torch.ones_like(z) if self.indicator == "none" else self._ranking(z, t).expand_as(z)
+        indicator = (
+            torch.ones_like(z) if self.indicator == "none" else self._ranking(z.softmax(1).amax(1), t).expand_as(z)
+        )
         if released:  # tied maxima are none of "the others"
             indicator = torch.where((z == top).scatter(1, predicted, False), 0.0, indicator)
         return f, indicator

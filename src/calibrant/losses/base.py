@@ -149,13 +149,12 @@ class Loss(nn.Module):
     def _evaluate(self, logits: Tensor, target: Tensor, **extra: Tensor | None) -> Tensor:
         z, t = self._prepare(logits, target, **extra)
         with _full_precision(z):
-            closed = self._by_closed_form(z, t)
-            if closed is not None:
-                return closed
-            terms = self.formula(z, t)
-            loss = self._reduce(terms.fidelity, z, t, weighted=True)
-            if terms.regulariser is not None:
-                loss = loss + self._reduce(terms.regulariser, z, t, weighted=self.weighted_regulariser)
+            loss = self._by_closed_form(z, t)
+            if loss is None:
+                terms = self.formula(z, t)
+                loss = self._reduce(terms.fidelity, z, t, weighted=True)
+                if terms.regulariser is not None:
+                    loss = loss + self._reduce(terms.regulariser, z, t, weighted=self.weighted_regulariser)
         return loss.squeeze(0) if logits.dim() == 1 and self.reduction == "none" else loss
 
     def _evaluate_terms(self, logits: Tensor, target: Tensor, **extra: Tensor | None) -> dict[str, Tensor]:
@@ -190,14 +189,13 @@ class Loss(nn.Module):
 
     def _total_and_gradient(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor] | None:
         """The sum of `closed_form` over the positions that count, and its gradient."""
-        with torch.no_grad():
-            closed = self.closed_form(z.detach(), t)
-            if closed is None:
-                return None
-            values, gradient = closed
-            if t.valid is not None:
-                values, gradient = values * t.valid, gradient.mul_(t.valid.unsqueeze(1))
-            return values.sum(), gradient
+        closed = self.closed_form(z.detach(), t)
+        if closed is None:
+            return None
+        values, gradient = closed
+        if t.valid is not None:
+            values, gradient = values * t.valid, gradient.mul_(t.valid.unsqueeze(1))
+        return values.sum(), gradient
 
     def _reduce(self, value: Tensor, z: Tensor, t: Target, *, weighted: bool) -> Tensor:
         if t.valid is not None:
@@ -230,28 +228,29 @@ class Loss(nn.Module):
             raise ValueError(f"{name} has weights for {self.weight.shape[0]} classes, the logits have {z.shape[1]}")
         if z.dtype in (torch.float16, torch.bfloat16):
             z = z.float()
-        t = self._soft_target(z, y) if y.is_floating_point() else self._hard_target(z, y)
-        if values_visible(z):
+        visible = values_visible(z)
+        t = self._soft_target(z, y, visible) if y.is_floating_point() else self._hard_target(z, y, visible)
+        if visible:
             require_finite(name, "logits", z)
         return z, t if ids is None and alpha is None else t._replace(ids=ids, alpha=alpha)
 
-    def _soft_target(self, z: Tensor, y: Tensor) -> Target:
+    def _soft_target(self, z: Tensor, y: Tensor, visible: bool) -> Target:
         name = type(self).__name__
         if not self.method.soft:
             raise ValueError(f"{name} takes class labels; soft targets have no meaning for it, got {kind(y)}")
         if y.shape != z.shape:
             raise ValueError(f"{name} takes soft targets of the logits' shape {list(z.shape)}, got {list(y.shape)}")
-        if values_visible(y):
+        if visible:
             require_finite(name, "soft targets", y)
         return Target(None, soft=y.to(z.dtype))
 
-    def _hard_target(self, z: Tensor, y: Tensor) -> Target:
+    def _hard_target(self, z: Tensor, y: Tensor, visible: bool) -> Target:
         name = type(self).__name__
         expected = [z.shape[0], *z.shape[2:]]
         if list(y.shape) != expected:
             raise ValueError(f"{name} takes labels {expected} for logits {list(z.shape)}, got {list(y.shape)}")
         y = y.long()
-        if not values_visible(y):
+        if not visible:
             valid = y != self.ignore_index
             return Target(torch.where(valid, y, 0), valid=valid)
         low, high = (int(v) for v in torch.aminmax(y))
@@ -297,7 +296,7 @@ class _ClosedForm(torch.autograd.Function):
             gradient, ctx.gradient = ctx.gradient, None
             if gradient is None:
                 _, gradient = ctx.loss._total_and_gradient(z, ctx.target)
-            # On the CPU the factor becomes a plain number, which the pass need not broadcast; elsewhere that would wait.
+            # On the CPU the factor becomes a plain number, which need not be broadcast; elsewhere that would wait.
             scale = upstream / ctx.count
             if scale.device.type == "cpu":
                 scale = float(scale)

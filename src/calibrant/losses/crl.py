@@ -49,6 +49,7 @@ from calibrant.losses.numerics import (
     cross_entropy_with_confidence,
     first_maximum,
     nll,
+    set_at,
     softmax,
     subtract_at,
 )
@@ -126,14 +127,16 @@ class CRL(RankingLoss):
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """The penalty acts through N scores, each with a slope; the indicator of ACLS Eq. 11 also picks classes."""
-        top, predicted, _ = first_maximum(z)
+        top, predicted, gap = first_maximum(z)
         s = softmax(z, top)
         if self.indicator == "margin":
-            active = self._margin_indicator(z)
+            # Beyond the margin as 0 and 1; the class yhat counts where any other does, as then the smallest logit does.
+            active = gap.sub_(self.margin).relu_().sign_()
+            row = active.amax(1, keepdim=True)
             score, pull = score_and_slopes(z, s, predicted, self.score)
             value, gradient = cross_entropy(z, s, t)
-            gradient.add_(pull.mul_(active), alpha=self.strength)
-            return value + self.strength * torch.where(active.any(1), score, 0.0), gradient
+            gradient.add_(pull.mul_(set_at(active, predicted, row)), alpha=self.strength)
+            return value + self.strength * score * row.squeeze(1), gradient
         slopes: Tensor | None = None
         if self.score == "msp":
             score = s.probs.gather(1, predicted).squeeze(1)
@@ -181,9 +184,9 @@ class CRL(RankingLoss):
         valid = None if t.valid is None else t.valid.flatten()
         if self.variant == "paper":
             return _all_pairs(score, correctness, valid)
-        sign = torch.sign(correctness - following(correctness, valid))
-        margin = (correctness - following(correctness, valid)).abs()
-        penalty = torch.relu(-sign * (score - following(score, valid)) + margin) * sign.abs()
+        difference = correctness - following(correctness, valid)
+        sign = difference.sign()
+        penalty = torch.relu(difference.abs() - sign * (score - following(score, valid))) * sign.abs()
         active = torch.where(penalty > 0, sign, 0.0)
         return penalty, _preceding(active, valid) - active
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from calibrant.losses.base import Loss, Target, Terms
 from calibrant.losses.checks import at_least
-from calibrant.losses.numerics import label_log_odds, softmax
+from calibrant.losses.numerics import label_log_odds, set_at, softmax
 from calibrant.losses.registry import register
 
 #: A number, or a rule that gives it for each position from log p_y and the log of the largest probability.
@@ -49,12 +49,12 @@ def focal_closed_form(z: Tensor, t: Target, gamma: Gamma) -> tuple[Tensor, Tenso
     """
     s, index = softmax(z), t.at_label()
     log_p = z.gather(1, index) - s.lse
-    others = s.probs.scatter_(1, index, 0.0)
+    others = set_at(s.probs, index, 0.0)
     rest = others.sum(1, keepdim=True)
     exponent = gamma(log_p, s.top - s.lse) if callable(gamma) else gamma
     power = torch.xlogy(exponent, rest).exp()
     slope = power * (exponent * log_p.exp() * log_p - rest)
-    gradient = others.mul_(torch.where(rest > 0, -slope / rest, 0.0)).scatter_(1, index, slope)
+    gradient = set_at(others.mul_(torch.where(rest > 0, -slope / rest, 0.0)), index, slope)
     return (-power * log_p).squeeze(1), gradient
 
 

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from calibrant.losses.base import Loss, Target, Terms
 from calibrant.losses.checks import at_least
-from calibrant.losses.numerics import label_log_odds, softmax
+from calibrant.losses.numerics import label_log_odds, set_at, softmax
 from calibrant.losses.registry import register
 
 
@@ -68,11 +68,11 @@ class LabelRelaxation(Loss):
         r"""Outside the set :math:`-\delta` at the label and :math:`\delta p_j/(1-p_y)` elsewhere."""
         s, index = softmax(z), t.at_label()
         log_p = z.gather(1, index) - s.lse
-        others = s.probs.scatter_(1, index, 0.0)
+        others = set_at(s.probs, index, 0.0)
         rest = others.sum(1, keepdim=True)
         delta = (rest - self.alpha).clamp(min=0)
         value = self._divergence(log_p, rest.log(), rest)
-        gradient = others.mul_(torch.where(rest > 0, delta / rest, 0.0)).scatter_(1, index, -delta)
+        gradient = set_at(others.mul_(torch.where(rest > 0, delta / rest, 0.0)), index, -delta)
         return value.squeeze(1), gradient
 
     def _divergence(self, log_p: Tensor, log_rest: Tensor, rest: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ from calibrant.losses.checks import at_least, choice
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.focal import Focal
 from calibrant.losses.label_smoothing import LabelSmoothing
-from calibrant.losses.numerics import cross_entropy, per_class, smoothing_from_shift, softmax
+from calibrant.losses.numerics import cross_entropy, is_at, per_class, smoothing_from_shift, softmax
 from calibrant.losses.registry import register
 
 
@@ -143,8 +143,11 @@ class MDCA(Loss):
             probs = probs * t.valid.unsqueeze(1)
         if t.soft is not None:
             frequency = t.soft.sum(positions)
+        elif torch.compiler.is_compiling():
+            chosen = is_at(probs, t.at_label())
+            frequency = (chosen if t.valid is None else chosen & t.valid.unsqueeze(1)).sum(positions)
         else:
             assert t.labels is not None
-            ones = torch.ones_like(t.labels, dtype=probs.dtype) if t.valid is None else t.valid.to(probs.dtype)
-            frequency = probs.new_zeros(probs.shape[1]).scatter_add(0, t.labels.flatten(), ones.flatten())
+            labels = t.labels.flatten() if t.valid is None else t.labels[t.valid]
+            frequency = torch.bincount(labels, minlength=probs.shape[1]).to(probs)
         return (probs.sum(positions) - frequency) / t.size(probs)

@@ -68,9 +68,23 @@ def cross_entropy(z: Tensor, s: Softmax, t: Target, damp: Tensor | None = None) 
 
 def subtract_at(x: Tensor, index: Tensor, amount: Tensor | float) -> Tensor:
     """In place ``x[n, index[n]] -= amount[n]`` over the class dimension."""
+    if torch.compiler.is_compiling():
+        return x.sub_(is_at(x, index).to(x.dtype) * amount)
     if isinstance(amount, Tensor):
         return x.scatter_add_(1, index, (-amount).expand(index.shape))
     return x.scatter_(1, index, -amount, reduce="add")
+
+
+def set_at(x: Tensor, index: Tensor, value: Tensor | float) -> Tensor:
+    """In place ``x[n, index[n]] = value[n]`` over the class dimension."""
+    if torch.compiler.is_compiling():
+        return x.copy_(torch.where(is_at(x, index), value, x))
+    return x.scatter_(1, index, value)
+
+
+def is_at(x: Tensor, index: Tensor) -> Tensor:
+    """One-hot mask of the index: the compiler fuses a comparison, but writes out what is scattered."""
+    return per_class(torch.arange(x.shape[1], device=x.device), index) == index
 
 
 def nll(z: Tensor, t: Target, weight: Tensor | None = None) -> Tensor:
@@ -95,7 +109,7 @@ def label_log_odds(z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
 
 
 def per_class(weight: Tensor, z: Tensor) -> Tensor:
-    """``[C]`` reshaped to broadcast over ``[N, C, ...]``."""
+    """``[C]`` reshaped to broadcast over ``[N, C, ...]``, in the type of ``z``."""
     return weight.to(z.dtype).view(1, -1, *[1] * (z.dim() - 2))
 
 

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from calibrant.losses.base import Target, Terms
-from calibrant.losses.checks import values_visible
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.numerics import nll
 from calibrant.losses.registry import register
@@ -53,9 +52,9 @@ class SoftTargetCrossEntropy(CrossEntropy):
         super().__init__(**common)
         self.subtract_entropy = subtract_entropy
 
-    def _soft_target(self, z: Tensor, y: Tensor) -> Target:
-        t = super()._soft_target(z, y)
-        if values_visible(y):
+    def _soft_target(self, z: Tensor, y: Tensor, visible: bool) -> Target:
+        t = super()._soft_target(z, y, visible)
+        if visible:
             y = y.detach()
             low, sums = float(y.min()), y.sum(1)
             worst = float(sums.flatten()[(sums - 1).abs().argmax()])
@@ -79,4 +78,5 @@ class SoftTargetCrossEntropy(CrossEntropy):
     @staticmethod
     def _entropy(t: Target) -> Tensor:
         assert t.soft is not None
-        return -torch.xlogy(t.soft, t.soft).sum(1)
+        # The logarithm of a clamped q is vectorised, xlogy is not; 0 log 0 comes out as 0 either way.
+        return -(t.soft.clamp(min=torch.finfo(t.soft.dtype).tiny).log() * t.soft).sum(1)
