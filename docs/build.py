@@ -1,4 +1,4 @@
-"""Write the generated pages: ``docs/cli.md`` from ``--help``, ``docs/methods.md`` from the method files.
+"""Write the generated pages: ``docs/cli.md`` from ``--help``, ``docs/methods.md`` from the method files, and a picture.
 
 Run ``./dev docs`` to write them, ``./dev docs --check`` to see whether they are up to date.
 """
@@ -15,13 +15,17 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
-from calibrant.cli import app
+from calibrant.cli import app, demo
+from calibrant.cli.common import parse_losses
+from calibrant.cli.lens import draw, look
 from calibrant.files import written_aside
 from calibrant.losses import Loss, Method, describe, names
 from docs import table2
 from docs.rest import markdown, table
 
 FOLDER = Path(__file__).parent
+#: The README's picture: what the demonstration draws.
+PICTURE = FOLDER / "lens.svg"
 #: Columns of the help texts, whatever the terminal.
 WIDTH = 100
 NOTE = "<!-- Written by ./dev docs; edit {source} instead. -->"
@@ -83,6 +87,9 @@ def main(arguments: list[str] | None = None) -> int:
         with written_aside(path) as aside:
             aside.write_text(text, encoding="utf-8")
         print(f"wrote {path.relative_to(FOLDER.parent)}")
+    losses = parse_losses(demo.LOSSES)
+    draw(PICTURE, losses, look(losses, demo.LOGITS, demo.LABEL), demo.LOGITS, demo.LABEL)
+    print(f"wrote {PICTURE.relative_to(FOLDER.parent)}")
     print(f"\nTable 2 against autograd, seed {table2.SEED}\n\n{table2.comparison()}")
     return 0
 

@@ -92,7 +92,7 @@ class LabelSmoothing(Loss):
         s, a, classes = softmax(z), self._mass(z, t), z.shape[1]
         if t.soft is not None:
             return cross_entropy(z, s, t._replace(soft=(1 - a) * t.soft + a / classes))
-        value = s.lse - (1 - a) * z.gather(1, t.at_label()) - a * z.mean(1, keepdim=True)
+        value = s.lse - (1 - a) * z.gather(1, t.at_label()) - (a / classes) * z.sum(1, keepdim=True)
         return value.squeeze(1), subtract_at(s.probs.sub_(a / classes), t.at_label(), 1 - a)
 
     def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:

@@ -70,9 +70,8 @@ def subtract_at(x: Tensor, index: Tensor, amount: Tensor | float) -> Tensor:
     """In place ``x[n, index[n]] -= amount[n]`` over the class dimension."""
     if torch.compiler.is_compiling():
         return x.sub_(is_at(x, index).to(x.dtype) * amount)
-    if isinstance(amount, Tensor):
-        return x.scatter_add_(1, index, (-amount).expand(index.shape))
-    return x.scatter_(1, index, -amount, reduce="add")
+    source = -amount if isinstance(amount, Tensor) else x.new_full((), -amount)
+    return x.scatter_add_(1, index, source.expand(index.shape))
 
 
 def set_at(x: Tensor, index: Tensor, value: Tensor | float) -> Tensor:

@@ -1,0 +1,70 @@
+"""Write docs/speed.md from the numbers of the last runs: ``./dev bench speed_page``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from calibrant.files import written_aside
+
+RESULTS, PAGE = Path("benchmarks/results/losses.json"), Path("docs/speed.md")
+
+HEAD = """\
+<!-- Written by ./dev bench speed_page from the last ./dev bench losses; edit benchmarks/speed_page.py instead. -->
+# Speed and memory of the losses
+
+Forward and backward pass by `F.cross_entropy`'s in the same run; 1 is as fast as torch's own cross-entropy. Each number
+is the median over {rounds} interleaved rounds of the ratio within the round. Columns: **eager** by eager
+`F.cross_entropy`; **compiled** (`torch.compile`, no graph breaks) by compiled `F.cross_entropy`; **memory** and
+**compiled memory**, the peak of extra bytes by eager `F.cross_entropy`'s. Bold exceeds a target: 4 eager, 2 compiled
+and 2 in memory for the methods linear in the classes, torch's own label smoothing for `ls`; `mmce` 10 and `cpc` 300 at
+[1024, 200]. At [128, 10] a call takes tens of microseconds, most of them Python's, and there is no target.
+
+Run on: {machine}.
+Logits are random with the label raised, so that margins are active and some predictions wrong. Repeat with `./dev bench losses --compile-all`; other machines will give other ratios.
+"""
+
+
+def main() -> None:
+    results = json.loads(RESULTS.read_text())
+    environment = results["environment"]
+    machine = f"{environment['cpu']}, {environment['threads']} threads, torch {environment['torch']}"
+    parts = [HEAD.format(rounds=results["settings"]["rounds"], machine=machine)]
+    parts += [section(shape) for shape in results["shapes"]]
+    parts.append(f"Within all targets: {'; '.join(f'{k}: {v}' for k, v in results['summary'].items())}.\n")
+    with written_aside(PAGE) as aside:
+        aside.write_text("\n".join(parts), encoding="utf-8")
+    print(f"wrote {PAGE}")
+
+
+def section(shape: dict[str, Any]) -> str:
+    """The table of one shape."""
+    lines = [
+        f"## {shape['shape']}",
+        "",
+        "| loss | eager | compiled | memory | compiled memory |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for row in shape["rows"]:
+        if row["verdict"].startswith("skipped"):
+            lines.append(f"| {row['name']} | {row['verdict']} | | | |")
+            continue
+        over = row["verdict"].partition("over: ")[2]
+        names = [part.rsplit(" ", 3)[0] for part in over.split(", ")]
+        numbers = {name: ratio["median"] for name, ratio in row["times"].items()} | row["sizes"]
+        cells = []
+        for column, rivals in (
+            ("eager", "torch LS"),
+            ("compiled", "compiled torch LS"),
+            ("memory", None),
+            ("compiled memory", None),
+        ):
+            text = f"{numbers[column]:.3g}" if column in numbers else ""
+            cells.append(f"**{text}**" if text and (column in names or rivals in names) else text)
+        lines.append(f"| {row['name']} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    main()
