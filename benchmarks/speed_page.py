@@ -22,7 +22,8 @@ and 2 in memory for the methods linear in the classes, torch's own label smoothi
 [1024, 200]. At [128, 10] a call takes tens of microseconds, most of them Python's, and there is no target.
 
 Run on: {machine}.
-Logits are random with the label raised, so that margins are active and some predictions wrong. Repeat with `./dev bench losses --compile-all`; other machines will give other ratios.
+Logits are random with the label raised, so that margins are active and some predictions wrong.
+Repeat with `./dev bench losses --compile-all`; other machines will give other ratios.
 """
 
 
