@@ -24,8 +24,6 @@ from docs import table2
 from docs.rest import markdown, table
 
 FOLDER = Path(__file__).parent
-#: The README's picture: what the demonstration draws.
-PICTURE = FOLDER / "lens.svg"
 #: Columns of the help texts, whatever the terminal.
 WIDTH = 100
 NOTE = "<!-- Written by ./dev docs; edit {source} instead. -->"
@@ -88,8 +86,9 @@ def main(arguments: list[str] | None = None) -> int:
             aside.write_text(text, encoding="utf-8")
         print(f"wrote {path.relative_to(FOLDER.parent)}")
     losses = parse_losses(demo.LOSSES)
-    draw(PICTURE, losses, look(losses, demo.LOGITS, demo.LABEL), demo.LOGITS, demo.LABEL)
-    print(f"wrote {PICTURE.relative_to(FOLDER.parent)}")
+    picture = FOLDER / "lens.svg"  # the README's: what the demonstration draws
+    draw(picture, losses, look(losses, demo.LOGITS, demo.LABEL), demo.LOGITS, demo.LABEL)
+    print(f"wrote {picture.relative_to(FOLDER.parent)}")
     print(f"\nTable 2 against autograd, seed {table2.SEED}\n\n{table2.comparison()}")
     return 0
 

@@ -66,7 +66,7 @@ def test_check_names_the_page_that_drifted(
     folder = tmp_path / "docs"
     monkeypatch.setattr(build, "FOLDER", folder)
     assert build.main([]) == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["cli.md", "methods.md"]
+    assert sorted(path.name for path in folder.iterdir()) == ["cli.md", "lens.svg", "methods.md"]
     assert build.main(["--check"]) == 0
     (folder / "cli.md").write_text("old", encoding="utf-8")
     capsys.readouterr()
