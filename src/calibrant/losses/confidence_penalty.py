@@ -15,7 +15,7 @@ beta           strength
 =============  ==========
 
 LR prints this penalty with the entropy's sign turned (LR Eq. 2, and its published baseline); that is a misprint and not
-offered. Values in use: 0.1 (ACLS), 0.1-8 searched (LR).
+offered. Values: 0.1 is the default; LR searches 0.1-8.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ gamma          gamma
 p_t            p_y
 =============  ========
 
-Departures: none. Values in use: 3 (ACLS, MbLS), 0.1-5 searched (LR).
+Departures: none. Values: 3 is the default; LR searches 0.1-5.
 
 Numerics: :math:`1-p_y` is the probability of the other classes, taken from their own log-sum-exp. The power is then
 finite and so is its gradient, for gamma below 1 and for saturated predictions too.

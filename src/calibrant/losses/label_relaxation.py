@@ -12,7 +12,8 @@ alpha              alpha
 p-hat(y_i)         p_y
 =================  ========
 
-Departures: none; no clipping. With alpha 0 it is cross-entropy. Values in use: 0.01-0.4 searched (LR).
+Departures: none; no clipping. With alpha 0 it is cross-entropy. Values: 0.1 is the default; LR searches
+0.01-0.4.
 
 Numerics: :math:`1-p_y` is the probability of the other classes (a sum, not a difference), and near the border of the
 set, where the two logarithms cancel, both are taken by log1p of the distance :math:`\delta = (1-p_y) - \alpha`.

@@ -11,7 +11,7 @@ alpha (SC, ALS)    alpha
 epsilon (ACLS)     alpha
 =================  ========
 
-Departures: none. Values in use: 0.05 (ACLS, MbLS), 0.1 (ALS, SC), 0.01-0.4 searched (LR).
+Departures: none. Values: 0.05 is the default; LR searches 0.01-0.4; SC shows 0.2 among others.
 
 The lens: ACLS Table 2 gives :math:`f = \epsilon(1-1/K)` at the predicted class and :math:`\epsilon/K` elsewhere, for
 a correct prediction; `LabelSmoothing.lens_form` holds for wrong ones too.

@@ -14,7 +14,7 @@ paper letter   variable
 lambda         strength
 =============  =========
 
-Values in use: strength 1 on cross-entropy, focal or label-smoothing base.
+Values: strength 1 is the default.
 
 The lens: with :math:`a_k = \mathrm{sgn}(\bar p_k - \bar q_k)` the exact f is
 :math:`\lambda p_j (a_j - \sum_k a_k p_k)`, sign turned off the predicted class (`MDCA.lens_form`). ACLS Table 2 sets
