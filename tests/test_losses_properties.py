@@ -306,12 +306,15 @@ def test_soft_target_cross_entropy_checks_distributions():
     ("build", "message"),
     [
         (lambda: L.LabelSmoothing(1.5), "alpha must be between 0 and 1, got 1.5"),
-        (lambda: L.Focal(-1.0), "gamma must be at least 0, got -1.0"),
+        (lambda: L.Focal(-1.0), "gamma must be finite and at least 0, got -1.0"),
         (lambda: L.ACLS(variant="papr"), "variant must be one of 'released', 'paper', got 'papr'"),
         (lambda: L.ACLS(gradient="eq12"), "gradient='eq12' is the printed gradient: it goes with variant='paper'"),
-        (lambda: L.MbLS(margin=-1.0), "margin must be at least 0, got -1.0"),
+        (lambda: L.MbLS(margin=-1.0), "margin must be finite and at least 0, got -1.0"),
         (lambda: L.CrossEntropy(reduction="avg"), "reduction must be one of 'mean', 'sum', 'none', got 'avg'"),
-        (lambda: L.CrossEntropy(weight=torch.tensor([-1.0])), "weight must be one non-negative number per class"),
+        (
+            lambda: L.CrossEntropy(weight=torch.tensor([-1.0])),
+            "weight must be one finite, non-negative number per class",
+        ),
         (lambda: L.get("nope"), "unknown loss 'nope': expected one of ce, ls"),
         (lambda: L.get("acls", margn=3), "loss 'acls' has no parameter 'margn': expected one of margin, lambda1"),
         (lambda: L.CrossEntropy(weight=torch.ones(3))(*batch()), "has weights for 3 classes, the logits have 5"),
@@ -390,9 +393,9 @@ def test_ranking_losses_without_history_are_cross_entropy_and_ask_for_ids_with_o
         loss.update(z, y, ids=torch.arange(7))
         with pytest.raises(ValueError, match=r"ranks samples by id: call it with ids=..."):
             loss(z, y)
-        with pytest.raises(ValueError, match=r"ids must be one per position \[7\], got \[6\]"):
+        with pytest.raises(ValueError, match=r"takes ids, one per position \[7\], got \[6\]"):
             loss(z, y, ids=torch.arange(6))
-        with pytest.raises(ValueError, match="sample ids must be whole numbers from 0"):
+        with pytest.raises(ValueError, match="takes sample ids as whole numbers from 0, got -3"):
             loss.update(z, y, ids=torch.arange(7) - 3)
 
 

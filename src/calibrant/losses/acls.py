@@ -152,10 +152,11 @@ class ACLS(RankingLoss):
 
     def _ranking(self, confidence: Tensor, t: Target) -> Tensor:
         """1 where a sample and its follower are out of order, ``[N, 1, ...]``."""
-        correctness = self._correctness(t, confidence)
-        if correctness is None:
+        if t.correctness is None:
             return torch.zeros_like(confidence).unsqueeze(1)
-        return out_of_order(confidence.flatten(), correctness, t).view_as(confidence).unsqueeze(1).to(confidence.dtype)
+        return (
+            out_of_order(confidence.flatten(), t.correctness, t).view_as(confidence).unsqueeze(1).to(confidence.dtype)
+        )
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """ACLS Eq. 12 and its relatives: the slope of each term by its distance, and where that distance comes from."""

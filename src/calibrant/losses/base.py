@@ -1,4 +1,4 @@
-"""What every loss shares: the call, its checks, soft targets, ``ignore_index``, class weights, reduction, the registry.
+"""What every loss shares: the call, its checks, soft targets, ``ignore_index``, class weights, reduction.
 
 A method file subclasses `Loss` and writes its mathematics twice, side by side:
 
@@ -35,14 +35,14 @@ class Target(NamedTuple):
         labels: ``[N, ...]`` int64 with ignored positions set to 0, or None when the target is soft.
         soft: ``[N, C, ...]`` target distribution, or None when the target is hard.
         valid: ``[N, ...]`` bool, or None when every position counts.
-        ids: sample ids for methods with a memory.
+        correctness: what a method with a memory knows about each position, ``[N, ...]``.
         alpha: per-sample smoothing for methods that take one, broadcastable to ``[N, ...]``.
     """
 
     labels: Tensor | None
     soft: Tensor | None = None
     valid: Tensor | None = None
-    ids: Tensor | None = None
+    correctness: Tensor | None = None
     alpha: Tensor | None = None
 
     def size(self, z: Tensor) -> Tensor | int:
@@ -100,9 +100,11 @@ class Loss(nn.Module):
         super().__init__()
         if weight is not None:
             weight = torch.as_tensor(weight)
-            if weight.dim() != 1 or not bool((weight >= 0).all()):
-                raise ValueError(f"weight must be one non-negative number per class, got shape {tuple(weight.shape)}")
+            if weight.dim() != 1 or not bool(((weight >= 0) & weight.isfinite()).all()):
+                raise ValueError(f"weight must be one finite, non-negative number per class, got {weight.tolist()}")
         self.register_buffer("weight", weight)
+        if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
+            raise ValueError(f"ignore_index must be a whole number, got {ignore_index!r}")
         self.ignore_index = ignore_index
         self.reduction: str = choice("reduction", reduction, REDUCTIONS)
 
@@ -145,6 +147,10 @@ class Loss(nn.Module):
         """Tell the loss that an epoch is over. Only methods with a memory do anything here."""
 
     # ------------------------------------------------------------------ the common road
+
+    def _weighted(self, value: Tensor, t: Target) -> Tensor:
+        """A value per position times the weight of its label, for class labels."""
+        return value if self.weight is None else value * self.weight.to(value.dtype)[t.labels]
 
     def _evaluate(self, logits: Tensor, target: Tensor, **extra: Tensor | None) -> Tensor:
         z, t = self._prepare(logits, target, **extra)
@@ -232,7 +238,7 @@ class Loss(nn.Module):
         t = self._soft_target(z, y, visible) if y.is_floating_point() else self._hard_target(z, y, visible)
         if visible:
             require_finite(name, "logits", z)
-        return z, t if ids is None and alpha is None else t._replace(ids=ids, alpha=alpha)
+        return z, t if alpha is None else t._replace(alpha=alpha)
 
     def _soft_target(self, z: Tensor, y: Tensor, visible: bool) -> Target:
         name = type(self).__name__
@@ -298,9 +304,9 @@ class _ClosedForm(torch.autograd.Function):
                 _, gradient = ctx.loss._total_and_gradient(z, ctx.target)
             # On the CPU the factor becomes a plain number, which need not be broadcast; elsewhere that would wait.
             scale = upstream / ctx.count
-            if scale.device.type == "cpu":
-                scale = float(scale)
-            return gradient.mul_(scale), None, None, None, None, None
+            if transforming():  # several upstream gradients at once
+                return gradient * scale, None, None, None, None, None
+            return gradient.mul_(float(scale) if scale.device.type == "cpu" else scale), None, None, None, None, None
         # create_graph=True: the stored gradient is a constant to autograd, so differentiate the plain formula instead.
         terms = ctx.loss.formula(z, ctx.target)
         total = terms.fidelity if terms.regulariser is None else terms.fidelity + terms.regulariser

@@ -16,12 +16,19 @@ def choice(parameter: str, value: str, options: tuple[str, ...]) -> str:
     return value
 
 
-def at_least(parameter: str, value: float, low: float, below: float = float("inf")) -> float:
-    """Return ``value`` if low <= value <= below, else raise."""
+def flag(parameter: str, value: bool) -> bool:
+    """Return ``value`` if it is True or False, else raise."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{parameter} must be True or False, got {value!r}")
+    return value
+
+
+def at_least(parameter: str, value: float, low: float, at_most: float = math.inf) -> float:
+    """Return ``value`` if it is a finite number from ``low`` to ``at_most``, else raise."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ValueError(f"{parameter} must be a number, got {value!r}")
-    if not low <= value <= below:
-        bounds = f"at least {low:g}" if below == float("inf") else f"between {low:g} and {below:g}"
+    if not low <= value <= at_most or math.isinf(value):
+        bounds = f"finite and at least {low:g}" if at_most == math.inf else f"between {low:g} and {at_most:g}"
         raise ValueError(f"{parameter} must be {bounds}, got {value!r}")
     return float(value)
 
@@ -33,7 +40,8 @@ def transforming() -> bool:
 
 def values_visible(x: Tensor) -> bool:
     """Whether looking at values is cheap and possible: in eager mode on the CPU (elsewhere it stalls the device)."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not transforming()
+    plain = type(x) in (Tensor, torch.nn.Parameter) and x.device.type == "cpu"
+    return plain and not torch.compiler.is_compiling() and not transforming()
 
 
 def require_finite(name: str, what: str, x: Tensor) -> None:

@@ -71,7 +71,7 @@ class ConfidencePenalty(Loss):
         # Logits relative to their maximum, so that large ones do not cost digits of the entropy.
         weighted = (z - s.top).mul_(s.probs)
         mean = weighted.sum(1, keepdim=True)
-        penalty = beta * (mean - (s.lse - s.top)).squeeze(1)
+        penalty = beta * (mean - s.log_sum).squeeze(1)
         value, gradient = cross_entropy(z, s, t, damp=beta * mean)
         return value + penalty, gradient.add_(weighted, alpha=beta)
 

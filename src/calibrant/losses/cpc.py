@@ -42,7 +42,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from calibrant.losses.base import Loss, Smoothing, Target, Terms
-from calibrant.losses.checks import at_least, choice
+from calibrant.losses.checks import at_least, choice, transforming
 from calibrant.losses.numerics import cross_entropy, nll, smoothing_from_shift, softmax, subtract_at
 from calibrant.losses.registry import register
 
@@ -96,12 +96,8 @@ class CPC(Loss):
         rivals = rival_logits(z, t)
         label = z.gather(1, t.at_label()).movedim(1, -1)
         one_v_one = -logsigmoid(label - rivals).sum(-1)
-        difference = rivals.unsqueeze(-1) - rivals.unsqueeze(-2)
-        one_log = -logsigmoid(difference).sum((-1, -2))
         scale1, scale2, diagonal = self._scales(z)
-        # Summing one log over ordered pairs is summing both logs over unordered ones, plus log 2 for each k = l.
-        both_logs = one_log - (z.shape[1] - 1) * math.log(2.0)
-        return Terms(nll(z, t, self.weight), scale1 * one_v_one + scale2 * both_logs + diagonal)
+        return Terms(nll(z, t, self.weight), scale1 * one_v_one + scale2 * both_logs(rivals) + diagonal)
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """ACLS supplement Eq. 5-6."""
@@ -134,7 +130,7 @@ class CPC(Loss):
         """Gradient of 1v1 (Eq. 5), and sum over k != y of (p_j - p_k) / (p_j + p_k), 0 at y; both ``[N, C, ...]``."""
         index, rivals = t.at_label(), rival_logits(z, t)
         push = torch.sigmoid(rivals - z.gather(1, index).movedim(1, -1))
-        tilt = torch.tanh((rivals.unsqueeze(-1) - rivals.unsqueeze(-2)) / 2).sum(-1)
+        tilt = pair_entropy(rivals)[1]
         spread = [torch.zeros_like(z).scatter(1, _rival_index(z, t), x.movedim(-1, 1)) for x in (push, tilt)]
         return spread[0].scatter(1, index, -push.sum(-1).unsqueeze(1)), spread[1]
 
@@ -159,6 +155,35 @@ def _rival_index(z: Tensor, t: Target) -> Tensor:
 def rival_logits(z: Tensor, t: Target) -> Tensor:
     """Logits of the classes other than the label, classes last: ``[N, ..., C-1]``."""
     return z.gather(1, _rival_index(z, t)).movedim(1, -1)
+
+
+def both_logs(x: Tensor) -> Tensor:
+    """Sum over unordered pairs of both logs of L_BE ``[...]`` for logits ``[..., M]``, differentiable.
+
+    The plain expression holds all pairs at once; it serves where a transform or the compiler looks inside. Elsewhere
+    `pair_entropy` gives the value and the slope block by block.
+    """
+    if transforming() or torch.compiler.is_compiling():
+        difference = x.unsqueeze(-1) - x.unsqueeze(-2)
+        # One log over ordered pairs is both logs over unordered ones, plus log 2 for each k = l.
+        return -logsigmoid(difference).sum((-1, -2)) - x.shape[-1] * math.log(2.0)
+    value: Tensor = _BothLogs.apply(x)
+    return value
+
+
+class _BothLogs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        value, slope = pair_entropy(x)
+        ctx.save_for_backward(x, slope)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> Tensor:
+        x, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted
+            slope = torch.tanh((x.unsqueeze(-1) - x.unsqueeze(-2)) / 2).sum(-1)
+        return slope * upstream.unsqueeze(-1)
 
 
 def pair_entropy(x: Tensor) -> tuple[Tensor, Tensor]:

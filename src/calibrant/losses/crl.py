@@ -119,7 +119,7 @@ class CRL(RankingLoss):
         fidelity = nll(z, t, self.weight)
         if self.indicator == "margin":
             return Terms(fidelity, self.strength * self._margin_penalty(z))
-        correctness = self._correctness(t, fidelity)
+        correctness = t.correctness
         if correctness is None:
             return Terms(fidelity, torch.zeros_like(fidelity))
         penalty = self._rank(confidence_score(z, self.score).flatten(), correctness, t)[0]
@@ -142,7 +142,7 @@ class CRL(RankingLoss):
             score = s.probs.gather(1, predicted).squeeze(1)
         else:
             score, slopes = score_and_slopes(z, s, predicted, self.score)
-        correctness = self._correctness(t, score)
+        correctness = t.correctness
         if correctness is None:
             return cross_entropy(z, s, t)
         penalty, slope = self._rank(score.flatten(), correctness, t)
@@ -156,13 +156,15 @@ class CRL(RankingLoss):
 
     def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
         """Closed form of f and C for the largest probability (ACLS supplement Eq. 19, all pairs counted)."""
+        if self.score != "msp":
+            raise ValueError(f"CRL has a closed lens form for score='msp', not for {self.score!r}: use calibrant.lens")
         z, t = self._prepare(logits, target, ids=ids)
         probs, predicted = z.softmax(1), z.argmax(1, keepdim=True)
         top = probs.gather(1, predicted)
         shape = (self.strength * top * probs).scatter(1, predicted, self.strength * top * (1 - top))
         if self.indicator == "margin":
             return Smoothing(shape, self._margin_indicator(z).to(z.dtype))
-        correctness = self._correctness(t, top.squeeze(1))
+        correctness = t.correctness
         if correctness is None:
             return Smoothing(shape, torch.zeros_like(z))
         slope = self._rank(top.flatten(), correctness, t)[1].view_as(top)
@@ -170,11 +172,13 @@ class CRL(RankingLoss):
 
     def table2(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
         """F and C as ACLS Table 2 prints them, the pairs being (i, i+1 mod N)."""
+        if self.score != "msp" or self.indicator != "ranking":
+            raise ValueError("ACLS Table 2 prints CRL for score='msp' and indicator='ranking'")
         z, t = self._prepare(logits, target, ids=ids)
         probs, predicted = z.softmax(1), z.argmax(1, keepdim=True)
         top = probs.gather(1, predicted)
         f = (self.strength * top * probs).scatter(1, predicted, self.strength * top * (1 - top))
-        correctness, violated = self._correctness(t, top.squeeze(1)), torch.zeros_like(top, dtype=torch.bool)
+        correctness, violated = t.correctness, torch.zeros_like(top, dtype=torch.bool)
         if correctness is not None:
             violated = out_of_order(top.flatten(), correctness, t).view_as(top)
         return Smoothing(f, violated.to(z.dtype).expand_as(z))
@@ -219,7 +223,7 @@ def score_and_slopes(z: Tensor, s: Softmax, predicted: Tensor, kind: str) -> tup
         scale = 1 / math.log(z.shape[1])
         weighted = (z - s.top).mul_(s.probs)
         mean = weighted.sum(1, keepdim=True)
-        score = scale * (mean - (s.lse - s.top)).squeeze(1)
+        score = scale * (mean - s.log_sum).squeeze(1)
         return score, weighted.sub_(s.probs * mean).mul_(scale)
     first = s.probs.gather(1, predicted)
     if kind == "msp":

@@ -64,7 +64,7 @@ class FLSD(Loss):
     def formula(self, z: Tensor, t: Target) -> Terms:
         """Focal loss with `_gamma`."""
         value = focal_formula(z, t, self._gamma)
-        return Terms(value if self.weight is None else value * self.weight.to(z.dtype)[t.labels])
+        return Terms(self._weighted(value, t))
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """The gradient of focal loss; gamma is constant."""
@@ -76,9 +76,9 @@ class FLSD(Loss):
         shift = z.softmax(1) - self.closed_form(z, t)[1] - t.distribution(z)
         return Smoothing(smoothing_from_shift(shift, z), torch.ones_like(z))
 
-    def _gamma(self, log_p: Tensor, log_top: Tensor) -> Tensor:
+    def _gamma(self, p_label: Tensor, p_top: Tensor) -> Tensor:
         """The rule of the table above, per position."""
         released = self.variant == "released"
-        p = (log_p if released else log_top).exp()
+        p = p_label if released else p_top
         gamma = torch.full_like(p, self.gamma)
         return torch.where(p < 0.2, 5.0, torch.where(p < 0.5, 3.0, gamma) if released else gamma)

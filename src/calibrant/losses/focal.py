@@ -26,17 +26,22 @@ from torch import Tensor
 
 from calibrant.losses.base import Loss, Target, Terms
 from calibrant.losses.checks import at_least
-from calibrant.losses.numerics import label_log_odds, set_at, softmax
+from calibrant.losses.numerics import label_log_odds, per_class, set_at, softmax
 from calibrant.losses.registry import register
 
-#: A number, or a rule that gives it for each position from log p_y and the log of the largest probability.
+#: A number, or a rule that gives it for each position from p_y and the largest probability.
 Gamma = float | Callable[[Tensor, Tensor], Tensor]
 
 
 def focal_formula(z: Tensor, t: Target, gamma: Gamma) -> Tensor:
     """The focal loss per position for class labels."""
     log_p, log_rest = label_log_odds(z, t)
-    exponent = gamma(log_p.detach(), (z.amax(1) - z.logsumexp(1)).detach()) if callable(gamma) else gamma
+    exponent: Tensor | float
+    if callable(gamma):
+        probs = z.detach().softmax(1)
+        exponent = gamma(probs.gather(1, t.at_label()).squeeze(1), probs.amax(1))
+    else:
+        exponent = gamma
     return -(exponent * log_rest).exp() * log_p
 
 
@@ -48,10 +53,10 @@ def focal_closed_form(z: Tensor, t: Target, gamma: Gamma) -> tuple[Tensor, Tenso
     is at most 1, so nothing overflows.
     """
     s, index = softmax(z), t.at_label()
-    log_p = z.gather(1, index) - s.lse
+    log_p = z.gather(1, index) - s.top - s.log_sum
+    exponent = gamma(s.probs.gather(1, index), s.probs.amax(1, keepdim=True)) if callable(gamma) else gamma
     others = set_at(s.probs, index, 0.0)
     rest = others.sum(1, keepdim=True)
-    exponent = gamma(log_p, s.top - s.lse) if callable(gamma) else gamma
     power = torch.xlogy(exponent, rest).exp()
     slope = power * (exponent * log_p.exp() * log_p - rest)
     gradient = set_at(others.mul_(torch.where(rest > 0, -slope / rest, 0.0)), index, slope)
@@ -87,10 +92,10 @@ class Focal(Loss):
         """Lin2017 Eq. 4."""
         if t.soft is None:
             value = focal_formula(z, t, self.gamma)
-            return Terms(value if self.weight is None else value * self.weight.to(z.dtype)[t.labels])
+            return Terms(self._weighted(value, t))
         log_probs = z.log_softmax(1)
         rest = (-torch.expm1(log_probs)).clamp(min=torch.finfo(z.dtype).tiny)
-        weighted = t.soft if self.weight is None else t.soft * self.weight.to(z.dtype).view(-1, *[1] * (z.dim() - 2))
+        weighted = t.soft if self.weight is None else t.soft * per_class(self.weight, z)
         return Terms(-(weighted * (self.gamma * rest.log()).exp() * log_probs).sum(1))
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor] | None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.losses.base import Loss, Target
+from calibrant.losses.checks import kind, values_visible
 
 
 class CorrectnessHistory(nn.Module):
@@ -35,8 +36,6 @@ class CorrectnessHistory(nn.Module):
         ids = ids.flatten().to(self.counts.device)
         if ids.numel() == 0:
             return
-        if ids.is_floating_point() or int(ids.min()) < 0:
-            raise ValueError(f"sample ids must be whole numbers from 0, got {ids.dtype} down to {ids.min().item()}")
         missing = int(ids.max()) + 1 - len(self.counts)
         if missing > 0:
             self.counts = torch.cat([self.counts, self.counts.new_zeros(missing)])
@@ -68,15 +67,15 @@ class RankingLoss(Loss):
         """Record which of these samples the model classified correctly; call once per training step."""
         if self.history is None:
             return
+        name = type(self).__name__
         if ids is None:
-            raise ValueError(f"{type(self).__name__} remembers samples by id: call update(logits, target, ids=...)")
+            raise ValueError(f"{name} remembers samples by id: call update(logits, target, ids=...)")
         with torch.no_grad():
-            z, t = self._prepare(logits, target, ids=ids)
+            z, t = super()._prepare(logits, target)
             if t.labels is None:
-                raise ValueError(
-                    f"{type(self).__name__} records correct predictions: it takes class labels, not soft ones"
-                )
+                raise ValueError(f"{name} records correct predictions: it needs class labels, not soft")
             correct = z.argmax(1) == t.labels
+            ids = _checked_ids(name, ids, t.labels)
             self.history.record(ids, correct if t.valid is None else correct & t.valid)
 
     def end_epoch(self) -> None:
@@ -84,16 +83,31 @@ class RankingLoss(Loss):
         if self.history is not None:
             self.history.epochs += 1
 
-    def _correctness(self, t: Target, like: Tensor) -> Tensor | None:
-        """Correctness per position of ``like``, flattened, or None while nothing is known about any sample."""
-        history = self.history
-        if history is None or len(history.counts) == 0:
-            return None
-        if t.ids is None:
+    def _prepare(
+        self, logits: Tensor, target: Tensor, ids: Tensor | None = None, alpha: Tensor | None = None
+    ) -> tuple[Tensor, Target]:
+        """As in `Loss`, with the correctness of each position as it is now, or None while nothing is recorded."""
+        z, t = super()._prepare(logits, target, ids, alpha)
+        if self.history is None or len(self.history.counts) == 0:
+            return z, t
+        if ids is None:
             raise ValueError(f"{type(self).__name__} ranks samples by id: call it with ids=...")
-        if t.ids.shape != like.shape:
-            raise ValueError(f"ids must be one per position {list(like.shape)}, got {list(t.ids.shape)}")
-        return history.correctness(t.ids).flatten().to(like.dtype)
+        like = t.labels if t.labels is not None else z[:, 0].detach()
+        ids = _checked_ids(type(self).__name__, ids, like)
+        return z, t._replace(correctness=self.history.correctness(ids).flatten().to(z.dtype))
+
+
+def _checked_ids(name: str, ids: Tensor, like: Tensor) -> Tensor:
+    """Ids as whole numbers from 0, one per position of ``like`` (a single one for unbatched logits)."""
+    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise ValueError(f"{name} takes sample ids as whole numbers from 0, got {kind(ids)}")
+    if ids.dim() == 0 and like.numel() == 1:
+        ids = ids.view_as(like)
+    if ids.shape != like.shape:
+        raise ValueError(f"{name} takes ids, one per position {list(like.shape)}, got {list(ids.shape)}")
+    if values_visible(ids) and int(ids.min()) < 0:
+        raise ValueError(f"{name} takes sample ids as whole numbers from 0, got {int(ids.min())}")
+    return ids
 
 
 def following(x: Tensor, valid: Tensor | None) -> Tensor:

@@ -63,12 +63,12 @@ class LabelRelaxation(Loss):
         """LR Eq. 5 with the projection of Eq. 6 inserted."""
         log_p, log_rest = label_log_odds(z, t)
         value = self._divergence(log_p, log_rest, log_rest.exp())
-        return Terms(value if self.weight is None else value * self.weight.to(z.dtype)[t.labels])
+        return Terms(self._weighted(value, t))
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         r"""Outside the set :math:`-\delta` at the label and :math:`\delta p_j/(1-p_y)` elsewhere."""
         s, index = softmax(z), t.at_label()
-        log_p = z.gather(1, index) - s.lse
+        log_p = z.gather(1, index) - s.top - s.log_sum
         others = set_at(s.probs, index, 0.0)
         rest = others.sum(1, keepdim=True)
         delta = (rest - self.alpha).clamp(min=0)
@@ -80,11 +80,11 @@ class LabelRelaxation(Loss):
         """KL between Bernoulli(1 - alpha) and Bernoulli(p_y), 0 inside the set."""
         a = self.alpha
         if a in (0.0, 1.0):
-            return -log_p if a == 0.0 else torch.zeros_like(log_p)
+            return -log_p if a == 0.0 else 0.0 * log_p
         delta = rest - a
         outside, near = delta > 0, delta < min(a, 1 - a) / 2
         # Each branch sees harmless arguments where the other one is used, so that no gradient turns into 0 * inf.
         small = torch.where(outside & near, delta, 0.0)
         close = -(1 - a) * torch.log1p(-small / (1 - a)) - a * torch.log1p(small / a)
         far = (1 - a) * (math.log1p(-a) - log_p) + a * (math.log(a) - torch.where(outside, log_rest, 0.0))
-        return torch.where(outside, torch.where(near, close, far), 0.0)
+        return torch.where(delta <= 0, 0.0, torch.where(near, close, far))

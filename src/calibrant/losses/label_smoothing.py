@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from calibrant.losses.base import Loss, Smoothing, Target, Terms
-from calibrant.losses.checks import at_least, choice
+from calibrant.losses.checks import at_least, choice, values_visible
 from calibrant.losses.numerics import cross_entropy, per_class, smoothing_from_shift, softmax, subtract_at
 from calibrant.losses.registry import register
 
@@ -66,13 +66,13 @@ class LabelSmoothing(Loss):
         self.spread = choice("spread", spread, ("all", "others"))
 
     def forward(
-        self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None, alpha: Tensor | None = None
+        self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None, alpha: Tensor | float | None = None
     ) -> Tensor:
         """The reduced loss; ``alpha`` ``[N]`` or ``[N, ...]`` overrides the smoothing per sample."""
         return self._evaluate(logits, target, ids=ids, alpha=self._given(alpha))
 
     def terms(
-        self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None, alpha: Tensor | None = None
+        self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None, alpha: Tensor | float | None = None
     ) -> dict[str, Tensor]:
         """``{"fidelity": (1 - alpha) CE, "regulariser": alpha H(u, p)}``, u uniform over the classes of ``spread``."""
         return self._evaluate_terms(logits, target, ids=ids, alpha=self._given(alpha))
@@ -92,7 +92,8 @@ class LabelSmoothing(Loss):
         s, a, classes = softmax(z), self._mass(z, t), z.shape[1]
         if t.soft is not None:
             return cross_entropy(z, s, t._replace(soft=(1 - a) * t.soft + a / classes))
-        value = s.lse - (1 - a) * z.gather(1, t.at_label()) - (a / classes) * z.sum(1, keepdim=True)
+        below = classes * s.top.double() - z.sum(1, keepdim=True, dtype=torch.float64)  # digits under a large offset
+        value = s.log_sum + (1 - a) * (s.top - z.gather(1, t.at_label())) + (a / classes) * below.to(z.dtype)
         return value.squeeze(1), subtract_at(s.probs.sub_(a / classes), t.at_label(), 1 - a)
 
     def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
@@ -101,9 +102,11 @@ class LabelSmoothing(Loss):
         shift = self._mass(z, t) * (1 / z.shape[1] - t.distribution(z))
         return Smoothing(smoothing_from_shift(shift, z), torch.ones_like(z))
 
-    def _given(self, alpha: Tensor | None) -> Tensor | None:
-        """The per-sample alpha of this call, or of the constructor, or None."""
-        return self.alpha if alpha is None and isinstance(self.alpha, Tensor) else alpha
+    def _given(self, alpha: Tensor | float | None) -> Tensor | None:
+        """The alpha of this call, or a per-sample one of the constructor, or None."""
+        if alpha is None:
+            return self.alpha if isinstance(self.alpha, Tensor) else None
+        return torch.as_tensor(alpha)
 
     def _mass(self, z: Tensor, t: Target) -> Tensor | float:
         """The alpha with which the all-classes form gives the same target."""
@@ -114,6 +117,8 @@ class LabelSmoothing(Loss):
         if t.alpha is None:
             return float(self.alpha)
         alpha = t.alpha.to(z)
+        if values_visible(alpha) and not bool(((alpha >= 0) & (alpha <= 1)).all()):
+            raise ValueError(f"alpha must be between 0 and 1, got {alpha.detach().min():g} to {alpha.detach().max():g}")
         if alpha.dim():
             positions = (z.shape[0], *z.shape[2:])
             if alpha.shape not in (positions, positions[:1]):

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from calibrant.losses.base import Loss, Smoothing, Target, Terms
-from calibrant.losses.checks import at_least, choice
+from calibrant.losses.checks import at_least, choice, transforming
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.focal import Focal
 from calibrant.losses.label_smoothing import LabelSmoothing
@@ -118,6 +118,8 @@ class MDCA(Loss):
 
     def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
         """Closed form of f and C on a cross-entropy base (ACLS supplement Eq. 10, no approximation)."""
+        if self.base != "ce":
+            raise ValueError(f"MDCA has a closed lens form on base='ce', not on {self.base!r}: use calibrant.lens")
         z, t = self._prepare(logits, target, ids=ids)
         probs = z.softmax(1)
         sign = per_class(self._gap(probs, t).sign(), z)
@@ -143,7 +145,7 @@ class MDCA(Loss):
             probs = probs * t.valid.unsqueeze(1)
         if t.soft is not None:
             frequency = t.soft.sum(positions)
-        elif torch.compiler.is_compiling():
+        elif torch.compiler.is_compiling() or transforming():
             chosen = is_at(probs, t.at_label())
             frequency = (chosen if t.valid is None else chosen & t.valid.unsqueeze(1)).sum(positions)
         else:

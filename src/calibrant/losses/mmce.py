@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from calibrant.losses.base import Loss, Target, Terms
-from calibrant.losses.checks import at_least, choice
+from calibrant.losses.checks import at_least, choice, flag
 from calibrant.losses.numerics import cross_entropy_with_confidence, first_maximum, nll, softmax
 from calibrant.losses.registry import register
 
@@ -82,7 +82,7 @@ class MMCE(Loss):
         super().__init__(**common)
         self.strength = at_least("strength", strength, 0.0)
         self.kernel_width = at_least("kernel_width", kernel_width, 0.01)
-        self.weighted = weighted
+        self.weighted = flag("weighted", weighted)
         self.variant = choice("variant", variant, ("released", "paper"))
 
     def formula(self, z: Tensor, t: Target) -> Terms:

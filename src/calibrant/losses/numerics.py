@@ -11,22 +11,24 @@ from calibrant.losses.base import Target
 
 
 class Softmax(NamedTuple):
-    """Softmax probabilities ``[N, C, ...]`` with the maximum and the log-sum-exp of the logits ``[N, 1, ...]``."""
+    """Softmax probabilities ``[N, C, ...]``, the largest logit and log-sum-exp minus largest logit ``[N, 1, ...]``.
+
+    Everything is kept relative to the largest logit, so that a large common offset costs no digits.
+    """
 
     probs: Tensor
     top: Tensor
-    lse: Tensor
+    log_sum: Tensor
 
 
 def softmax(z: Tensor, top: Tensor | None = None) -> Softmax:
     """Probabilities and log-sum-exp with one exponential per entry; ``top`` is the maximum, where it is known.
 
-    The largest probability is exp(0) / sum, so the log-sum-exp is the maximum minus its logarithm, with no second
-    pass of exponentials.
+    The largest probability is exp(0) / sum, so its logarithm gives the sum, with no second pass of exponentials.
     """
     probs = z.softmax(1)
     top = z.amax(1, keepdim=True) if top is None else top
-    return Softmax(probs, top, top - probs.amax(1, keepdim=True).log())
+    return Softmax(probs, top, -probs.amax(1, keepdim=True).log())
 
 
 class Maximum(NamedTuple):
@@ -58,11 +60,11 @@ def cross_entropy(z: Tensor, s: Softmax, t: Target, damp: Tensor | None = None) 
     Regularisers often add a multiple of p to the gradient: with ``damp`` ``[N, 1, ...]`` it is (1 - damp) p - q.
     """
     if t.soft is None:
-        value = s.lse - z.gather(1, t.at_label())
+        value = s.log_sum + (s.top - z.gather(1, t.at_label()))
         probs = s.probs if damp is None else s.probs.mul_(1 - damp)
         return value.squeeze(1), subtract_at(probs, t.at_label(), 1.0)
     mass = t.soft.sum(1, keepdim=True)
-    value = s.lse * mass - (t.soft * z).sum(1, keepdim=True)
+    value = s.log_sum * mass + (s.top - z).mul_(t.soft).sum(1, keepdim=True)
     return value.squeeze(1), s.probs.mul_(mass if damp is None else mass - damp).sub_(t.soft)
 
 
@@ -102,6 +104,7 @@ def label_log_odds(z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
     1 - p_y is the probability of the other classes, whose log-sum-exp needs no subtraction from 1.
     """
     index = t.at_label()
+    z = z - z.detach().amax(1, keepdim=True)
     lse = z.logsumexp(1)
     others = z.scatter(1, index, -torch.inf).logsumexp(1)
     return z.gather(1, index).squeeze(1) - lse, others - lse

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from calibrant.losses.base import Target, Terms
+from calibrant.losses.checks import flag
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.numerics import nll
 from calibrant.losses.registry import register
@@ -50,7 +51,9 @@ class SoftTargetCrossEntropy(CrossEntropy):
 
     def __init__(self, subtract_entropy: bool = False, **common: Any):
         super().__init__(**common)
-        self.subtract_entropy = subtract_entropy
+        if subtract_entropy and self.weight is not None:
+            raise ValueError("subtract_entropy=True is a divergence between distributions: it takes no class weights")
+        self.subtract_entropy = flag("subtract_entropy", subtract_entropy)
 
     def _soft_target(self, z: Tensor, y: Tensor, visible: bool) -> Target:
         t = super()._soft_target(z, y, visible)
