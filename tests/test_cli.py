@@ -81,6 +81,9 @@ def test_lens_over_a_predictions_file(run, tmp_path):
         (["lens", "--label", "7"], "--label must lie in 0..3 for 4 logits, got 7"),
         (["lens", "-o", "figure.gif"], "a figure is written as .png, .svg, .pdf, got '.gif'"),
         (["lens", "--predictions", "missing.npz"], "missing.npz: no such file"),
+        (["lens", "--predictions", "x.npz", "--batch-size", "0"], "--batch-size must be at least 1, got 0"),
+        (["lens", "--predictions", "x.npz", "-o", "a.png"], "leave it out with --predictions"),
+        (["lens", "--losses", "acls:margin=6:margin=8"], "parameter 'margin' is given twice"),
         (["lens", "--bogus"], "No such option"),
         (["nonsense"], "No such command"),
         (["methods", "nope"], "unknown loss 'nope'"),
@@ -93,6 +96,14 @@ def test_errors_are_one_line_and_exit_code_2(run, arguments, message):
     assert err.startswith("calibrant: ")
     assert err.count("\n") == 1
     assert message in err
+
+
+def test_flags_in_a_specification_and_the_version(run):
+    _, small, _ = run("lens", "--losses", "mmce:weighted=False", "--json", "-o", "none")
+    _, same, _ = run("lens", "--losses", "mmce:weighted=false", "--json", "-o", "none")
+    assert small.replace("False", "false") == same
+    code, out, _ = run("--version")
+    assert (code, out.split()[0]) == (0, "calibrant")
 
 
 def test_methods(run):

@@ -133,6 +133,50 @@ def test_lens_of_any_callable_and_of_soft_targets_and_images():
         lens(torch.nn.CrossEntropyLoss(reduction="none"), z, y)
 
 
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode], ids=["no_grad", "inference_mode"])
+def test_lens_looks_at_gradients_also_where_they_are_switched_off(off):
+    z, y = batch()
+    expected = lens(L.ACLS(margin=4.0), z, y)
+    with off():
+        seen = lens(L.ACLS(margin=4.0), z.clone(), y.clone())
+        found = activity({"ce": L.CrossEntropy()}, [(z.clone(), y.clone())])
+    torch.testing.assert_close(seen.effective, expected.effective)
+    assert found["ce"].active == 0
+
+
+def test_lens_takes_the_predicted_class_from_the_logits():
+    z, y = torch.tensor([[0.0, 1e-17, -9.0]], dtype=torch.float64), torch.tensor([0])  # softmax ties, the logits do not
+    loss = L.ACLS(margin=2.0, variant="paper")
+    form = loss.lens_form(z, y)
+    torch.testing.assert_close(lens(loss, z, y).smoothing, form.f * form.indicator)
+
+
+def test_lens_forms_refuse_what_they_do_not_cover():
+    z, y = batch()
+    for loss, call in (
+        (L.MDCA(base="ls"), "lens_form"),
+        (L.CRL(score="entropy"), "lens_form"),
+        (L.CRL(indicator="margin"), "table2"),
+    ):
+        with pytest.raises(ValueError, match=r"lens form|Table 2"):
+            getattr(loss, call)(z, y)
+    with pytest.raises(ValueError, match="lens takes logits and target as tensors, got list"):
+        lens(L.CrossEntropy(), [[1.0, 2.0]], y)
+
+
+def test_activity_leaves_out_ignored_samples_and_passes_ids_on():
+    z, y = batch()
+    loss = L.CRL()
+    loss.history.counts, loss.history.epochs = torch.tensor(COUNTS), torch.tensor(5)
+    ids = torch.arange(7)
+    marked = torch.where(ids == 2, -100, y)
+    found = activity({"crl": loss}, [(z, marked, ids)])["crl"]
+    assert found.samples == 6
+    assert found.active > 0
+    with pytest.raises(ValueError, match=r"activity takes logits \[N, C\] and labels \[N\]"):
+        activity({"ce": L.CrossEntropy()}, [(z.view(1, 5, 7), y.view(1, 7))])
+
+
 def test_activity_counts_samples_and_flips():
     # Row 0: gap 12 beyond margin 6, active. Row 1: inactive. Row 2: ACLS lowers the top below the second (Limitation).
     z = torch.tensor([[12.0, 0.0, 0.0], [2.0, 1.0, 0.0], [20.0, 19.9, 0.0]], dtype=torch.float64)
@@ -144,7 +188,7 @@ def test_activity_counts_samples_and_flips():
     assert found["ce"].active == found["ce"].flipped == 0
     with pytest.raises(ValueError, match="at least one prediction"):
         activity({"ce": L.CrossEntropy()}, [])
-    with pytest.raises(ValueError, match="step must be positive"):
+    with pytest.raises(ValueError, match="step must be positive and finite"):
         activity({"ce": L.CrossEntropy()}, [(z, y)], step=0.0)
 
 

@@ -315,6 +315,14 @@ def test_soft_target_cross_entropy_checks_distributions():
             lambda: L.CrossEntropy(weight=torch.tensor([-1.0])),
             "weight must be one finite, non-negative number per class",
         ),
+        (lambda: L.MMCE(weighted="no"), "weighted must be True or False, got 'no'"),
+        (lambda: L.MbLS(strength=float("inf")), "strength must be finite and at least 0, got inf"),
+        (lambda: L.CrossEntropy(ignore_index=1.5), "ignore_index must be a whole number, got 1.5"),
+        (
+            lambda: L.LabelSmoothing(torch.tensor([2.0, 0.1]))(*batch(2, 5)),
+            "alpha must be between 0 and 1, got 0.1 to 2",
+        ),
+        (lambda: L.SoftTargetCrossEntropy(True, weight=torch.ones(5)), "it takes no class weights"),
         (lambda: L.get("nope"), "unknown loss 'nope': expected one of ce, ls"),
         (lambda: L.get("acls", margn=3), "loss 'acls' has no parameter 'margn': expected one of margin, lambda1"),
         (lambda: L.CrossEntropy(weight=torch.ones(3))(*batch()), "has weights for 3 classes, the logits have 5"),
@@ -356,6 +364,49 @@ def test_defaults_are_those_of_the_published_tables():
 
 
 # ---- the memory of the ranking losses
+
+
+def test_a_retained_graph_keeps_the_history_it_was_built_with():
+    z, y = batch()
+    loss, ids = L.CRL(), torch.arange(7)
+    loss.update(z, y, ids=ids)
+    leaf = z.clone().requires_grad_()
+    value = loss(leaf, y, ids=ids)
+    (first,) = torch.autograd.grad(value, leaf, retain_graph=True)
+    first = first.clone()
+    for _ in range(3):
+        loss.update(z, y.roll(1), ids=ids)
+        loss.end_epoch()
+    torch.testing.assert_close(torch.autograd.grad(value, leaf)[0], first)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (torch.arange(7) - 2, "whole numbers from 0, got -2"),
+        (torch.arange(7) + 0.7, "whole numbers from 0, got a torch.float32 tensor"),
+        ([0] * 7, "whole numbers from 0, got list"),
+        (torch.arange(6), r"one per position \[7\], got \[6\]"),
+    ],
+    ids=str,
+)
+def test_bad_ids(ids, message):
+    z, y = batch()
+    loss = L.CRL()
+    with pytest.raises(ValueError, match=message):
+        loss.update(z, y, ids=ids)
+    loss.update(z, y, ids=torch.arange(7))
+    with pytest.raises(ValueError, match=message):
+        loss(z, y, ids=ids)
+
+
+def test_several_upstream_gradients_at_once():
+    z, y = batch()
+    upstream = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+    for name in ("ls", "acls", "mdca"):
+        leaf = z.clone().requires_grad_()
+        (stacked,) = torch.autograd.grad(L.get(name)(leaf, y), leaf, upstream, is_grads_batched=True)
+        torch.testing.assert_close(stacked[2], 3 * gradient(L.get(name), z, y))
 
 
 def test_history_counts_by_id_and_survives_a_checkpoint():

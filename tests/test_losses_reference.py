@@ -7,7 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from benchmarks._harness import peak_bytes
+from calibrant import lens
 from calibrant import losses as L
+from calibrant.losses import cpc
 from tests.catalogue import CASES, COUNTS, batch, formula_gradient, gradient
 from tests.reference import losses as R
 
@@ -225,6 +228,49 @@ def test_mmce_with_equal_confidences_matches_the_pairwise_sum():
             loss = L.MMCE(weighted=weighted, variant=variant)
             expected = R.mmce(z.numpy(), y.numpy(), weighted=weighted, variant=variant)["regulariser"][0]
             assert loss.terms(z, y)["regulariser"].item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 3.0, 1e3])
+@pytest.mark.parametrize(("classes", "gamma"), [(5, 3.0), (5, 2.0), (2, 2.0)])
+@pytest.mark.parametrize("variant", ["released", "paper"])
+def test_flsd_at_exact_thresholds(offset, classes, gamma, variant):
+    """Equal logits put p exactly on 0.2 or 0.5, which belongs to the range above; an offset changes nothing."""
+    z, y = torch.full((3, classes), offset, dtype=torch.float64), torch.arange(3) % classes
+    exponent = 3.0 if (classes == 5 and variant == "released") else gamma
+    expected = (1 - 1 / classes) ** exponent * math.log(classes)
+    loss = L.FLSD(gamma, variant)
+    assert loss(z, y).item() == pytest.approx(expected, rel=1e-14)
+    assert loss(z.clone().requires_grad_(), y).item() == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.shift_invariant], ids=str)
+def test_a_common_offset_costs_no_digits_in_float32(case):
+    z, y = batch(scale=3.0)
+    z = (256 * z).round() / 256  # exact in float32 with the offset added, too
+    expected = case.make()(z, y, **case.extra())
+    far = (z + 8192.0).float()
+    assert torch.equal(far.double() - 8192.0, z)
+    for leaf in (far, far.clone().requires_grad_()):
+        value = case.make()(leaf, y, **case.extra()).double().detach()
+        torch.testing.assert_close(value, expected, rtol=2e-6, atol=2e-6)
+
+
+def test_cpc_needs_memory_linear_in_its_input_on_every_road():
+    """One array of all pairs would be 300 times the logits here."""
+    z, y = batch(40, 300)
+    weight = torch.ones(300, dtype=torch.float64)
+    leaf = z.clone().requires_grad_()
+    for step in (
+        lambda: L.CPC()(z, y),
+        lambda: L.CPC().terms(leaf, y),
+        lambda: L.CPC(reduction="none")(leaf, y).sum().backward(),
+        lambda: L.CPC(weight=weight)(leaf, y).backward(),
+        lambda: L.CPC()(leaf, y).backward(),
+        lambda: lens(L.CPC(), z, y),
+    ):
+        step()
+        # A block of pairs is of fixed size: 2 ** 20 entries and a few temporaries of it.
+        assert peak_bytes(step) < 40 * z.nbytes + 4 * 8 * cpc.BLOCK
 
 
 def test_cpc_with_two_classes_has_no_pairs_of_others():

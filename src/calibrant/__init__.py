@@ -4,8 +4,8 @@ See the README for a tour; `calibrant.losses` holds the training losses, `lens` 
 """
 
 from calibrant import losses
-from calibrant.lens import Lens, lens
+from calibrant.lens import Lens, activity, lens
 from calibrant.predictions import Predictions
 
 __version__ = "0.1.0"
-__all__ = ["Lens", "Predictions", "lens", "losses"]
+__all__ = ["Lens", "Predictions", "activity", "lens", "losses"]

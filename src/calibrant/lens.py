@@ -9,19 +9,21 @@ predicted class :math:`\hat y` (of tied maxima the first),
 splits it into a smoothing function f and an indicator C. q' need not be a distribution: a regulariser may ask for
 labels below 0 or above 1.
 
-For losses that couple the samples of a batch, L is N times the mean loss, so that the cross-entropy part of a sample's
-gradient is p - q, as in the paper.
+For losses that couple the samples of a batch, L is the sum over the batch, so that the cross-entropy part of a sample's
+gradient is p - q, as in the paper. Class weights scale that part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from calibrant.losses import Loss
+from calibrant.losses.checks import kind
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ def lens(
     Args:
         loss: a calibrant loss, or any callable ``(logits, target) -> mean loss``.
         logits: ``[N, C]`` or ``[N, C, ...]``.
-        target: labels or soft labels, as the loss takes them. Positions with the loss's ignore_index are not smoothed.
+        target: labels or soft labels, as the loss takes them. Positions with the loss's ignore_index have a label of
+            zeros and are not smoothed.
         ids: sample ids, for losses with a memory.
 
     Returns:
@@ -67,14 +70,17 @@ def lens(
         >>> seen.smoothing
         tensor([[0.1500, 0.0500, 0.0500, 0.0500]], dtype=torch.float64)
     """
-    z = logits.detach().double().requires_grad_()
-    if isinstance(loss, Loss):
-        probs, q, shift = _of_terms(loss, z, target, ids)
-    else:
-        probs, q, shift = _of_callable(loss, z, target)
-    predicted = probs.argmax(1, keepdim=True)
-    smoothing = (-shift).scatter(1, predicted, shift.gather(1, predicted))
-    return Lens(probs, q, q - shift, smoothing, shift != 0)
+    if not isinstance(logits, Tensor) or not isinstance(target, Tensor):
+        raise ValueError(f"lens takes logits and target as tensors, got {kind(logits)} and {kind(target)}")
+    # Gradients are what the lens looks at, also where the caller has switched them off.
+    with torch.inference_mode(False), torch.enable_grad():
+        z = logits.detach().double().clone().requires_grad_()
+        target = target.clone()
+        probs, q, shift = _of_terms(loss, z, target, ids) if isinstance(loss, Loss) else _of_callable(loss, z, target)
+    predicted = z.detach().view_as(probs).argmax(1, keepdim=True)
+    active = shift != 0
+    smoothing = torch.where(active, (-shift).scatter(1, predicted, shift.gather(1, predicted)), 0.0)
+    return Lens(probs, q, q - shift, smoothing, active)
 
 
 def _of_terms(loss: Loss, z: Tensor, target: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -86,11 +92,13 @@ def _of_terms(loss: Loss, z: Tensor, target: Tensor, ids: Tensor | None) -> tupl
     shift = _snap(_gradient((terms.fidelity * counts).sum(), z) - (probs - q), probs)
     if terms.regulariser is not None:
         shift = shift + _gradient((terms.regulariser * counts).sum(), z)
-    return probs, q, shift * counts.unsqueeze(1)
+    return probs, q * counts.unsqueeze(1), shift * counts.unsqueeze(1)
 
 
 def _of_callable(loss: Callable[[Tensor, Tensor], Tensor], z: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     value = loss(z, target)
+    if not isinstance(value, Tensor):
+        raise ValueError(f"lens takes a loss that returns a tensor, got {kind(value)}")
     if value.dim():
         raise ValueError(f"lens takes a loss that returns a mean, got a value of shape {list(value.shape)}")
     probs = z.detach().softmax(1)
@@ -101,7 +109,7 @@ def _of_callable(loss: Callable[[Tensor, Tensor], Tensor], z: Tensor, target: Te
         labels = torch.where(valid, target.long().unsqueeze(1), 0)
         q, counts = torch.zeros_like(probs).scatter(1, labels, 1.0), valid.double()
     slope = _gradient(value * counts.sum(), z)
-    return probs, q, _snap(slope - (probs - q), probs) * counts
+    return probs, q * counts, _snap(slope - (probs - q), probs) * counts
 
 
 def _gradient(value: Tensor, z: Tensor) -> Tensor:
@@ -137,13 +145,14 @@ class Activity:
 
 
 def activity(
-    losses: Mapping[str, Loss], batches: Iterable[tuple[Tensor, Tensor]], *, step: float = 1.0
+    losses: Mapping[str, Loss], batches: Iterable[Sequence[Tensor]], *, step: float = 1.0
 ) -> dict[str, Activity]:
     """How often each loss's regulariser acts, over batches of predictions, and what a step would do.
 
     Args:
         losses: losses by the name to report.
-        batches: pairs of logits ``[N, C]`` and labels ``[N]``; batch-level losses see each batch as one batch.
+        batches: logits ``[N, C]`` and labels ``[N]``, and sample ids ``[N]`` for losses with a memory; batch-level
+            losses see each batch as one batch. Samples whose label is none of the classes (ignored ones) are left out.
         step: size of the gradient step on the logits, z - step dL/dz per sample.
 
     Returns:
@@ -151,20 +160,26 @@ def activity(
 
     Example:
         >>> import torch
-        >>> from calibrant.lens import activity
+        >>> from calibrant import activity
         >>> from calibrant.losses import MbLS
         >>> logits, labels = torch.tensor([[9.0, 0.0, 1.0], [2.0, 1.0, 0.0]]), torch.tensor([0, 0])
         >>> activity({"mbls": MbLS(margin=6.0)}, [(logits, labels)])["mbls"].active
         0.5
     """
-    if not step > 0:
-        raise ValueError(f"step must be positive, got {step}")
+    if not 0 < step < math.inf:
+        raise ValueError(f"step must be positive and finite, got {step}")
     samples, sums = 0, {name: torch.zeros(4, dtype=torch.float64) for name in losses}
-    for logits, labels in batches:
+    for logits, labels, *ids in batches:
+        if logits.dim() != 2 or labels.is_floating_point():
+            raise ValueError(f"activity takes logits [N, C] and labels [N], got {kind(logits)} and {kind(labels)}")
+        counted = (labels >= 0) & (labels < logits.shape[1])
+        logits, labels, *ids = (x[counted] for x in (logits, labels, *ids))
+        if not len(logits):
+            continue
         samples += len(logits)
         now = logits.argmax(1)
         for name, loss in losses.items():
-            seen = lens(loss, logits, labels)
+            seen = lens(loss, logits, labels, ids=ids[0] if ids else None)
             after = (logits.double() - step * (seen.probs - seen.effective)).argmax(1)
             flipped = after != now
             lowered = seen.smoothing.gather(1, now.unsqueeze(1)).squeeze(1)

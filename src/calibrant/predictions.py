@@ -14,7 +14,7 @@ import numpy.typing as npt
 from calibrant.files import written_aside
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Predictions:
     """Logits and labels of a set of samples, validated once.
 
@@ -41,9 +41,11 @@ class Predictions:
     def from_logits(
         cls, logits: npt.ArrayLike, labels: npt.ArrayLike, *, ids: npt.ArrayLike | None = None
     ) -> Predictions:
-        """Check logits ``[N, C]``, labels ``[N]`` and optional ids ``[N]``, and freeze them."""
+        """Check logits ``[N, C]``, labels ``[N]`` and optional ids ``[N]``; the arrays are not copied."""
         z, y = np.asarray(logits), np.asarray(labels)
-        if z.dtype.kind != "f" or z.ndim != 2 or z.shape[0] == 0 or z.shape[1] < 2:
+        if z.dtype.kind == "f" and z.dtype.itemsize <= 8:
+            z = z.astype(z.dtype.newbyteorder("="), copy=False)
+        if z.dtype.kind != "f" or z.dtype.itemsize > 8 or z.ndim != 2 or z.shape[0] == 0 or z.shape[1] < 2:
             raise ValueError(
                 f"logits must be floating point [N, C] with N >= 1 and C >= 2, got {z.dtype} {list(z.shape)}"
             )
@@ -65,6 +67,9 @@ class Predictions:
         """Read an ``.npz`` file with arrays ``logits``, ``labels`` and optionally ``ids``; nothing is unpickled."""
         try:
             with Path(path).open("rb") as file:
+                if file.read(2) != b"PK":
+                    raise ValueError("not an .npz archive")
+                file.seek(0)
                 return cls._from_archive(np.load(file, allow_pickle=False))
         except FileNotFoundError:
             raise ValueError(f"{path}: no such file") from None
@@ -73,8 +78,6 @@ class Predictions:
 
     @classmethod
     def _from_archive(cls, archive: Any) -> Predictions:
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("expected an .npz archive, got a single array")
         missing = [name for name in ("logits", "labels") if name not in archive]
         if missing:
             held = ", ".join(archive.files) or "nothing"
@@ -83,9 +86,13 @@ class Predictions:
 
     def save(self, path: str | Path) -> None:
         """Write an ``.npz`` file aside and rename it, so that a reader never sees half of it."""
-        arrays = {"logits": self.logits, "labels": self.labels} | ({} if self.ids is None else {"ids": self.ids})
+        if Path(path).suffix != ".npz":
+            raise ValueError(f"{path}: predictions are written as .npz, got {Path(path).suffix!r}")
         with written_aside(path) as aside, aside.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+            if self.ids is None:
+                np.savez(file, logits=self.logits, labels=self.labels)
+            else:
+                np.savez(file, logits=self.logits, labels=self.labels, ids=self.ids)
 
     def batches(self, size: int) -> Iterator[Predictions]:
         """Consecutive slices of at most ``size`` samples."""

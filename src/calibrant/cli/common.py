@@ -37,10 +37,12 @@ def parse_losses(specification: str) -> dict[str, Loss]:
             key, equals, value = setting.partition("=")
             if not equals:
                 raise ValueError(f"loss {item!r}: expected name:parameter=value, got {setting!r}")
+            if key in parameters:
+                raise ValueError(f"loss {item!r}: parameter {key!r} is given twice")
             parameters[key] = _value(value)
         try:
             losses[item] = get(name, **parameters)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"loss {item!r}: {error}") from error
     if not losses:
         raise ValueError("no losses given: expected names separated by commas, for example ls,mbls,acls:margin=6")
@@ -48,8 +50,8 @@ def parse_losses(specification: str) -> dict[str, Loss]:
 
 
 def _value(text: str) -> Any:
-    if text in ("true", "false"):
-        return text == "true"
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     for kind in (int, float):
         try:
             return kind(text)

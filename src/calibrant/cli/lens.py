@@ -27,8 +27,9 @@ def lens_command(
     logits: Annotated[str, typer.Option(help="Logits of one sample, separated by commas.")] = "8,4,1,0",
     label: Annotated[int, typer.Option(help="Its class, counted from 0.")] = 0,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Figure to draw (.png, .svg or .pdf); 'none' draws nothing.")
-    ] = Path("lens.png"),
+        Path | None,
+        typer.Option("--output", "-o", help="Figure to draw (.png, .svg or .pdf; lens.png if not given), or 'none'."),
+    ] = None,
     predictions: Annotated[
         Path | None, typer.Option(help="Predictions file (.npz with logits and labels): how often each loss acts.")
     ] = None,
@@ -47,21 +48,23 @@ def lens_command(
     """
     chosen = parse_losses(losses)
     if predictions is not None:
+        if output is not None:
+            raise ValueError("--output draws the lens of one sample: leave it out with --predictions")
         _report_activity(chosen, predictions, batch_size, step, as_json, quiet)
         return
     row = parse_numbers(logits, "--logits")
     if not 0 <= label < len(row):
         raise ValueError(f"--label must lie in 0..{len(row) - 1} for {len(row)} logits, got {label}")
     seen = look(chosen, row, label)
-    wanted = str(output) != "none"
-    if wanted:
-        draw(output, chosen, seen, row, label)
+    figure = None if str(output) == "none" else output or Path("lens.png")
+    if figure is not None:
+        draw(figure, chosen, seen, row, label)
     if as_json:
         print_json({name: _as_json(one) for name, one in seen.items()})
     elif not quiet:
         print_lens(seen, row, label)
-    if wanted:
-        remark(f"wrote {output}", quiet)
+    if figure is not None:
+        remark(f"wrote {figure}", quiet)
 
 
 def look(losses: dict[str, Loss], logits: list[float], label: int) -> dict[str, Lens]:
@@ -117,6 +120,8 @@ def sweep(
 def _report_activity(
     losses: dict[str, Loss], path: Path, batch_size: int, step: float, as_json: bool, quiet: bool
 ) -> None:
+    if batch_size < 1:
+        raise ValueError(f"--batch-size must be at least 1, got {batch_size}")
     data = Predictions.open(path)
     batches = ((torch.from_numpy(b.logits), torch.from_numpy(b.labels)) for b in data.batches(batch_size))
     total = -(-len(data) // batch_size)
@@ -129,7 +134,7 @@ def _report_activity(
 
 def activity_table(found: dict[str, Activity]) -> tuple[list[str], list[list[str]]]:
     """Head and rows of the table of shares."""
-    head = ["loss", "acts on", "lowers label by", "step changes class", "of which right before"]
+    head = ["loss", "acts on", "lowers label by", "step changes class", "changes a right one"]
     rows = [
         [name, f"{a.active:.2%}", f"{a.lowered:+.4f}", f"{a.flipped:.2%}", f"{a.flipped_correct:.2%}"]
         for name, a in found.items()
@@ -144,12 +149,16 @@ def print_activity(found: dict[str, Activity], step: float) -> None:
 
 
 def _texts(row: torch.Tensor) -> list[str]:
-    return [f"{value:.4f}" for value in row.tolist()]
+    return [_text(value) for value in row.tolist()]
+
+
+def _text(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < 1e4 else f"{value:.4g}"
 
 
 def _marked(one: Lens) -> list[str]:
     pairs = zip(one.smoothing[0].tolist(), one.active[0].tolist(), strict=True)
-    return [f"{value:.4f}" if active else "-" for value, active in pairs]
+    return [_text(value) if active else "-" for value, active in pairs]
 
 
 def _as_json(one: Lens) -> dict[str, list[float] | list[bool]]:

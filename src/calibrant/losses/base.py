@@ -295,19 +295,19 @@ class _ClosedForm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        (z,) = ctx.saved_tensors
         if not torch.is_grad_enabled():
             # Scaled in place and given away: one array of the logits' size in all. A second pass through a retained
             # graph finds it gone and computes it again.
             gradient, ctx.gradient = ctx.gradient, None
             if gradient is None:
-                _, gradient = ctx.loss._total_and_gradient(z, ctx.target)
+                _, gradient = ctx.loss._total_and_gradient(*ctx.saved_tensors, ctx.target)
             # On the CPU the factor becomes a plain number, which need not be broadcast; elsewhere that would wait.
             scale = upstream / ctx.count
-            if transforming():  # several upstream gradients at once
+            if transforming() or torch._C._functorch.is_legacy_batchedtensor(scale):  # several upstreams at once
                 return gradient * scale, None, None, None, None, None
             return gradient.mul_(float(scale) if scale.device.type == "cpu" else scale), None, None, None, None, None
         # create_graph=True: the stored gradient is a constant to autograd, so differentiate the plain formula instead.
+        (z,) = ctx.saved_tensors
         terms = ctx.loss.formula(z, ctx.target)
         total = terms.fidelity if terms.regulariser is None else terms.fidelity + terms.regulariser
         if ctx.target.valid is not None:
