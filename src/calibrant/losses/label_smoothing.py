@@ -92,8 +92,8 @@ class LabelSmoothing(Loss):
         s, a, classes = softmax(z), self._mass(z, t), z.shape[1]
         if t.soft is not None:
             return cross_entropy(z, s, t._replace(soft=(1 - a) * t.soft + a / classes))
-        below = classes * s.top.double() - z.sum(1, keepdim=True, dtype=torch.float64)  # digits under a large offset
-        value = s.log_sum + (1 - a) * (s.top - z.gather(1, t.at_label())) + (a / classes) * below.to(z.dtype)
+        below = (s.top - z).sum(1, keepdim=True)
+        value = s.log_sum + (1 - a) * (s.top - z.gather(1, t.at_label())) + (a / classes) * below
         return value.squeeze(1), subtract_at(s.probs.sub_(a / classes), t.at_label(), 1 - a)
 
     def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
