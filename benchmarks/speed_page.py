@@ -23,7 +23,7 @@ and 2 in memory for the methods linear in the classes, torch's own label smoothi
 
 Run on: {machine}.
 Logits are random with the label raised, so that margins are active and some predictions wrong.
-Repeat with `./dev bench losses`, which compiles the defaults, or with `--compile-all`; other machines will give other ratios.
+Repeat with `./dev bench losses` (it compiles the defaults; `--compile-all` all); other machines give other ratios.
 """
 
 
