@@ -3,11 +3,11 @@
 A method file subclasses `Loss` and writes its mathematics twice, side by side:
 
 ``formula(z, t)``
-    the plain formula on torch tensors, one value per position. It is what `torch.compile` fuses, what ``torch.func``
-    transforms, and what the tests differentiate.
+    the plain formula on torch tensors, one value per position. It is what ``torch.func`` transforms, what serves
+    ``reduction="none"``, class weights and `Loss.terms`, and what the tests differentiate.
 ``closed_form(z, t)``
-    the same value with its gradient written out, used in eager mode: the gradient is filled while the forward pass
-    still has the probabilities at hand, so the backward pass is one multiplication. Optional.
+    the same value with its gradient written out, used in training, eager and compiled: the gradient is filled while
+    the forward pass still has the probabilities at hand, so the backward pass is one multiplication. Optional.
 
 Classes live in dimension 1 throughout (``[N, C]`` or ``[N, C, ...]``), so segmentation logits are never copied into
 another layout.

@@ -160,10 +160,13 @@ def rival_logits(z: Tensor, t: Target) -> Tensor:
 def both_logs(x: Tensor) -> Tensor:
     """Sum over unordered pairs of both logs of L_BE ``[...]`` for logits ``[..., M]``, differentiable.
 
-    The plain expression holds all pairs at once; it serves where a transform or the compiler looks inside. Elsewhere
-    `pair_entropy` gives the value and the slope block by block.
+    The plain expression holds all pairs at once; it serves inside torch.func transforms. Elsewhere `pair_entropy` gives
+    the value and the slope block by block.
     """
-    if transforming() or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        total, slope = pair_entropy(x.detach())
+        return total + ((x - x.detach()) * slope).sum(-1)
+    if transforming():
         difference = x.unsqueeze(-1) - x.unsqueeze(-2)
         # One log over ordered pairs is both logs over unordered ones, plus log 2 for each k = l.
         return -logsigmoid(difference).sum((-1, -2)) - x.shape[-1] * math.log(2.0)

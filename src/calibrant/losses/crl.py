@@ -159,9 +159,7 @@ class CRL(RankingLoss):
         if self.score != "msp":
             raise ValueError(f"CRL has a closed lens form for score='msp', not for {self.score!r}: use calibrant.lens")
         z, t = self._prepare(logits, target, ids=ids)
-        probs, predicted = z.softmax(1), z.argmax(1, keepdim=True)
-        top = probs.gather(1, predicted)
-        shape = (self.strength * top * probs).scatter(1, predicted, self.strength * top * (1 - top))
+        top, shape = self._one_pair(z)
         if self.indicator == "margin":
             return Smoothing(shape, self._margin_indicator(z).to(z.dtype))
         correctness = t.correctness
@@ -175,13 +173,17 @@ class CRL(RankingLoss):
         if self.score != "msp" or self.indicator != "ranking":
             raise ValueError("ACLS Table 2 prints CRL for score='msp' and indicator='ranking'")
         z, t = self._prepare(logits, target, ids=ids)
-        probs, predicted = z.softmax(1), z.argmax(1, keepdim=True)
-        top = probs.gather(1, predicted)
-        f = (self.strength * top * probs).scatter(1, predicted, self.strength * top * (1 - top))
+        top, f = self._one_pair(z)
         correctness, violated = t.correctness, torch.zeros_like(top, dtype=torch.bool)
         if correctness is not None:
             violated = out_of_order(top.flatten(), correctness, t).view_as(top)
         return Smoothing(f, violated.to(z.dtype).expand_as(z))
+
+    def _one_pair(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The confidence, and f of one violated pair (ACLS supplement Eq. 20)."""
+        probs, predicted = z.softmax(1), z.argmax(1, keepdim=True)
+        top = probs.gather(1, predicted)
+        return top, (self.strength * top * probs).scatter(1, predicted, self.strength * top * (1 - top))
 
     def _rank(self, score: Tensor, correctness: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """Penalty per sample (differentiable) and the derivative of its sum by each score."""
