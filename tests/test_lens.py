@@ -2,11 +2,10 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
-from calibrant import Predictions, lens
+from calibrant import lens
 from calibrant import losses as L
 from calibrant.lens import activity
 from tests.catalogue import COUNTS, batch
@@ -190,38 +189,6 @@ def test_activity_counts_samples_and_flips():
         activity({"ce": L.CrossEntropy()}, [])
     with pytest.raises(ValueError, match="step must be positive and finite"):
         activity({"ce": L.CrossEntropy()}, [(z, y)], step=0.0)
-
-
-def test_predictions_are_checked_and_written_whole(tmp_path):
-    z, y = batch()
-    data = Predictions.from_logits(z.numpy(), y.numpy(), ids=np.arange(7))
-    data.save(tmp_path / "a.npz")
-    again = Predictions.open(tmp_path / "a.npz")
-    assert np.array_equal(again.logits, data.logits)
-    assert np.array_equal(again.ids, np.arange(7))
-    assert [len(b) for b in again.batches(3)] == [3, 3, 1]
-    assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]
-    for bad, message in (
-        ((z.numpy()[0], y.numpy()), r"logits must be floating point \[N, C\]"),
-        ((z.numpy(), y.numpy()[:3]), r"labels must be whole numbers \[7\]"),
-        ((z.numpy(), y.numpy() + 5), "labels must lie in 0..4, got"),
-        ((z.numpy() * np.nan, y.numpy()), "logits must be finite, got .* in row 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            Predictions.from_logits(*bad)
-
-
-def test_unreadable_prediction_files(tmp_path):
-    whole = tmp_path / "whole.npz"
-    Predictions.from_logits(np.eye(3), np.arange(3)).save(whole)
-    (tmp_path / "cut.npz").write_bytes(whole.read_bytes()[:200])
-    (tmp_path / "text.npz").write_text("hello")
-    np.savez(tmp_path / "other.npz", scores=np.eye(3))
-    np.savez(tmp_path / "evil.npz", logits=np.array([{"a": 1}], dtype=object), labels=np.zeros(1, dtype=int))
-    np.save(tmp_path / "array.npy", np.eye(3))
-    for name in ("cut.npz", "text.npz", "other.npz", "evil.npz", "array.npy", "missing.npz"):
-        with pytest.raises(ValueError, match=name.replace(".", r"\.")):
-            Predictions.open(tmp_path / name)
 
 
 def test_shares_of_an_exponential_ladder():

@@ -1,11 +1,14 @@
 """Calibrant: classifiers whose confidence can be trusted.
 
-See the README for a tour; `calibrant.losses` holds the training losses, `lens` shows what they train towards.
+See the README for a tour: `audit` tells the truth about a model's confidence, `calibrant.metrics` measures it,
+`calibrant.losses` holds the training losses, `lens` shows what they train towards.
 """
 
+__version__ = "0.1.0"
+
 from calibrant import losses
+from calibrant.audit import Audit, audit
 from calibrant.lens import Lens, activity, lens
 from calibrant.predictions import Predictions
 
-__version__ = "0.1.0"
-__all__ = ["Lens", "Predictions", "activity", "lens", "losses"]
+__all__ = ["Audit", "Lens", "Predictions", "activity", "audit", "lens", "losses"]

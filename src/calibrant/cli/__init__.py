@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from calibrant import __version__
-from calibrant.cli import demo, lens, methods
+from calibrant.cli import audit, demo, lens, methods
 
 app = typer.Typer(
     name="calibrant",
@@ -34,6 +34,7 @@ def _options(
     pass
 
 
+app.command("audit")(audit.audit_command)
 app.command("demo")(demo.demo)
 app.command("lens")(lens.lens_command)
 app.command("methods")(methods.methods)

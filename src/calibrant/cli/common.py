@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -91,18 +91,21 @@ def remark(message: str, quiet: bool) -> None:
         print(message, file=sys.stderr)
 
 
-def progress(items: Iterable[T], total: int, what: str, quiet: bool) -> Iterator[T]:
-    """Pass items through, with a bar on standard error once it has taken a second."""
-    started, bar = time.monotonic(), None
+def progress(
+    items: Iterable[T], total: int, what: str, quiet: bool, *, size: Callable[[T], int] = lambda _: 1
+) -> Iterator[T]:
+    """Pass items through, with a bar on standard error once it has taken a second; ``size`` is what one counts for."""
+    started, bar, done = time.monotonic(), None, 0
     try:
-        for done, item in enumerate(items):
+        for item in items:
             if bar is None and not quiet and time.monotonic() - started > 1:
                 bar = Progress(console=Console(stderr=True), transient=True)
                 bar.start()
-                task = bar.add_task(what, total=total)
+                task = bar.add_task(what, total=total or None)
             if bar is not None:
                 bar.update(task, completed=done)
             yield item
+            done += size(item)
     finally:
         if bar is not None:
             bar.stop()

@@ -31,7 +31,8 @@ def lens_command(
         typer.Option("--output", "-o", help="Figure to draw (.png, .svg or .pdf; lens.png if not given), or 'none'."),
     ] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="Predictions file (.npz with logits and labels): how often each loss acts.")
+        Path | None,
+        typer.Option(help="Predictions with logits (any format that audit reads): how often each loss acts."),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="With --predictions: samples per batch.")] = 256,
     step: Annotated[float, typer.Option(help="With --predictions: size of the gradient step on the logits.")] = 1.0,
@@ -123,6 +124,8 @@ def _report_activity(
     if batch_size < 1:
         raise ValueError(f"--batch-size must be at least 1, got {batch_size}")
     data = Predictions.open(path)
+    if data.holds != "logits":
+        raise ValueError(f"{path}: a lens looks at logits, the file holds {data.holds}")
     batches = ((torch.from_numpy(b.logits), torch.from_numpy(b.labels)) for b in data.batches(batch_size))
     total = -(-len(data) // batch_size)
     found = activity(losses, progress(batches, total, "looking", quiet), step=step)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -12,23 +11,9 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calibrant.files import written_aside
+from calibrant.report.style import BASE, DASHES, DOWN, MUTED, STYLE, UP, figure_path, save
 
 Row = npt.NDArray[np.float64]
-
-FORMATS = (".png", ".svg", ".pdf")
-_INK, _MUTED, _BASE, _DOWN, _UP = "#1f2933", "#7b8794", "#c3cfd9", "#c0392b", "#1f7a8c"
-_STYLE: dict[Any, Any] = {
-    "font.size": 9.0,
-    "axes.edgecolor": _MUTED,
-    "axes.labelcolor": _INK,
-    "text.color": _INK,
-    "xtick.color": _MUTED,
-    "ytick.color": _MUTED,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.hashsalt": "calibrant",
-}
 
 
 def draw_lens(
@@ -52,13 +37,11 @@ def draw_lens(
         effective: the effective label ``[C]`` of each loss, by the title of its panel.
         sweep: confidences, and for each loss how much it lowers the label of the predicted class at each of them.
     """
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"{path}: a figure is written as {', '.join(FORMATS)}, got {path.suffix!r}")
+    path = figure_path(path)
     panels = 2 + len(effective)
     columns = min(4, panels)
     rows = -(-panels // columns)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         height = 1.9 * rows + (2.6 if sweep else 0.4)
         figure = Figure(figsize=(2.3 * columns, height), layout="constrained")
         ratios = [1.9 * rows, 2.4][: 2 if sweep else 1]
@@ -78,8 +61,7 @@ def draw_lens(
             axis.set_ylabel("label $q'$")
         if sweep:
             _curves(parts[1].subplots(1, 1), *sweep)
-        with written_aside(path) as aside:
-            figure.savefig(aside, dpi=160, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+        save(figure, path)
 
 
 def _bars(
@@ -88,17 +70,17 @@ def _bars(
     """One panel; against a reference, what was taken is red and what was added is blue."""
     place = np.arange(len(row))
     axis.set_title(title, fontsize=9, loc="left")
-    axis.axhline(0, color=_MUTED, linewidth=0.6)
+    axis.axhline(0, color=MUTED, linewidth=0.6)
     names = [f"$z$={z:g}" for z in logits]
     names[label] += "\nlabel"
     axis.set_xticks(place, names, fontsize=7)
     axis.tick_params(length=0)
     if reference is None:
-        axis.bar(place, row, 0.62, color=_BASE)
+        axis.bar(place, row, 0.62, color=BASE)
     else:
-        axis.bar(place, np.minimum(row, reference), 0.62, color=_BASE)
+        axis.bar(place, np.minimum(row, reference), 0.62, color=BASE)
         change = row - reference
-        for sign, colour in ((-1, _DOWN), (1, _UP)):
+        for sign, colour in ((-1, DOWN), (1, UP)):
             moved = np.where(np.sign(change) == sign, change, 0.0)
             axis.bar(place, np.abs(moved), 0.62, bottom=np.minimum(row, reference), color=colour, alpha=0.75)
     top = row if reference is None else np.maximum(row, reference)
@@ -114,12 +96,11 @@ def _short(value: float) -> str:
 
 def _curves(axis: Axes, confidence: Row, lowered: Mapping[str, Row]) -> None:
     axis.set_title("how far the label of the predicted class is lowered, by its confidence", fontsize=9, loc="left")
-    axis.axhline(0, color=_MUTED, linewidth=0.6)
+    axis.axhline(0, color=MUTED, linewidth=0.6)
     # Stretch the end where the methods differ: the axis is log-odds, its ticks are confidences.
     odds = np.log(confidence) - np.log1p(-confidence)
-    styles = ("-", "--", "-.", ":")
     for i, (name, row) in enumerate(lowered.items()):
-        axis.plot(odds, row, styles[i % len(styles)], label=name, linewidth=1.4)
+        axis.plot(odds, row, DASHES[i % len(DASHES)], label=name, linewidth=1.4)
     ticks = [c for c in (0.3, 0.5, 0.7, 0.9, 0.99, 0.999, 0.9999, 0.99999) if confidence[0] <= c <= confidence[-1]]
     axis.set_xticks([float(np.log(c) - np.log1p(-c)) for c in ticks], [f"{c:g}" for c in ticks])
     axis.set_xlabel("confidence $p_{\\hat y}$ (log-odds scale)")

@@ -1,0 +1,236 @@
+"""One pass over a set of predictions: everything an audit needs, in memory that does not grow with the data."""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.audit.tables import Breakdown, ClasswiseSums, Levels
+from calibrant.metrics.onepass import CHUNK, TopLabel, blocks
+from calibrant.metrics.paired import Judged
+from calibrant.metrics.sketch import ConfidenceSketch
+from calibrant.predictions import Predictions
+
+Columns = tuple[npt.NDArray[Any], ...]
+
+ERRORS_KEPT = 50
+JUDGED_KEPT = 2**20
+LOGITS_KEPT = 50_000
+LOGIT_NUMBERS_KEPT = 2**25
+
+
+@dataclass(frozen=True)
+class WorstError:
+    """A confident error."""
+
+    id: str | int
+    label: int | None
+    predicted: int | None
+    confidence: float
+    shortfall: float
+
+
+@dataclass
+class Collected:
+    """What one pass over the predictions found; ``fingerprint`` is a checksum of the labels in their order."""
+
+    sketch: ConfidenceSketch
+    holds: str
+    kind: str
+    num_classes: int | None
+    class_names: tuple[str, ...] | None
+    by_class: Breakdown | None
+    classwise: ClasswiseSums | None
+    groups: dict[str, tuple[Levels, Breakdown]] = field(default_factory=dict)
+    whole: Breakdown = field(default_factory=lambda: Breakdown(1))
+    worst: list[WorstError] = field(default_factory=list)
+    judged: _Sample = field(default_factory=lambda: _Sample(JUDGED_KEPT))
+    logits: _Sample = field(default_factory=lambda: _Sample(LOGITS_KEPT))
+    rows: int = 0
+    samples: int = 0
+    fingerprint: int = 0
+
+    def pairs(self) -> Judged:
+        """The kept samples, for comparing models on the same ones."""
+        confidence, correct, nll, brier, *_ = self.judged.columns()
+        known = self.holds != "confidence"
+        return Judged(confidence, correct, nll=nll if known else None, brier=brier if known else None)
+
+    def class_name(self, index: int | None) -> str | None:
+        """What to call a class."""
+        if index is None:
+            return None
+        return self.class_names[index] if self.class_names else str(index)
+
+
+class _Sample:
+    """At most ``size`` samples, each kept or not by a hash of its number, so that two files keep the same ones."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.parts: list[Columns] = []
+        self.keys: list[npt.NDArray[np.uint64]] = []
+        self.limit = np.iinfo(np.uint64).max
+        self.held = 0
+
+    def add(self, numbers: npt.NDArray[np.int64], take: Callable[[npt.NDArray[np.int64]], Columns]) -> None:
+        """Offer samples by their numbers; ``take`` gives the columns of those that stay."""
+        keys = _hash(numbers)
+        stay = np.flatnonzero(keys <= self.limit)
+        if not len(stay):
+            return
+        self.keys.append(keys[stay])
+        self.parts.append(take(stay))
+        self.held += len(stay)
+        if self.held > 2 * self.size:
+            self._prune()
+
+    def _prune(self) -> None:
+        keys, columns = np.concatenate(self.keys), self._joined()
+        if len(keys) > self.size:
+            self.limit = np.partition(keys, self.size - 1)[self.size - 1]
+            stay = keys <= self.limit
+            keys, columns = keys[stay], tuple(column[stay] for column in columns)
+        self.keys, self.parts, self.held = [keys], [columns], len(keys)
+
+    def _joined(self) -> Columns:
+        return tuple(np.concatenate(column) for column in zip(*self.parts, strict=True))
+
+    def columns(self) -> Columns:
+        """The columns of the kept samples, in order of their numbers."""
+        self._prune()
+        return self.parts[0]
+
+
+def _hash(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Splitmix64: numbers that look random and depend on nothing else."""
+    with np.errstate(over="ignore"):
+        x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def collect(
+    predictions: Predictions,
+    *,
+    groups: Iterable[str] | None = None,
+    progress: Callable[[Iterable[Predictions]], Iterable[Predictions]] = lambda batches: batches,
+) -> Collected:
+    """Go through the predictions once."""
+    holds, classes = predictions.holds, predictions.num_classes
+    wanted = list(predictions.groups) if groups is None else list(groups)
+    missing = [name for name in wanted if name not in predictions.groups]
+    if missing:
+        held = ", ".join(predictions.groups) or "none"
+        raise ValueError(f"there is no group column {missing[0]!r}; the predictions have: {held}")
+    detailed = holds != "confidence"
+    found = Collected(
+        sketch=ConfidenceSketch(kind="probabilities" if holds == "probabilities" else "logits"),
+        holds=holds,
+        kind=predictions.kind,
+        num_classes=classes,
+        class_names=predictions.class_names,
+        by_class=Breakdown(classes) if detailed else None,
+        classwise=ClasswiseSums(classes) if detailed else None,
+        groups={name: (Levels(name), Breakdown()) for name in wanted},
+    )
+    if classes:
+        found.logits.size = min(LOGITS_KEPT, max(1, LOGIT_NUMBERS_KEPT // classes))
+    for batch in progress(predictions.batches()):
+        for top, values in _blocks(batch, found):
+            _observe(found, batch, top, values)
+        found.rows += len(batch)
+        if detailed:
+            found.fingerprint = zlib.crc32(batch.labels.tobytes(), found.fingerprint)
+    if not found.samples:
+        raise ValueError("every position is ignored: there is nothing to audit")
+    return found
+
+
+def _blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLabel, Tensor | None]]:
+    if batch.holds == "confidence":
+        for start in range(0, len(batch), CHUNK):
+            rows = slice(start, start + CHUNK)
+            yield _of_confidence(tensor(batch.confidence[rows]), tensor(batch.correct[rows]), start), None
+        return
+    values, labels = tensor(getattr(batch, batch.holds)), tensor(batch.labels)
+    visit = None if found.classwise is None else found.classwise.visit
+    for top in blocks(values, labels, kind=batch.holds, ignore_index=batch.ignore_index, predict=True, visit=visit):
+        yield top, values
+
+
+def _of_confidence(confidence: Tensor, correct: Tensor, first: int) -> TopLabel:
+    sure = confidence.double()
+    nothing = torch.zeros_like(sure)
+    return TopLabel(sure, 1 - sure, correct.bool(), correct.long(), None, sure, nothing, nothing, first, None)
+
+
+def _observe(found: Collected, batch: Predictions, top: TopLabel, values: Tensor | None) -> None:
+    if not len(top.labels):
+        return
+    if values is None:
+        rows = slice(top.first, top.first + len(top.labels))
+        found.sketch.update_confidence(tensor(batch.confidence[rows]), top.correct)
+    else:
+        found.sketch.observe(top)
+    found.whole.add(torch.zeros_like(top.labels), top, 1)
+    if found.by_class is not None and top.predicted is not None and found.num_classes:
+        found.by_class.add(top.predicted, top, found.num_classes)
+    if found.groups:
+        rows_of = top.rows().numpy()
+        for name, (levels, breakdown) in found.groups.items():
+            codes = levels.encode(np.asarray(batch.groups[name])[rows_of])
+            breakdown.add(torch.from_numpy(codes), top, len(levels.codes))
+    _keep_worst(found, batch, top)
+    _keep_sample(found, top, values)
+    found.samples += len(top.labels)
+
+
+def _keep_worst(found: Collected, batch: Predictions, top: TopLabel) -> None:
+    wrong = (~top.correct).nonzero().squeeze(1)
+    if not len(wrong):
+        return
+    worst = found.worst[-1].shortfall if len(found.worst) == ERRORS_KEPT else np.inf
+    shortfall = top.shortfall[wrong]
+    least = shortfall.topk(min(ERRORS_KEPT, len(wrong)), largest=False)
+    if float(least.values[0]) >= worst:
+        return
+    rows = top.rows()
+    for at in wrong[least.indices].tolist():
+        row = int(rows[at])
+        name = found.rows + row if batch.ids is None else batch.ids[row].item()
+        label = None if top.predicted is None else int(top.labels[at])
+        predicted = None if top.predicted is None else int(top.predicted[at])
+        error = WorstError(name, label, predicted, float(top.confidence[at]), float(top.shortfall[at]))
+        found.worst.append(error)
+    found.worst.sort(key=lambda error: error.shortfall)
+    del found.worst[ERRORS_KEPT:]
+
+
+def _keep_sample(found: Collected, top: TopLabel, values: Tensor | None) -> None:
+    numbers = np.arange(found.samples, found.samples + len(top.labels))
+    columns = (top.confidence, top.correct, top.nll, top.brier, top.max_logit)
+    found.judged.add(numbers, lambda stay: tuple(column[stay].numpy() for column in columns))
+    if values is not None:
+        rows = values
+
+        def take(stay: npt.NDArray[np.int64]) -> Columns:
+            return top.take(rows)[stay].numpy(), top.labels[stay].numpy()
+
+        found.logits.add(numbers, take)
+
+
+def tensor(array: npt.NDArray[Any]) -> Tensor:
+    """A tensor on the same memory; it is only read, so that an array that must not be written is welcome too."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)

@@ -1,0 +1,362 @@
+"""The audit of one set of predictions as a plain document: numbers, tables, curves and findings, ready to be drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.audit.collect import Collected
+from calibrant.audit.diagnosis import Evidence, diagnose, ece_by_chance, verdict
+from calibrant.audit.fixes import FEWEST, Fix, fixes, logits_of
+from calibrant.audit.tables import Row, reach
+from calibrant.metrics.facts import METRICS
+from calibrant.metrics.intervals import Interval, family, interval_of_error, intervals, normal_interval, wilson
+from calibrant.metrics.selective import risk_coverage_curve
+from calibrant.metrics.summary import COVERAGES, RISKS, Approximate, Summary
+from calibrant.posthoc import LogitNorm
+
+POINTS = 400  # of a curve
+SHOWN = 1500  # points of the scatter of logits
+WINDOWS = 20
+
+LABELS = {
+    "accuracy": "Accuracy",
+    "nll": "NLL",
+    "brier": "Brier score",
+    "ece_15": "ECE (15 bins)",
+    "ece_10": "ECE (10 bins)",
+    "ece_100": "ECE (100 bins)",
+    "aece": "AECE (15 bins)",
+    "mce": "MCE (15 bins)",
+    "classwise_ece": "Class-wise ECE (15 bins)",
+    "smooth_ece": "Smooth ECE",
+    "mean_confidence": "Mean confidence",
+    "overconfidence": "Overconfidence",
+    "underconfidence": "Underconfidence",
+    "aurc": "AURC",
+    "e_aurc": "E-AURC",
+    "augrc": "AUGRC",
+    **{f"coverage_at_risk_{risk:g}": f"Coverage at {risk:.0%} risk" for risk in RISKS},
+    **{f"risk_at_coverage_{coverage:g}": f"Risk at {coverage:.0%} coverage" for coverage in COVERAGES},
+}
+_GROUPS = {"accuracy": "Accuracy", "nll": "Accuracy", "brier": "Accuracy"}
+_SELECTIVE = ("aurc", "e_aurc", "augrc", "coverage_at_risk", "risk_at_coverage")
+_PLAIN = ("nll", "brier", "aurc", "e_aurc", "augrc")
+
+CONVENTIONS = [
+    ["Intervals", "Bootstrap over the cells of the sketch; NLL and Brier score by their standard error. For "
+     "calibration errors, which noise inflates, wide enough to take that bias off, and down to 0 where a perfectly "
+     "calibrated model would show as much by chance."],
+    ["ECE", "Equal-width bins (lo, hi]; gap of mean confidence and accuracy, weighted by the bin's share."],
+    ["AECE", "Bins of equal counts, every sample used; tied confidences share their correctness."],
+    ["MCE", "Largest gap over non-empty bins of equal width, however few samples they hold: its interval tells its "
+     "spread, hardly its truth."],
+    ["Class-wise ECE", "For each class the ECE of its probability over all samples; mean over classes."],
+    ["Smooth ECE", "Gaussian kernel reflected at 0 and 1, as wide as the result (Blasiok and Nakkiran)."],
+    ["Over-/underconfidence", "Mean confidence of wrong predictions; mean of 1 - confidence of right ones."],
+    ["AURC", "Mean over i of the error rate of the i surest predictions; ties in expected order. E-AURC: minus that of "
+     "the best order. AUGRC: with the share of all samples that are accepted and wrong."],
+    ["Coverage at risk", "Largest coverage whose error rate is at most the target, 0 if none; ties are not split."],
+    ["By class", "Among predictions of that class, because a calibrated model is right as often as it claims whatever "
+     "it predicts; not among samples of that class, where it need not be."],
+]  # fmt: skip
+
+
+def describe(
+    name: str, found: Collected, val: Collected | None, *, level: float, replicates: int, seed: int
+) -> tuple[dict[str, Any], tuple[str, str, str], dict[str, Interval]]:
+    """The document of one model, its verdict, and its numbers with intervals."""
+    summary = found.sketch.summary()
+    values = dict(summary.metrics())
+    numbers = intervals(summary, level=level, replicates=replicates, seed=seed)
+    classwise = None
+    if found.classwise is not None:
+        classwise = found.classwise.by_class()
+        values["classwise_ece"] = Approximate(float(classwise.mean()), 1e-6)
+        drawn, null = found.classwise.replicates(np.random.default_rng(seed), min(200, replicates))
+        numbers["classwise_ece"] = interval_of_error(float(classwise.mean()), drawn, level, null=null)
+    by_class = [] if found.by_class is None else found.by_class.rows(_class_names(found), level=level)
+    by_group = {column: part.rows(levels.names(), level=level) for column, (levels, part) in found.groups.items()}
+    whole = found.whole.rows(["all"])[0]
+    gained = fixes(found, val, level=level, replicates=replicates, seed=seed)
+    logits = _logits(found, level)
+    evidence = Evidence(
+        found=found,
+        numbers=numbers,
+        reliability=summary.reliability(15),
+        gap=normal_interval(whole.gap, whole.error, level, -1.0, 1.0),
+        chance=ece_by_chance(summary.reliability(15)),
+        by_class=by_class,
+        by_group=by_group,
+        fixes=gained,
+        logit_gap=None if logits is None else logits[1],
+        confidence_level=level,
+    )
+    document = {
+        "name": name,
+        "samples": found.samples,
+        "classes": found.num_classes,
+        "holds": found.holds,
+        "kind": found.kind,
+        "notes": _notes(found, gained),
+        "metrics": [_metric(key, values[key], numbers[key]) for key in LABELS if key in values],
+        "findings": [asdict(finding) for finding in diagnose(evidence)],
+        "reliability": _reliability(summary, level),
+        "histogram": _histogram(summary),
+        "curves": [_curve_of_sketch(summary, level), *_other_curves(found, val, level)],
+        "logits": None if logits is None else logits[0],
+        "classes_table": _rows(by_class, level, classwise, _class_names(found)),
+        "groups": [{"column": column, "rows": _rows(rows, level, None, [])} for column, rows in by_group.items()],
+        "errors": [
+            {
+                "id": error.id,
+                "label": found.class_name(error.label),
+                "predicted": found.class_name(error.predicted),
+                "confidence": error.confidence,
+            }
+            for error in found.worst
+        ],
+        "fixes": [_fix(fix) for fix in gained],
+    }
+    return document, verdict(evidence), numbers
+
+
+def compare(first: str, second: str, change: dict[str, Interval], before: dict[str, Interval]) -> dict[str, Any]:
+    """Paired differences between two models as a document."""
+    rows = []
+    for key, label in (("accuracy", "accuracy"), ("nll", "nll"), ("brier", "brier"), ("ece", "ece_15"),
+                       ("mean_confidence", "mean_confidence"), ("aurc", "aurc"), ("augrc", "augrc")):  # fmt: skip
+        if key in change:
+            start, one = before[key].value, change[key]
+            rows.append(
+                {
+                    "label": LABELS[label],
+                    "unit": _unit(label),
+                    "better": METRICS[family(label)].better,
+                    "first": start,
+                    "second": start + one.value,
+                    "difference": one.value,
+                    "low": one.low,
+                    "high": one.high,
+                }
+            )
+    return {"first": first, "second": second, "rows": rows}
+
+
+def clean(value: Any) -> Any:
+    """The same document with NaN and infinity as None and NumPy numbers as Python's, as JSON wants them."""
+    if isinstance(value, dict):
+        return {key: clean(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(part) for part in value]
+    if isinstance(value, np.ndarray):
+        return clean(value.tolist())
+    if isinstance(value, np.generic):
+        return clean(value.item())
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value
+
+
+def _class_names(found: Collected) -> list[str]:
+    return [str(found.class_name(k)) for k in range(found.num_classes or 0)]
+
+
+def _unit(name: str) -> str:
+    return "number" if family(name) in _PLAIN else "share"
+
+
+def _metric(name: str, value: Approximate, limits: Interval) -> dict[str, Any]:
+    fact = METRICS[family(name)]
+    return {
+        "name": name,
+        "label": LABELS[name],
+        "unit": _unit(name),
+        "better": fact.better,
+        "value": float(value),
+        "low": limits.low,
+        "high": limits.high,
+        "bound": value.bound,
+        "group": _GROUPS.get(name, "Selective" if family(name) in _SELECTIVE else "Calibration"),
+        "help": fact.words,
+    }
+
+
+def _fix(fix: Fix) -> dict[str, Any]:
+    name = "ece_15" if fix.metric == "ece" else fix.metric
+    return {
+        "name": fix.name,
+        "fitted": fix.fitted,
+        "metric": LABELS[name],
+        "unit": _unit(name),
+        "before": fix.before,
+        "after": fix.before + fix.change.value,
+        "difference": fix.change.value,
+        "low": fix.change.low,
+        "high": fix.change.high,
+    }
+
+
+def _rows(
+    rows: Sequence[Row], level: float, classwise: npt.NDArray[np.float64] | None, names: Sequence[str]
+) -> list[dict[str, Any]]:
+    places = {name: k for k, name in enumerate(names)}
+    return [
+        {
+            "name": row.name,
+            "count": row.count,
+            "accuracy": row.accuracy,
+            "confidence": row.confidence,
+            "gap": row.gap,
+            "gap_low": max(-1.0, row.gap - reach(level) * row.error),
+            "gap_high": min(1.0, row.gap + reach(level) * row.error),
+            "ece": row.ece,
+            "classwise_ece": None if classwise is None else float(classwise[places[row.name]]),
+            "flag": row.flag,
+        }
+        for row in rows
+    ]
+
+
+def _notes(found: Collected, gained: Sequence[Fix]) -> list[str]:
+    notes = []
+    if found.kind == "segmentation":
+        notes.append(f"{found.rows} images, {found.samples} pixels that count, pooled over all images.")
+    elif found.samples < found.rows:
+        notes.append(f"{found.rows - found.samples} of {found.rows} samples are ignored.")
+    if gained and found.samples > found.logits.size:
+        notes.append(f"Repairs and curves of other scores are judged on {found.logits.size} samples drawn at random.")
+    if found.holds == "confidence":
+        notes.append("Only confidences are known: no NLL, Brier score, classes or repairs.")
+    elif not gained:
+        notes.append(f"Fewer than {FEWEST} samples: no repair was tried.")
+    return notes
+
+
+def _reliability(summary: Summary, level: float) -> dict[str, Any]:
+    bins = summary.reliability(15)
+    right = np.rint(np.nan_to_num(bins.accuracy) * bins.count)
+    low, high = wilson(right, bins.count, level)
+    return {
+        "low": bins.low, "high": bins.high, "count": bins.count, "confidence": bins.confidence,
+        "accuracy": bins.accuracy, "accuracy_low": low, "accuracy_high": high,
+    }  # fmt: skip
+
+
+def _histogram(summary: Summary, bins: int = 50) -> dict[str, Any]:
+    counts = summary.base_counts.reshape(bins, -1, 2).sum(1)
+    return {"edges": np.arange(bins + 1) / bins, "right": counts[:, 0], "wrong": counts[:, 1]}
+
+
+def _curve_of_sketch(summary: Summary, level: float) -> dict[str, Any]:
+    curve = summary.risk_coverage_curve()
+    return _curve("msp", "confidence (MSP)", curve.coverage, curve.risk, curve.threshold, summary.samples, level)
+
+
+def _other_curves(found: Collected, val: Collected | None, level: float) -> list[dict[str, Any]]:
+    """Curves of other scores of the kept logits; logit normalisation on rows that its p was not chosen on."""
+    if found.holds == "confidence" or found.samples < FEWEST:
+        return []
+    z, y = logits_of(found)
+    correct = (z.argmax(1) == y).numpy()
+    curves = []
+    if found.holds == "logits":
+        curves.append(_curve_of_score("max_logit", "max logit", z.amax(1).numpy(), correct, level))
+    if val is None:
+        norm = LogitNorm().fit(z[::2], y[::2])
+        z, correct, where = z[1::2], correct[1::2], "half of the kept samples"
+    else:
+        norm, where = LogitNorm().fit(*logits_of(val)), "p chosen on the validation data"
+    if norm.p_ is not None:
+        title = f"normalised max logit (p = {norm.p_}; {where})"
+        curves.append(_curve_of_score("logit_norm", title, norm.score(z).numpy(), correct, level))
+    return curves
+
+
+def _curve_of_score(
+    name: str, title: str, score: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_], level: float
+) -> dict[str, Any]:
+    curve = risk_coverage_curve(score, correct)
+    return _curve(name, title, curve.coverage, curve.risk, curve.threshold, len(score), level)
+
+
+def _curve(
+    name: str,
+    title: str,
+    coverage: npt.NDArray[np.float64],
+    risk: npt.NDArray[np.float64],
+    threshold: npt.NDArray[np.float64],
+    samples: int,
+    level: float,
+) -> dict[str, Any]:
+    """A curve thinned to points evenly spread over the coverage."""
+    at = np.unique(np.minimum(np.searchsorted(coverage, np.linspace(0, 1, POINTS)), len(coverage) - 1))
+    accepted = np.rint(coverage[at] * samples)
+    errors = np.rint(risk[at] * accepted)
+    low, high = wilson(errors, accepted, level)
+    return {
+        "score": name, "label": title, "coverage": coverage[at], "risk": risk[at], "risk_low": low, "risk_high": high,
+        "threshold": threshold[at], "accepted": accepted.astype(np.int64), "errors": errors.astype(np.int64),
+    }  # fmt: skip
+
+
+def _logits(found: Collected, level: float) -> tuple[dict[str, Any], Interval] | None:
+    """Max logit against confidence for right and wrong predictions, and how far they differ at equal confidence."""
+    if found.holds != "logits" or found.samples < FEWEST:
+        return None
+    confidence, correct, _, _, top = found.judged.columns()
+    top = top.astype(np.float64)
+    if not np.isfinite(top.std()) or top.std() == 0:
+        return None
+    edges = np.unique(np.quantile(confidence, np.linspace(0, 1, WINDOWS + 1)))
+    window = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, max(0, len(edges) - 2))
+    size = max(1, len(edges) - 1)
+    table: dict[str, Any] = {
+        "msp": np.bincount(window, confidence, size) / np.maximum(np.bincount(window, None, size), 1)
+    }
+    for side, which in (("right", correct), ("wrong", ~correct)):
+        n = np.bincount(window[which], minlength=size)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = np.bincount(window[which], top[which], size) / n
+            spread = np.sqrt(np.bincount(window[which], (top[which] - mean[window[which]]) ** 2, size) / n)
+        table |= {f"{side}_mean": mean, f"{side}_spread": spread, f"{side}_count": n}
+    shown = np.unique(np.linspace(0, len(confidence) - 1, SHOWN).astype(np.int64))
+    table["points"] = {"msp": confidence[shown], "max_logit": top[shown], "right": correct[shown]}
+    return table, _gap_at_equal_confidence(confidence, correct, top, window, size, level)
+
+
+def _gap_at_equal_confidence(
+    confidence: npt.NDArray[np.float64],
+    correct: npt.NDArray[np.bool_],
+    top: npt.NDArray[np.float64],
+    window: npt.NDArray[np.int64],
+    size: int,
+    level: float,
+) -> Interval:
+    """Mean difference of the max logit, wrong minus right, over windows with enough of both, in standard deviations.
+
+    Inside a window right predictions are still a little surer than wrong ones, and surer ones have larger logits; so
+    what a straight line on the log-odds explains is taken off first.
+    """
+    sure = np.clip(confidence, 1e-12, 1 - 1e-12)
+    odds = np.log(sure) - np.log1p(-sure)
+    number = np.maximum(np.bincount(window, minlength=size), 1)
+    x, rest = (v - (np.bincount(window, v, size) / number)[window] for v in (odds, top))
+    slope = np.bincount(window, x * rest, size) / np.maximum(np.bincount(window, x * x, size), 1e-30)
+    rest = rest - slope[window] * x
+    right, wrong = (np.bincount(window[side], minlength=size) for side in (correct, ~correct))
+    enough = (right >= 10) & (wrong >= 10)
+    if not enough.any():
+        return Interval(math.nan, math.nan, math.nan)
+    of_wrong = np.bincount(window[~correct], rest[~correct], size)[enough] / wrong[enough]
+    of_right = np.bincount(window[correct], rest[correct], size)[enough] / right[enough]
+    spread = np.sqrt(np.maximum(np.bincount(window, rest**2, size) / number, 1e-30))[enough]
+    variance = 1 / right[enough] + 1 / wrong[enough]
+    weight = (1 / variance) / (1 / variance).sum()
+    error = float(np.sqrt((weight**2 * variance).sum()))
+    return normal_interval(float((weight * (of_wrong - of_right) / spread).sum()), error, level, -math.inf, math.inf)

@@ -1,0 +1,143 @@
+"""What a repair would gain: temperature scaling and logit normalisation, judged on data they were not fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.audit.collect import Collected, tensor
+from calibrant.metrics.calibration import ece
+from calibrant.metrics.intervals import Interval
+from calibrant.metrics.onepass import blocks
+from calibrant.metrics.paired import Judged, paired_differences
+from calibrant.metrics.selective import aurc
+from calibrant.posthoc import LogitNorm, TemperatureScaling
+
+FOLDS = 5
+FEWEST = 50  # samples, below which nothing is fitted
+_FLOOR = 1e-30  # of probabilities, whose logarithms are taken for logits
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A repair and what it changes in one metric.
+
+    Attributes:
+        name: of the repair.
+        fitted: with what result, and on what.
+        metric: name of the metric.
+        before: its value without the repair.
+        change: the difference it makes, with an interval.
+    """
+
+    name: str
+    fitted: str
+    metric: str
+    before: float
+    change: Interval
+
+
+def logits_of(found: Collected) -> tuple[Tensor, Tensor]:
+    """The kept logits ``[n, C]`` (of probabilities, their logarithms) and labels, float64."""
+    values, labels = (tensor(np.ascontiguousarray(column)) for column in found.logits.columns())
+    values = values.double()
+    return (values.clamp(min=_FLOOR).log() if found.holds == "probabilities" else values), labels
+
+
+def fixes(found: Collected, val: Collected | None, *, level: float, replicates: int, seed: int) -> list[Fix]:
+    """The gain of each repair, fitted on ``val`` if given, else by cross-validation; empty without logits."""
+    if found.holds == "confidence" or found.samples < FEWEST:
+        return []
+    z, y = logits_of(found)
+    splits = list(_splits(z, y, val))
+    before = judge(z, y)
+    temperatures, scaled = _scaled(splits, z)
+    after = judge(scaled, y)
+    how = _how(temperatures, "T", "{:.3g}", val)
+    change = paired_differences(before, after, level=level, replicates=replicates, seed=seed)
+    gained = [
+        Fix("Temperature scaling", how, "ece", ece(before.confidence, before.correct), change["ece"]),
+        Fix(
+            "Temperature scaling",
+            how,
+            "nll",
+            float("nan") if before.nll is None else float(before.nll.mean()),
+            change["nll"],
+        ),
+    ]
+    powers, plain, normalised = _normalised(splits, before)
+    how = _how(powers, "p", "{:.0f}", val, none="falls back to MSP")
+    first = Judged(before.confidence, before.correct, score=plain)
+    second = Judged(before.confidence, before.correct, score=normalised)
+    change = paired_differences(first, second, level=level, replicates=replicates, seed=seed)
+    gained.append(Fix("Logit normalisation", how, "aurc", aurc(plain, before.correct), change["aurc"]))
+    return gained
+
+
+def judge(z: Tensor, y: Tensor) -> Judged:
+    """Confidence, correctness, NLL and Brier score of each row."""
+    tops = list(blocks(z, y, kind="logits"))
+    names = ("confidence", "correct", "nll", "brier")
+    return Judged(**{name: torch.cat([getattr(top, name) for top in tops]).numpy() for name in names})
+
+
+Split = tuple[Tensor, Tensor, npt.NDArray[np.int64], Tensor]
+
+
+def _splits(z: Tensor, y: Tensor, val: Collected | None) -> Iterator[Split]:
+    """Logits and labels to fit on, then the rows to judge and their logits."""
+    if val is not None:
+        yield *logits_of(val), np.arange(len(y)), z
+        return
+    fold = torch.arange(len(y)) % FOLDS
+    for k in range(FOLDS):
+        held = fold == k
+        yield z[~held], y[~held], held.nonzero().squeeze(1).numpy(), z[held]
+
+
+def _scaled(splits: list[Split], logits: Tensor) -> tuple[list[float], Tensor]:
+    """Temperatures, and the logits with each row scaled by the one that was not fitted on it."""
+    temperatures, scaled = [], torch.empty_like(logits)
+    for fit_z, fit_y, rows, z in splits:
+        scaling = TemperatureScaling().fit(fit_z, fit_y)
+        temperatures.append(scaling.temperature_)
+        scaled[torch.from_numpy(rows)] = scaling.transform(z)
+    return temperatures, scaled
+
+
+def _normalised(
+    splits: list[Split], before: Judged
+) -> tuple[list[float | None], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Chosen powers, and both scores as ranks inside each fold: folds may differ in p, and so in scale."""
+    powers: list[float | None] = []
+    plain, normalised = np.empty(len(before.correct)), np.empty(len(before.correct))
+    for fit_z, fit_y, rows, z in splits:
+        norm = LogitNorm().fit(fit_z, fit_y)
+        powers.append(norm.p_)
+        plain[rows] = _ranks(before.confidence[rows])
+        normalised[rows] = _ranks(norm.score(z).numpy()) if norm.p_ is not None else plain[rows]
+    return powers, plain, normalised
+
+
+def _ranks(score: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The share of scores that are no larger; tied scores share it."""
+    return np.searchsorted(np.sort(score), score, side="right") / len(score)
+
+
+def _how(values: Sequence[float | None], letter: str, form: str, val: Collected | None, none: str = "") -> str:
+    said = [none if value is None else f"{letter} = {form.format(value)}" for value in values]
+    if val is not None:
+        return f"{said[0]}, fitted on the validation data"
+    known = [value for value in values if value is not None]
+    if not known:
+        return f"{none} in {FOLDS}-fold cross-validation"
+    low, high = form.format(min(known)), form.format(max(known))
+    spread = f"{letter} = {low}" if low == high else f"{letter} from {low} to {high}"
+    missing = len(values) - len(known)
+    fallback = f" ({missing} of {len(values)} folds fall back to MSP)" if missing else ""
+    return f"{spread}, {FOLDS}-fold cross-validation{fallback}"

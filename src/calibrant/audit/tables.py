@@ -1,0 +1,204 @@
+"""Counts by class and by group, and the sums behind class-wise ECE: small, additive, filled in the same pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.metrics.onepass import TopLabel
+
+BINS = 15
+MOST_LEVELS = 10_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One class or group: its predictions, how sure they are and how often right.
+
+    Attributes:
+        name: of the class or group.
+        count: its predictions.
+        accuracy: share of them that is right.
+        confidence: their mean confidence.
+        gap: confidence minus accuracy.
+        error: standard error of the gap.
+        ece: with 15 bins.
+        flag: whether the gap is larger than everyone else's beyond chance.
+    """
+
+    name: str
+    count: int
+    accuracy: float
+    confidence: float
+    gap: float
+    error: float
+    ece: float
+    flag: bool
+
+
+class Breakdown:
+    """Counts and sums of confidence over 15 bins, for each of a growing number of keys."""
+
+    def __init__(self, keys: int = 0) -> None:
+        self.counts = np.zeros((keys, BINS, 2), np.int64)
+        self.sums = np.zeros((keys, BINS, 2))
+        self.squares = np.zeros(keys)
+
+    def add(self, key: Tensor, top: TopLabel, keys: int) -> None:
+        """Count samples under their keys ``[n]``, of which there are ``keys`` by now."""
+        if keys > len(self.counts):
+            more = keys - len(self.counts)
+            self.counts = np.concatenate([self.counts, np.zeros((more, BINS, 2), np.int64)])
+            self.sums = np.concatenate([self.sums, np.zeros((more, BINS, 2))])
+            self.squares = np.concatenate([self.squares, np.zeros(more)])
+        place = torch.ceil(top.confidence * (BINS * (1 - 2.0**-50))).long().sub_(1).clamp_(0, BINS - 1)
+        code = place.add_(key, alpha=BINS).mul_(2).add_(~top.correct)
+        size = 2 * BINS * keys
+        self.counts += torch.bincount(code, minlength=size).numpy().reshape(keys, BINS, 2)
+        self.sums += torch.bincount(code, top.confidence, minlength=size).numpy().reshape(keys, BINS, 2)
+        gap = top.confidence - top.correct.double()
+        self.squares += torch.bincount(key, gap.square_(), minlength=keys).numpy()
+
+    def rows(self, names: Sequence[str], *, level: float = 0.95) -> list[Row]:
+        """A row for each key that has samples, in order of the keys."""
+        number = self.counts.sum((1, 2))
+        held = np.flatnonzero(number)
+        n = number[held]
+        right, sure = self.counts[held, :, 0].sum(1), self.sums[held].sum((1, 2))
+        gap = (sure - right) / n
+        spread = np.maximum(self.squares[held] / n - gap**2, 0.0)
+        # One sample more keeps the error of a handful that are all alike from being 0.
+        error = np.sqrt((spread + 0.25 / (n + 1)) / n)
+        bins = np.abs(self.sums[held].sum(2) - self.counts[held, :, 0]).sum(1) / n
+        flags = _worse_than_the_rest(n, gap, error, level)
+        return [
+            Row(names[k], int(n[i]), float(right[i] / n[i]), float(sure[i] / n[i]), float(gap[i]), float(error[i]),
+                float(bins[i]), bool(flags[i]))
+            for i, k in enumerate(held.tolist())
+        ]  # fmt: skip
+
+
+def _worse_than_the_rest(
+    n: npt.NDArray[np.int64], gap: npt.NDArray[np.float64], error: npt.NDArray[np.float64], level: float
+) -> npt.NDArray[np.bool_]:
+    """Whose gap is larger than that of all others together, by Holm's procedure over all of them."""
+    flags = np.zeros(len(n), np.bool_)
+    if len(n) < 2:
+        return flags
+    total, summed = n.sum(), (n * gap).sum()
+    rest = (summed - n * gap) / (total - n)
+    rest_error = np.sqrt(((n * error) ** 2).sum() - (n * error) ** 2) / (total - n)
+    z = np.abs(gap - rest) / np.sqrt(error**2 + rest_error**2)
+    p = np.array([2 * NormalDist().cdf(-value) for value in z])
+    for step, i in enumerate(np.argsort(p)):
+        if p[i] > (1 - level) / (len(n) - step):
+            break
+        flags[i] = abs(gap[i]) > abs(rest[i])
+    return flags
+
+
+@dataclass
+class Levels:
+    """Numbers for the values of a group column, given in order of first appearance."""
+
+    column: str
+    codes: dict[Any, int] = field(default_factory=dict)
+
+    def encode(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The code of each value."""
+        distinct, inverse = np.unique(values, return_inverse=True)
+        for value in distinct.tolist():
+            self.codes.setdefault(value, len(self.codes))
+        if len(self.codes) > MOST_LEVELS:
+            raise ValueError(
+                f"column {self.column!r} has more than {MOST_LEVELS} different values: it does not name groups"
+            )
+        return np.array([self.codes[value] for value in distinct.tolist()], np.int64)[inverse]
+
+    def names(self) -> list[str]:
+        """The values as text, by code."""
+        return [str(value) for value in self.codes]
+
+
+class ClasswiseSums:
+    """What class-wise ECE needs: for each class, sums over 15 bins of its probability.
+
+    Nearly all probabilities of a sample lie in the lowest bin. Only those above 1/15 (14 at most) are looked at one by
+    one; the lowest bin is what they leave of the class's total.
+    """
+
+    def __init__(self, classes: int) -> None:
+        self.samples = 0
+        self.total = torch.zeros(classes, dtype=torch.float64)
+        self.sums = torch.zeros(classes * BINS, dtype=torch.float64)
+        self.counts = torch.zeros(classes * BINS, dtype=torch.int64)
+        self.hits = torch.zeros(classes * BINS, dtype=torch.int64)
+
+    def visit(self, exps: Tensor, total: Tensor, labels: Tensor, valid: Tensor | None) -> None:
+        """Add a chunk of unnormalised probabilities ``[n, C]`` or ``[n, C, S]``, as `onepass.blocks` shows them."""
+        if exps.dim() > 2:
+            exps, total, labels = exps.movedim(1, -1).flatten(0, -2), total.flatten(), labels.flatten()
+            valid = None if valid is None else valid.flatten()
+        if valid is not None:
+            exps, total, labels = exps[valid], total[valid], labels[valid]
+        size = len(self.sums)
+        weight = total.reciprocal().to(exps.dtype)
+        self.samples += len(labels)
+        self.total += (weight @ exps).double()
+        row, column = (exps > (total / BINS).to(exps.dtype)[:, None]).nonzero(as_tuple=True)
+        share = exps[row, column] * weight[row]
+        code = column * BINS + _bin(share)
+        self.sums += torch.bincount(code, share.double(), minlength=size)
+        self.counts += torch.bincount(code, minlength=size)
+        at_label = exps.gather(1, labels[:, None]).squeeze(1) * weight
+        self.hits += torch.bincount(labels * BINS + _bin(at_label), minlength=size)
+
+    def by_class(self) -> npt.NDArray[np.float64]:
+        """Class-wise ECE of each class, ``[C]``."""
+        sums, hits = self._tables()[0], self.hits.reshape(-1, BINS)
+        return (sums - hits).abs().sum(1).numpy() / max(1, self.samples)
+
+    def _tables(self) -> tuple[Tensor, Tensor]:
+        """Sums of probability and counts by class and bin, the lowest bin filled in."""
+        sums, counts = self.sums.reshape(-1, BINS).clone(), self.counts.reshape(-1, BINS).clone()
+        # By rounding a value above 1/15 may have been put into the lowest bin: what is there stays there.
+        sums[:, 0] = (self.total - sums[:, 1:].sum(1)).clamp_(min=0)
+        counts[:, 0] = self.samples - counts[:, 1:].sum(1)
+        return sums, counts
+
+    def replicates(
+        self, rng: np.random.Generator, number: int
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Bootstrap replicates of the mean over classes minus its value, and values of a perfectly calibrated model.
+
+        The counts of each class and bin are drawn as Poisson numbers, those of the class and the others, each with the
+        bin's mean probability; that classes share their samples is neglected.
+        """
+        sums, counts = (part.numpy().astype(np.float64) for part in self._tables())
+        hits = self.hits.reshape(-1, BINS).numpy().astype(np.float64)
+        held = counts.ravel() > 0
+        n, hit, p = counts.ravel()[held], hits.ravel()[held], (sums.ravel()[held] / counts.ravel()[held])
+        drawn, null = np.empty(number), np.empty(number)
+        for i in range(number):
+            positive, rest = rng.poisson(hit), rng.poisson(np.maximum(n - hit, 0))
+            drawn[i] = np.abs((positive + rest) * p - positive).sum()
+            null[i] = np.abs(n * p - rng.binomial(n.astype(np.int64), np.clip(p, 0, 1))).sum()
+        scale = max(1, self.samples) * len(sums)
+        return (drawn - np.abs(n * p - hit).sum()) / scale, null / scale
+
+
+def _bin(share: Tensor) -> Tensor:
+    return torch.ceil(share.double() * (BINS * (1 - 2.0**-24))).long().sub_(1).clamp_(0, BINS - 1)
+
+
+def reach(level: float) -> float:
+    """How many standard errors an interval of this level reaches."""
+    return NormalDist().inv_cdf(0.5 + 0.5 * level) if 0 < level < 1 else math.inf

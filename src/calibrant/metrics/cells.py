@@ -1,0 +1,113 @@
+r"""The partition behind the sketch: every score in [0, 1] falls into one of a fixed number of cells.
+
+Cells are intervals (lo, hi], numbered from low to high. Three parts:
+
+- [0, 299/300]: 299 base bins of width 1/300, split evenly into 1024 cells each up to 1/2 and into 8192 above, where
+  predictions crowd: cells of width 4e-7. The edges of ECE with 10, 12, 15, 20, 25, 30, 50, 60, 75, 100, 150 or 300
+  bins are edges of base bins.
+- (299/300, 1): what matters there is :math:`u = 1 - c`, which a confident model drives towards 0 over many orders of
+  magnitude. 4096 cells per halving of u, by the leading bits of the float, for 44 halvings down to 2e-16; the last
+  of them takes the rest.
+- exactly 1: a cell of its own, so that saturated confidences are known to be tied.
+
+A confidence that was rounded to its floating-point type counts as lying on an edge when the edge, rounded to that type,
+equals it: 0.2 as float32 is above 1/5, and belongs to the bin that ends there all the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+BASE = 300
+HALF = BASE // 2
+PER_LOW, PER_HIGH = 1024, 8192  # cells of a base bin below and above 1/2
+OCTAVES, PER_OCTAVE = 44, 4096
+LOW = HALF * PER_LOW
+LINEAR = LOW + (HALF - 1) * PER_HIGH
+CELLS = LINEAR + OCTAVES * PER_OCTAVE + 1
+
+_MANTISSA_SHIFT = 52 - int(math.log2(PER_OCTAVE))
+_FIRST_KEY = 1023 * PER_OCTAVE - 1  # leading bits of the largest float64 below 1
+_HIGH_SHIFT = int(math.log2(PER_HIGH))
+_ROUNDING = 1e-9  # in cells: a confidence that was rounded up to an edge stays below it
+_SQUASH = 8.0
+
+
+def cells_of(confidence: Tensor, shortfall: Tensor) -> Tensor:
+    """The cell of each score, int64.
+
+    Args:
+        confidence: float64, in [0, 1].
+        shortfall: float64, 1 - confidence, given apart because it may be known far more precisely than the confidence.
+    """
+    high = torch.ceil((confidence - 0.5).mul_(BASE * PER_HIGH).sub_(_ROUNDING)).to(torch.int64)
+    place = torch.where(high > 0, high.add_(LOW - 1), _low_cells(confidence))
+    key = (shortfall * BASE).view(torch.int64) >> _MANTISSA_SHIFT
+    tail = key.neg_().add_(_FIRST_KEY).clamp_(0, OCTAVES * PER_OCTAVE - 1).add_(LINEAR)
+    cells = torch.where(place < LINEAR, place, tail)
+    return torch.where(shortfall > 0, cells, CELLS - 1)
+
+
+def _low_cells(confidence: Tensor) -> Tensor:
+    return torch.ceil((confidence * (BASE * PER_LOW)).sub_(_ROUNDING)).sub_(1).clamp_(min=0).to(torch.int64)
+
+
+def slack(dtype: torch.dtype) -> float:
+    """How far, relatively, a number can lie above an edge by rounding to its type alone."""
+    return 0.5 * torch.finfo(dtype).eps if dtype.is_floating_point and dtype != torch.float64 else 0.0
+
+
+def squash(score: Tensor) -> tuple[Tensor, Tensor]:
+    """Map any finite score to [0, 1] in order: the mapped value and 1 minus it."""
+    half = 0.5 * score / (_SQUASH + score.abs())
+    return 0.5 + half, 0.5 - half
+
+
+def unsquash(value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The score that `squash` maps to each value."""
+    half = np.clip(value, 0.0, 1.0) - 0.5
+    with np.errstate(divide="ignore"):
+        return 2 * _SQUASH * half / (1 - 2 * np.abs(half))
+
+
+@functools.cache
+def shortfall_edges() -> npt.NDArray[np.float64]:
+    """1 minus the edges of the cells, [CELLS + 1], from 1 down to 0; the last cell lies between two zeros."""
+    low = 1 - np.arange(LOW) / (BASE * PER_LOW)
+    high = 0.5 - np.arange(LINEAR - LOW + 1) / (BASE * PER_HIGH)
+    octave = np.arange(OCTAVES)[:, None]
+    step = np.arange(1, PER_OCTAVE + 1)[None]
+    tail = (np.ldexp(1.0, -octave) * (1 - 0.5 * step / PER_OCTAVE)).ravel() / BASE
+    tail[-1] = 0.0
+    edges = np.concatenate([low, high, tail, [0.0]])
+    edges.flags.writeable = False
+    return edges
+
+
+@functools.cache
+def centres() -> npt.NDArray[np.float64]:
+    """The middle of each cell, [CELLS]."""
+    u = shortfall_edges()
+    middle = 1 - 0.5 * (u[:-1] + u[1:])
+    middle.flags.writeable = False
+    return middle
+
+
+def base_bins(cells: Tensor) -> Tensor:
+    """The base bin (0..299) of each cell number."""
+    above = ((cells - LOW) >> _HIGH_SHIFT).clamp_(max=HALF - 1).add_(HALF)
+    return torch.where(cells < LOW, cells // PER_LOW, above)
+
+
+@functools.cache
+def base_begins() -> npt.NDArray[np.int64]:
+    """The first cell of each base bin, [300]."""
+    first = np.concatenate([np.arange(HALF) * PER_LOW, LOW + np.arange(HALF) * PER_HIGH])
+    first.flags.writeable = False
+    return first

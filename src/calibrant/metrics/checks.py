@@ -1,0 +1,119 @@
+"""Checks of arguments. Every error is one sentence: NAME must be what was asked, got what came, and where."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.losses.checks import at_least, choice
+
+__all__ = [
+    "HALF", "ArrayLike", "Bools", "Floats", "Ints", "Numbers", "at_least", "choice", "host", "judged", "number_in",
+    "place", "real", "truth", "whole", "within",
+]  # fmt: skip
+
+ArrayLike: TypeAlias = npt.ArrayLike | Tensor
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+class Numbers(NamedTuple):
+    """Real numbers of any shape as float32 or float64, and the precision they came in."""
+
+    values: Floats
+    precision: torch.dtype
+
+
+def judged(score: ArrayLike, correct: ArrayLike, *, name: str = "score") -> tuple[Numbers, Bools]:
+    """Scores and whether each prediction is right, both flattened to ``[N]``; a ``confidence`` must lie in 0..1."""
+    numbers_, right = real(name, score), truth(correct)
+    if right.shape != numbers_.values.shape:
+        asked = f"the shape of {name} {list(numbers_.values.shape)}"
+        raise ValueError(f"correct must have {asked}, got {list(right.shape)}")
+    within(name, numbers_.values, *((0.0, 1.0) if name == "confidence" else (-np.inf, np.inf)))
+    return Numbers(numbers_.values.reshape(-1), numbers_.precision), right.reshape(-1)
+
+
+def real(name: str, x: ArrayLike) -> Numbers:
+    """An array of real numbers that is not empty, without a copy where its type allows it."""
+    array, precision = host(name, x)
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{name} must be real numbers, got {array.dtype} {list(array.shape)}")
+    if not array.size:
+        raise ValueError(f"{name} must not be empty, got shape {list(array.shape)}")
+    single = precision in HALF or precision == torch.float32
+    return Numbers(array.astype(np.float32 if single else np.float64, copy=False), precision)
+
+
+def truth(correct: ArrayLike) -> Bools:
+    """Right or wrong as bool, from bool or from numbers that are 0 or 1."""
+    array, _ = host("correct", correct)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"correct must be True and False or 1 and 0, got {array.dtype} {list(array.shape)}")
+    if not array.size:
+        raise ValueError(f"correct must not be empty, got shape {list(array.shape)}")
+    if array.dtype.kind == "b":
+        return array
+    right: Bools = array == 1
+    if not (right | (array == 0)).all():
+        _refuse("correct", "True and False or 1 and 0", array, ~(right | (array == 0)))
+    return right
+
+
+def within(name: str, values: Floats, low: float, high: float, asked: str | None = None) -> None:
+    """Raise unless every value is a number from ``low`` to ``high`` and finite; the first one that is not is named."""
+    # NaN survives min and max, and two reductions allocate nothing.
+    smallest, largest = float(values.min()), float(values.max())
+    if not (low <= smallest and largest <= high and -np.inf < smallest and largest < np.inf):
+        bounds = "finite" if low == -np.inf else f"between {low:g} and {high:g}"
+        bad = ~((values >= low) & (values <= high) & np.isfinite(values))
+        _refuse(name, asked or bounds, values, bad)
+
+
+def whole(name: str, value: int, low: int) -> int:
+    """A whole number of at least ``low``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
+        raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
+    return int(value)
+
+
+def number_in(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> float:
+    """A number from ``low`` to ``high``; with ``open_low`` the lower end is left out."""
+    real_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real_number or not low <= value <= high or (open_low and value == low):
+        asked = f"above {low:g} and at most {high:g}" if open_low else f"between {low:g} and {high:g}"
+        raise ValueError(f"{name} must be a number {asked}, got {value!r}")
+    return float(value)
+
+
+def place(index: int, shape: tuple[int, ...]) -> str:
+    """Where a flat index lies: "in row 3", or "at position [0, 3]" of an array with more axes."""
+    where = [int(i) for i in np.unravel_index(index, shape)] if shape else []
+    return f"in row {where[0]}" if len(where) == 1 else f"at position {where}"
+
+
+def _refuse(name: str, asked: str, values: npt.NDArray[Any], bad: npt.NDArray[Any]) -> None:
+    first = int(np.argmax(bad))
+    raise ValueError(f"{name} must be {asked}, got {values.reshape(-1)[first]} {place(first, values.shape)}")
+
+
+def host(name: str, x: ArrayLike) -> tuple[npt.NDArray[Any], torch.dtype]:
+    """The argument as a NumPy array and the precision it came in; bfloat16, which NumPy has not, as float32."""
+    if isinstance(x, Tensor):
+        x = x.detach().cpu()
+        precision = x.dtype
+        return (x.float() if precision == torch.bfloat16 else x).numpy(), precision
+    try:
+        array = np.asarray(x)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name} must be an array of numbers, got {type(x).__name__}: {error}") from None
+    low = {np.dtype(np.float16): torch.float16, np.dtype(np.float32): torch.float32}
+    return array, low.get(array.dtype.newbyteorder("="), torch.float64)

@@ -1,0 +1,150 @@
+"""Logits or probabilities with labels, checked and handed out in blocks of float64, so that memory stays bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.metrics.checks import HALF, ArrayLike, Bools, Ints, choice, host, place
+
+Kind: TypeAlias = Literal["logits", "probabilities"]
+
+ENTRIES = 1 << 20  # of a block: 8 MB in float64
+
+
+class Block(NamedTuple):
+    """A part of the data as float64, classes along dimension 1: ``[n, C]`` or ``[n, C, s]``.
+
+    ``labels`` is ``[n]`` or ``[n, s]``, with 0 at positions that do not count; ``counted`` is None if all do.
+    """
+
+    scores: Tensor
+    labels: Tensor | None
+    counted: Tensor | None
+    rows: slice
+    inner: slice
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Checked scores ``[N, C, ...]`` of every class and, where given, labels ``[N, ...]``."""
+
+    scores: Tensor | npt.NDArray[Any]
+    labels: Ints | None
+    counted: Bools | None
+    kind: Kind
+    precision: torch.dtype
+
+    @property
+    def classes(self) -> int:
+        """C, the number of classes."""
+        return int(self.scores.shape[1])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the labels, ``(N, ...)``."""
+        return (*self.scores.shape[:1], *self.scores.shape[2:])
+
+    @property
+    def size(self) -> int:
+        """The number of positions that count."""
+        return int(np.prod(self.shape)) if self.counted is None else int(np.count_nonzero(self.counted))
+
+    def blocks(self) -> Iterator[Block]:
+        """The data in parts of bounded size, each one checked: finite, and probabilities sum to 1."""
+        flat = len(self.scores.shape) == 2
+        spots = 1 if flat else int(np.prod(self.scores.shape[2:]))
+        step = max(1, ENTRIES // (self.classes * spots))
+        wide = spots if step > 1 else max(1, ENTRIES // self.classes)
+        for start in range(0, len(self.scores), step):
+            rows = slice(start, start + step)
+            for left in range(0, spots, wide):
+                inner = slice(left, min(left + wide, spots))
+                part = self.scores[rows]
+                z = _doubles(part if flat else part.reshape(*part.shape[:2], -1)[:, :, inner])
+                _check(z, self, rows, inner)
+                yield Block(z, self._part(self.labels, rows, inner), self._part(self.counted, rows, inner), rows, inner)
+
+    def _part(self, x: npt.NDArray[Any] | None, rows: slice, inner: slice) -> Tensor | None:
+        if x is None:
+            return None
+        return torch.from_numpy(x[rows] if x.ndim == 1 else x.reshape(len(x), -1)[rows, inner])
+
+
+def scored(
+    scores: ArrayLike, labels: ArrayLike | None, *, kind: Kind = "logits", ignore_index: int | None = None
+) -> Scored:
+    """Check shapes, types and labels; ``kind`` also names the argument in errors."""
+    choice("kind", kind, ("logits", "probabilities"))
+    z, precision = (scores.detach(), scores.dtype) if isinstance(scores, Tensor) else host(kind, scores)
+    real = not (z.is_complex() or z.dtype == torch.bool) if isinstance(z, Tensor) else z.dtype.kind in "fiu"
+    if not real or len(z.shape) < 2 or z.shape[1] < 2 or 0 in z.shape:
+        asked = "real numbers [N, C] or [N, C, ...] with N at least 1 and C at least 2"
+        raise ValueError(f"{kind} must be {asked}, got {z.dtype} {list(z.shape)}")
+    if labels is None:
+        return Scored(z, None, None, kind, precision)
+    shape = (z.shape[0], *z.shape[2:])
+    y, counted = label_array(labels, shape, int(z.shape[1]), ignore_index)
+    return Scored(z, y, counted, kind, precision)
+
+
+def label_array(
+    labels: ArrayLike, shape: tuple[int, ...], classes: int, ignore_index: int | None
+) -> tuple[Ints, Bools | None]:
+    """Labels as int64 with 0 at ignored positions, and the mask of the others (None if all count)."""
+    y, _ = host("labels", labels)
+    if y.dtype.kind not in "iu" or y.shape != shape:
+        raise ValueError(f"labels must be whole numbers {list(shape)}, got {y.dtype} {list(y.shape)}")
+    counted = None if ignore_index is None else y != ignore_index
+    inside = (y >= 0) & (y < classes)
+    outside = ~inside if counted is None else ~inside & counted
+    if outside.any():
+        first = int(np.argmax(outside))
+        allowed = f"in 0..{classes - 1}" + ("" if ignore_index is None else f" or {ignore_index}")
+        raise ValueError(f"labels must be {allowed}, got {y.reshape(-1)[first]} {place(first, y.shape)}")
+    if counted is None or counted.all():
+        return y.astype(np.int64), None
+    if not counted.any():
+        raise ValueError(f"labels must have a position that counts, got {ignore_index} everywhere")
+    return np.where(counted, y, 0).astype(np.int64), counted
+
+
+def probabilities(block: Block, kind: Kind) -> Tensor:
+    """The probabilities of a block, float64."""
+    return block.scores if kind == "probabilities" else block.scores.softmax(1)
+
+
+def _doubles(part: Tensor | npt.NDArray[Any]) -> Tensor:
+    if isinstance(part, Tensor):
+        return part.to("cpu", torch.float64)
+    return torch.from_numpy(np.array(part, dtype=np.float64))  # a copy: the array may be read-only
+
+
+def _check(z: Tensor, whole: Scored, rows: slice, inner: slice) -> None:
+    if not torch.isfinite(z.sum()):
+        _refuse(~torch.isfinite(z), z, "finite", whole, rows, inner)
+    if whole.kind == "probabilities":
+        slack = 1e-2 if whole.precision in HALF else 1e-3
+        if z.min() < 0 or z.max() > 1 + slack:
+            _refuse((z < 0) | (z > 1 + slack), z, "between 0 and 1", whole, rows, inner)
+        total = z.sum(1, keepdim=True)
+        if (total - 1).abs().max() > slack:
+            _refuse((total - 1).abs() > slack, total, f"rows that sum to 1 within {slack:g}", whole, rows, inner)
+
+
+def _refuse(bad: Tensor, z: Tensor, asked: str, whole: Scored, rows: slice, inner: slice) -> None:
+    """Name the first sample (and position) with a value that is not as asked; a finite sum may also just overflow."""
+    if not bad.any():
+        return
+    first = bad.nonzero()[0].tolist()
+    where = f"in row {rows.start + first[0]}"
+    if len(first) == 3:
+        spot = np.unravel_index(inner.start + first[2], whole.shape[1:])
+        where = f"at position {[rows.start + first[0], *(int(i) for i in spot)]}"
+    raise ValueError(f"{whole.kind} must be {asked}, got {z[tuple(first)].item():g} {where}")

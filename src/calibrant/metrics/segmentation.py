@@ -1,0 +1,224 @@
+"""Segmentation: intersection over union, and the pixels that the other metrics take.
+
+`pixels` makes a list of pixels out of images; every metric of this package then applies to it. Pixels are pooled over
+all images: the mean of per-image calibration errors is another, much larger, number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.metrics.checks import ArrayLike, Bools, Ints, choice, host, place, whole
+from calibrant.metrics.logits import label_array, scored
+
+ArrayT = TypeVar("ArrayT", Tensor, npt.NDArray[Any])
+
+
+@overload
+def mean_iou(
+    logits_or_predictions: ArrayLike,
+    labels: ArrayLike,
+    *,
+    classes: int,
+    ignore_index: int | None = 255,
+    average: Literal["mean"] = "mean",
+) -> float: ...
+
+
+@overload
+def mean_iou(
+    logits_or_predictions: ArrayLike,
+    labels: ArrayLike,
+    *,
+    classes: int,
+    ignore_index: int | None = 255,
+    average: None,
+) -> npt.NDArray[np.float64]: ...
+
+
+def mean_iou(
+    logits_or_predictions: ArrayLike,
+    labels: ArrayLike,
+    *,
+    classes: int,
+    ignore_index: int | None = 255,
+    average: Literal["mean"] | None = "mean",
+) -> float | npt.NDArray[np.float64]:
+    r"""Mean intersection over union, counted over all images together.
+
+    For class k, :math:`\mathrm{IoU}_k = \frac{|\hat y = k \wedge y = k|}{|\hat y = k \vee y = k|}` over the pixels that
+    count; the mean is over classes that occur in the labels or in the predictions.
+
+    Args:
+        logits_or_predictions: floating point ``[N, C, H, W]``, or whole numbers ``[N, H, W]``.
+        labels: ``[N, H, W]``, from 0 to classes - 1.
+        classes: the number of classes.
+        ignore_index: a label whose pixels are left out.
+        average: ``"mean"``, or None for each class's own IoU.
+
+    Returns:
+        The mean, or an array ``[classes]`` with NaN for absent classes; higher is better.
+
+    Example:
+        >>> from calibrant.metrics import mean_iou
+        >>> mean_iou([[[0, 0], [1, 1]]], [[[0, 1], [1, 255]]], classes=3)  # 1/2 and 1/2, the third class is absent
+        0.5
+
+    Reference:
+        [Long2015] Sec. 5 ("mean IU").
+    """
+    if average is not None:
+        choice("average", average, ("mean",))
+    classes = whole("classes", classes, 2)
+    table = _confusion(logits_or_predictions, labels, classes, ignore_index)
+    both = np.diag(table).astype(np.float64)
+    either = table.sum(0) + table.sum(1) - np.diag(table)
+    iou = np.divide(both, either, out=np.full(classes, np.nan), where=either > 0)
+    return iou if average is None else float(np.nanmean(iou))
+
+
+@overload
+def pixels(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    ignore_index: int | None = 255,
+    exclude_background: int | None = None,
+    per_image: int | None = None,
+    seed: int = 0,
+    first_image: int = 0,
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def pixels(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    ignore_index: int | None = 255,
+    exclude_background: int | None = None,
+    per_image: int | None = None,
+    seed: int = 0,
+    first_image: int = 0,
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]: ...
+
+
+def pixels(
+    logits: ArrayLike,
+    labels: ArrayLike,
+    *,
+    ignore_index: int | None = 255,
+    exclude_background: int | None = None,
+    per_image: int | None = None,
+    seed: int = 0,
+    first_image: int = 0,
+) -> tuple[Any, Any]:
+    """The pixels that count, as a list of samples.
+
+    Args:
+        logits: ``[N, C, H, W]``.
+        labels: ``[N, H, W]``.
+        ignore_index: a label whose pixels are left out.
+        exclude_background: a class whose label pixels are left out as well, as MbLS does.
+        per_image: draw at most so many of each image's pixels that count, without replacement (SC takes 5000).
+        seed: of the draw, which depends on the seed, the index of the image and its labels alone, so that every model
+            is measured on the same pixels.
+        first_image: the index of the first image, when a data set is taken in several batches.
+
+    Returns:
+        Logits ``[M, C]`` and labels ``[M]`` (int64), images one after the other: tensors if the logits are a tensor,
+        else NumPy arrays.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant.metrics import ece, pixels, top_label
+        >>> logits, labels = np.zeros((2, 3, 4, 5)), np.zeros((2, 4, 5), dtype=int)
+        >>> labels[0, 0] = 255
+        >>> z, y = pixels(logits, labels)
+        >>> z.shape, y.shape
+        ((35, 3), (35,))
+        >>> confidence, _, correct = top_label(z, y)
+        >>> round(ece(confidence, correct), 4)
+        0.6667
+
+    Reference:
+        SC, Sec. 2.4 and App. B.2 (5000 labelled pixels of each image, the same for every model).
+    """
+    data = scored(logits, None)
+    y, counted = label_array(labels, data.shape, data.classes, ignore_index)
+    if exclude_background is not None:
+        foreground = y != whole("exclude_background", exclude_background, 0)
+        counted = foreground if counted is None else counted & foreground
+    chosen = _drawn(counted, data.shape, per_image, whole("seed", seed, 0), whole("first_image", first_image, 0))
+    z = data.scores
+    if isinstance(z, Tensor):
+        return _taken(z, [torch.from_numpy(i).to(z.device) for i in chosen]), torch.from_numpy(_labels(y, chosen))
+    return _taken(z, chosen), _labels(y, chosen)
+
+
+def _drawn(
+    counted: Bools | None, shape: tuple[int, ...], per_image: int | None, seed: int, first_image: int
+) -> list[Ints]:
+    """For each image the flat indices of the pixels to take, rising."""
+    if per_image is not None:
+        per_image = whole("per_image", per_image, 1)
+    chosen = []
+    for image in range(shape[0]):
+        spots = np.arange(int(np.prod(shape[1:]))) if counted is None else np.flatnonzero(counted[image])
+        if per_image is not None and len(spots) > per_image:
+            draw = np.random.default_rng([seed, first_image + image])
+            spots = np.sort(draw.choice(spots, per_image, replace=False))
+        chosen.append(spots)
+    if not any(map(len, chosen)):
+        raise ValueError("labels must have a pixel that counts, got none")
+    return chosen
+
+
+def _taken(z: ArrayT, chosen: list[Any]) -> ArrayT:
+    """The chosen pixels of each image, ``[M, C]``."""
+    parts = [image.reshape(len(image), -1)[:, spots].T for image, spots in zip(z, chosen, strict=True)]
+    return torch.cat(parts) if isinstance(z, Tensor) else np.concatenate(parts)
+
+
+def _labels(y: Ints, chosen: list[Ints]) -> Ints:
+    return np.concatenate([image.reshape(-1)[spots] for image, spots in zip(y, chosen, strict=True)])
+
+
+def _confusion(given: ArrayLike, labels: ArrayLike, classes: int, ignore_index: int | None) -> Ints:
+    """How often each label (row) was predicted as each class (column), over the pixels that count."""
+    floating = given.is_floating_point() if isinstance(given, Tensor) else np.asarray(given).dtype.kind == "f"
+    table = np.zeros((classes, classes), dtype=np.int64)
+    if floating:
+        data = scored(given, labels, ignore_index=ignore_index)
+        if data.classes != classes:
+            raise ValueError(f"logits must have {classes} classes as said by classes, got {data.classes}")
+        for block in data.blocks():
+            assert block.labels is not None
+            held = slice(None) if block.counted is None else block.counted
+            table += _count(block.labels[held].numpy(), block.scores.argmax(1)[held].numpy(), classes)
+        return table
+    predicted, _ = host("predictions", given)
+    if predicted.dtype.kind not in "iu" or not predicted.size:
+        asked = "floating-point logits [N, C, ...] or whole numbers [N, ...]"
+        raise ValueError(f"predictions must be {asked}, got {predicted.dtype} {list(predicted.shape)}")
+    y, counted = label_array(labels, predicted.shape, classes, ignore_index)
+    outside = (predicted < 0) | (predicted >= classes)
+    if counted is not None:
+        outside &= counted
+    if outside.any():
+        first = int(np.argmax(outside))
+        came = f"{predicted.reshape(-1)[first]} {place(first, predicted.shape)}"
+        raise ValueError(f"predictions must be in 0..{classes - 1}, got {came}")
+    if counted is not None:
+        y, predicted = y[counted], predicted[counted]
+    return _count(y, predicted.astype(np.int64), classes)
+
+
+def _count(labels: Ints, predicted: Ints, classes: int) -> Ints:
+    cell = (labels * classes + predicted).reshape(-1)
+    return np.bincount(cell, minlength=classes * classes).reshape(classes, classes)

@@ -1,0 +1,283 @@
+"""`ConfidenceSketch`: one pass over the predictions, one small state that merges, every top-label metric from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from calibrant import _torchvision
+from calibrant.files import written_aside
+from calibrant.metrics.cells import BASE, CELLS, base_bins, cells_of, slack, squash
+from calibrant.metrics.onepass import CHUNK, TopLabel, blocks
+from calibrant.metrics.summary import Summary
+
+_torchvision.ensure()
+from torchmetrics import Metric  # noqa: E402  (importing torchmetrics imports torchvision)
+
+_FLUSH = 2**23  # cell numbers to hold before they are counted
+_FORMAT = "calibrant.sketch"
+_STATES = ("cells", "base_counts", "base_sums", "moments")
+
+
+class ConfidenceSketch(Metric):
+    """Everything top-label metrics need, in 25 MB, whatever the number of samples.
+
+    Counts of right and wrong predictions over 1.6 million cells of the score (see `calibrant.metrics.cells`), sums of
+    confidence over 300 bins, sums of NLL and Brier score and of their squares. Counts are int64 and sums float64, so
+    nothing saturates. All states add up: over batches, over processes (torchmetrics synchronises them by a sum), over
+    sketches with ``+``.
+
+    ECE and MCE are exact for every number of bins that divides 300, as are accuracy, mean confidence, over- and
+    underconfidence, NLL and Brier score. What the cells make approximate (AURC and its kin, equal-count bins) comes
+    with a bound on the error: see `bounds` and `summary`.
+
+    Args:
+        score: what ranks the samples: None for the confidence (MSP), or a function of logits ``[n, C]`` that returns a
+            score ``[n]``, higher for surer. Calibration metrics are of the confidence in any case.
+        ignore_index: label that counts nowhere.
+        kind: what `update` takes: "logits" or "probabilities".
+
+    Example:
+        >>> import torch
+        >>> from calibrant.metrics import ConfidenceSketch
+        >>> sketch = ConfidenceSketch()
+        >>> sketch.update(torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), torch.tensor([0, 1, 1]))
+        >>> values = sketch.compute()
+        >>> round(values["accuracy"], 4), round(values["ece"], 4), round(values["aurc"], 4)
+        (0.6667, 0.4467, 0.6111)
+        >>> (sketch + sketch).summary().samples
+        6
+    """
+
+    is_differentiable = False
+    higher_is_better = None
+    full_state_update = False
+
+    cells: Tensor
+    base_counts: Tensor
+    base_sums: Tensor
+    moments: Tensor
+
+    def __init__(
+        self,
+        *,
+        score: Callable[[Tensor], Tensor] | None = None,
+        ignore_index: int | None = None,
+        kind: Literal["logits", "probabilities"] = "logits",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if kind not in ("logits", "probabilities"):
+            raise ValueError(f"kind must be 'logits' or 'probabilities', got {kind!r}")
+        if score is not None and kind == "probabilities":
+            raise ValueError("a score is a function of logits: it cannot be combined with kind='probabilities'")
+        self.score, self.ignore_index, self.kind = score, ignore_index, kind
+        self.by_confidence = score is None
+        self.add_state("cells", torch.zeros(2 * CELLS, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("base_counts", torch.zeros(2 * BASE, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("base_sums", torch.zeros(2 * BASE, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("moments", torch.zeros(5, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Add samples: logits (or probabilities) ``[N, C]`` or ``[N, C, ...]``, labels ``[N]`` or ``[N, ...]``.
+
+        Input that is refused leaves the sketch as it was.
+        """
+        _check(logits, labels, self.ignore_index, self.kind)
+        batch = _Batch(self.cells.device)
+        for top in blocks(logits, labels, ignore_index=self.ignore_index, kind=self.kind):
+            if not bool(torch.isfinite(top.nll.sum() if self.kind == "logits" else top.confidence.sum())):
+                raise ValueError(f"{self.kind} must be finite, got a value that is not")
+            batch.observe(top, None if self.score is None else self.score(top.take(logits.detach())))
+        batch.add_to(self)
+
+    def observe(self, top: TopLabel, ranks: Tensor | None = None) -> None:
+        """Add samples whose statistics are known already."""
+        batch = _Batch(self.cells.device)
+        batch.observe(top, ranks)
+        self._take(batch)
+
+    def update_confidence(self, confidence: Tensor, correct: Tensor) -> None:
+        """Add samples of which only confidence and correctness are known, ``[N]`` each; NLL and Brier are lost."""
+        c, right = torch.as_tensor(confidence).detach().flatten(), torch.as_tensor(correct).detach().flatten()
+        if c.shape != right.shape or not c.is_floating_point() or not len(c):
+            raise ValueError(
+                f"confidence must be floating point [N] with N >= 1 and correct [N], "
+                f"got {c.dtype} {list(c.shape)} and {right.dtype} {list(right.shape)}"
+            )
+        if not self.by_confidence:
+            raise ValueError("this sketch ranks by a score of the logits: update_confidence has none to give")
+        batch, nearly = _Batch(self.cells.device), 1 - slack(c.dtype)
+        for part, truth in zip(c.split(CHUNK), right.split(CHUNK), strict=True):
+            low, high = (float(v) for v in part.aminmax())
+            if not (0 <= low <= high <= 1):
+                raise ValueError(f"confidence must lie in [0, 1], got values from {low:g} to {high:g}")
+            wrong = _wrong(truth)
+            exact = part.double()
+            placed = exact if nearly == 1 else exact * nearly
+            # Only numbers that are 1 exactly keep the cell of 1.
+            shortfall = torch.where(exact == 1, 0.0, 1 - placed) if nearly != 1 else 1 - exact
+            batch.count(cells_of(placed, shortfall), wrong, exact)
+        self._take(batch)
+
+    def _take(self, batch: _Batch) -> None:
+        """Add a batch outside of `update`, which torchmetrics watches to know when a computed value is stale."""
+        batch.add_to(self)
+        self._computed = None
+        self._update_count += 1
+
+    def summary(self) -> Summary:
+        """The numbers behind the metrics, with methods for every metric at any setting."""
+        state = {name: getattr(self, name).detach().cpu().numpy() for name in _STATES}
+        return Summary(**state, by_confidence=self.by_confidence)
+
+    def compute(self) -> dict[str, float]:
+        """Every metric by its name, as Python floats."""
+        return {name: float(value) for name, value in self.summary().metrics().items()}
+
+    def bounds(self) -> dict[str, float]:
+        """For every metric of `compute`, how far at most the value can lie from the exact definition's."""
+        return {name: value.bound for name, value in self.summary().metrics().items()}
+
+    def __add__(self, other: object) -> ConfidenceSketch:  # type: ignore[override]
+        if not isinstance(other, ConfidenceSketch):
+            return NotImplemented
+        if (self.score, self.kind) != (other.score, other.kind) or self.by_confidence != other.by_confidence:
+            raise ValueError("sketches can be added only if they take the same kind of input and the same score")
+        total = ConfidenceSketch(score=self.score, ignore_index=self.ignore_index, kind=self.kind).to(self.device)
+        for name in _STATES:
+            setattr(total, name, getattr(self, name) + getattr(other, name).to(self.device))
+        total._update_count = self._update_count + other._update_count
+        return total
+
+    def __radd__(self, other: object) -> ConfidenceSketch:  # type: ignore[override]
+        return self if other == 0 else NotImplemented  # sum() starts at 0
+
+    def save(self, path: str | Path) -> None:
+        """Write the state to a ``.safetensors`` file, aside first and then renamed; empty cells take no room."""
+        if self.score is not None:
+            raise ValueError("a sketch ranked by a function cannot be saved: a function does not go into a file")
+        filled = self.cells.cpu().nonzero().squeeze(1)
+        tensors = {name: getattr(self, name).cpu() for name in _STATES[1:]}
+        tensors |= {"filled": filled, "counts": self.cells.cpu()[filled]}
+        facts = {"format": _FORMAT, "version": "1", "cells": str(CELLS)}
+        facts["settings"] = json.dumps({"kind": self.kind, "ignore_index": self.ignore_index})
+        with written_aside(path) as aside:
+            save_file(tensors, aside, metadata=facts)
+
+    @classmethod
+    def load(cls, path: str | Path) -> ConfidenceSketch:
+        """Read a sketch back; a file that is not one, or is damaged, is refused."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts = file.metadata() or {}
+                if (facts.get("format"), facts.get("version"), facts.get("cells")) != (_FORMAT, "1", str(CELLS)):
+                    raise ValueError("it is not a sketch of this version")
+                tensors = {name: file.get_tensor(name) for name in (*_STATES[1:], "filled", "counts")}
+            sketch = cls(**json.loads(facts["settings"]))
+            sketch._restore(tensors)
+        except FileNotFoundError:
+            raise ValueError(f"{path}: no such file") from None
+        except (SafetensorError, ValueError, TypeError, KeyError, OSError) as error:
+            raise ValueError(f"{path}: cannot read a sketch: {error}") from error
+        return sketch
+
+    def _restore(self, tensors: dict[str, Tensor]) -> None:
+        filled, counts = tensors["filled"], tensors["counts"]
+        if filled.dtype != torch.int64 or counts.dtype != torch.int64 or filled.shape != counts.shape:
+            raise ValueError("its cells are damaged")
+        if len(filled) and (int(filled.min()) < 0 or int(filled.max()) >= 2 * CELLS or int(counts.min()) < 0):
+            raise ValueError("its cells are damaged")
+        for name in _STATES[1:]:
+            mine = getattr(self, name)
+            if tensors[name].dtype != mine.dtype or tensors[name].shape != mine.shape:
+                raise ValueError(f"{name} is damaged")
+            setattr(self, name, tensors[name])
+        self.cells = torch.zeros_like(self.cells).index_add_(0, filled, counts)
+        if int(self.base_counts.sum()) != int(self.cells.sum()) or not bool(torch.isfinite(self.base_sums).all()):
+            raise ValueError("its counts do not add up")
+        self._update_count = 1
+
+
+class _Batch:
+    """The counts of one update, kept apart until all of it has been checked."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.waiting: list[Tensor] = []
+        self.held = 0
+        self.cells: Tensor | None = None
+        self.base_counts = torch.zeros(2 * BASE, dtype=torch.int64, device=device)
+        self.base_sums = torch.zeros(2 * BASE, dtype=torch.float64, device=device)
+        self.moments = torch.zeros(5, dtype=torch.float64, device=device)
+
+    def observe(self, top: TopLabel, ranks: Tensor | None) -> None:
+        cells = cells_of(top.confidence, top.shortfall)
+        base = None
+        if ranks is not None:
+            base, cells = base_bins(cells), cells_of(*squash(ranks.double()))
+        self.count(cells, ~top.correct, top.confidence, base)
+        nll, brier = top.nll, top.brier
+        sums = nll.sum(), nll.dot(nll), brier.sum(), brier.dot(brier), nll.new_tensor(len(nll))
+        self.moments += torch.stack(sums)
+
+    def count(self, cells: Tensor, wrong: Tensor, confidence: Tensor, base: Tensor | None = None) -> None:
+        side = (2 * (base_bins(cells) if base is None else base)).add_(wrong)
+        self.base_counts += torch.bincount(side, minlength=2 * BASE)
+        self.base_sums += torch.bincount(side, confidence, minlength=2 * BASE)
+        self.waiting.append((2 * cells).add_(wrong).int())
+        self.held += len(cells)
+        if self.held >= _FLUSH:
+            self._flush()
+
+    def _flush(self) -> None:
+        found = torch.bincount(torch.cat(self.waiting), minlength=2 * CELLS)
+        self.cells = found if self.cells is None else self.cells.add_(found)
+        self.waiting, self.held = [], 0
+
+    def add_to(self, sketch: ConfidenceSketch) -> None:
+        if self.waiting and self.cells is None and self.held < 2 * CELLS:
+            where = torch.cat(self.waiting).long()
+            sketch.cells.index_add_(0, where, torch.ones_like(where))
+        else:
+            if self.waiting:
+                self._flush()
+            if self.cells is not None:
+                sketch.cells += self.cells
+        sketch.base_counts += self.base_counts
+        sketch.base_sums += self.base_sums
+        sketch.moments += self.moments
+
+
+def _wrong(correct: Tensor) -> Tensor:
+    if correct.dtype == torch.bool:
+        return ~correct
+    if not bool(((correct == 0) | (correct == 1)).all()):
+        raise ValueError("correct must be bool or 0/1, got other values")
+    return correct == 0
+
+
+def _check(values: Tensor, labels: Tensor, ignore_index: int | None, kind: str) -> None:
+    if not isinstance(values, Tensor) or not isinstance(labels, Tensor):
+        raise ValueError(f"update takes tensors, got {type(values).__name__} and {type(labels).__name__}")
+    if not values.is_floating_point() or values.dim() < 2 or not values.numel() or values.shape[1] < 2:
+        raise ValueError(
+            f"{kind} must be floating point [N, C] or [N, C, ...] with N >= 1 and C >= 2, "
+            f"got {values.dtype} {list(values.shape)}"
+        )
+    expected = [len(values), *values.shape[2:]]
+    if list(labels.shape) != expected or labels.is_floating_point() or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be whole numbers {expected}, got {labels.dtype} {list(labels.shape)}")
+    outside = (labels < 0) | (labels >= values.shape[1])
+    if ignore_index is not None:
+        outside &= labels != ignore_index
+    if bool(outside.any()):
+        raise ValueError(f"labels must lie in 0..{values.shape[1] - 1}, got {int(labels[outside][0])}")
+    if kind == "probabilities" and not bool((values >= 0).all() and (values <= 1 + 1e-6).all()):
+        raise ValueError("probabilities must lie in [0, 1]")

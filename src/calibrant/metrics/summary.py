@@ -1,0 +1,398 @@
+r"""Every top-label metric from the state of a sketch, with a bound on what the cells make approximate.
+
+Binned metrics are sums of :math:`|H_{j+1} - H_j|`, where H is the running sum of confidence minus correctness at the
+edges of the bins. At an edge of a base bin H is exact; inside one it is known up to some :math:`\epsilon`. Between two
+bins whose gaps have the same sign whatever the uncertainty, :math:`\epsilon` moves the same amount out of one and into
+the other, and cancels; elsewhere it counts twice. Ranked metrics are uncertain only by the order inside a cell, and the
+bound compares with the worst order.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.metrics.calibration import Reliability
+from calibrant.metrics.cells import BASE, CELLS, base_begins, centres, shortfall_edges, unsquash
+from calibrant.metrics.selective import (
+    RiskCoverage,
+    augrc_of_groups,
+    aurc_of_groups,
+    coverage_at_risk_of_groups,
+    e_aurc_of_groups,
+    risk_at_coverage_of_groups,
+)
+from calibrant.metrics.smooth import smooth_ece_of_residuals
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+Number = TypeVar("Number", bound=np.generic)
+
+RISKS = (0.01, 0.02, 0.05, 0.10)
+COVERAGES = (0.80, 0.90, 0.95)
+
+
+class Approximate(float):
+    """A float that knows how far it can lie from the exact definition's value: ``.bound``, 0 if it is exact."""
+
+    bound: float
+
+    def __new__(cls, value: float, bound: float = 0.0) -> Approximate:  # noqa: D102  (described by the class)
+        self = super().__new__(cls, value)
+        self.bound = float(bound)
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """The state of a `ConfidenceSketch`, and every metric at any setting.
+
+    Attributes:
+        cells: int64 ``[2 CELLS]``, right and wrong predictions by cell of the score, in turn.
+        base_counts: int64 ``[600]``, the same over 300 bins of the confidence.
+        base_sums: float64 ``[600]``, sums of confidence over them.
+        moments: sums of NLL, its square, Brier score, its square, and the number of samples that have them.
+        by_confidence: whether the score is the confidence.
+    """
+
+    cells: Ints
+    base_counts: Ints
+    base_sums: Floats
+    moments: Floats
+    by_confidence: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.base_counts.any():
+            raise ValueError("the sketch is empty: update it with at least one sample first")
+
+    @functools.cached_property
+    def samples(self) -> int:
+        """How many samples were counted."""
+        return int(self.base_counts.sum())
+
+    @functools.cached_property
+    def errors(self) -> int:
+        """How many of them are wrong."""
+        return int(self.base_counts[1::2].sum())
+
+    def metrics(self) -> dict[str, Approximate]:
+        """Every metric this state can give, by name."""
+        values = {"accuracy": self.accuracy()}
+        if self.moments[4]:
+            values |= {"nll": self.nll(), "brier": self.brier()}
+        values |= {f"ece_{bins}": self.ece(bins) for bins in (10, 15, 100)}
+        values |= {"ece": values["ece_15"], "mce": self.mce()}
+        if self.by_confidence:
+            values |= {"aece": self.aece(), "smooth_ece": self.smooth_ece()}
+        values |= {
+            "overconfidence": self.overconfidence(),
+            "underconfidence": self.underconfidence(),
+            "mean_confidence": self.mean_confidence(),
+            "aurc": self.aurc(),
+            "e_aurc": self.e_aurc(),
+            "augrc": self.augrc(),
+        }
+        values |= {f"coverage_at_risk_{risk:g}": self.coverage_at_risk(risk) for risk in RISKS}
+        values |= {f"risk_at_coverage_{coverage:g}": self.risk_at_coverage(coverage) for coverage in COVERAGES}
+        return values
+
+    # Exact ones
+
+    def accuracy(self) -> Approximate:
+        """Share of right predictions."""
+        return Approximate(1 - self.errors / self.samples)
+
+    def mean_confidence(self) -> Approximate:
+        """Mean confidence."""
+        return Approximate(self.base_sums.sum() / self.samples)
+
+    def overconfidence(self) -> Approximate:
+        """Mean confidence of wrong predictions; NaN if there are none."""
+        return Approximate(self.base_sums[1::2].sum() / self.errors if self.errors else math.nan)
+
+    def underconfidence(self) -> Approximate:
+        """Mean of 1 - confidence of right predictions; NaN if there are none."""
+        right = self.samples - self.errors
+        return Approximate(1 - self.base_sums[::2].sum() / right if right else math.nan)
+
+    def nll(self) -> Approximate:
+        """Mean negative log-likelihood."""
+        return self._moment(0)
+
+    def brier(self) -> Approximate:
+        """Mean Brier score, summed over classes."""
+        return self._moment(2)
+
+    def _moment(self, which: int) -> Approximate:
+        if self.moments[4] != self.samples:
+            raise ValueError("NLL and Brier score need logits or probabilities; some samples came without")
+        return Approximate(self.moments[which] / self.samples)
+
+    # Binned ones
+
+    def reliability(self, bins: int = 15) -> Reliability:
+        """Counts, mean confidence and accuracy of equal-width bins; ``bins`` must divide 300."""
+        if BASE % bins:
+            raise ValueError(f"a reliability diagram from a sketch takes a number of bins that divides 300, got {bins}")
+        counts = self.base_counts.reshape(bins, -1, 2).sum(1)
+        sums = self.base_sums.reshape(bins, -1).sum(1)
+        total = counts.sum(1)
+        with np.errstate(invalid="ignore"):
+            edges = np.arange(bins + 1) / bins
+            return Reliability(edges[:-1], edges[1:], total, sums / total, counts[:, 0] / total)
+
+    def ece(self, bins: int = 15) -> Approximate:
+        """Expected calibration error, equal-width bins (lo, hi]; exact if ``bins`` divides 300."""
+        gaps, uncertain, _, _ = self._equal_width(bins)
+        return self._sum_of_gaps(gaps, uncertain)
+
+    def mce(self, bins: int = 15) -> Approximate:
+        """Largest gap over non-empty bins; exact if ``bins`` divides 300."""
+        gaps, uncertain, counts, unsure = self._equal_width(bins)
+        sure = np.abs(np.diff(gaps))[counts > 0] / counts[counts > 0]
+        spread = (uncertain[:-1] + uncertain[1:])[counts > 0]
+        least = np.maximum(counts - unsure, 0)[counts > 0]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            off = np.where(spread > 0, np.minimum(1.0, (spread + sure * unsure[counts > 0]) / least), 0.0)
+        value = float(sure.max())
+        return Approximate(value, max(0.0, float((sure + off).max()) - value, value - float((sure - off).max())))
+
+    def _equal_width(self, bins: int) -> tuple[Floats, Floats, Ints, Ints]:
+        """Running gap H at the edges, its uncertainty, counts of the bins and how many may belong next door."""
+        if bins < 1:
+            raise ValueError(f"bins must be at least 1, got {bins}")
+        if BASE % bins == 0:
+            counts = self.base_counts.reshape(bins, -1, 2).sum(1)
+            gaps = self.base_sums.reshape(bins, -1).sum(1) - counts[:, 0]
+            running = np.concatenate([[0.0], np.cumsum(gaps)])
+            return running, np.zeros(bins + 1), counts.sum(1), np.zeros(bins, np.int64)
+        self._needs_confidence(f"ECE with {bins} bins")
+        order = self._order
+        edge = np.arange(bins + 1) / bins
+        # Cells wholly below an edge, then the share below it of the cell that it cuts.
+        below = np.searchsorted(-order.low_shortfall, -(1 - edge), side="right")
+        below[0], below[-1] = 0, len(order.count)
+        whole = np.searchsorted(-order.high_shortfall, -(1 - edge), side="right")
+        whole[0], whole[-1] = 0, len(order.count)
+        cut = below > whole
+        running, uncertain = self._running_gap(whole)
+        at = np.minimum(whole, len(order.count) - 1)
+        right, wrong = order.right[at] * cut, order.wrong[at] * cut
+        # A confidence known to lie on one side (a lone sample's cell is its whole knowledge) is not claimed: half goes.
+        most, least = wrong * (1 - order.high_shortfall[at]), -right * order.low_shortfall[at]
+        running, uncertain = running + 0.5 * (most + least), uncertain + 0.5 * (most - least)
+        counted = np.concatenate([[0], np.cumsum(order.count)])[whole] + (right + wrong) // 2
+        doubt = right + wrong
+        return running, uncertain, np.diff(counted), (doubt[:-1] + doubt[1:])
+
+    def aece(self, bins: int = 15) -> Approximate:
+        """Calibration error over bins of equal counts, every sample used."""
+        if bins < 1:
+            raise ValueError(f"bins must be at least 1, got {bins}")
+        self._needs_confidence("AECE")
+        order, total = self._order, self.samples
+        sizes = np.full(bins, total // bins) + (np.arange(bins) < total % bins)
+        rank = np.concatenate([[0], np.cumsum(sizes)])
+        ends = np.concatenate([[0], np.cumsum(order.count)])
+        whole = np.searchsorted(ends, rank, side="right") - 1
+        running, uncertain = self._running_gap(whole)
+        at = np.minimum(whole, len(order.count) - 1)
+        taken = rank - ends[whole]
+        right, wrong, count = order.right[at], order.wrong[at], order.count[at]
+        expected = taken * right / count
+        spread = np.maximum(np.minimum(taken, right) - expected, expected - np.maximum(0, taken - wrong))
+        width = order.low_shortfall[at] - order.high_shortfall[at]
+        running = running + taken * order.centre[at] - expected
+        uncertain = uncertain + np.where(order.index[at] == CELLS - 1, 0.0, spread) + taken * width
+        return self._sum_of_gaps(running, np.where(taken == 0, self._running_gap(whole)[1], uncertain))
+
+    def smooth_ece(self) -> Approximate:
+        """Smooth ECE at its own bandwidth."""
+        self._needs_confidence("smooth ECE")
+        order = self._order
+        residual = order.right - order.count * order.centre
+        value = smooth_ece_of_residuals(order.centre, residual, self.samples)
+        # A residual moved by half a cell moves the smoothed curve by at most sqrt(2/pi)/bandwidth times as much.
+        shift = 0.5 * (order.low_shortfall - order.high_shortfall)
+        weight = order.right * (1 - order.centre) + order.wrong * order.centre
+        moved = float((weight * shift).sum()) / self.samples * math.sqrt(2 / math.pi) / max(value, 1e-3)
+        return Approximate(value, moved + float((order.count * shift).sum()) / self.samples)
+
+    def _running_gap(self, whole: Ints) -> tuple[Floats, Floats]:
+        """Sum of confidence minus correctness over the first ``whole`` filled cells, and how uncertain it is."""
+        order, here = self._order, self._order.base_of[whole]
+        begin = order.base_begin[here]
+        # The base bin's own sum is exact, so what the cells before this place hold is known from both sides.
+        inside = order.running_centre[whole] - order.running_centre[begin]
+        left = order.running_width[whole] - order.running_width[begin]
+        rest = order.running_width[order.base_begin[here + 1]] - order.running_width[whole]
+        low = np.maximum(inside - left, inside + order.base_excess[here] - rest)
+        high = np.minimum(inside + left, inside + order.base_excess[here] + rest)
+        middle = order.base_before[here] + 0.5 * (low + high)
+        return middle - order.running_right[whole], np.maximum(0.5 * (high - low), 0.0)
+
+    def _sum_of_gaps(self, running: Floats, uncertain: Floats) -> Approximate:
+        gaps = np.diff(running)
+        fixed = np.where(np.abs(gaps) >= uncertain[:-1] + uncertain[1:], np.sign(gaps), 0.0)
+        cancels = (fixed[:-1] == fixed[1:]) & (fixed[1:] != 0)
+        bound = 2 * uncertain[1:-1][~cancels].sum() + uncertain[0] + uncertain[-1]
+        return Approximate(np.abs(gaps).sum() / self.samples, bound / self.samples)
+
+    def _needs_confidence(self, what: str) -> None:
+        if not self.by_confidence:
+            raise ValueError(f"{what} needs a sketch by confidence; this one ranks by another score")
+
+    # Ranked ones
+
+    def risk_coverage_curve(self) -> RiskCoverage:
+        """Coverage, selective risk and threshold at every filled cell, highest score first."""
+        ranked = self._ranked
+        accepted = np.cumsum(ranked.count)
+        return RiskCoverage(accepted / self.samples, np.cumsum(ranked.wrong) / accepted, ranked.threshold)
+
+    def aurc(self) -> Approximate:
+        """Mean selective risk over all coverages."""
+        ranked = self._ranked
+        value = aurc_of_groups(ranked.count, ranked.wrong)
+        before = np.cumsum(ranked.count) - ranked.count
+        # Errors first or last inside a cell: e (n - e) / 2 more or fewer, each worth at most 1 / (before + 1), and
+        # never more than e (1 + log(n / e)), which is what errors are worth at the very top.
+        e, right = ranked.doubtful_wrong, ranked.doubtful_right
+        with np.errstate(divide="ignore", invalid="ignore"):
+            at_top = np.where(e > 0, e * (1 + np.log((e + right) / e)), 0.0)
+        worst = np.minimum(e * right / (2.0 * (before + 1)), at_top)
+        return Approximate(value, worst.sum() / self.samples)
+
+    def e_aurc(self) -> Approximate:
+        """AURC beyond that of the best order of the same predictions."""
+        ranked = self._ranked
+        return Approximate(e_aurc_of_groups(ranked.count, ranked.wrong), self.aurc().bound)
+
+    def augrc(self) -> Approximate:
+        """Mean share of all samples that are accepted and wrong."""
+        ranked = self._ranked
+        swapped = 0.5 * (ranked.doubtful_wrong * ranked.doubtful_right.astype(float)).sum()
+        return Approximate(augrc_of_groups(ranked.count, ranked.wrong), swapped / self.samples**2)
+
+    def coverage_at_risk(self, risk: float) -> Approximate:
+        """Largest coverage whose selective risk is at most ``risk``, 0 if none; the exact one is no smaller."""
+        ranked = self._ranked
+        value = coverage_at_risk_of_groups(ranked.count, ranked.wrong, risk)
+        # Inside a cell with its right ones first, errors may follow while the risk allows.
+        accepted, wrong = np.cumsum(ranked.count), np.cumsum(ranked.wrong)
+        before, wrong_before = accepted - ranked.count, wrong - ranked.wrong
+        reach = before + ranked.doubtful_right
+        possible = (wrong_before <= risk * reach * (1 + 1e-12)) & (ranked.doubtful_right > 0)
+        if risk < 1:
+            more = np.floor((risk * reach - wrong_before) / (1 - risk) + 1e-9)
+            reach = reach + np.clip(more, 0, ranked.doubtful_wrong)
+        most = float(reach[possible].max()) / self.samples if possible.any() else 0.0
+        return Approximate(value, max(0.0, most - value))
+
+    def risk_at_coverage(self, coverage: float) -> Approximate:
+        """Error rate of the most confident share ``coverage`` of the samples."""
+        ranked = self._ranked
+        value = risk_at_coverage_of_groups(ranked.count, ranked.wrong, coverage)
+        i = min(self.samples, max(1, math.ceil(coverage * self.samples * (1 - 1e-12))))
+        ends = np.cumsum(ranked.count)
+        at = int(np.searchsorted(ends, i))
+        taken = i - int(ends[at] - ranked.count[at])
+        right, wrong = int(ranked.doubtful_right[at]), int(ranked.doubtful_wrong[at])
+        expected = taken * wrong / max(1, right + wrong)
+        spread = max(0.0, min(taken, wrong) - expected, expected - max(0, taken - right))
+        return Approximate(value, spread / i)
+
+    # The filled cells
+
+    @functools.cached_property
+    def _filled(self) -> tuple[Ints, Ints, Ints]:
+        """Cells that hold something, from low to high, with their right and wrong predictions."""
+        right, wrong = self.cells[::2], self.cells[1::2]
+        index = np.flatnonzero(right + wrong)
+        return index, right[index], wrong[index]
+
+    def placed_cells(self) -> tuple[Ints, Ints, Floats, Ints]:
+        """Filled cells from low to high: right and wrong predictions, middle of the cell, base bin (0 for a score)."""
+        index, right, wrong = self._filled
+        base = np.searchsorted(base_begins(), index, side="right") - 1 if self.by_confidence else np.zeros_like(index)
+        return right, wrong, centres()[index], base
+
+    @functools.cached_property
+    def _order(self) -> _Order:
+        return _Order.of(self)
+
+    @functools.cached_property
+    def _ranked(self) -> _Ranked:
+        return _Ranked.of(self)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranked:
+    """The filled cells from the highest score down; a doubtful sample's place inside its cell is unknown."""
+
+    count: Ints
+    wrong: Ints
+    threshold: Floats
+    doubtful_right: Ints
+    doubtful_wrong: Ints
+
+    @classmethod
+    def of(cls, summary: Summary) -> _Ranked:
+        filled, right, wrong = (part[::-1] for part in summary._filled)
+        low = 1 - shortfall_edges()[filled]
+        threshold = low if summary.by_confidence else unsquash(low)
+        # The cell of exactly 1 is a true tie, and a cell of one sample has one order.
+        doubtful = filled != CELLS - 1
+        return cls(right + wrong, wrong, threshold, right * doubtful, wrong * doubtful)
+
+
+@dataclass(frozen=True, eq=False)
+class _Order:
+    """The filled cells from the lowest confidence up, with running sums; arrays over base bins have 301 entries."""
+
+    index: Ints
+    right: Ints
+    wrong: Ints
+    count: Ints
+    centre: Floats
+    low_shortfall: Floats
+    high_shortfall: Floats
+    running_count: Ints
+    running_right: Ints
+    running_centre: Floats
+    running_width: Floats
+    base_of: Ints
+    base_begin: Ints
+    base_before: Floats
+    base_excess: Floats
+
+    @classmethod
+    def of(cls, summary: Summary) -> _Order:
+        index, right, wrong = summary._filled
+        count = right + wrong
+        u, centre = shortfall_edges(), centres()[index]
+        low, high = u[index], u[index + 1]
+        base = summary.placed_cells()[3]
+        begin = np.searchsorted(base, np.arange(BASE + 1))
+        sums = summary.base_sums.reshape(BASE, 2).sum(1)
+        running_centre = _running(count * centre)
+        return cls(
+            index=index, right=right, wrong=wrong, count=count, centre=centre, low_shortfall=low, high_shortfall=high,
+            running_count=_running(count), running_right=_running(right), running_centre=running_centre,
+            running_width=_running(0.5 * count * (low - high)),
+            base_of=np.append(base, BASE - 1), base_begin=begin, base_before=_running(sums),
+            base_excess=np.append(sums - np.diff(running_centre[begin]), 0.0),
+        )  # fmt: skip
+
+
+def _running(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """Running sums from 0, one entry more than values."""
+    total = np.zeros(len(values) + 1, values.dtype)
+    total[1:] = np.cumsum(values)
+    return total

@@ -1,0 +1,319 @@
+"""The type: constructors that say what the numbers mean, columns that cannot be exchanged, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant.predictions.arrays import as_numpy
+from calibrant.predictions.checks import GROUP
+from calibrant.predictions.store import BATCH, MemoryStore, Store, checked
+
+Kind = Literal["classification", "segmentation"]
+Split = Literal["train", "val", "test"]
+
+
+class Predictions:
+    """What a classifier said about a set of samples and what was true, validated and frozen.
+
+    Build it with `from_logits`, `from_probabilities` or `from_confidence`, or read it with `open`; nothing guesses
+    what an array of numbers means. Arrays may come from NumPy, PyTorch, JAX or TensorFlow, and lists will do. Given
+    arrays are kept as they are, without a copy, unless their type must change; arrays made here cannot be written to.
+
+    Attributes:
+        holds: ``"logits"``, ``"probabilities"`` or ``"confidence"``.
+        logits: floating point ``[N, C]``, for segmentation ``[N, C, H, W]``; None if it does not hold them, as for
+            all that follow.
+        probabilities: the same shape, in 0..1, summing to 1 over the classes.
+        confidence: ``[N]`` in 0..1.
+        correct: ``[N]`` bool, with confidence.
+        labels: ``[N]`` or ``[N, H, W]`` int64, from 0 to C - 1 or ``ignore_index``.
+        ids: ``[N]`` sample ids, int64 or text.
+        groups: name to ``[N]`` int64 or text: the site, the sex, the camera.
+        objectness: ``[N]`` in 0..1, the share of the sample that shows the object.
+        class_names: one name per class.
+        num_classes: the number of classes.
+        kind: ``"classification"`` or ``"segmentation"``.
+        ignore_index: labels with this value count nowhere.
+        split: ``"train"``, ``"val"``, ``"test"`` or None.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant import Predictions
+        >>> p = Predictions.from_logits(np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 1.0]]), [0, 1, 1], split="val")
+        >>> len(p), p.num_classes, p.holds
+        (3, 2, 'logits')
+        >>> p
+        Predictions(3 samples, logits of 2 classes, labels, split='val')
+        >>> [len(batch) for batch in p.batches(2)]
+        [2, 1]
+        >>> p.samples(p.labels == 1).logits
+        array([[0., 1.], [3., 1.]])
+    """
+
+    __slots__ = ("__weakref__", "_store")
+    _store: Store
+
+    def __init__(self) -> None:
+        raise TypeError("use Predictions.from_logits, from_probabilities, from_confidence or open")
+
+    @classmethod
+    def _of(cls, store: Store) -> Predictions:
+        made = object.__new__(cls)
+        object.__setattr__(made, "_store", store)
+        return made
+
+    @classmethod
+    def from_logits(
+        cls,
+        logits: Any,
+        labels: Any,
+        *,
+        ids: Any = None,
+        groups: Mapping[str, Any] | None = None,
+        objectness: Any = None,
+        class_names: Sequence[str] | None = None,
+        kind: Kind = "classification",
+        ignore_index: int | None = None,
+        split: Split | None = None,
+    ) -> Predictions:
+        """Predictions that are logits, any finite numbers.
+
+        Args:
+            logits: ``[N, C]``, for segmentation ``[N, C, H, W]``; float16, float32 or float64 are kept.
+            labels: ``[N]`` or ``[N, H, W]`` whole numbers, or text where class_names are given.
+            ids: ``[N]`` whole numbers or text.
+            groups: name to ``[N]`` whole numbers or text.
+            objectness: ``[N]`` in 0..1.
+            class_names: one name per class.
+            kind: ``"classification"`` or ``"segmentation"``.
+            ignore_index: a label that marks samples or pixels to leave out.
+            split: what the samples are for; nothing is fitted on ``"test"``.
+        """
+        given = {"logits": logits, "labels": labels}
+        facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
+        return cls._of(checked(given, ids=ids, groups=groups, objectness=objectness, **facts))
+
+    @classmethod
+    def from_probabilities(
+        cls,
+        probabilities: Any,
+        labels: Any,
+        *,
+        ids: Any = None,
+        groups: Mapping[str, Any] | None = None,
+        objectness: Any = None,
+        class_names: Sequence[str] | None = None,
+        kind: Kind = "classification",
+        ignore_index: int | None = None,
+        split: Split | None = None,
+    ) -> Predictions:
+        """Predictions that are probabilities, in 0..1 and summing to 1 within 1e-3 (half precision: 1e-2).
+
+        The arguments are those of `from_logits`; nothing is clipped or normalised.
+        """
+        given = {"probabilities": probabilities, "labels": labels}
+        facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
+        return cls._of(checked(given, ids=ids, groups=groups, objectness=objectness, **facts))
+
+    @classmethod
+    def from_confidence(
+        cls,
+        confidence: Any,
+        correct: Any,
+        *,
+        ids: Any = None,
+        groups: Mapping[str, Any] | None = None,
+        objectness: Any = None,
+        split: Split | None = None,
+    ) -> Predictions:
+        """Predictions of which only the confidence ``[N]`` in 0..1 is known, and whether each was correct ``[N]``."""
+        given = {"confidence": confidence, "correct": correct}
+        return cls._of(checked(given, ids=ids, groups=groups, objectness=objectness, split=split))
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path | Sequence[str | Path],
+        *,
+        columns: Mapping[str, str | Sequence[str]] | None = None,
+        groups: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
+        kind: Kind | None = None,
+        ignore_index: int | None = None,
+        split: Split | None = None,
+    ) -> Predictions:
+        """Open files of predictions; values are read when they are asked for, and `batches` never holds them all.
+
+        Formats: ``.npz``, ``.npy`` (``x_logits.npy`` goes with ``x_labels.npy``), ``.parquet``, ``.safetensors`` and
+        ``.csv``. A file holds ``logits`` or ``probabilities`` with ``labels``, or ``confidence`` with ``correct``, and
+        perhaps ``ids``, ``objectness`` and ``group.NAME``. A table has a list column, or one column per class:
+        ``logits_0``, ``logits_1``, ... or ``logits.cat``, ``logits.dog``, ... Nothing is ever unpickled. Rows in errors
+        are counted from 0.
+
+        Args:
+            path: a file, a folder of shards, a pattern such as ``"runs/*.parquet"``, or a list of them. Shards of a
+                folder or a pattern come in natural order (2 before 10), those of a list as listed.
+            columns: our names to the file's: ``{"labels": "truth", "probabilities": ["cat", "dog"]}``; ``"p_*"``
+                stands for all columns that match.
+            groups: further columns to take as groups.
+            class_names: names of the classes, where the file does not say.
+            kind: ``"segmentation"`` for images, where the file does not say.
+            ignore_index: where the file does not say.
+            split: where the file does not say.
+        """
+        from calibrant.predictions.opened import open_files  # loads the formats, which are not needed otherwise
+
+        facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
+        return cls._of(open_files(path, columns, groups, facts))
+
+    def save(self, path: str | Path) -> None:
+        """Write a file in the format of its suffix, aside and then renamed; see `open` for the formats.
+
+        Opened files are converted batch by batch. ``.csv`` keeps float64 and no ignore_index and split; class names
+        become names of columns. ``.npy`` writes one file per array, the one named by ``path`` last.
+        """
+        from calibrant.predictions.opened import format_of
+
+        format_of(Path(path)).save(self._store, Path(path))
+
+    def load(self) -> Predictions:
+        """The same predictions with all arrays in memory."""
+        return Predictions._of(self._store.load())
+
+    def samples(self, index: slice | npt.ArrayLike) -> Predictions:
+        """Some of the samples: a slice, an array of row numbers or a bool mask.
+
+        An opened file is read through once, and only the chosen samples are kept.
+        """
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if not range(start, stop, step):
+                raise ValueError(f"samples must be at least one, got none of {len(self)} with {index}")
+            return Predictions._of(self._store.take(index))
+        chosen, _ = as_numpy("index", index)
+        if chosen.dtype.kind == "b" and chosen.shape == (len(self),):
+            chosen = np.flatnonzero(chosen)
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+            raise ValueError(
+                f"samples takes a slice, row numbers or a mask [{len(self)}], got {chosen.dtype} {list(chosen.shape)}"
+            )
+        if not len(chosen):
+            raise ValueError(f"samples must be at least one, got none of {len(self)}")
+        outside = chosen[(chosen < -len(self)) | (chosen >= len(self))]
+        if len(outside):
+            raise ValueError(f"samples must lie in 0..{len(self) - 1}, got {outside[0]}")
+        chosen = chosen.astype(np.int64)
+        return Predictions._of(self._store.take(np.where(chosen < 0, chosen + len(self), chosen)))
+
+    def batches(self, size: int | None = None) -> Iterator[Predictions]:
+        """Consecutive runs of at most ``size`` samples, by default as many as hold about four million numbers.
+
+        Batches of an opened file are read as they are asked for, in memory of their own that may be written to.
+        """
+        if size is None:
+            size = max(1, BATCH // max(1, self._store.about.numbers))
+        if size < 1:
+            raise ValueError(f"batch size must be at least 1, got {size}")
+        about, names = self._store.about, self._store.names
+        return (Predictions._of(MemoryStore(about, block)) for block in self._store.blocks(size, names))
+
+    def _column(self, name: str) -> Any:
+        return self._store.column(name) if name in self._store.names else None
+
+    # What a file may not hold is None; the type is Any because callers know what they opened.
+    @property
+    def holds(self) -> str:
+        """What the numbers are."""
+        return self._store.about.holds
+
+    @property
+    def logits(self) -> Any:
+        """``[N, C]`` or ``[N, C, H, W]``, or None."""
+        return self._column("logits")
+
+    @property
+    def probabilities(self) -> Any:
+        """``[N, C]`` or ``[N, C, H, W]``, or None."""
+        return self._column("probabilities")
+
+    @property
+    def confidence(self) -> Any:
+        """``[N]``, or None."""
+        return self._column("confidence")
+
+    @property
+    def correct(self) -> Any:
+        """``[N]`` bool, or None."""
+        return self._column("correct")
+
+    @property
+    def labels(self) -> Any:
+        """``[N]`` or ``[N, H, W]`` int64, or None."""
+        return self._column("labels")
+
+    @property
+    def ids(self) -> Any:
+        """``[N]`` int64 or text, or None."""
+        return self._column("ids")
+
+    @property
+    def objectness(self) -> Any:
+        """``[N]``, or None."""
+        return self._column("objectness")
+
+    @property
+    def groups(self) -> dict[str, Any]:
+        """Name to ``[N]`` int64 or text."""
+        found = [name for name in self._store.names if name.startswith(GROUP)]
+        return {name.removeprefix(GROUP): self._store.column(name) for name in found}
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """One name per class, or None."""
+        return self._store.about.class_names
+
+    @property
+    def num_classes(self) -> Any:
+        """The number of classes, or None."""
+        return self._store.about.num_classes
+
+    @property
+    def kind(self) -> str:
+        """Classification or segmentation."""
+        return self._store.about.kind
+
+    @property
+    def ignore_index(self) -> int | None:
+        """The label that counts nowhere, or None."""
+        return self._store.about.ignore_index
+
+    @property
+    def split(self) -> str | None:
+        """What the samples are for, or None."""
+        return self._store.about.split
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __repr__(self) -> str:
+        about = self._store.about
+        size = " x ".join(map(str, about.shape[1:]))
+        data = f"{about.holds} of {about.num_classes} classes{' at ' + size if size else ''}"
+        parts = [self._store.describe(), data if about.shape else about.holds]
+        parts += [name for name in self._store.names if name != about.holds]
+        parts += [f"{k}={v!r}" for k in ("ignore_index", "split") if (v := getattr(about, k)) is not None]
+        return f"Predictions({', '.join(parts)})"
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"Predictions cannot be changed: build new ones instead of setting {name}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"Predictions cannot be changed: {name} cannot be deleted")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Predictions._of, (self._store,)

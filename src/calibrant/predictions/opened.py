@@ -1,0 +1,173 @@
+"""Predictions that stay in their files: found at once, checked as they are read."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from calibrant.predictions.arrays import Array
+from calibrant.predictions.checks import DATA, About, Where, column
+from calibrant.predictions.columns import request
+from calibrant.predictions.shards import SUFFIXES, find, reading
+from calibrant.predictions.store import MemoryStore, frozen, gathered, rebatched
+
+GRAIN = 1 << 18  # numbers to read at once where batches are smaller
+
+
+class Source(Protocol):
+    """One file, or one set of ``.npy`` files; it holds no open handle between reads."""
+
+    path: str
+    about: About
+    names: tuple[str, ...]
+
+    def rows(self) -> int:
+        """The number of samples."""
+
+    def known_rows(self) -> int | None:
+        """The number of samples, unless that takes a pass over the file."""
+
+    def title(self, name: str) -> str:
+        """What errors call a column."""
+
+    def file_of(self, name: str) -> str:
+        """The file a column is in."""
+
+    def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
+        """All rows of some columns in order, unchecked, in pieces of at most ``rows``."""
+
+    def mapped(self, name: str) -> Array | None:
+        """A whole column as a map of the file, or None."""
+
+
+def format_of(path: Path) -> Any:
+    """The module of a file's format."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ValueError(f"{path}: predictions are written as {', '.join(SUFFIXES)}, got {path.suffix or path.name!r}")
+    return importlib.import_module(f"calibrant.predictions.{suffix[1:]}")
+
+
+def open_files(
+    path: Any,
+    columns: Mapping[str, str | Sequence[str]] | None,
+    groups: Sequence[str] | None,
+    facts: dict[str, Any],
+) -> FileStore:
+    """Open what a path means; see `Predictions.open`."""
+    asked = request(columns, groups, facts)
+    data = [str(asked.columns[name]) for name in DATA if name in asked.columns]
+    sources: list[Source] = []
+    for file in find(path, data or DATA):
+        with reading(str(file)):
+            sources.append(format_of(file).open_file(file, asked))
+        _check_same(sources[0], sources[-1])
+    return FileStore(sources)
+
+
+def _check_same(first: Source, other: Source) -> None:
+    facts = {"columns": (sorted(first.names), sorted(other.names))}
+    facts |= {name: (getattr(first.about, name), getattr(other.about, name)) for name in vars(first.about)}
+    for name, (ours, theirs) in facts.items():
+        if ours != theirs:
+            raise ValueError(
+                f"{other.path}: shards must hold the same, "
+                f"got {name} {str(theirs)[:80]} where {first.path} has {str(ours)[:80]}"
+            )
+
+
+class FileStore:
+    """Columns in files; arrays are made on first access, batches as they are asked for."""
+
+    def __init__(self, sources: Sequence[Source]):
+        self.sources = sources
+        self.about, self.names = sources[0].about, sources[0].names
+        self.cache: dict[str, Array] = {}
+        files = {source.file_of(name) for source in sources for name in self.names}
+        self.stamps = {file: _stamp(file) for file in files}
+
+    def __len__(self) -> int:
+        return sum(source.rows() for source in self.sources)
+
+    def column(self, name: str) -> Array:
+        """A whole column: a map of the file where there is one and it needs no change, else read and kept."""
+        if name not in self.cache:
+            found = self._mapped(name) if len(self.sources) == 1 else None
+            if found is None:
+                (columns,) = self.blocks(sys.maxsize, [name])
+                found = frozen(columns)[name]
+            self.cache[name] = found
+        return self.cache[name]
+
+    def _mapped(self, name: str) -> Array | None:
+        source = self.sources[0]
+        with reading(source.path):
+            self._check_stamp(source.file_of(name))
+            whole = source.mapped(name)
+        if whole is None:
+            return None
+        where = Where(f"{source.file_of(name)}: ")
+        found = column(name, whole, len(self), self.about, where, source.title(name))
+        return frozen({name: found})[name]
+
+    def blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, Array]]:
+        """Stream the files, in order."""
+        numbers = sum(math.prod(self.about.shape_of(name)) for name in names)
+        rows = size * max(1, GRAIN // (size * numbers))  # small batches are cut from larger reads
+        return rebatched(self._pieces(names, rows), size)
+
+    def _pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
+        types: dict[str, str] = {}
+        for source in self.sources:
+            for name in names:
+                with reading(source.path):
+                    self._check_stamp(source.file_of(name))
+            row = 0
+            for piece in source.pieces(names, rows):
+                count = len(next(iter(piece.values())))
+                for name, array in piece.items():
+                    where = Where(f"{source.file_of(name)}: ", row)
+                    piece[name] = column(name, array, count, self.about, where, source.title(name))
+                    kind = "text" if piece[name].dtype.kind == "U" else str(piece[name].dtype)
+                    if types.setdefault(name, kind) != kind:
+                        raise ValueError(
+                            f"{where.head}shards must hold the same, got {name} {kind} after {types[name]}"
+                        )
+                row += count
+                yield piece
+
+    def take(self, rows: slice | Array) -> MemoryStore:
+        """Some of the samples, in one pass over the files."""
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(len(self)))
+        size = max(1, GRAIN // max(1, self.about.numbers))
+        return MemoryStore(self.about, frozen(gathered(self.blocks(size, self.names), rows)))
+
+    def load(self) -> MemoryStore:
+        """All columns, in one pass over the files."""
+        (columns,) = self.blocks(sys.maxsize, self.names)
+        return MemoryStore(self.about, frozen(columns))
+
+    def describe(self) -> str:
+        """The number of samples if that is known, and where they are."""
+        counts = [source.known_rows() for source in self.sources]
+        known = [count for count in counts if count is not None]
+        size = f"{sum(known)} samples in " if len(known) == len(counts) else ""
+        more = f" and {len(counts) - 1} more" if len(counts) > 1 else ""
+        return f"{size}{self.sources[0].path}{more}"
+
+    def _check_stamp(self, file: str) -> None:
+        if _stamp(file) != self.stamps[file]:
+            raise ValueError(f"{file}: the file has changed since it was opened")
+
+
+def _stamp(file: str) -> tuple[int, int]:
+    found = os.stat(file)
+    return found.st_size, found.st_mtime_ns

@@ -1,0 +1,123 @@
+"""Which files a path means, and one sentence for whatever is wrong with a file."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import glob
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from calibrant.predictions.checks import DATA
+
+SUFFIXES = (".csv", ".npy", ".npz", ".parquet", ".safetensors")
+
+#: What reading a damaged or hostile file raises, besides ValueError: NumPy, zipfile, zlib, Arrow, JSON.
+BROKEN = (
+    ValueError,
+    OSError,
+    EOFError,
+    LookupError,
+    TypeError,
+    SyntaxError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,  # and its kin: NotImplementedError, RecursionError
+    zipfile.BadZipFile,
+    zlib.error,
+    csv.Error,
+)
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turn whatever a file's contents raise into one ValueError that starts with the path."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except BROKEN as error:
+        if isinstance(error, ValueError) and str(error).startswith(f"{path}: "):
+            raise
+        reason = str(error).strip().partition("\n")[0][:300] or type(error).__name__
+        raise ValueError(f"{path}: cannot read predictions: {reason}") from error
+
+
+def find(path: Any, data: Collection[str]) -> list[Path]:
+    """The files that a path, a folder, a pattern or a list of them means.
+
+    Args:
+        path: what the caller gave.
+        data: names that the file of the data may end in, for ``.npy``.
+    """
+    if isinstance(path, (str, os.PathLike)):
+        return _expand(path, data)
+    if not isinstance(path, Sequence):
+        raise ValueError(f"path must be a file, a folder, a pattern or a list of them, got {type(path).__name__}")
+    files = [file for one in path for file in _expand(one, data)]
+    if not files:
+        raise ValueError("path must name at least one file, got an empty list")
+    seen: set[Path] = set()
+    for file in files:
+        if file in seen:
+            raise ValueError(f"{file}: listed twice")
+        seen.add(file)
+    return files
+
+
+def _expand(path: Any, data: Collection[str]) -> list[Path]:
+    with reading(str(path)):
+        if Path(path).is_dir():
+            return _shards([p for p in Path(path).iterdir() if p.is_file()], path, "the folder holds", data)
+        if Path(path).exists() or not glob.has_magic(str(path)):
+            _suffix(Path(path))
+            return [Path(path)]
+        return _shards([Path(p) for p in glob.glob(str(path), recursive=True)], path, "the pattern matches", data)
+
+
+def _suffix(file: Path) -> str:
+    if file.suffix.lower() not in SUFFIXES:
+        raise ValueError(
+            f"{file}: predictions are files that end in {', '.join(SUFFIXES)}, got {file.suffix or file.name!r}"
+        )
+    return file.suffix.lower()
+
+
+def _shards(files: list[Path], path: str | Path, verb: str, data: Collection[str]) -> list[Path]:
+    """Files of predictions among others, in natural order; hidden ones and Spark's _SUCCESS are no shards."""
+    found = [file for file in files if file.suffix.lower() in SUFFIXES and not file.name.startswith((".", "_"))]
+    found = [file for file in found if file.suffix.lower() != ".npy" or array_name(file, data)]
+    if not found:
+        raise ValueError(f"{path}: {verb} no predictions, expected files that end in {', '.join(SUFFIXES)}")
+    suffixes = sorted({_suffix(file) for file in found})
+    if len(suffixes) > 1:
+        raise ValueError(f"{path}: {verb} {' and '.join(suffixes)} files: choose with a pattern such as *{suffixes[0]}")
+    if suffixes == [".npy"]:
+        _one_per_set(found, path, data)
+    return sorted(found, key=natural)
+
+
+def _one_per_set(files: list[Path], path: str | Path, data: Collection[str]) -> None:
+    seen: dict[Path, str] = {}
+    for file in files:
+        name = array_name(file, data) or ""
+        start = file.with_name(file.stem.removesuffix(name))
+        if start in seen:
+            raise ValueError(f"{path}: holds {seen[start]} and {file.name}: choose with a pattern such as *_{name}.npy")
+        seen[start] = file.name
+
+
+def array_name(file: Path, names: Collection[str] = DATA) -> str | None:
+    """Which of the names a ``.npy`` file ends in: ``x_logits.npy`` and ``logits.npy`` end in logits."""
+    return next((name for name in names if file.stem == name or file.stem.endswith(f"_{name}")), None)
+
+
+def natural(path: Path) -> list[tuple[int, str]]:
+    """Sort key in which 2 comes before 10."""
+    parts = re.split(r"([0-9]+)", str(path))
+    return [(int(part), part) if i % 2 else (-1, part) for i, part in enumerate(parts)]

@@ -1,0 +1,329 @@
+"""The audit as one HTML file: verdict first, then the reasons, then every number.
+
+It draws what the document says and computes nothing. The file stands alone: style, script and data are in it, and its
+own policy forbids the browser to fetch anything. Without a script everything can still be read.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from calibrant.files import written_aside
+from calibrant.report import charts, tables
+from calibrant.report.explorer import explorer
+from calibrant.report.parts import Part, checked
+from calibrant.report.svg import SYMBOLS, icon
+from calibrant.report.text import DASH, count, escape, finite, magnitude, name
+
+_LEVELS = {"good": "Good", "fair": "Fair", "poor": "Poor", "unknown": "Unknown", "info": "Note"}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A section of the page and its word in the list of contents."""
+
+    ident: str
+    heading: str
+    short: str
+    body: str
+
+
+def write_audit(path: str | Path, document: Part) -> None:
+    """Write an audit as one self-contained HTML file.
+
+    The file needs no network and no other file. Names in the document (of files, classes, samples) are shown as they
+    are, whatever they contain. The same document gives the same bytes.
+
+    Args:
+        path: where to write; the file appears whole or not at all.
+        document: an audit document, as ``Audit.to_json()`` gives it.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "report.html")
+        >>> write_audit(
+        ...     path,
+        ...     {
+        ...         "format": "calibrant.audit",
+        ...         "version": 1,
+        ...         "verdict": {"level": "unknown", "headline": "Nothing was measured."},
+        ...         "models": [{"name": "test.npz"}],
+        ...     },
+        ... )
+        >>> "Nothing was measured." in path.read_text(encoding="utf-8")
+        True
+    """
+    page = _page(document)
+    with written_aside(path) as aside:
+        aside.write_text(page, encoding="utf-8", newline="\n")
+
+
+def _page(document: Part) -> str:
+    models = checked(document)
+    parts = [part for make in _SECTIONS for part in [make(document, models)] if part is not None]
+    title = document.get("title") or "Can this model's confidence be trusted?"
+    contents = "".join(f'<li><a href="#{p.ident}">{escape(p.short)}</a></li>' for p in parts)
+    sections = "".join(
+        f'<section id="{p.ident}" aria-labelledby="{p.ident}-h"><h2 id="{p.ident}-h">{escape(p.heading)}</h2>'
+        f"{p.body}</section>\n"
+        for p in parts
+    )
+    style, script = _asset("audit.css"), _asset("audit.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    made = " · ".join(escape(x) for x in ("Calibrant audit", document.get("created")) if x)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="color-scheme" content="light dark"><meta name="generator" content="calibrant">\n'
+        # Without an icon of its own a served page would make the browser ask for one.
+        f'<link rel="icon" href="data:,">\n<title>{escape(title)}</title>\n'
+        f"<style>{style}</style></head>\n<body>{SYMBOLS}\n"
+        f'<a class="skip" href="#main">Skip to the findings</a>\n<div class="page">\n'
+        f'<header class="top"><p class="made">{made}</p><h1>{name(title)}</h1>{_verdict(document, models)}</header>\n'
+        f'<nav class="contents" aria-label="Contents"><ol>{contents}</ol></nav>\n'
+        f'<main id="main">\n{sections}</main>\n</div>\n<script>{script}</script></body></html>\n'
+    )
+
+
+def _asset(file: str) -> str:
+    return resources.files("calibrant.report").joinpath(file).read_text(encoding="utf-8")
+
+
+def _level(word: object) -> str:
+    return word if isinstance(word, str) and word in _LEVELS else "unknown"
+
+
+def _verdict(document: Part, models: Sequence[Part]) -> str:
+    verdict = document["verdict"]
+    level = _level(verdict.get("level"))
+    text = f"<p>{escape(verdict['text'])}</p>" if verdict.get("text") else ""
+    files = "".join(_file(m, k if len(models) > 1 else None) for k, m in enumerate(models))
+    return (
+        f'<section class="verdict {level}" aria-labelledby="verdict-h">'
+        f'<p class="level">{icon(level)}<span>{_LEVELS[level]}</span></p>'
+        f'<h2 id="verdict-h">{escape(verdict.get("headline") or "No verdict.")}</h2>{text}</section>'
+        f'<ul class="files">{files}</ul>'
+    )
+
+
+def _file(model: Part, colour: int | None) -> str:
+    """What a file holds, in one line, and what there is to say about reading it."""
+    thing = "pixel" if model.get("kind") == "segmentation" else "sample"
+    numbers = ((model.get("samples"), thing, thing + "s"), (model.get("classes"), "class", "classes"))
+    facts = [f"{count(n)} {one if n == 1 else many}" for n, one, many in numbers if n is not None]
+    facts += [escape(model["holds"])] if model.get("holds") else []
+    key = "" if colour is None else f'<span class="key s{colour % charts.COLOURS}"></span>'
+    notes = "".join(f"<li>{escape(note)}</li>" for note in model.get("notes") or ())
+    listed = f'<ul class="notes">{notes}</ul>' if notes else ""
+    facts_text = f'<span class="facts">{" · ".join(facts)}</span>' if facts else ""
+    return f'<li>{key}<span class="file">{name(model["name"])}</span> {facts_text}{listed}</li>'
+
+
+def _of_file(models: Sequence[Part], k: int) -> str:
+    """The heading of a file's share of a section, where there are several."""
+    if len(models) == 1:
+        return ""
+    key = f'<span class="key s{k % charts.COLOURS}"></span>'
+    return f'<h3 class="clip" title="{escape(models[k]["name"])}">{key}{name(models[k]["name"])}</h3>'
+
+
+def _findings(document: Part, models: Sequence[Part]) -> _Part | None:
+    body = ""
+    for k, model in enumerate(models):
+        items = "".join(_finding(f) for f in model.get("findings") or ())
+        body += _of_file(models, k) if items else ""
+        body += f'<ul class="findings">{items}</ul>' if items else ""
+    return _Part("findings", "What stands out", "Findings", body or '<p class="lede">Nothing stands out.</p>')
+
+
+def _finding(finding: Part) -> str:
+    level = _level(finding.get("level"))
+    evidence = f'<p class="evidence">{escape(finding["evidence"])}</p>' if finding.get("evidence") else ""
+    return (
+        f'<li class="{level}"><p class="level">{icon(level)}<span>{_LEVELS[level]}</span></p>'
+        f'<p class="title">{escape(finding["title"])}</p><p>{escape(finding.get("text") or "")}</p>{evidence}</li>'
+    )
+
+
+def _fixes(document: Part, models: Sequence[Part]) -> _Part | None:
+    body = ""
+    for k, model in enumerate(models):
+        if rows := model.get("fixes"):
+            directions = {str(m["label"]): str(m.get("better")) for m in model.get("metrics") or ()}
+            body += _of_file(models, k) + tables.fixes(rows, directions, "Before and after each fix")
+    lede = (
+        '<p class="lede">Each fix is measured on samples it was not fitted on; the interval is that of the difference '
+        "(pp: percentage points).</p>"
+    )
+    return _Part("fixes", "What a fix would gain", "Fixes", lede + body) if body else None
+
+
+def _metrics(document: Part, models: Sequence[Part]) -> _Part | None:
+    if not any(model.get("metrics") for model in models):
+        return None
+    level, replicates = finite(document.get("level")), document.get("replicates")
+    lede = ""
+    if level is not None:
+        drawn = f" from {count(replicates)} replicates" if replicates else ""
+        lede = f"In brackets the {tables.percent_words(level)} interval{drawn}. "
+    bounds = [finite(m.get("bound")) or 0.0 for model in models for m in model.get("metrics") or ()]
+    if 0 < max(bounds) < 1e-5:
+        lede += f"Every value lies within {magnitude(max(bounds))} of its exact definition."
+    lede = f'<p class="lede">{lede}</p>' if lede else ""
+    return _Part("numbers", "Numbers with intervals", "Numbers", lede + tables.metrics(models, level))
+
+
+def _comparisons(document: Part, models: Sequence[Part]) -> _Part | None:
+    found = document.get("comparisons") or ()
+    lede = (
+        '<p class="lede">Both files on the same samples: the interval of the difference is narrower than two intervals '
+        "side by side suggest. Differences of shares are in percentage points (pp).</p>"
+    )
+    body = lede + "".join(tables.comparison(part) for part in found)
+    return _Part("comparisons", "Paired comparisons", "Comparisons", body) if found else None
+
+
+def _figures(
+    models: Sequence[Part],
+    key: str,
+    draw: Callable[[str, Part, str], str],
+    caption: str,
+    numbers: Callable[[Part, str], str],
+) -> str:
+    """One figure per file, side by side, with what explains them once."""
+    made = ""
+    several = len(models) > 1
+    for k, model in enumerate(models):
+        if model.get(key):
+            drawing = draw(f"{key}-{k}", model[key], str(model["name"]))
+            words = (_of_file(models, k) if several else caption) + numbers(model[key], name(model["name"]))
+            made += f"<figure>{drawing}<figcaption>{words}</figcaption></figure>"
+    if not made:
+        return ""
+    return (
+        f'<div class="lede">{caption}</div><div class="multiples">{made}</div>'
+        if several
+        else f'<div class="one">{made}</div>'
+    )
+
+
+def _reliability(document: Part, models: Sequence[Part]) -> _Part | None:
+    caption = (
+        "<p>Each bar is the accuracy of the samples whose confidence falls in that bin, with its interval. A model "
+        "that keeps its word ends every bar on the diagonal.</p>"
+        '<ul class="legend"><li><span class="box bar"></span>accuracy</li>'
+        '<li><span class="box over"></span>claimed but not reached: overconfident</li>'
+        '<li><span class="box under"></span>reached but not claimed: underconfident</li></ul>'
+    )
+    body = _figures(models, "reliability", charts.reliability, caption, tables.reliability_numbers)
+    return _Part("reliability", "Confidence against accuracy", "Reliability", body) if body else None
+
+
+def _histogram(document: Part, models: Sequence[Part]) -> _Part | None:
+    caption = (
+        "<p>How often it claims which confidence, and how many of those predictions are right.</p>"
+        '<ul class="legend"><li><span class="box wrong"></span>wrong</li>'
+        '<li><span class="box right"></span>right</li></ul>'
+    )
+    body = _figures(models, "histogram", charts.histogram, caption, tables.histogram_numbers)
+    return _Part("histogram", "How sure it is, right and wrong", "Histogram", body) if body else None
+
+
+def _risk(document: Part, models: Sequence[Part]) -> _Part | None:
+    series = [s for s in charts.all_series(models) if len(s.curve["coverage"])]
+    if not series:
+        return None
+    lede = (
+        '<p class="lede">If it answers only where its score is high enough, how often is it wrong? Choose a point by '
+        "the slider, on the curve, or by typing a coverage, a threshold or the risk you can bear.</p>"
+    )
+    return _Part("risk", "Answer less, err less", "Risk and coverage", lede + explorer(series, document.get("level")))
+
+
+def _logits(document: Part, models: Sequence[Part]) -> _Part | None:
+    caption = (
+        "<p>Softmax hides the size of the logits: the same confidence can come from large and from small ones. Where "
+        "right and wrong predictions part by height, the largest logit tells what confidence does not. Lines are "
+        "means, shades one spread to either side.</p>"
+        '<ul class="legend"><li><span class="box right"></span>right</li>'
+        '<li><span class="box wrong"></span>wrong</li></ul>'
+    )
+    body = _figures(models, "logits", charts.logit_scatter, caption, lambda part, words: "")
+    return _Part("logits", "Largest logit against confidence", "Logits", body) if body else None
+
+
+_GAP = (
+    "Gap is confidence minus accuracy in percentage points (pp); above 0 is overconfident. Marked rows were flagged by "
+    "the audit."
+)
+
+
+def _classes(document: Part, models: Sequence[Part]) -> _Part | None:
+    body = ""
+    for k, model in enumerate(models):
+        if rows := model.get("classes_table"):
+            caption = "Flagged classes first, then by the size of their gap"
+            body += _of_file(models, k) + tables.population(f"classes-{k}", caption, rows, "classes", "Class")
+    return _Part("classes", "By class", "Classes", f'<p class="lede">{_GAP}</p>{body}') if body else None
+
+
+def _groups(document: Part, models: Sequence[Part]) -> _Part | None:
+    body = ""
+    for k, model in enumerate(models):
+        found = [g for g in model.get("groups") or () if g.get("rows")]
+        body += _of_file(models, k) if found else ""
+        for j, group in enumerate(found):
+            column = str(group["column"])
+            body += tables.population(f"groups-{k}-{j}", f"By {name(column)}", group["rows"], "groups", column)
+    return _Part("groups", "By group", "Groups", f'<p class="lede">{_GAP}</p>{body}') if body else None
+
+
+def _errors(document: Part, models: Sequence[Part]) -> _Part | None:
+    body = ""
+    for k, model in enumerate(models):
+        if rows := model.get("errors"):
+            body += _of_file(models, k) + tables.errors(f"errors-{k}", "Wrong predictions, the surest first", rows)
+    lede = '<p class="lede">Look at these first: wrong labels, hard samples, or what the model has not learnt.</p>'
+    return _Part("errors", "Most confident errors", "Errors", lede + body) if body else None
+
+
+def _method(document: Part, models: Sequence[Part]) -> _Part | None:
+    pairs = document.get("conventions") or ()
+    listed = "".join(f"<div><dt>{escape(term)}</dt><dd>{escape(text)}</dd></div>" for term, text in pairs)
+    return _Part("method", "Method and conventions", "Method", f'<dl class="terms">{listed}</dl>') if listed else None
+
+
+def _reproduce(document: Part, models: Sequence[Part]) -> _Part | None:
+    command, level = document.get("reproduce"), finite(document.get("level"))
+    shown = (
+        '<div class="command"><pre id="command" tabindex="0"><code>' + escape(command) + "</code></pre>"
+        '<button type="button" class="copy" hidden>Copy</button></div>'
+        if command
+        else ""
+    )
+    facts = [
+        ("Calibrant", document.get("calibrant")),
+        ("Date", document.get("created")),
+        ("Seed", document.get("seed")),
+        ("Level of the intervals", None if level is None else tables.percent_words(level)),
+        ("Replicates", None if document.get("replicates") is None else count(document["replicates"])),
+        ("Document", f"{document['format']}, version {document['version']}"),
+    ]
+    listed = "".join(f"<div><dt>{t}</dt><dd>{DASH if v is None else escape(v)}</dd></div>" for t, v in facts)
+    return _Part("reproduce", "How to reproduce", "Reproduce", f'{shown}<dl class="facts">{listed}</dl>')
+
+
+_SECTIONS = (
+    _findings, _fixes, _metrics, _comparisons, _reliability, _histogram, _risk, _logits, _classes, _groups, _errors,
+    _method, _reproduce,
+)  # fmt: skip

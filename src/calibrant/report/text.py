@@ -1,0 +1,144 @@
+"""Texts and numbers as a page shows them: escaped, with the same digits everywhere.
+
+The page's script shows the numbers of the curves again; `percent`, `span` and `count` have twins in audit.js, and the
+browser's tests hold the two against each other.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from decimal import ROUND_CEILING, ROUND_HALF_UP, Context, Decimal
+from typing import Any
+
+DASH, MINUS, TIMES = "\u2013", "\u2212", "\u00d7"
+_SPACE = "\u00a0"  # a number stays on the line of its unit
+_UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def plain(text: Any) -> str:
+    """The text without what HTML or UTF-8 cannot hold; file names may bring half characters along."""
+    return _UNSHOWABLE.sub("\ufffd", str(text))
+
+
+def escape(text: Any) -> str:
+    """The text for HTML, inside quotes as well."""
+    return html.escape(plain(text), quote=True)
+
+
+def name(text: Any) -> str:
+    """A name somebody gave to a file, class or sample: its direction of writing stays its own."""
+    return f"<bdi>{escape(text)}</bdi>"
+
+
+def embedded(data: Any) -> str:
+    """JSON for a script element: nothing in it can end the element or open another."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def finite(value: Any) -> float | None:
+    """The value as a float, or None if it is absent or no number can be drawn for it."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def percent(share: float | None) -> str:
+    """A share in percent: two decimals, three digits below 1 %, and as many as keep 0.99999 from reading 100 %."""
+    return _shown(share, "share", False) + ("" if _absent(share) else f"{_SPACE}%")
+
+
+def number(value: float | None, *, sign: bool = False) -> str:
+    """A number with four significant digits; whole ones above that."""
+    return _shown(value, "number", sign)
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A value in its unit, ``"share"`` or ``"number"``."""
+    return percent(value) if unit == "share" else number(value)
+
+
+def points(difference: float | None) -> str:
+    """A difference of two shares, with its sign, in percentage points: of percents one could not tell what of."""
+    return _shown(difference, "share", True) + ("" if _absent(difference) else f"{_SPACE}pp")
+
+
+def magnitude(value: float) -> str:
+    """A tiny bound by its first digit, rounded up so that it still holds."""
+    up = Context(prec=1, rounding=ROUND_CEILING).create_decimal(repr(float(value)))
+    return f"{up.as_tuple().digits[0]}{_SPACE}{TIMES}{_SPACE}10{str(up.adjusted()).translate(_SUPERSCRIPT)}"
+
+
+def span(low: float | None, high: float | None, unit: str, like: float | None, *, sign: bool = False) -> str:
+    """An interval with the decimals of the value it belongs to, in the same unit; empty if neither end is known."""
+    if _absent(low) and _absent(high):
+        return ""
+    scale = 100.0 if unit == "share" else 1.0
+    shape = next((v for v in (like, high, low) if finite(v) is not None), None)
+    decimals = None if shape is None else _decimals(shape * scale, unit)
+    ends = [DASH if _absent(v) else _fixed(v * scale, decimals, unit, sign) for v in (low, high)]  # type: ignore[operator]
+    return f"[{ends[0]},{_SPACE}{ends[1]}]"
+
+
+def count(value: float | None) -> str:
+    """A count, its thousands apart."""
+    return DASH if _absent(value) else f"{int(value):,}"  # type: ignore[arg-type]
+
+
+def short_count(value: int) -> str:
+    """A count in at most four characters or so: 950, 1.2k, 35k, 1.2M."""
+    for limit, mark in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= limit * 0.9995:
+            scaled = value / limit
+            return f"{scaled:.0f}{mark}" if scaled >= 9.95 else f"{scaled:.1f}{mark}".replace(".0", "")
+    return str(value)
+
+
+def _absent(value: float | None) -> bool:
+    return value is None or math.isnan(value)
+
+
+def _shown(value: float | None, unit: str, sign: bool) -> str:
+    if value is None or math.isnan(value):
+        return DASH
+    value = value * 100.0 if unit == "share" else float(value)
+    return _fixed(value, _decimals(value, unit), unit, sign)
+
+
+def _decimals(value: float, unit: str) -> int | None:
+    """Digits after the point; None where only a power of ten will do."""
+    if not math.isfinite(value):
+        return None
+    size = abs(float(value))  # NumPy prints its own numbers differently
+    if size == 0:
+        return 2 if unit == "share" else 0
+    exponent = Decimal(repr(size)).adjusted()
+    if unit == "number":
+        return max(0, 3 - exponent) if exponent >= -4 else None
+    if exponent < 0:
+        return 2 - exponent if exponent >= -3 else None
+    decimals = 2
+    while size < 100 and decimals < 13 and _rounded(size, decimals) >= 100:
+        decimals += 1
+    return decimals
+
+
+def _rounded(value: float, decimals: int) -> Decimal:
+    """As JavaScript's toFixed: by the exact binary value, a tie away from zero."""
+    return Decimal(value).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
+
+
+def _fixed(value: float, decimals: int | None, unit: str, sign: bool) -> str:
+    if math.isinf(value):
+        text = "∞"
+    elif decimals is not None:
+        text = f"{abs(_rounded(value, decimals)):,.{decimals}f}"
+    elif value == 0:
+        text = "0"
+    else:
+        digits, power = f"{abs(value):.{2 if unit == 'share' else 3}e}".split("e")
+        text = f"{digits}{_SPACE}{TIMES}{_SPACE}10{str(int(power)).translate(_SUPERSCRIPT)}"
+    is_zero = not any(c in text for c in "123456789∞")
+    return ("" if is_zero else MINUS if value < 0 else "+" if sign else "") + text
