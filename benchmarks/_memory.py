@@ -16,15 +16,16 @@ from pathlib import Path
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-def peak_extra(step: Callable[[], object]) -> int | None:
+def peak_extra(step: Callable[[], object], *, warm: bool = True) -> int | None:
     """The most memory one call holds beyond what is held before it, in bytes, to about a megabyte.
 
-    A first call loads what is loaded once (threads, tables, modules). What the allocator keeps of freed memory would
-    serve the second call unseen, so it is given back before.
+    A first call (unless ``warm`` is False) loads what is loaded once: threads, tables, modules. What the allocator
+    keeps of freed memory would serve the next call unseen, so it is given back before.
     """
     if not _STATUS.exists():
         return None
-    step()
+    if warm:
+        step()
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     try:

@@ -105,7 +105,7 @@ def smooth(confidence: Floats, correct: Bools, points: int = 1 << 15) -> float:
             value = np.abs((series * np.exp(-0.5 * (math.pi * width * np.arange(terms)) ** 2)) @ table)
             integral = float(value.sum() - 0.5 * (value[0] + value[-1])) / points
             low, high = (width, high) if integral > width else (low, width)
-        if width * terms > 2.8 or terms >= 2048:  # the terms left out are below 1e-16 of the first
+        if width * terms > 2.8 or terms >= 1024:  # the terms left out are below 1e-16 of the first
             return width
         terms *= 2
 
@@ -117,9 +117,8 @@ def cosines(confidence: Floats, correct: Bools, terms: int) -> Floats:
         c = confidence[start : start + CHUNK].astype(np.float64)
         residual = correct[start : start + CHUNK] - c
         twice = 2 * np.cos(np.pi * c)
-        before, now = twice / 2, np.ones_like(c)
+        before, now = twice / 2, np.ones_like(c)  # cos(-x) and cos(0)
         for k in range(terms):
             sums[k] += residual @ now
             before, now = now, twice * now - before
-    # In the recurrence the first step needs cos(-x) = cos(x) before cos(0).
     return np.where(np.arange(terms) == 0, 1.0, 2.0) * sums / len(confidence)

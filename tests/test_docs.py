@@ -198,7 +198,7 @@ def test_links_are_found() -> None:
     assert "../references.bib" in links(ROOT / "docs/methods.md")
 
 
-TOLD = [ROOT / "README.md", ROOT / "docs/guide.md"]
+TOLD = [ROOT / "README.md", ROOT / "docs/guide.md", ROOT / "docs/audit.md"]
 
 
 @pytest.mark.parametrize("block", [b for page in TOLD for b in blocks(page, "python", "py", "pycon")], ids=str)

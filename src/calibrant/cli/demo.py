@@ -8,6 +8,8 @@ from typing import Annotated
 import torch
 import typer
 
+from calibrant.audit import audit
+from calibrant.cli.audit import print_audit
 from calibrant.cli.common import Json, Quiet, parse_losses, print_json, remark
 from calibrant.cli.lens import activity_table, draw, look, print_activity, print_lens
 from calibrant.lens import activity
@@ -26,7 +28,7 @@ def demo(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show the lens on one overconfident sample and on an overconfident classifier, and write a page to open."""
+    """Audit an overconfident classifier and see it through the lens; write two pages to open."""
     losses = parse_losses(LOSSES)
     output.mkdir(parents=True, exist_ok=True)
     seen = look(losses, LOGITS, LABEL)
@@ -58,15 +60,20 @@ def demo(
             ),
         ],
     )
-    page = output / "index.html"
+    audited = audit({"predictions.npz": data}, seed=seed, reproduce=f"calibrant audit {output / 'predictions.npz'}")
+    report, page = output / "report.html", output / "index.html"
+    audited.to_html(report)
     if as_json:
-        print_json({"page": str(page), "activity": {name: vars(a) for name, a in found.items()}})
+        pages = {"report": str(report), "page": str(page)}
+        print_json(pages | {"audit": audited.document, "activity": {name: vars(a) for name, a in found.items()}})
     elif not quiet:
+        print_audit(audited)
+        print()
         print_lens(seen, LOGITS, LABEL)
         print()
         print_activity(found, 1.0)
         print(f"\nright on {right:.1%} of {len(data)} synthetic samples, mean confidence {sure:.1%}")
-    remark(f"open {page}", quiet)
+    remark(f"open {report} and {page}", quiet)
 
 
 def overconfident_predictions(seed: int, samples: int = 5000, classes: int = 10) -> Predictions:
