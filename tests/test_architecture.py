@@ -22,6 +22,7 @@ ORDER = [
     "posthoc",
     "selective",
     "report",
+    "auditing",
     "audit",
     "export",
     "training",
@@ -31,7 +32,6 @@ ORDER = [
 
 PUBLIC = {
     "calibrant": ["Audit", "Lens", "Predictions", "activity", "audit", "lens", "losses"],
-    "calibrant.audit": ["Audit", "audit"],
     "calibrant.losses": [
         "ACLS", "CPC", "CRL", "FLSD", "MDCA", "MMCE", "ConfidencePenalty", "CrossEntropy", "Focal", "LabelRelaxation",
         "LabelSmoothing", "Loss", "MbLS", "Method", "Smoothing", "SoftTargetCrossEntropy", "describe", "get", "names",

@@ -29,18 +29,18 @@ def truth():
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say():
-    """Truth from 2 million samples; 160 data sets of 700. At 90%, three standard errors below are 83%."""
+    """Truth from 2 million samples; 120 data sets of 700. At 90%, three standard errors below are 82%."""
     known = truth()
     names = ("accuracy", "mean_confidence", "ece", "aece", "smooth_ece", "overconfidence", "underconfidence", "aurc",
              "e_aurc", "augrc", "risk_at_coverage_0.8", "risk_at_coverage_0.95", "coverage_at_risk_0.1")  # fmt: skip
     hits = dict.fromkeys(names, 0)
-    trials = 160
+    trials = 120
     for seed in range(trials):
         found = intervals(sketch_of(*draw(np.random.default_rng(seed), 700)), level=0.9, replicates=200, seed=seed)
         for name in names:
             hits[name] += found[name].low <= known[name] <= found[name].high
     share = {name: count / trials for name, count in hits.items()}
-    assert min(share.values()) > 0.83, share
+    assert min(share.values()) > 0.82, share
     # Not by being wide: the mean's interval is as wide as theory says.
     c, correct = draw(np.random.default_rng(0), 700)
     found = intervals(sketch_of(c, correct), level=0.9)["accuracy"]

@@ -51,7 +51,7 @@ class ConfidenceSketch(Metric):
         >>> sketch.update(torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), torch.tensor([0, 1, 1]))
         >>> values = sketch.compute()
         >>> round(values["accuracy"], 4), round(values["ece"], 4), round(values["aurc"], 4)
-        (0.6667, 0.4467, 0.6111)
+        (0.6667, 0.4469, 0.6111)
         >>> (sketch + sketch).summary().samples
         6
     """

@@ -40,8 +40,8 @@ class TemperatureScaling:
         >>> honest = 2 * torch.randn(4000, 10, generator=generator)
         >>> labels = torch.multinomial(honest.softmax(1), 1, generator=generator).squeeze(1)
         >>> scaling = TemperatureScaling().fit(3 * honest, labels)
-        >>> round(scaling.temperature_, 1), abs(scaling.gradient_) < 1e-8
-        (3.0, True)
+        >>> 2.8 < scaling.temperature_ < 3.2, abs(scaling.gradient_) < 1e-8
+        (True, True)
     """
 
     temperature_: float

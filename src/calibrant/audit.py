@@ -1,4 +1,4 @@
-"""The public face of an audit."""
+"""`audit`: the truth about a model's confidence, from a set of predictions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calibrant.files import written_aside
 from calibrant.predictions import Predictions
 
 if TYPE_CHECKING:
-    from calibrant.audit.collect import Collected
+    from calibrant.auditing.collect import Collected
     from calibrant.metrics.intervals import Interval
 
 TITLE = "Can this model's confidence be trusted?"
@@ -114,15 +114,15 @@ def audit(
         >>> labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
         >>> found = audit(Predictions.from_logits(3 * honest, labels))
         >>> print(found.verdict)
-        Overconfident: it claims 88.0% and is right 70.3% of the time.
+        Overconfident: it claims 86.9% and is right 64.0% of the time.
         >>> low, high = found.intervals["ece_15"]
         >>> bool(low < found.metrics["ece_15"] < high)
         True
     """
     # Here, not above: the sketch is a torchmetrics.Metric, and importing torchmetrics takes seconds.
     from calibrant import __version__
-    from calibrant.audit.collect import collect
-    from calibrant.audit.document import CONVENTIONS, clean, describe
+    from calibrant.auditing.collect import collect
+    from calibrant.auditing.document import CONVENTIONS, clean, describe
     from calibrant.metrics.intervals import check_level
 
     check_level(level, replicates)
@@ -167,7 +167,7 @@ def _comparisons(
     collected: Mapping[str, Collected], numbers: list[dict[str, Interval]], level: float, replicates: int, seed: int
 ) -> list[dict[str, Any]]:
     """Every further model against the first, on the same samples."""
-    from calibrant.audit.document import compare
+    from calibrant.auditing.document import compare
     from calibrant.metrics.paired import paired_differences
 
     (base, first), *others = collected.items()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant.audit.tables import Breakdown, ClasswiseSums, Levels
+from calibrant.auditing.tables import Breakdown, ClasswiseSums, Levels
 from calibrant.metrics.onepass import CHUNK, TopLabel, blocks
 from calibrant.metrics.paired import Judged
 from calibrant.metrics.sketch import ConfidenceSketch

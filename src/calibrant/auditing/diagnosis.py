@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.audit.collect import Collected
-from calibrant.audit.fixes import Fix
-from calibrant.audit.tables import Row, reach
+from calibrant.auditing.collect import Collected
+from calibrant.auditing.fixes import Fix
+from calibrant.auditing.tables import Row, reach
 from calibrant.metrics.calibration import Reliability
 from calibrant.metrics.intervals import Interval, wilson
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.audit.collect import Collected
-from calibrant.audit.diagnosis import Evidence, diagnose, ece_by_chance, verdict
-from calibrant.audit.fixes import FEWEST, Fix, fixes, logits_of
-from calibrant.audit.tables import Row, reach
+from calibrant.auditing.collect import Collected
+from calibrant.auditing.diagnosis import Evidence, diagnose, ece_by_chance, verdict
+from calibrant.auditing.fixes import FEWEST, Fix, fixes, logits_of
+from calibrant.auditing.tables import Row, reach
 from calibrant.metrics.facts import METRICS
 from calibrant.metrics.intervals import Interval, family, interval_of_error, intervals, normal_interval, wilson
 from calibrant.metrics.selective import risk_coverage_curve

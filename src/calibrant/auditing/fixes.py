@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant.audit.collect import Collected, tensor
+from calibrant.auditing.collect import Collected, tensor
 from calibrant.metrics.calibration import ece
 from calibrant.metrics.intervals import Interval
 from calibrant.metrics.onepass import blocks

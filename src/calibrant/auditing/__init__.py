@@ -1,0 +1,1 @@
+"""What `calibrant.audit` is made of: collecting in one pass, tables, repairs, diagnosis, the document."""
