@@ -61,7 +61,7 @@ class Data:
         if len(shape) == 1:
             values, truth = draw_pairs(shape[0], setting, random)
             return cls(setting, shape, {"confidence": values.numpy(), "correct": truth.numpy()})
-        values, truth = draw_logits(*shape, setting, random)
+        values, truth = draw_logits(shape[0], shape[1], setting, random)
         return cls(setting, shape, {"logits": values.numpy(), "labels": truth.numpy()})
 
     @property
@@ -86,7 +86,7 @@ class Data:
         return {
             "accuracy": round(float(correct.mean()), 3),
             "mean confidence": round(float(confidence.mean(dtype=np.float64)), 3),
-            "confidences above 0.99": round(float((confidence > 0.99).mean()), 3),
+            "share above 0.99": round(float((confidence > 0.99).mean()), 3),
         }
 
     def pairs(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:

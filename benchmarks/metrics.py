@@ -72,8 +72,8 @@ def bench(data: Data, args: argparse.Namespace) -> dict[str, Any]:
     reference = data.reference()
     rows, found = measure(data, reference, args.rounds)
     one_pass = one_pass_values(data, reference)
-    record = {"shape": data.shape, "setting": data.setting._asdict(), "title": data.title, "reference": reference}
-    record |= {"rows": [row.record() for row in rows], "one_pass": one_pass, **found}
+    facts = {"shape": data.shape, "setting": data.setting._asdict(), "title": data.title, "reference": reference}
+    record: dict[str, Any] = facts | {"rows": [row.record() for row in rows], "one_pass": one_pass, **found}
     show_rows(data, rows, found)
     show_one_pass(one_pass)
     if args.peers:
@@ -95,7 +95,7 @@ def megabytes(size: int | None) -> str:
 
 def show_rows(data: Data, rows: list[Row], found: dict[str, Any]) -> None:
     """Calibrant's own."""
-    print(f"\n{data.title}: {', '.join(f'{name} {value:g}' for name, value in found['facts'].items())}\n")
+    print(f"\n{data.title}: {', '.join(f'{name}: {value:g}' for name, value in found['facts'].items())}\n")
     if (others := found["cores_of_others"]) is not None and others > BUSY:
         print(f"OTHERS WERE BUSY ON {others:g} CORES MEANWHILE: the times below are not to be trusted\n")
     lines = [

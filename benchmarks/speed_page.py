@@ -1,4 +1,7 @@
-"""Write docs/speed.md from the numbers of the last runs: ``./dev bench speed_page``."""
+"""Write docs/speed.md from the numbers of the last runs: ``./dev bench speed_page``.
+
+A part whose benchmark has not been run here is left out, and that is said.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks._speed_metrics import machine, metrics_part, streaming_part
 from calibrant.files import written_aside
 
-RESULTS, PAGE = Path("benchmarks/results/losses.json"), Path("docs/speed.md")
+RESULTS, PAGE = Path("benchmarks/results"), Path("docs/speed.md")
 
-HEAD = """\
-<!-- Written by ./dev bench speed_page from the last ./dev bench losses; edit benchmarks/speed_page.py instead. -->
-# Speed and memory of the losses
+TOP = """\
+<!-- Written by ./dev bench speed_page from the last runs of ./dev bench losses, metrics and streaming;
+     edit benchmarks/speed_page.py instead. -->
+# Speed and memory
+"""
+
+LOSSES = """\
+## Losses
 
 Forward and backward pass by `F.cross_entropy`'s in the same run; 1 is as fast as torch's own cross-entropy. Each number
 is the median over {rounds} interleaved rounds of the ratio within the round. Columns: **eager** by eager
@@ -28,21 +37,30 @@ Repeat with `./dev bench losses` (it compiles the defaults; `--compile-all` all)
 
 
 def main() -> None:
-    results = json.loads(RESULTS.read_text())
-    environment = results["environment"]
-    machine = f"{environment['cpu']}, {environment['threads']} threads, torch {environment['torch']}"
-    parts = [HEAD.format(rounds=results["settings"]["rounds"], machine=machine)]
-    parts += [section(shape) for shape in results["shapes"]]
-    parts.append(f"Within all targets: {'; '.join(f'{k}: {v}' for k, v in results['summary'].items())}.\n")
+    parts = [TOP]
+    for name, write in PARTS.items():
+        file = RESULTS / f"{name}.json"
+        if file.exists():
+            parts.append(write(json.loads(file.read_text())))
+        else:
+            print(f"no part about {name}: ./dev bench {name} has not been run")
     with written_aside(PAGE) as aside:
         aside.write_text("\n".join(parts), encoding="utf-8")
     print(f"wrote {PAGE}")
 
 
+def losses_part(results: dict[str, Any]) -> str:
+    """Everything about the losses."""
+    parts = [LOSSES.format(rounds=results["settings"]["rounds"], machine=machine(results["environment"]))]
+    parts += [section(shape) for shape in results["shapes"]]
+    parts.append(f"Within all targets: {'; '.join(f'{k}: {v}' for k, v in results['summary'].items())}.\n")
+    return "\n".join(parts)
+
+
 def section(shape: dict[str, Any]) -> str:
     """The table of one shape."""
     lines = [
-        f"## {shape['shape']}",
+        f"### {shape['shape']}",
         "",
         "| loss | eager | compiled | memory | compiled memory |",
         "|---|--:|--:|--:|--:|",
@@ -66,6 +84,8 @@ def section(shape: dict[str, Any]) -> str:
         lines.append(f"| {row['name']} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
+
+PARTS = {"losses": losses_part, "metrics": metrics_part, "streaming": streaming_part}
 
 if __name__ == "__main__":
     main()

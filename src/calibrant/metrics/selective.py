@@ -301,7 +301,7 @@ def risk_at_coverage_of_groups(count: Ints, errors: Ints, coverage: float, *, ti
     coverage = number_in("coverage", coverage, 0.0, 1.0, open_low=True)
     count, errors = _arranged(count, errors, ties)
     n, e = np.cumsum(count), np.cumsum(errors)
-    i = _least(coverage, int(n[-1]))
+    i = least(coverage, int(n[-1]))
     at = int(np.searchsorted(n, i))
     end, wrong, m, w = (int(x[at]) for x in (n, e, count, errors))
     if ties == "together":
@@ -368,7 +368,7 @@ def _members_within(risk: float, before: int, wrong: int, count: int, errors: in
     return low
 
 
-def _least(coverage: float, size: int) -> int:
+def least(coverage: float, size: int) -> int:
     """The smallest i with i / size >= coverage: the ceiling of the product, where 0.7 * 10 is 7.000000000000001."""
     i = min(max(math.ceil(coverage * size), 1), size)
     return i - 1 if i > 1 and (i - 1) / size >= coverage else i

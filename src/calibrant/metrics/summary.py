@@ -19,13 +19,12 @@ import numpy.typing as npt
 
 from calibrant.metrics.calibration import Reliability
 from calibrant.metrics.cells import BASE, CELLS, base_begins, centres, shortfall_edges, unsquash
+from calibrant.metrics.checks import number_in
 from calibrant.metrics.selective import (
     RiskCoverage,
     augrc_of_groups,
     aurc_of_groups,
-    coverage_at_risk_of_groups,
-    e_aurc_of_groups,
-    risk_at_coverage_of_groups,
+    least,
 )
 from calibrant.metrics.smooth import smooth_ece_of_residuals
 
@@ -187,7 +186,7 @@ class Summary:
         # A confidence known to lie on one side (a lone sample's cell is its whole knowledge) is not claimed: half goes.
         most, least = wrong * (1 - order.high_shortfall[at]), -right * order.low_shortfall[at]
         running, uncertain = running + 0.5 * (most + least), uncertain + 0.5 * (most - least)
-        counted = np.concatenate([[0], np.cumsum(order.count)])[whole] + (right + wrong) // 2
+        counted = order.running_count[whole] + (right + wrong) // 2
         doubt = right + wrong
         return running, uncertain, np.diff(counted), (doubt[:-1] + doubt[1:])
 
@@ -199,9 +198,9 @@ class Summary:
         order, total = self._order, self.samples
         sizes = np.full(bins, total // bins) + (np.arange(bins) < total % bins)
         rank = np.concatenate([[0], np.cumsum(sizes)])
-        ends = np.concatenate([[0], np.cumsum(order.count)])
+        ends = order.running_count
         whole = np.searchsorted(ends, rank, side="right") - 1
-        running, uncertain = self._running_gap(whole)
+        running, known = self._running_gap(whole)
         at = np.minimum(whole, len(order.count) - 1)
         taken = rank - ends[whole]
         right, wrong, count = order.right[at], order.wrong[at], order.count[at]
@@ -209,8 +208,8 @@ class Summary:
         spread = np.maximum(np.minimum(taken, right) - expected, expected - np.maximum(0, taken - wrong))
         width = order.low_shortfall[at] - order.high_shortfall[at]
         running = running + taken * order.centre[at] - expected
-        uncertain = uncertain + np.where(order.index[at] == CELLS - 1, 0.0, spread) + taken * width
-        return self._sum_of_gaps(running, np.where(taken == 0, self._running_gap(whole)[1], uncertain))
+        inside = np.where(order.index[at] == CELLS - 1, 0.0, spread) + taken * width
+        return self._sum_of_gaps(running, known + np.where(taken == 0, 0.0, inside))
 
     def smooth_ece(self) -> Approximate:
         """Smooth ECE at its own bandwidth."""
@@ -253,60 +252,62 @@ class Summary:
     def risk_coverage_curve(self) -> RiskCoverage:
         """Coverage, selective risk and threshold at every filled cell, highest score first."""
         ranked = self._ranked
-        accepted = np.cumsum(ranked.count)
-        return RiskCoverage(accepted / self.samples, np.cumsum(ranked.wrong) / accepted, ranked.threshold)
+        return RiskCoverage(ranked.accepted / self.samples, ranked.risk, self._thresholds())
 
     def aurc(self) -> Approximate:
         """Mean selective risk over all coverages."""
+        return self._aurc
+
+    @functools.cached_property
+    def _aurc(self) -> Approximate:
         ranked = self._ranked
-        value = aurc_of_groups(ranked.count, ranked.wrong)
-        before = np.cumsum(ranked.count) - ranked.count
         # Errors first or last inside a cell: e (n - e) / 2 more or fewer, each worth at most 1 / (before + 1), and
         # never more than e (1 + log(n / e)), which is what errors are worth at the very top.
-        e, right = ranked.doubtful_wrong, ranked.doubtful_right
-        with np.errstate(divide="ignore", invalid="ignore"):
-            at_top = np.where(e > 0, e * (1 + np.log((e + right) / e)), 0.0)
-        worst = np.minimum(e * right / (2.0 * (before + 1)), at_top)
-        return Approximate(value, worst.sum() / self.samples)
+        at = np.flatnonzero(ranked.doubtful & (ranked.wrong > 0) & (ranked.wrong < ranked.count))
+        e, n, before = ranked.wrong[at], ranked.count[at], ranked.accepted[at] - ranked.count[at]
+        worst = np.minimum(e * (n - e) / (2.0 * (before + 1)), e * (1 + np.log(n / e)))
+        return Approximate(aurc_of_groups(ranked.count, ranked.wrong), worst.sum() / self.samples)
 
     def e_aurc(self) -> Approximate:
         """AURC beyond that of the best order of the same predictions."""
-        ranked = self._ranked
-        return Approximate(e_aurc_of_groups(ranked.count, ranked.wrong), self.aurc().bound)
+        best = np.array([self.samples - self.errors, self.errors]), np.array([0, self.errors])
+        return Approximate(max(0.0, self._aurc - aurc_of_groups(*best)), self._aurc.bound)
 
     def augrc(self) -> Approximate:
         """Mean share of all samples that are accepted and wrong."""
         ranked = self._ranked
-        swapped = 0.5 * (ranked.doubtful_wrong * ranked.doubtful_right.astype(float)).sum()
-        return Approximate(augrc_of_groups(ranked.count, ranked.wrong), swapped / self.samples**2)
+        swaps = 0.5 * float(((ranked.count - ranked.wrong) * ranked.doubtful) @ ranked.wrong.astype(np.float64))
+        return Approximate(augrc_of_groups(ranked.count, ranked.wrong), swaps / self.samples**2)
 
     def coverage_at_risk(self, risk: float) -> Approximate:
         """Largest coverage whose selective risk is at most ``risk``, 0 if none; the exact one is no smaller."""
+        risk = number_in("risk", risk, 0.0, 1.0)
         ranked = self._ranked
-        value = coverage_at_risk_of_groups(ranked.count, ranked.wrong, risk)
-        # Inside a cell with its right ones first, errors may follow while the risk allows.
-        accepted, wrong = np.cumsum(ranked.count), np.cumsum(ranked.wrong)
-        before, wrong_before = accepted - ranked.count, wrong - ranked.wrong
-        reach = before + ranked.doubtful_right
-        possible = (wrong_before <= risk * reach * (1 + 1e-12)) & (ranked.doubtful_right > 0)
-        if risk < 1:
-            more = np.floor((risk * reach - wrong_before) / (1 - risk) + 1e-9)
-            reach = reach + np.clip(more, 0, ranked.doubtful_wrong)
-        most = float(reach[possible].max()) / self.samples if possible.any() else 0.0
-        return Approximate(value, max(0.0, most - value))
+        fits = np.flatnonzero(ranked.risk <= risk)
+        value = int(ranked.accepted[fits[-1]]) if len(fits) else 0
+        # Later cells do not fit as a whole. With their right ones first, some of their samples may.
+        rest = slice(int(fits[-1]) + 1 if len(fits) else 0, None)
+        count, wrong = ranked.count[rest], ranked.wrong[rest]
+        right = (count - wrong) * ranked.doubtful[rest]
+        reach, missed = ranked.accepted[rest] - count + right, ranked.errors[rest] - wrong
+        possible = np.flatnonzero((missed <= risk * reach * (1 + 1e-12)) & (right > 0))
+        most = float(value)
+        if len(possible):
+            reach, missed, wrong = reach[possible], missed[possible], wrong[possible]
+            more = np.floor((risk * reach - missed) / max(1 - risk, 1e-12) + 1e-9)
+            most = max(most, float((reach + np.clip(more, 0, wrong)).max()))
+        return Approximate(value / self.samples, (most - value) / self.samples)
 
     def risk_at_coverage(self, coverage: float) -> Approximate:
         """Error rate of the most confident share ``coverage`` of the samples."""
-        ranked = self._ranked
-        value = risk_at_coverage_of_groups(ranked.count, ranked.wrong, coverage)
-        i = min(self.samples, max(1, math.ceil(coverage * self.samples * (1 - 1e-12))))
-        ends = np.cumsum(ranked.count)
-        at = int(np.searchsorted(ends, i))
-        taken = i - int(ends[at] - ranked.count[at])
-        right, wrong = int(ranked.doubtful_right[at]), int(ranked.doubtful_wrong[at])
-        expected = taken * wrong / max(1, right + wrong)
-        spread = max(0.0, min(taken, wrong) - expected, expected - max(0, taken - right))
-        return Approximate(value, spread / i)
+        coverage = number_in("coverage", coverage, 0.0, 1.0, open_low=True)
+        ranked, i = self._ranked, least(coverage, self.samples)
+        at = int(np.searchsorted(ranked.accepted, i))
+        count, wrong = int(ranked.count[at]), int(ranked.wrong[at])
+        taken, missed = i - (int(ranked.accepted[at]) - count), int(ranked.errors[at]) - wrong
+        expected = taken * wrong / count
+        spread = max(min(taken, wrong) - expected, expected - max(0, taken - (count - wrong)))
+        return Approximate((missed + expected) / i, spread / i if ranked.doubtful[at] else 0.0)
 
     # The filled cells
 
@@ -316,6 +317,11 @@ class Summary:
         right, wrong = self.cells[::2], self.cells[1::2]
         index = np.flatnonzero(right + wrong)
         return index, right[index], wrong[index]
+
+    def _thresholds(self) -> Floats:
+        """The least score of each filled cell, highest first: what is accepted is no smaller."""
+        low = 1 - shortfall_edges()[self._filled[0][::-1]]
+        return np.nextafter(low, 2.0) if self.by_confidence else unsquash(low)
 
     def placed_cells(self) -> tuple[Ints, Ints, Floats, Ints]:
         """Filled cells from low to high: right and wrong predictions, middle of the cell, base bin (0 for a score)."""
@@ -334,22 +340,30 @@ class Summary:
 
 @dataclass(frozen=True, eq=False)
 class _Ranked:
-    """The filled cells from the highest score down; a doubtful sample's place inside its cell is unknown."""
+    """The filled cells from the highest score down, with running sums.
+
+    Attributes:
+        count: samples of each cell.
+        wrong: errors among them.
+        doubtful: whether the order inside the cell is unknown; that of the cell of exactly 1 is not, they are tied.
+        accepted: samples of this cell and all before it.
+        errors: errors among those.
+        risk: their share.
+    """
 
     count: Ints
     wrong: Ints
-    threshold: Floats
-    doubtful_right: Ints
-    doubtful_wrong: Ints
+    doubtful: npt.NDArray[np.bool_]
+    accepted: Ints
+    errors: Ints
+    risk: Floats
 
     @classmethod
     def of(cls, summary: Summary) -> _Ranked:
         filled, right, wrong = (part[::-1] for part in summary._filled)
-        low = 1 - shortfall_edges()[filled]
-        threshold = low if summary.by_confidence else unsquash(low)
-        # The cell of exactly 1 is a true tie, and a cell of one sample has one order.
-        doubtful = filled != CELLS - 1
-        return cls(right + wrong, wrong, threshold, right * doubtful, wrong * doubtful)
+        count = right + wrong
+        accepted, errors = np.cumsum(count), np.cumsum(wrong)
+        return cls(count, wrong, filled != CELLS - 1, accepted, errors, errors / accepted)
 
 
 @dataclass(frozen=True, eq=False)

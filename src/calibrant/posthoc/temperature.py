@@ -9,9 +9,9 @@ With :math:`s = 1/T` the NLL is convex in s:
 so Newton's method, kept inside a bracket of the root of f', finds the minimiser to rounding. Each step is one pass over
 the logits, in chunks.
 
-Where there is no minimiser the limit of the search is the answer: 1/T grows without bound on data that are all right
-and separable (T = 0.001), and shrinks to 0 where the logits point away from the labels (T = 1000). Logits that are
-constant in every row leave T at 1.
+Where there is no minimiser the search ends where the NLL no longer changes: T goes towards 0 (down to 0.001 at most) on
+data that are all right, and to 1000 where the logits point away from the labels. Logits that are constant in every row
+leave T at 1.
 """
 
 from __future__ import annotations

@@ -1,0 +1,162 @@
+"""The parts of docs/speed.md about the metrics: from the numbers of ./dev bench metrics and ./dev bench streaming."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+#: As in the benchmarks: from this many cores of other processes' work on, times are doubted.
+BUSY = 0.1
+
+METRICS = """\
+## Metrics
+
+Each row alone, on synthetic data: float32 logits `[N, C]` whose labels were drawn from flatter ones (overconfident), and
+"trained", where most confidences are near 1; or pairs of a confidence and whether the prediction is right. **Floor** is
+the least that a metric of logits must do, one chunked `max` and `logsumexp` pass, and for pairs one read of both arrays;
+times by the floor are medians over {rounds} interleaved rounds. **MB** is the most that the process held beyond the
+data. **Error** is the distance from a plain float64 reference that shares no code with the package.
+
+- sketch: a `ConfidenceSketch` made, updated with all data and computed, which gives every metric of the tables but
+  class-wise ECE. Audit collect: the audit's one pass, which adds classes, class-wise ECE, groups, the worst errors and
+  a sample. Bold exceeds the target of 1.5 floors.
+- The exact functions take confidence and correctness; top_label makes these of logits. Intervals are of {replicates}
+  bootstrap replicates, for every metric at once.
+- Its bound is what the sketch states about its cells alone; confidences from float32 logits carry a rounding of about
+  1e-8 besides. The last line counts both, and the same logits given in float64.
+- Peers run in an environment of their own on the same data and threads. Their times include making what they take
+  (torch's softmax and its maximum), for several metrics together once. Times faster is the peer's time by that of the
+  exact function, top_label included, and by that of the sketch, which gives all metrics at once.
+
+Run on: {machine}.
+Repeat with `./dev bench metrics`; other machines give other ratios.
+"""
+
+STREAMING = """\
+## Streaming
+
+The audit's pass over folders of Parquet shards, in a process of its own, beside Arrow reading the same columns and
+doing nothing with them. Files are in the page cache as far as they fit; memory is the most the whole process held,
+PyTorch included, and the target is below {limit:.0f} MB. Repeat with `./dev bench streaming`.
+
+Run on: {machine}.
+"""
+
+
+def metrics_part(results: dict[str, Any]) -> str:
+    """Everything about the metrics."""
+    settings = results["settings"]
+    head = METRICS.format(
+        rounds=settings["rounds"], replicates=settings["replicates"], machine=machine(results["environment"])
+    )
+    parts = [head, *(_section(data) for data in results["data"])]
+    if any(data.get("peers") for data in results["data"]):
+        parts.append(_peers(results["data"]))
+    counts = "; ".join(f"{what}: {count}" for what, count in results["summary"].items())
+    return "\n".join([*parts, f"In all: {counts}.\n"])
+
+
+def streaming_part(results: dict[str, Any]) -> str:
+    """Everything about streaming."""
+    limit = results["targets"]["peak of the audit"] / 1e6
+    lines, doubts = [], []
+    for folder in results["folders"]:
+        audit, scan = folder["audit"], folder["scan"]
+        peak = _bold(f"{audit['peak'] / 1e6:.0f}", folder["verdict"] != "ok")
+        speeds = [f"{found['rows_per_second']:.3g}" for found in (audit, scan)]
+        times = [f"{audit['seconds']:.3g}", f"{folder['by_scan']:.3g}"]
+        doubts += busy(folder)
+        lines.append([folder["title"], f"{folder['bytes'] / 1e9:.3g}", *times, *speeds, peak])
+    columns = ("folder", "GB", "audit, s", "by the scan", "audit, rows/s", "scan, rows/s", "audit, peak MB")
+    head = STREAMING.format(limit=limit, machine=machine(results["environment"]))
+    return "\n".join([head, *doubts[:1], table(columns, lines)])
+
+
+def machine(environment: dict[str, Any]) -> str:
+    """What the numbers were found on."""
+    return f"{environment['cpu']}, {environment['threads']} threads, torch {environment['torch']}"
+
+
+def busy(record: dict[str, Any]) -> list[str]:
+    """A warning where others used the machine meanwhile."""
+    others = record["cores_of_others"]
+    return [f"Others were busy on {others:g} cores meanwhile: not to be trusted."] if others and others > BUSY else []
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown, numbers to the right."""
+    lines = [columns, ["---", *["--:"] * (len(columns) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def _section(data: dict[str, Any]) -> str:
+    facts = "; ".join(f"{name}: {value:g}" for name, value in data["facts"].items())
+    rows = {row["name"]: row for row in data["rows"]}
+    ours = [
+        [row["name"], _ms(row["seconds"]), _bold(f"{row['ratio']['median']:.3g}", "time" in row["verdict"]), _megabytes(row["peak"])]
+        for row in data["rows"] if row["metric"] is None
+    ]  # fmt: skip
+    parts = [
+        f"### {data['title'][0].upper()}{data['title'][1:]}",
+        "",
+        f"{facts[0].upper()}{facts[1:]}.",
+        *busy(data),
+        "",
+    ]
+    parts += [table(("", "ms", "by the floor", "MB"), ours)]
+    one_pass = {record["metric"]: record for record in data["one_pass"]}
+    rivals = {record["metric"]: record for record in data.get("speed_ups", ())}
+    lines = []
+    for metric in [*(name for name, row in rows.items() if row["metric"]), "ece + aece + aurc"]:
+        row, found, rival = rows.get(metric), one_pass.get(metric, {}), rivals.get(metric)
+        cells = ["", "", ""]
+        if row is not None:
+            cells = [_ms(row["seconds"]), _megabytes(row["peak"]), _small(row["error"])]
+        elif rival is None:
+            continue
+        cells += [_small(found.get("error")), _small(found.get("bound"))]
+        cells += ["", "", "", "", ""] if rival is None else [
+            rival["peer"], _ms(rival["seconds"]), _small(rival["error"]), f"{rival['exact_speed_up']:.3g}",
+            f"{rival['sketch_speed_up']:.3g}",
+        ]  # fmt: skip
+        lines.append([metric, *cells])
+    columns = ["metric", "exact, ms", "MB", "error", "one pass, error", "its bound"]
+    columns += ["fastest peer", "ms", "error", "exact, times faster", "sketch, times faster"]
+    return "\n".join([*parts, table(columns, lines)])
+
+
+def _peers(everything: list[dict[str, Any]]) -> str:
+    """One line per peer and metric, a column per set of data: milliseconds, megabytes and error."""
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for data in everything:
+        for record in data.get("peers", ()):
+            name = f"{record['peer']} {record.get('version') or ''}".strip()
+            text = record.get("failure") or (
+                f"{_ms(record['preparing'] + record['seconds'])} ms, {_held(record)}{_small(record['error'])}"
+            )
+            cells.setdefault((name, record.get("metric") or ""), {})[data["title"]] = text.replace("|", "/")
+    titles = [data["title"] for data in everything if "peers" in data]
+    lines = [[name, metric, *(found.get(title, "") for title in titles)] for (name, metric), found in cells.items()]
+    head = "### All peers\n\nTime from the data to the value, memory beyond the data, error; or what became of it.\n\n"
+    return head + table(["peer", "metric", *titles], lines)
+
+
+def _held(record: dict[str, Any]) -> str:
+    return "" if record["peak"] is None else f"{_megabytes(record['peak'] + record['prepared_bytes'])} MB, "
+
+
+def _ms(seconds: float) -> str:
+    value = 1e3 * seconds
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _megabytes(size: int | None) -> str:
+    return "" if size is None else f"{size / 1e6:.0f}"
+
+
+def _small(value: float | None) -> str:
+    return "" if value is None else "0" if value == 0 else f"{value:.0e}"
+
+
+def _bold(text: str, over: bool) -> str:
+    return f"**{text}**" if over else text

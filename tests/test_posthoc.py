@@ -1,0 +1,114 @@
+"""Temperature scaling and logit normalisation: the optimum by brute force, cases without one, hand-worked scores."""
+
+import math
+
+import pytest
+import torch
+
+from calibrant.posthoc import LogitNorm, TemperatureScaling
+from tests.reference import metrics as reference
+
+
+def drawn(size, classes, scale, seed):
+    generator = torch.Generator().manual_seed(seed)
+    honest = 2 * torch.randn(size, classes, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(honest.softmax(1), 1, generator=generator).squeeze(1)
+    return scale * honest, labels
+
+
+def nll(z, y, temperature):
+    return float(torch.nn.functional.cross_entropy(z / temperature, y))
+
+
+@pytest.mark.parametrize(("size", "classes", "scale"), [(500, 3, 3.0), (700, 11, 0.3), (301, 2, 1.0), (97, 40, 20.0)])
+def test_temperature_is_the_minimiser(size, classes, scale):
+    z, y = drawn(size, classes, scale, size)
+    scaling = TemperatureScaling().fit(z, y)
+    low, high = 1e-3, 1e3  # golden section, in the logarithm
+    for _ in range(200):
+        a, b = low * (high / low) ** 0.382, low * (high / low) ** 0.618
+        low, high = (low, b) if nll(z, y, a) < nll(z, y, b) else (a, high)
+    assert scaling.temperature_ == pytest.approx(low, rel=1e-6)
+    assert abs(scaling.gradient_) < 1e-8
+    t = torch.tensor(scaling.temperature_, dtype=torch.float64, requires_grad=True)
+    torch.nn.functional.cross_entropy(z / t, y).backward()
+    assert abs(float(t.grad)) < 1e-8
+    assert scaling.passes_ <= 12
+    assert torch.equal(scaling.transform(z), z / scaling.temperature_)
+
+
+@pytest.mark.parametrize("offset", [1e6, -1e6])
+def test_a_common_offset_changes_nothing(offset):
+    z, y = drawn(400, 5, 2.0, 0)
+    plain, moved = TemperatureScaling().fit(z, y), TemperatureScaling().fit(z + offset, y)
+    assert moved.temperature_ == pytest.approx(plain.temperature_, rel=1e-8)
+
+
+def test_temperature_where_there_is_no_minimiser():
+    z = torch.randn(50, 4, generator=torch.Generator().manual_seed(1)).double() * 3
+    assert 1e-3 <= TemperatureScaling().fit(z, z.argmax(1)).temperature_ < 0.05
+    assert TemperatureScaling().fit(z, z.argmin(1)).temperature_ == pytest.approx(1e3, rel=0.5)
+    assert TemperatureScaling().fit(torch.ones(5, 3), torch.tensor([0, 1, 2, 0, 1])).temperature_ == 1
+    one = TemperatureScaling().fit(torch.tensor([[1.0, 0.0]]), torch.tensor([1]))
+    assert math.isfinite(one.temperature_)
+
+
+def test_normalised_score_by_hand():
+    """v = (3, 0, -3) after centring; norms: p = 1: 6, p = 2: sqrt(18)."""
+    z = torch.tensor([[4.0, 1.0, -2.0], [4.0, 1.0, -2.0]])
+    norm = LogitNorm(powers=[1])
+    norm.p_, norm.fell_back_ = 1, False
+    assert norm.score(z).tolist() == pytest.approx([0.5, 0.5])
+    norm.p_ = 2
+    assert norm.score(z + 100).tolist() == pytest.approx([3 / math.sqrt(18)] * 2)
+    plain = LogitNorm(powers=[2], centre=False)
+    plain.p_, plain.fell_back_ = 2, False
+    assert plain.score(z)[0].item() == pytest.approx(4 / math.sqrt(21))
+
+
+def test_p_is_the_one_with_the_lowest_aurc():
+    z, y = drawn(600, 6, 1.0, 3)
+    wrong = z.argmax(1) != y
+    z = z * torch.where(wrong, 1.8, 1.0)[:, None].double()
+    norm = LogitNorm().fit(z, y)
+    v = z - z.mean(1, keepdim=True)
+    correct = (~wrong).numpy()
+    expected = {}
+    for p in range(1, 11):
+        score = v.amax(1) / v.abs().pow(p).sum(1).pow(1 / p)
+        expected[p] = reference.aurc(score.numpy(), correct)
+        assert norm.aurc_[p] == pytest.approx(expected[p], abs=1e-12)
+    assert norm.p_ == min(expected, key=expected.get)
+    assert not norm.fell_back_
+
+
+def test_falls_back_to_the_softmax_when_no_p_beats_it():
+    z, y = drawn(800, 6, 1.0, 4)
+    norm = LogitNorm(powers=[1]).fit(z, y)
+    assert norm.fell_back_
+    assert norm.p_ is None
+    assert torch.equal(norm.score(z), z.softmax(1).amax(1))
+
+
+def test_rows_without_direction_score_lowest():
+    norm = LogitNorm(powers=[2])
+    norm.p_, norm.fell_back_ = 2, False
+    assert norm.score(torch.tensor([[5.0, 5.0, 5.0], [1.0, 0.0, 0.0]]))[0] == 0
+
+
+@pytest.mark.parametrize("method", [TemperatureScaling, LogitNorm])
+def test_bad_input(method):
+    z, y = torch.zeros(3, 2), torch.tensor([0, 1, 0])
+    for bad_z, bad_y, words in [
+        (z[:, :1], y, "C >= 2"),
+        (z.long(), y, "floating point"),
+        (torch.full((3, 2), math.nan), y, "finite"),
+        (z, torch.tensor([0, 1, 2]), r"0\.\.1"),
+        (z, y[:2], r"\[3\]"),
+        (z, y.float(), "whole numbers"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            method().fit(bad_z, bad_y)
+    unfitted = method()
+    with pytest.raises(ValueError, match="not fitted"):
+        unfitted.transform(z) if method is TemperatureScaling else unfitted.score(z)
