@@ -11,11 +11,11 @@ BUSY = 0.1
 METRICS = """\
 ## Metrics
 
-Each row alone, on synthetic data: float32 logits `[N, C]` whose labels were drawn from flatter ones (overconfident), and
-"trained", where most confidences are near 1; or pairs of a confidence and whether the prediction is right. **Floor** is
-the least that a metric of logits must do, one chunked `max` and `logsumexp` pass, and for pairs one read of both arrays;
-times by the floor are medians over {rounds} interleaved rounds. **MB** is the most that the process held beyond the
-data. **Error** is the distance from a plain float64 reference that shares no code with the package.
+Each row alone, on synthetic data: float32 logits `[N, C]` whose labels were drawn from flatter ones (overconfident),
+and "trained", where most confidences are near 1; or pairs of a confidence and whether the prediction is right.
+**Floor** is the least that a metric of logits must do, one chunked `max` and `logsumexp` pass, and for pairs one read
+of both arrays; times by the floor are medians over {rounds} interleaved rounds. **MB** is the most that the process
+held beyond the data. **Error** is the distance from a plain float64 reference that shares no code with the package.
 
 - sketch: a `ConfidenceSketch` made, updated with all data and computed, which gives every metric of the tables but
   class-wise ECE. Audit collect: the audit's one pass, which adds classes, class-wise ECE, groups, the worst errors and
@@ -69,7 +69,7 @@ def streaming_part(results: dict[str, Any]) -> str:
         lines.append([folder["title"], f"{folder['bytes'] / 1e9:.3g}", *times, *speeds, peak])
     columns = ("folder", "GB", "audit, s", "by the scan", "audit, rows/s", "scan, rows/s", "audit, peak MB")
     head = STREAMING.format(limit=limit, machine=machine(results["environment"]))
-    return "\n".join([head, *doubts[:1], table(columns, lines)])
+    return "\n".join([head, *(f"{doubt}\n" for doubt in doubts[:1]), table(columns, lines)])
 
 
 def machine(environment: dict[str, Any]) -> str:
@@ -93,17 +93,12 @@ def _section(data: dict[str, Any]) -> str:
     facts = "; ".join(f"{name}: {value:g}" for name, value in data["facts"].items())
     rows = {row["name"]: row for row in data["rows"]}
     ours = [
-        [row["name"], _ms(row["seconds"]), _bold(f"{row['ratio']['median']:.3g}", "time" in row["verdict"]), _megabytes(row["peak"])]
+        [row["name"], _ms(row["seconds"]), _bold(f"{row['ratio']['median']:.3g}", "time" in row["verdict"]),
+         _megabytes(row["peak"])]
         for row in data["rows"] if row["metric"] is None
     ]  # fmt: skip
-    parts = [
-        f"### {data['title'][0].upper()}{data['title'][1:]}",
-        "",
-        f"{facts[0].upper()}{facts[1:]}.",
-        *busy(data),
-        "",
-    ]
-    parts += [table(("", "ms", "by the floor", "MB"), ours)]
+    title, facts = (text[0].upper() + text[1:] for text in (data["title"], facts))
+    parts = [f"### {title}", "", f"{facts}.", *busy(data), "", table(("", "ms", "by the floor", "MB"), ours)]
     one_pass = {record["metric"]: record for record in data["one_pass"]}
     rivals = {record["metric"]: record for record in data.get("speed_ups", ())}
     lines = []

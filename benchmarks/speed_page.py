@@ -1,6 +1,6 @@
 """Write docs/speed.md from the numbers of the last runs: ``./dev bench speed_page``.
 
-A part whose benchmark has not been run here is left out, and that is said.
+A part whose benchmark has not been run here stays as it is in the page.
 """
 
 from __future__ import annotations
@@ -43,10 +43,19 @@ def main() -> None:
         if file.exists():
             parts.append(write(json.loads(file.read_text())))
         else:
-            print(f"no part about {name}: ./dev bench {name} has not been run")
+            print(f"{file} is not there: the part about {name} stays as it is")
+            parts.append(present(name))
     with written_aside(PAGE) as aside:
-        aside.write_text("\n".join(parts), encoding="utf-8")
+        aside.write_text("\n".join(filter(None, parts)), encoding="utf-8")
     print(f"wrote {PAGE}")
+
+
+def present(name: str) -> str:
+    """A part as the page has it now, or nothing."""
+    page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    head = f"## {name.capitalize()}\n"
+    _, found, rest = page.partition(f"\n{head}")
+    return head + rest.partition("\n## ")[0] if found else ""
 
 
 def losses_part(results: dict[str, Any]) -> str:
