@@ -196,7 +196,7 @@ class ClasswiseSums:
 
 
 def _bin(share: Tensor) -> Tensor:
-    return torch.ceil(share.double() * (BINS * (1 - 2.0**-24))).long().sub_(1).clamp_(0, BINS - 1)
+    return torch.ceil(share.double() * (BINS * (1 - 2.0**-50))).long().sub_(1).clamp_(0, BINS - 1)
 
 
 def reach(level: float) -> float:

@@ -54,9 +54,10 @@ def cells_of(confidence: Tensor, shortfall: Tensor) -> Tensor:
     return torch.where(linear < LINEAR, linear, tail)
 
 
-def slack(dtype: torch.dtype) -> float:
-    """How far, relatively, a number can lie above an edge by rounding to its type alone."""
-    return 0.5 * torch.finfo(dtype).eps if dtype.is_floating_point and dtype != torch.float64 else 0.0
+def snapped(confidence: Tensor, dtype: torch.dtype) -> Tensor:
+    """Confidences that are the edge of a base bin, rounded to their floating-point type, put back on that edge."""
+    edge = (confidence * BASE).round_().div_(BASE)
+    return torch.where((confidence - edge).abs_() <= confidence * (0.5 * torch.finfo(dtype).eps), edge, confidence)
 
 
 def squash(score: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calibrant import _torchvision
 from calibrant.files import written_aside
-from calibrant.metrics.cells import BASE, CELLS, base_bins, cells_of, slack, squash
+from calibrant.metrics.cells import BASE, CELLS, base_bins, cells_of, snapped, squash
 from calibrant.metrics.onepass import CHUNK, TopLabel, blocks
 from calibrant.metrics.summary import Summary
 
@@ -114,17 +114,14 @@ class ConfidenceSketch(Metric):
             )
         if not self.by_confidence:
             raise ValueError("this sketch ranks by a score of the logits: update_confidence has none to give")
-        batch, nearly = _Batch(self.cells.device), 1 - slack(c.dtype)
+        batch = _Batch(self.cells.device)
         for part, truth in zip(c.split(CHUNK), right.split(CHUNK), strict=True):
             low, high = (float(v) for v in part.aminmax())
             if not (0 <= low <= high <= 1):
                 raise ValueError(f"confidence must lie in [0, 1], got values from {low:g} to {high:g}")
-            wrong = _wrong(truth)
             exact = part.double()
-            placed = exact if nearly == 1 else exact * nearly
-            # Only numbers that are 1 exactly keep the cell of 1.
-            shortfall = torch.where(exact == 1, 0.0, 1 - placed) if nearly != 1 else 1 - exact
-            batch.count(cells_of(placed, shortfall), wrong, exact)
+            placed = exact if c.dtype == torch.float64 else snapped(exact, c.dtype)
+            batch.count(cells_of(placed, 1 - placed), _wrong(truth), exact)
         self._take(batch)
 
     def _take(self, batch: _Batch) -> None:

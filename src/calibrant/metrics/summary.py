@@ -234,7 +234,8 @@ class Summary:
         low = np.maximum(inside - left, inside + order.base_excess[here] - rest)
         high = np.minimum(inside + left, inside + order.base_excess[here] + rest)
         middle = order.base_before[here] + 0.5 * (low + high)
-        return middle - order.running_right[whole], np.maximum(0.5 * (high - low), 0.0)
+        # A confidence that was put back on an edge may lie outside its cell by its rounding; then low is above high.
+        return middle - order.running_right[whole], 0.5 * np.abs(high - low)
 
     def _sum_of_gaps(self, running: Floats, uncertain: Floats) -> Approximate:
         gaps = np.diff(running)
