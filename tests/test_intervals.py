@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.metrics import ConfidenceSketch, Judged, aurc, ece, intervals, paired_differences
-from calibrant.metrics.intervals import wilson
+from calibrant.metrics import ConfidenceSketch, Judged, aurc, ece, intervals, paired_differences, reliability
+from calibrant.metrics.intervals import ece_by_chance, wilson
 
 
 def draw(rng, size):
@@ -48,6 +48,28 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
     assert found.high - found.low == pytest.approx(expected, rel=0.15)
 
 
+@pytest.mark.parametrize("size", [200, 500, 3000])
+def test_a_gap_is_told_from_chance_and_calibration_is_not(size):
+    """An interval that always reaches 0 always covers: it must not, where confidences are 20 points too high."""
+    above = level = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        c = rng.uniform(0.5, 1, size)
+        above += intervals(sketch_of(c, rng.random(size) < c - 0.2), replicates=100)["ece"].low > 0
+        level += intervals(sketch_of(c, rng.random(size) < c), replicates=100)["ece"].low == 0
+    assert above == 40
+    assert level >= 33  # 95% of 40, and three standard errors
+
+
+def test_what_chance_shows_is_what_chance_shows():
+    rng = np.random.default_rng(8)
+    c = rng.beta(5, 1.5, 400)
+    drawn = [ece(c, rng.random(400) < c) for _ in range(400)]
+    expected = ece_by_chance(reliability(c, rng.random(400) < c))
+    assert expected.mean() == pytest.approx(np.mean(drawn), rel=0.06)
+    assert np.quantile(expected, 0.95) == pytest.approx(np.quantile(drawn, 0.95), rel=0.08)
+
+
 def test_moments_give_the_interval_of_a_mean():
     generator = torch.Generator().manual_seed(0)
     z, y = torch.randn(400, 5, generator=generator, dtype=torch.float64), torch.arange(400) % 5
@@ -64,9 +86,9 @@ def test_an_interval_contains_its_value_and_stays_in_range():
     for size in (1, 2, 5, 40):
         c, correct = draw(rng, size)
         for name, one in intervals(sketch_of(c, correct), replicates=50).items():
-            if math.isnan(one.value):
-                assert math.isnan(one.low), name
+            if math.isnan(one.low):
                 assert math.isnan(one.high), name
+                assert math.isnan(one.value) or size < 10, name
             else:
                 assert 0 <= one.low <= one.value <= one.high <= 1, (name, one)
 

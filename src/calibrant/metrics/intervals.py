@@ -5,7 +5,8 @@ often each cell's right and wrong predictions came up. So the counts are drawn t
 of a sketch merged to about a thousand groups of equal mass, never across the edge of a base bin. Merging blurs a metric
 a little, the same way in every replicate, so intervals are built from the differences to the merged value.
 
-Which interval: percentiles of those differences. Calibration errors are sums of absolute values, which noise inflates,
+Shares (accuracy, risk at a coverage) have Wilson's interval, NLL and Brier score that of a mean. Which interval for the
+others: percentiles of those differences. Calibration errors are sums of absolute values, which noise inflates,
 and a replicate inflates them once more. For them the interval reaches as far as the mirrored differences do (the basic
 interval, which takes that bias off) and as the centred ones do; and it reaches down to 0 when a perfectly calibrated
 model, right as often as each confidence says, would by chance show as much. An interval always contains its value.
@@ -21,6 +22,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from calibrant.metrics.calibration import Reliability
 from calibrant.metrics.cells import BASE
 from calibrant.metrics.facts import METRICS
 from calibrant.metrics.summary import COVERAGES, RISKS, Summary
@@ -30,6 +32,7 @@ Ints = npt.NDArray[np.int64]
 
 GROUPS = 1024
 BATCH = 250  # replicates at a time, to bound the memory
+FEWEST = 10  # samples, below which no bootstrap is tried
 _RANKED = ("aurc", "e_aurc", "augrc", "coverage_at_risk", "risk_at_coverage")
 ABSOLUTE = ("ece", "aece", "mce", "smooth_ece", "classwise_ece")
 
@@ -72,15 +75,15 @@ def intervals(summary: Summary, *, level: float = 0.95, replicates: int = 1000, 
         # Cells of another score know nothing of calibration; the bins of the confidence do.
         groups = _Groups.of_bins(summary)
         drawn |= {k: v for k, v in groups.differences(rng, replicates).items() if not k.startswith(_RANKED)}
-    null = groups.metrics(groups.calibrated(rng, max(BATCH, replicates // 4)))
+    null = groups.by_chance(rng, max(BATCH, replicates // 4))
     found = {}
     for name, value in summary.metrics().items():
-        if name in ("nll", "brier"):
-            found[name] = _of_moments(summary, name, level)
+        known = _of_counts(summary, name, float(value), level)
+        if known is not None:
+            found[name] = known
         elif family(name) in ABSOLUTE:
-            found[name] = interval_of_error(
-                float(value), drawn[name], level, null=None if name == "mce" else null[name]
-            )
+            by_chance = None if name == "mce" else null[name]
+            found[name] = interval_of_error(float(value), drawn[name], level, null=by_chance)
         else:
             found[name] = interval(float(value), drawn[name], level, bounds=METRICS[family(name)].bounds)
     return found
@@ -133,10 +136,16 @@ def check_level(level: float, replicates: int) -> None:
         raise ValueError(f"replicates must be at least 20, got {replicates}")
 
 
+def reach(level: float) -> float:
+    """How many standard errors an interval of this level reaches."""
+    return NormalDist().inv_cdf(0.5 + 0.5 * level)
+
+
 def normal_interval(value: float, error: float, level: float, low: float, high: float) -> Interval:
     """A mean and its standard error as an interval, cut to where the value can lie."""
-    reach = NormalDist().inv_cdf(0.5 + 0.5 * level) * error
-    return Interval(value, max(low, value - reach), min(high, value + reach))
+    if not math.isfinite(value) or not math.isfinite(error):
+        return Interval(value, math.nan, math.nan)
+    return Interval(value, max(low, value - reach(level) * error), min(high, value + reach(level) * error))
 
 
 def wilson(successes: npt.ArrayLike, number: npt.ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
@@ -148,12 +157,12 @@ def wilson(successes: npt.ArrayLike, number: npt.ArrayLike, level: float = 0.95)
         [0.4902, 0.9433]
     """
     k, n = np.asarray(successes, dtype=np.float64), np.asarray(number, dtype=np.float64)
-    z = NormalDist().inv_cdf(0.5 + 0.5 * level)
+    z = reach(level)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = k / n
         middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-        reach = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-        return np.clip(middle - reach, 0, 1), np.clip(middle + reach, 0, 1)
+        width = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+        return np.clip(middle - width, 0, 1), np.clip(middle + width, 0, 1)
 
 
 def family(name: str) -> str:
@@ -162,11 +171,47 @@ def family(name: str) -> str:
     return head if head and setting.replace(".", "").isdigit() else name
 
 
-def _of_moments(summary: Summary, name: str, level: float) -> Interval:
-    first = {"nll": 0, "brier": 2}[name]
-    mean, square = summary.moments[first] / summary.samples, summary.moments[first + 1] / summary.samples
-    error = math.sqrt(max(0.0, square - mean**2) / summary.samples)
-    return normal_interval(float(mean), error, level, 0.0, math.inf if name == "nll" else 2.0)
+def _of_counts(summary: Summary, name: str, value: float, level: float) -> Interval | None:
+    """Intervals that need no bootstrap, or that it cannot give; None for the others."""
+    if name == "accuracy":
+        return _share(value, summary.samples, level)
+    if family(name) == "risk_at_coverage":
+        return _share(value, math.ceil(float(name.rpartition("_")[2]) * summary.samples - 1e-9), level)
+    if name in ("nll", "brier"):
+        first = {"nll": 0, "brier": 2}[name]
+        square = summary.moments[first + 1] / summary.samples
+        error = math.sqrt(max(0.0, square - value**2) / summary.samples) if math.isfinite(square) else math.nan
+        return normal_interval(value, error, level, 0.0, math.inf if name == "nll" else 2.0)
+    # Replicates of a handful, or of predictions that are all right or all wrong, know nothing of what was not drawn.
+    alike = family(name) in _RANKED and summary.errors in (0, summary.samples)
+    return Interval(value, math.nan, math.nan) if summary.samples < FEWEST or alike else None
+
+
+def _share(value: float, number: int, level: float) -> Interval:
+    low, high = wilson(value * number, number, level)
+    return Interval(value, min(value, float(low)), max(value, float(high)))
+
+
+def right_by_chance(rng: np.random.Generator, size: Ints, confidence: Floats, number: int) -> Ints:
+    """How many of each group's predictions would be right if their confidence were true, ``[number, G]``."""
+    return rng.binomial(size, confidence, size=(number, len(size)))
+
+
+def ece_by_chance(reliability: Reliability, *, draws: int = 400, seed: int = 0) -> Floats:
+    """ECE values that a perfectly calibrated model with these bins would show, ``[draws]``.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant.metrics import reliability
+        >>> from calibrant.metrics.intervals import ece_by_chance
+        >>> sure = np.full(100, 0.8)
+        >>> round(float(ece_by_chance(reliability(sure, np.arange(100) < 80)).mean()), 2)  # sqrt(2/pi) 0.4 / 10
+        0.03
+    """
+    held = reliability.count > 0
+    size, sure = reliability.count[held], np.clip(reliability.confidence[held], 0, 1)
+    drawn = right_by_chance(np.random.default_rng(seed), size, sure, draws)
+    return np.abs(size * sure - drawn).sum(1) / size.sum()
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,12 +250,14 @@ class _Groups:
                 drawn[name].append(values - centre[name])
         return {name: np.concatenate(values) for name, values in drawn.items()}
 
-    def calibrated(self, rng: np.random.Generator, number: int) -> Ints:
-        """Counts as they would come about if every prediction were right as often as its confidence says."""
+    def by_chance(self, rng: np.random.Generator, number: int) -> dict[str, Floats]:
+        """Every metric as it would come about if each prediction were right as often as its confidence says."""
         right, wrong = np.split(self.counts, 2)
-        sure = _ratio(np.add(*np.split(self.counts * self.confidence, 2)), right + wrong)
-        drawn = rng.binomial(right + wrong, np.clip(sure, 0, 1), size=(number, len(right)))
-        return np.concatenate([drawn, right + wrong - drawn], axis=1)
+        size = right + wrong
+        sure = np.clip(_ratio(np.add(*np.split(self.counts * self.confidence, 2)), size), 0, 1)
+        pooled = _Groups(self.counts, np.concatenate([sure, sure]), self.base)
+        drawn = right_by_chance(rng, size, sure, number)
+        return pooled.metrics(np.concatenate([drawn, size - drawn], axis=1))
 
     def metrics(self, counts: Ints) -> dict[str, Floats]:
         """Every metric of each replicate ``[R]``, from its counts ``[R, 2 G]``."""

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.metrics.calibration import ece
+from calibrant.metrics.calibration import ece, reliability
 from calibrant.metrics.intervals import (
     ABSOLUTE,
     BATCH,
     Interval,
     check_level,
+    ece_by_chance,
     interval,
     interval_of_error,
     normal_interval,
@@ -86,7 +87,7 @@ def paired_differences(
             found[name] = interval_of_error(change, differences, level, highest=math.inf)
         else:
             found[name] = interval(change, differences, level)
-    found["ece"] = _down_to_zero(found["ece"], values[0]["ece"], values[1]["ece"], first, second)
+    found["ece"] = _down_to_zero(found["ece"], values[0]["ece"], values[1]["ece"], first, second, level)
     for name in ("nll", "brier"):
         before, after = getattr(first, name), getattr(second, name)
         if before is not None and after is not None:
@@ -96,24 +97,21 @@ def paired_differences(
     return found
 
 
-def _down_to_zero(change: Interval, before: float, after: float, first: Judged, second: Judged) -> Interval:
+def _down_to_zero(
+    change: Interval, before: float, after: float, first: Judged, second: Judged, level: float
+) -> Interval:
     """Where one of the two errors could be all chance, the difference reaches as far as if it were 0."""
     low, high = change.low, change.high
-    if after <= _chance(second):
+    if after <= _largest_by_chance(second, level):
         low = min(low, -before)
-    if before <= _chance(first):
+    if before <= _largest_by_chance(first, level):
         high = max(high, after)
     return Interval(change.value, low, high)
 
 
-def _chance(one: Judged) -> float:
-    """About the largest ECE that a perfectly calibrated model with these confidences would show in 19 of 20 cases."""
-    place = _codes_of_bins(one) // 2
-    variance = np.bincount(place, one.confidence * (1 - one.confidence), BINS)
-    # Each bin's gap is normal: |gap| has mean sd sqrt(2/pi) and variance sd^2 (1 - 2/pi).
-    mean = np.sqrt(variance * 2 / np.pi).sum()
-    spread = math.sqrt(variance.sum() * (1 - 2 / np.pi))
-    return float((mean + 1.645 * spread) / len(one.confidence))
+def _largest_by_chance(one: Judged, level: float) -> float:
+    """The ECE that a perfectly calibrated model with these confidences exceeds in 1 - level of the cases."""
+    return float(np.quantile(ece_by_chance(reliability(one.confidence, one.correct, bins=BINS)), level))
 
 
 def _values(one: Judged) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Texts and numbers as a page shows them: escaped, with the same digits everywhere.
 
-The page's script shows the numbers of the curves again; `percent`, `span` and `count` have twins in audit.js, and the
+The page's script shows the numbers of the curves again; `percent`, `threshold`, `span` and `count` have twins in audit.js, and the
 browser's tests hold the two against each other.
 """
 
@@ -10,6 +10,7 @@ import html
 import json
 import math
 import re
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
@@ -46,13 +47,23 @@ def finite(value: Any) -> float | None:
 
 
 def percent(share: float | None) -> str:
-    """A share in percent: two decimals, three digits below 1 %, and as many as keep 0.99999 from reading 100 %."""
-    return _shown(share, "share", False) + ("" if _absent(share) else f"{_SPACE}%")
+    """A share in percent: two decimals, two digits below 0.1%, and as many as keep 0.99999 from reading 100%."""
+    return _shown(share, "share") + ("" if _absent(share) else "%")
 
 
-def number(value: float | None, *, sign: bool = False) -> str:
-    """A number with four significant digits; whole ones above that."""
-    return _shown(value, "number", sign)
+def round_percent(share: float | None) -> str:
+    """A share that is round by choice, as levels and ticks are: 95%, 2.5%."""
+    return DASH if _absent(share) else f"{100 * share:.6g}%".replace("-", MINUS)  # type: ignore[operator]
+
+
+def number(value: float | None) -> str:
+    """A number with four decimals, or two digits where those would all be zeros."""
+    return _shown(value, "number")
+
+
+def threshold(value: float | None) -> str:
+    """A number with four decimals, and as many more as keep one below 1 from reading 1."""
+    return _shown(value, "threshold")
 
 
 def quantity(value: float | None, unit: str) -> str:
@@ -60,9 +71,20 @@ def quantity(value: float | None, unit: str) -> str:
     return percent(value) if unit == "share" else number(value)
 
 
-def points(difference: float | None) -> str:
-    """A difference of two shares, with its sign, in percentage points: of percents one could not tell what of."""
-    return _shown(difference, "share", True) + ("" if _absent(difference) else f"{_SPACE}pp")
+def difference(value: float | None, unit: str, of: Sequence[float | None]) -> str:
+    """A difference of two values, signed, with their decimals; of shares in percentage points (pp).
+
+    Of percents one could not tell what of.
+    """
+    if _absent(value):
+        return DASH
+    shown = _fixed(_scaled(value, unit), _common(of, unit), unit, True)  # type: ignore[arg-type]
+    return f"{shown}{_SPACE}pp" if unit == "share" else shown
+
+
+def difference_span(low: float | None, high: float | None, unit: str, of: Sequence[float | None]) -> str:
+    """The interval of a difference, with the decimals of the values compared; empty if neither end is known."""
+    return _bracketed(low, high, unit, _common(of, unit), sign=True)
 
 
 def magnitude(value: float) -> str:
@@ -71,15 +93,10 @@ def magnitude(value: float) -> str:
     return f"{up.as_tuple().digits[0]}{_SPACE}{TIMES}{_SPACE}10{str(up.adjusted()).translate(_SUPERSCRIPT)}"
 
 
-def span(low: float | None, high: float | None, unit: str, like: float | None, *, sign: bool = False) -> str:
+def span(low: float | None, high: float | None, unit: str, like: float | None) -> str:
     """An interval with the decimals of the value it belongs to, in the same unit; empty if neither end is known."""
-    if _absent(low) and _absent(high):
-        return ""
-    scale = 100.0 if unit == "share" else 1.0
     shape = next((v for v in (like, high, low) if finite(v) is not None), None)
-    decimals = None if shape is None else _decimals(shape * scale, unit)
-    ends = [DASH if _absent(v) else _fixed(v * scale, decimals, unit, sign) for v in (low, high)]  # type: ignore[operator]
-    return f"[{ends[0]},{_SPACE}{ends[1]}]"
+    return _bracketed(low, high, unit, None if shape is None else _decimals(_scaled(shape, unit), unit))
 
 
 def count(value: float | None) -> str:
@@ -100,11 +117,33 @@ def _absent(value: float | None) -> bool:
     return value is None or math.isnan(value)
 
 
-def _shown(value: float | None, unit: str, sign: bool) -> str:
+def _scaled(value: float, unit: str) -> float:
+    return value * 100.0 if unit == "share" else float(value)
+
+
+def _shown(value: float | None, unit: str) -> str:
     if value is None or math.isnan(value):
         return DASH
-    value = value * 100.0 if unit == "share" else float(value)
-    return _fixed(value, _decimals(value, unit), unit, sign)
+    value = _scaled(value, unit)
+    return _fixed(value, _decimals(value, unit), unit, False)
+
+
+def _bracketed(low: float | None, high: float | None, unit: str, decimals: int | None, *, sign: bool = False) -> str:
+    if _absent(low) and _absent(high):
+        return ""
+    mark = "%" if unit == "share" and not sign else ""
+    ends = [
+        DASH if v is None or math.isnan(v) else _fixed(_scaled(v, unit), decimals, unit, sign) + mark
+        for v in (low, high)
+    ]
+    return f"[{ends[0]},{_SPACE}{ends[1]}]"
+
+
+def _common(values: Sequence[float | None], unit: str) -> int:
+    """The decimals that values to be compared have in common: those of the finest of them, within reason."""
+    usual = 2 if unit == "share" else 4
+    found = [_decimals(_scaled(v, unit), unit) for v in values if v is not None and math.isfinite(v)]
+    return max([usual, *(usual + 2 if d is None else min(d, usual + 2) for d in found)])
 
 
 def _decimals(value: float, unit: str) -> int | None:
@@ -112,15 +151,11 @@ def _decimals(value: float, unit: str) -> int | None:
     if not math.isfinite(value):
         return None
     size = abs(float(value))  # NumPy prints its own numbers differently
-    if size == 0:
-        return 2 if unit == "share" else 0
-    exponent = Decimal(repr(size)).adjusted()
-    if unit == "number":
-        return max(0, 3 - exponent) if exponent >= -4 else None
-    if exponent < 0:
-        return 2 - exponent if exponent >= -3 else None
-    decimals = 2
-    while size < 100 and decimals < 13 and _rounded(size, decimals) >= 100:
+    decimals, least, whole = (2, 0.1, 100) if unit == "share" else (4, 0.00005, 1 if unit == "threshold" else math.inf)
+    if 0 < size < least:
+        exponent = Decimal(repr(size)).adjusted()
+        return 1 - exponent if exponent >= -6 else None
+    while size < whole < math.inf and decimals < 15 and _rounded(size, decimals) >= whole:
         decimals += 1
     return decimals
 
@@ -138,7 +173,7 @@ def _fixed(value: float, decimals: int | None, unit: str, sign: bool) -> str:
     elif value == 0:
         text = "0"
     else:
-        digits, power = f"{abs(value):.{2 if unit == 'share' else 3}e}".split("e")
+        digits, power = f"{abs(value):.1e}".split("e")
         text = f"{digits}{_SPACE}{TIMES}{_SPACE}10{str(int(power)).translate(_SUPERSCRIPT)}"
     is_zero = not any(c in text for c in "123456789∞")
     return ("" if is_zero else MINUS if value < 0 else "+" if sign else "") + text
