@@ -25,6 +25,11 @@ HOSTILE = [
 ]
 
 
+def typed(words: str) -> str:
+    """The text with the signs of a keyboard: tests are read and searched more easily so."""
+    return words.translate({0x2212: "-", 0x2013: "none", 0xD7: "x", 0xA0: " "})
+
+
 def spread(value: float, count: float) -> tuple[float, float]:
     """A normal interval of a share, cut at 0 and 1."""
     half = float(1.96 * np.sqrt(max(value * (1 - value), 1e-4) / max(count, 1)))
@@ -88,15 +93,20 @@ def histogram(s: Sample, bins: int = 40) -> Document:
 
 
 def curve(s: Sample, name: str, label: str, score: np.ndarray, points: int = 600) -> Document:
+    """A curve, thinned if the file is longer than ``points``, with the points of round coverages and risks."""
     order = np.argsort(-score, kind="stable")
     errors = np.cumsum(~s.right[order])
-    at = np.unique(np.linspace(1, len(score), points).astype(int))
+    ranks = np.arange(1, len(score) + 1)
+    exact = [int(np.ceil(share * len(score))) for share in (0.8, 0.9, 0.95)]
+    exact += [int(fits.max()) for r in (0.01, 0.02, 0.05, 0.1) if (fits := ranks[errors / ranks <= r]).size]
+    at = np.unique(np.concatenate([np.linspace(1, len(score), min(points, len(score))).astype(int), exact]))
     risk = errors[at - 1] / at
     ends = [spread(r, n) for r, n in zip(risk, at, strict=True)]
     return {
         "score": name, "label": label, "coverage": (at / len(score)).tolist(), "risk": risk.tolist(),
         "risk_low": [e[0] for e in ends], "risk_high": [e[1] for e in ends],
         "threshold": score[order][at - 1].tolist(), "accepted": at.tolist(), "errors": errors[at - 1].tolist(),
+        "points_all": len(at) == len(score),
     }  # fmt: skip
 
 
@@ -140,18 +150,22 @@ METRICS = [
      lambda a, g: 0.6 + g),
     ("underconfidence", "Doubt when right", "share", "low", "Calibration", "Mean of 1 - confidence of right ones.",
      lambda a, g: 0.05 - g / 4),
-    ("classwise_ece", "Classwise ECE", "share", "low", "Calibration", "Every class's own ECE, averaged.",
+    ("classwise_ece", "Class-wise ECE", "share", "low", "Calibration", "Every class's own ECE, averaged.",
      lambda a, g: abs(g) / 8),
     ("aurc", "AURC", "share", "low", "Selective", "Mean risk over all coverages.", lambda a, g: (1 - a) / 4),
     ("e_aurc", "Excess AURC", "share", "low", "Selective", "AURC above that of the best ordering.",
      lambda a, g: (1 - a) / 9),
     ("augrc", "AUGRC", "share", "low", "Selective", "The same with the generalised risk.", lambda a, g: (1 - a) / 6),
-    ("coverage_at_5", "Coverage at 5% risk", "share", "high", "Selective", "Largest share it may answer.",
+    ("coverage_at_risk_0.05", "Coverage at 5% risk", "share", "high", "Selective", "Largest share it may answer.",
      lambda a, g: 0.72),
-    ("coverage_at_1", "Coverage at 1% risk", "share", "high", "Selective", "Largest share it may answer.",
+    ("coverage_at_risk_0.01", "Coverage at 1% risk", "share", "high", "Selective", "Largest share it may answer.",
      lambda a, g: 0.31),
-    ("risk_at_80", "Risk at 80% coverage", "share", "low", "Selective", "Error rate of the surest 80%.",
+    ("risk_at_coverage_0.8", "Risk at 80% coverage", "share", "low", "Selective", "Error rate of the surest 80%.",
      lambda a, g: (1 - a) / 2.4),
+    ("risk_at_coverage_0.9", "Risk at 90% coverage", "share", "low", "Selective", "Error rate of the surest 90%.",
+     lambda a, g: (1 - a) / 1.7),
+    ("risk_at_coverage_0.95", "Risk at 95% coverage", "share", "low", "Selective", "Error rate of the surest 95%.",
+     lambda a, g: (1 - a) / 1.3),
 ]  # fmt: skip
 
 
@@ -175,6 +189,9 @@ def model(name: str, *, seed: int = 0, samples: int = 10_000, classes: int = 10,
     ece = abs(confidence - accuracy) + 0.0012
     return {
         "name": name, "samples": samples, "classes": classes, "holds": "logits", "kind": "classification",
+        "unit": "samples",
+        "verdict": {"level": "poor" if confidence > accuracy else "fair", "text": "One more sentence.",
+                    "headline": f"It claims {confidence:.1%} and is right {accuracy:.1%} of the time."},
         "notes": [f"{samples // 800} rows without a label were left out."],
         "metrics": metrics,
         "findings": [
@@ -211,17 +228,17 @@ def model(name: str, *, seed: int = 0, samples: int = 10_000, classes: int = 10,
         ],
         "fixes": [
             {"name": "Temperature scaling", "fitted": "T = 1.52, 5-fold cross-validation", "metric": "ECE (15 bins)",
-             "unit": "share", "before": ece, "after": 0.0119, "difference": 0.0119 - ece, "low": 0.008 - ece,
-             "high": 0.016 - ece},
+             "better": "low", "unit": "share", "before": ece, "after": 0.0119, "difference": 0.0119 - ece,
+             "low": 0.008 - ece, "high": 0.016 - ece},
             {"name": "Temperature scaling", "fitted": "T = 1.52, 5-fold cross-validation", "metric": "NLL",
-             "unit": "number", "before": 0.4581, "after": 0.3942, "difference": -0.0639, "low": -0.0702,
-             "high": -0.0571},
+             "unit": "number", "better": "low", "before": 0.4581, "after": 0.3942, "difference": -0.0639,
+             "low": -0.0702, "high": -0.0571},
             {"name": "Histogram binning", "fitted": "15 bins, 5-fold cross-validation", "metric": "ECE (15 bins)",
-             "unit": "share", "before": ece, "after": 0.0142, "difference": 0.0142 - ece, "low": 0.009 - ece,
-             "high": 0.019 - ece},
+             "better": "low", "unit": "share", "before": ece, "after": 0.0142, "difference": 0.0142 - ece,
+             "low": 0.009 - ece, "high": 0.019 - ece},
             {"name": "Histogram binning", "fitted": "15 bins, 5-fold cross-validation", "metric": "AURC",
-             "unit": "share", "before": 0.0391, "after": 0.0402, "difference": 0.0011, "low": -0.0004,
-             "high": 0.0026},
+             "unit": "share", "better": "low", "before": 0.0391, "after": 0.0402, "difference": 0.0011,
+             "low": -0.0004, "high": 0.0026},
         ],
     }  # fmt: skip
 
@@ -247,6 +264,8 @@ def document(*models: Document) -> Document:
             ["ECE", "Equal-width bins (lo, hi], 15 of them; gap of mean confidence and accuracy, weighted by counts."],
             ["AECE", "Bins of equal counts; every sample is used; ties share their mean correctness."],
             ["AURC", "Mean over i of the error rate of the i surest samples; ties take their expected order."],
+            ["Class-wise ECE", "For each class the ECE of its probability; mean over classes."],
+            ["By class", "Among the predictions of that class."],
             ["Intervals", "Percentile bootstrap over samples; paired where two files hold the same samples."],
         ],
         "models": list(models),
@@ -263,11 +282,11 @@ def three_files() -> Document:
     )
     made["comparisons"] = [
         {"first": "resnet50-ce.npz", "second": other, "rows": [
-            {"label": "ECE (15 bins)", "unit": "share", "better": "low", "first": 0.0812, "second": 0.0503,
-             "difference": -0.0309, "low": -0.035, "high": -0.025},
-            {"label": "Accuracy", "unit": "share", "better": "high", "first": 0.8501, "second": 0.8463,
-             "difference": -0.0038, "low": -0.0091, "high": 0.0012},
-            {"label": "NLL", "unit": "number", "better": "low", "first": 0.4581, "second": 0.5012,
+            {"name": "ece_15", "label": "ECE (15 bins)", "unit": "share", "better": "low", "first": 0.0812,
+             "second": 0.0503, "difference": -0.0309, "low": -0.035, "high": -0.025},
+            {"name": "accuracy", "label": "Accuracy", "unit": "share", "better": "high", "first": 0.8501,
+             "second": 0.8463, "difference": -0.0038, "low": -0.0091, "high": 0.0012},
+            {"name": "nll", "label": "NLL", "unit": "number", "better": "low", "first": 0.4581, "second": 0.5012,
              "difference": 0.0431, "low": 0.0312, "high": 0.0549},
         ]} for other in ("resnet50-acls.npz", "vit-b16.npz")
     ]  # fmt: skip
@@ -277,6 +296,43 @@ def three_files() -> Document:
 def many_classes(classes: int = 1000) -> Document:
     """One file of a thousand classes."""
     return document(model("imagenet.npz", seed=2, samples=20_000, classes=classes, heat=1.2))
+
+
+def two_files() -> Document:
+    """Two files with long names and a comparison."""
+    made = three_files()
+    names = ["cifar100-resnet50-crossentropy-seed0.npz", "cifar100-resnet50-acls-seed0.npz"]
+    made["models"] = made["models"][:2]
+    made["comparisons"] = made["comparisons"][:1]
+    for m, name in zip(made["models"], names, strict=True):
+        m["name"] = name
+    made["comparisons"][0].update(first=names[0], second=names[1])
+    return made
+
+
+def confidence_only() -> Document:
+    """A short file of confidences: no classes and no labels, and every point of its curve."""
+    one = model("conf.csv", seed=4, samples=400)
+    one.update(classes=None, holds="confidence", logits=None, classes_table=[], fixes=[], curves=one["curves"][:1])
+    gone = ("classwise_ece", "nll", "brier", "top5")
+    one["metrics"] = [m for m in one["metrics"] if m["name"] not in gone]
+    for row in one["errors"]:
+        row["label"] = row["predicted"] = None
+    return document(one)
+
+
+def segmentation() -> Document:
+    """Pixels with places, a metric without an interval that says why, long class names and no flags."""
+    one = model("city.npz", seed=6, samples=4_000)
+    one.update(kind="segmentation", unit="pixels")
+    for k, row in enumerate(one["errors"]):
+        row["place"] = f"row {k}, column {3 * k + 1}"
+    for k, row in enumerate(one["classes_table"]):
+        row["flag"] = False
+        row["name"] = f"{row['name']} " + "a name that goes on and on, " * 12 if k % 3 == 0 else row["name"]
+    nll = next(m for m in one["metrics"] if m["name"] == "nll")
+    nll.update(value=None, low=None, high=None, note="infinite: 3 labels have probability 0")
+    return document(one)
 
 
 def hostile() -> Document:

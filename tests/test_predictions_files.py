@@ -225,7 +225,8 @@ def test_names_of_classes_label_the_rows_of_a_table(tmp_path):
     assert opened.groups["site"].tolist() == ["x"] * N
     again = Predictions.open(tmp_path / "a.parquet", columns=mapped, class_names=["a", "b", "c"])
     with pytest.raises(
-        ValueError, match=r"a\.parquet: labels \(column 'truth'\) must be among class_names, got '\w+' in row 0$"
+        ValueError,
+        match=r"a\.parquet: labels \(column 'truth'\) must be among the class names a, b, c, got '\w+' in row 0 ",
     ):
         again.load()
     text = "\r\n".join(
@@ -295,7 +296,8 @@ def test_errors_in_a_stream_name_the_file_and_its_row(tmp_path):
         batches = opened.batches(4)
         assert sum(len(next(batches)) for _ in range(2)) == 8
         with pytest.raises(
-            ValueError, match=rf"^{tmp_path}/2\.{suffix}: probabilities must lie in 0..1, got 1\.\d+ in row 9, class 1$"
+            ValueError,
+            match=rf"^{tmp_path}/2\.{suffix}: probabilities must lie in 0..1, got 1\.\d+ in row 9 .*, class 1$",
         ):
             list(batches)
 

@@ -34,15 +34,29 @@ def test_missing_and_ambiguous_columns_say_what_there_is(tmp_path):
     np.savez(tmp_path / "a.npz", scores=z, truth=y)
     refused(
         tmp_path / "a.npz",
-        r"logits, probabilities and confidence missing, expected logits or .*; it holds scores, truth$",
+        r"no logits, probabilities or confidence, expected .*; it holds scores, truth: .* --column logits=NAME ",
     )
-    refused(tmp_path / "a.npz", r"labels missing, .*; it holds scores, truth$", columns={"logits": "scores"})
     refused(
-        tmp_path / "a.npz", r"'y', which columns gives as labels, missing", columns={"logits": "scores", "labels": "y"}
+        tmp_path / "a.npz",
+        r"no labels; it holds scores, truth: .* --column labels=truth ",
+        columns={"logits": "scores"},
     )
-    refused(tmp_path / "a.npz", "site missing", columns={"logits": "scores", "labels": "truth"}, groups=["site"])
+    refused(
+        tmp_path / "a.npz",
+        r"no column 'y' \(given as labels\); it holds scores, truth$",
+        columns={"logits": "scores", "labels": "y"},
+    )
+    refused(
+        tmp_path / "a.npz",
+        "no column 'site' .given as group.; it holds scores, truth$",
+        columns={"logits": "scores", "labels": "truth"},
+        groups=["site"],
+    )
     np.savez(tmp_path / "b.npz", logits=z, probabilities=z, labels=y)
-    refused(tmp_path / "b.npz", r"holds logits and probabilities: choose with columns=\{'logits': 'logits'\}$")
+    refused(
+        tmp_path / "b.npz",
+        r'holds logits and probabilities: .* --column logits=logits \(in Python columns=\{"logits": "logits"\}\)$',
+    )
     assert Predictions.open(tmp_path / "b.npz", columns={"probabilities": "probabilities"}).holds == "probabilities"
     (tmp_path / "a.csv").write_text("logits_0,logits_1,logits.a,logits.b,labels\n1,2,1,2,0\n")
     refused(tmp_path / "a.csv", r"holds logits_\* and logits\.\*: choose")
@@ -70,23 +84,27 @@ def test_values_that_do_not_belong_in_a_table(tmp_path):
 
     y = [0, 1, 0]
     parquet(
-        r"column 'logits' must be lists of 2 numbers, got 3 in row 2$",
+        r"column 'logits' must be lists of 2 numbers, got 3 in row 2 .counted from 0.$",
         logits=[[1.0, 2.0], [3.0, 4.0], [1.0, 2.0, 3.0]],
         labels=y,
     )
-    parquet("column 'logits' has no value in row 1$", logits=[[1.0, 2.0], None, [1.0, 2.0]], labels=y)
+    parquet("column 'logits' has no value in row 1 .counted from 0.$", logits=[[1.0, 2.0], None, [1.0, 2.0]], labels=y)
     parquet(
-        "column 'logits' has no value in the list of row 2$", logits=[[1.0, 2.0], [1.0, 2.0], [1.0, None]], labels=y
+        "column 'logits' has no value in the list of row 2 .counted from 0.$",
+        logits=[[1.0, 2.0], [1.0, 2.0], [1.0, None]],
+        labels=y,
     )
-    parquet("column 'logits' must be floating point, got .*string.* row 0", logits=[["1", "2"]] * 3, labels=y)
-    parquet("column 'logits' must be lists, got double, from row 0", logits=[0.5] * 3, labels=y)
-    parquet("column 'labels' has no value in row 2$", logits=[[1.0, 2.0]] * 3, labels=[0, 1, None])
+    parquet("column 'logits' must be floating point, got .*string", logits=[["1", "2"]] * 3, labels=y)
+    parquet("column 'logits' must be lists, got double$", logits=[0.5] * 3, labels=y)
+    parquet("column 'labels' has no value in row 2 .counted from 0.$", logits=[[1.0, 2.0]] * 3, labels=[0, 1, None])
     parquet(
-        "labels must be whole numbers, or text with class_names given, got 'a' in row 0$",
+        "labels must be whole numbers, or text with class names given, got 'a' in row 0 .*class_names=.*--class-names",
         logits=[[1.0, 2.0]] * 3,
         labels=["a"] * 3,
     )
-    parquet(r"column 'correct' must be numbers, got list<.* in row 0$", confidence=[0.5], correct=[[1]])
+    parquet(
+        r"column 'correct' must be numbers, got list<.* in row 0 .counted from 0.$", confidence=[0.5], correct=[[1]]
+    )
     parquet(
         r"confidence must be floating point \[N\] with N >= 1 .* got float64 \[0\]",
         confidence=pa.array([], pa.float64()),
@@ -97,17 +115,19 @@ def test_values_that_do_not_belong_in_a_table(tmp_path):
         (tmp_path / "a.csv").write_text(body)
         refused(tmp_path / "a.csv", message)
 
-    text(r"column 'logits_1' must be a number, got 'x' in row 1$", "logits_0,logits_1,labels\n1,2,0\n1,x,0\n")
-    text(r"column 'logits_0' must be a number, got '' in row 0$", "logits_0,logits_1,labels\n,2,0\n1,3,0\n")
-    text(r"row 1 has 2 fields, expected 3$", "logits_0,logits_1,labels\n1,2,0\n1,3\n")
-    text(r"logits must be finite, got nan in row 1, class 0$", "logits_0,logits_1,labels\n1,2,0\nnan,3,1\n")
+    text(r"column 'logits_1' must be a number, got 'x' in line 3$", "logits_0,logits_1,labels\n1,2,0\n1,x,0\n")
+    text(r"column 'logits_0' must be a number, got '' in line 2$", "logits_0,logits_1,labels\n,2,0\n1,3,0\n")
+    text(r"line 3 has 2 fields, expected 3$", "logits_0,logits_1,labels\n1,2,0\n1,3\n")
+    text(r"logits must be finite, got nan in line 3, class 0$", "logits_0,logits_1,labels\n1,2,0\nnan,3,1\n")
     text(
-        r"labels must be whole numbers, or text with class_names given, got '0' in row 0$",
+        r"labels must be whole numbers, or text with class names given, got '1.0' in line 3 \(use \.astype\(int\)\)$",
         "logits_0,logits_1,labels\n1,2,0\n2,3,1.0\n",
     )
-    text(r"column 'correct' must be true or false, or 0 or 1, got '2' in row 1$", "confidence,correct\n1,true\n0.5,2\n")
+    text(
+        r"column 'correct' must be true or false, or 0 or 1, got '2' in line 3$", "confidence,correct\n1,true\n0.5,2\n"
+    )
     long = "logits_0,logits_1,labels\n" + "1,2,0\n" * 300_000
-    text(r"column 'labels' must be a whole number, got 'cat' in row 300000$", long + "1,2,cat\n")
+    text(r"column 'labels' must be a whole number, got 'cat' in line 300002$", long + "1,2,cat\n")
     text(r"no rows after the header line$", "confidence,correct\n")
     text(r"expected text in UTF-8", "confidence,correct\n0.5,1\n".encode("utf-16").decode("latin-1"))
 
@@ -159,7 +179,8 @@ def test_headers_that_promise_what_is_not_there(tmp_path):
         tmp_path / "a.parquet",
     )
     refused(
-        tmp_path / "a.parquet", "column 'logits' must be lists of 2000000000000000000000000 numbers, got 6 in row 0$"
+        tmp_path / "a.parquet",
+        "column 'logits' must be lists of 2000000000000000000000000 numbers, got 6 in row 0 .counted from 0.$",
     )
 
 

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrant.report import text, write_audit
+from calibrant.report import write_audit
 from calibrant.report.svg import nice_ticks, thinned
 from tests import audit_document as documents
+from tests.audit_document import typed
 
 VOID = {"meta", "input", "br", "hr", "img", "link"}
 #: The one address of a page: of nothing, so that no browser asks for an icon.
@@ -26,15 +27,13 @@ ICON = {"rel": "icon", "href": "data:,"}
 MADE = {
     "one": documents.document,
     "three": documents.three_files,
+    "two": documents.two_files,
     "many": documents.many_classes,
+    "confidence": documents.confidence_only,
+    "segmentation": documents.segmentation,
     "hostile": documents.hostile,
     "minimal": documents.minimal,
 }
-
-
-def typed(words: str) -> str:
-    """The text with the signs of a keyboard: tests are read and searched more easily so."""
-    return words.translate({0x2212: "-", 0x2013: "none", 0xD7: "x", 0xA0: " "})
 
 
 class Tree(HTMLParser):
@@ -80,70 +79,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for name, make in MADE.items():
         write_audit(folder / f"{name}.html", make())
     return {name: (folder / f"{name}.html").read_text(encoding="utf-8") for name in MADE}
-
-
-# ---------------------------------------------------------------------- numbers as texts
-
-
-@pytest.mark.parametrize(
-    ("share", "shown"),
-    [
-        (0.0812, "8.12 %"), (0.931, "93.10 %"), (0.00812, "0.812 %"), (0.000123456, "0.0123 %"), (0.0, "0.00 %"),
-        (1.0, "100.00 %"), (0.999996, "99.9996 %"), (0.99996, "99.996 %"), (-0.0312, "-3.12 %"), (None, "none"),
-        (float("nan"), "none"), (1e-7, "1.00 x 10⁻⁵ %"), (1e-300, "1.00 x 10⁻²⁹⁸ %"),
-    ],
-)  # fmt: skip
-def test_shares_are_percentages_with_sensible_digits(share: float | None, shown: str) -> None:
-    assert typed(text.percent(share)) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0.45812, "0.4581"), (1.5, "1.500"), (12.3456, "12.35"), (1234.5, "1,235"), (123456.0, "123,456"), (0.0, "0"),
-        (0.00012346, "0.0001235"), (1.2346e-7, "1.235 x 10⁻⁷"), (-2.5, "-2.500"), (None, "none"), (float("inf"), "∞"),
-    ],
-)  # fmt: skip
-def test_numbers_have_four_digits(value: float | None, shown: str) -> None:
-    assert typed(text.number(value)) == shown
-
-
-def test_intervals_have_the_decimals_and_the_unit_of_their_value() -> None:
-    assert typed(text.span(0.075, 0.088, "share", 0.0812)) == "[7.50, 8.80]"
-    assert typed(text.span(0.00075, 0.0088, "share", 0.00812)) == "[0.075, 0.880]"
-    assert typed(text.span(0.4, 0.51, "number", 0.4581)) == "[0.4000, 0.5100]"
-    assert typed(text.span(None, None, "share", 0.5)) == ""
-    assert typed(text.span(None, 0.5, "share", 0.4)) == "[none, 50.00]"
-    assert typed(text.span(-0.075, 0.01, "share", -0.06, sign=True)) == "[-7.50, +1.00]"
-
-
-def test_differences_of_shares_are_points() -> None:
-    assert typed(text.points(-0.0684)) == "-6.84 pp"
-    assert typed(text.points(0.02)) == "+2.00 pp"
-    assert typed(text.points(None)) == "none"
-
-
-@pytest.mark.parametrize(
-    ("bound", "shown"), [(1e-7, "1 x 10⁻⁷"), (3.15e-6, "4 x 10⁻⁶"), (9.2e-8, "1 x 10⁻⁷"), (6.25e-8, "7 x 10⁻⁸")]
-)
-def test_bounds_are_rounded_up(bound: float, shown: str) -> None:
-    assert typed(text.magnitude(bound)) == shown
-
-
-@pytest.mark.parametrize(("n", "shown"), [(0, "0"), (950, "950"), (1234, "1.2k"), (35_400, "35k"), (1_000_000, "1M")])
-def test_short_counts(n: int, shown: str) -> None:
-    assert text.short_count(n) == shown
-
-
-def test_halves_of_characters_and_controls_are_replaced() -> None:
-    assert text.escape("a\udcff\x00\x1bb<") == "a\ufffd\ufffd\ufffdb&lt;"
-
-
-def test_embedded_json_cannot_end_its_element() -> None:
-    words = "</script><!-- & \u2028 ü 🦜"
-    made = text.embedded({"x": words})
-    assert not set("<>&\u2028") & set(made)
-    assert json.loads(made) == {"x": words}
 
 
 # ---------------------------------------------------------------------- the page's structure
@@ -269,7 +204,7 @@ def test_metrics_are_those_given(pages: dict[str, str], name: str) -> None:
             cell = by_label[metric["label"]][1 + m]
             value, low, high = metric["value"], metric["low"], metric["high"]
             if metric["unit"] == "share" and 0.01 <= value < 0.999:
-                assert f"{two_decimals(value)} % [{two_decimals(low)}, {two_decimals(high)}]" in cell
+                assert f"{two_decimals(value)}% [{two_decimals(low)}%, {two_decimals(high)}%]" in cell
             elif metric["unit"] == "number":
                 assert f"{value:.4f}" in cell
     assert "lower is better" in by_label["ECE (15 bins)"][0]
@@ -296,15 +231,16 @@ def test_fixes_and_comparisons_say_which_way_they_point(pages: dict[str, str]) -
     assert any("-3.09 pp [-3.50, -2.50]" in r and r.endswith("better") for r in rows), (
         "lower is better, and it is lower"
     )
-    assert any("-0.380 pp [-0.910, +0.120]" in r and r.endswith("no clear change") for r in rows)
-    assert any("+0.04310 [+0.03120, +0.05490]" in r and r.endswith("worse") for r in rows)
-    assert any(r.startswith("AURC3.91 %4.02 %+0.110 pp [-0.040, +0.260]no clear change") for r in rows)
+    assert any("-0.38 pp [-0.91, +0.12]" in r and r.endswith("no clear change") for r in rows)
+    assert any("+0.0431 [+0.0312, +0.0549]" in r and r.endswith("worse") for r in rows)
+    assert any(r.startswith("AURC3.91%4.02%+0.11 pp [-0.04, +0.26]no clear change") for r in rows)
 
 
-def test_class_rows_are_flagged_first_then_by_gap(pages: dict[str, str]) -> None:
+def test_class_rows_are_flagged_first_then_by_how_surely_they_are_off(pages: dict[str, str]) -> None:
     rows = MADE["many"]()["models"][0]["classes_table"]
     expected = [r["name"] for r in rows if r["flag"]], [r["name"] for r in rows if not r["flag"]]
-    by_gap = {r["name"]: abs(r["gap"]) for r in rows}
+    # Above 0 where the interval leaves 0 out: how far. Below 0 where it does not: how far it reaches beyond.
+    off = {r["name"]: r["gap_low"] if abs(r["gap_low"]) < abs(r["gap_high"]) else -r["gap_high"] for r in rows}
     tree = Tree(pages["many"])
     (table,) = (e for e in tree.all("table") if e["attrs"].get("id") == "classes-0")
     shown = [e["text"].removeprefix("flagged: ") for e in tree.inside(table, "th") if e["attrs"]["scope"] == "row"]
@@ -312,7 +248,110 @@ def test_class_rows_are_flagged_first_then_by_gap(pages: dict[str, str]) -> None
     assert set(shown[:n]) == set(expected[0])
     assert set(shown[n:]) == set(expected[1])
     for part in (shown[:n], shown[n:]):
-        assert [by_gap[x] for x in part] == sorted((by_gap[x] for x in part), reverse=True)
+        assert [off[x] for x in part] == sorted((off[x] for x in part), reverse=True)
+
+
+def table_of(tree: Tree, ident: str) -> dict[str, Any]:
+    (table,) = (e for e in tree.all("table") if e["attrs"].get("id") == ident)
+    return table
+
+
+def heads_of(tree: Tree, ident: str) -> list[str]:
+    return [e["text"] for e in tree.inside(table_of(tree, ident), "th") if e["attrs"]["scope"] == "col"]
+
+
+def test_classes_are_those_predicted(pages: dict[str, str]) -> None:
+    tree = Tree(pages["one"])
+    assert heads_of(tree, "classes-0") == [
+        "Predicted class", "Samples", "Right", "Confidence", "Gap", "ECE", "Class-wise ECE"
+    ]  # fmt: skip
+    assert heads_of(tree, "groups-0-0") == ["site", "Samples", "Accuracy", "Confidence", "Gap", "ECE"]
+    assert "By predicted class" in {e["text"] for e in tree.all("h2")}
+    (caption,) = tree.inside(table_of(tree, "classes-0"), "caption")
+    assert caption["text"].startswith("Flagged first")
+    unflagged = Tree(pages["segmentation"])
+    assert "lagged" not in table_of(unflagged, "classes-0")["text"]
+
+
+def test_what_a_file_of_confidences_cannot_have_is_left_out(pages: dict[str, str]) -> None:
+    tree = Tree(pages["confidence"])
+    assert heads_of(tree, "errors-0") == ["Sample", "Confidence"]
+    terms = [e["text"] for e in tree.all("dt")]
+    assert "ECE" in terms
+    assert not {"By class", "Class-wise ECE"} & set(terms)
+    assert {"By class", "Class-wise ECE"} < {e["text"] for e in Tree(pages["one"]).all("dt")}
+    assert "None" not in tree.all("main")[0]["text"]
+
+
+def test_pixels_are_called_pixels(pages: dict[str, str]) -> None:
+    tree = Tree(pages["segmentation"])
+    assert heads_of(tree, "classes-0")[1] == "Pixels"
+    assert heads_of(tree, "errors-0") == ["Image", "Place", "Label", "Predicted", "Confidence"]
+    assert "row 2, column 7" in table_of(tree, "errors-0")["text"]
+    assert "4,000 pixels" in tree.all("header")[0]["text"]
+    words = [e["text"] for e in tree.all("text") if e["text"]]
+    assert {"pixels per bin", "pixels", "coverage: share of pixels answered"} <= set(words)
+    assert not [w for w in words if "sample" in w]
+
+
+def test_a_number_without_an_interval_says_why(pages: dict[str, str]) -> None:
+    rows = [typed(e["text"]) for e in Tree(pages["segmentation"]).all("tr")]
+    (nll,) = (r for r in rows if r.startswith("NLL") and "infinite" in r)
+    assert nll.endswith("noneinfinite: 3 labels have probability 0")
+    assert "[" not in nll
+
+
+def test_each_of_several_files_has_its_verdict(pages: dict[str, str]) -> None:
+    made, tree = MADE["three"](), Tree(pages["three"])
+    shown = [e["text"] for e in tree.all("div") if e["attrs"].get("class", "").startswith("own ")]
+    assert [m["verdict"]["headline"] in words for m, words in zip(made["models"], shown, strict=True)] == [True] * 3
+    (top,) = (e for e in tree.all("section") if "verdict" in e["attrs"].get("class", ""))
+    assert made["models"][0]["name"] in top["text"]
+    assert not [e for e in Tree(pages["one"]).all("div") if e["attrs"].get("class", "").startswith("own ")]
+
+
+def test_risks_at_coverages_are_those_of_the_numbers(pages: dict[str, str]) -> None:
+    model, tree = MADE["one"]()["models"][0], Tree(pages["one"])
+    (table,) = (e for e in tree.all("table") if e["attrs"].get("class") == "risks")
+    rows = [[typed(e["text"]) for e in tree.inside(row, "td")] for row in tree.inside(table, "tr")][1:]
+    values = {m["name"]: m["value"] for m in model["metrics"]}
+    stated = [values[f"risk_at_coverage_{c}"] for c in ("0.8", "0.9", "0.95")]
+    assert rows[0][:3] == [f"{two_decimals(v)}%" for v in stated]
+    # The other scores: the error rate of so many of the surest, which the curve holds.
+    curve = model["curves"][1]
+    found = [curve["risk"][curve["accepted"].index(n)] for n in (8_000, 9_000, 9_500, 10_000)]
+    assert rows[1] == [f"{two_decimals(v)}%" for v in found]
+    heads = [e["text"] for e in tree.inside(table, "th") if e["attrs"]["scope"] == "row"]
+    assert ["read off the curve" in h for h in heads] == [False, True, True]
+
+
+@pytest.mark.parametrize("name", ["one", "three"])
+def test_bars_have_one_scale_however_many_files(pages: dict[str, str], name: str) -> None:
+    """In every row of the numbers some interval reaches the end of the track."""
+    tree = Tree(pages[name])
+    (table,) = (e for e in tree.all("table") if "metrics" in e["attrs"].get("class", ""))
+    for row in tree.inside(table, "tr"):
+        paths = [e["attrs"]["d"] for e in tree.inside(row, "path") if "class" not in e["attrs"]]
+        assert not paths or max(float(d.rsplit("H", 1)[1]) for d in paths) == 84
+    legends = [e["text"] for e in tree.all("p") if e["attrs"].get("class") == "barkey"]
+    assert any("tick 0; the full width spans 0 and the largest value or limit of the row" in t for t in legends)
+
+
+def test_documents_without_the_newer_fields_are_drawn(tmp_path: Path) -> None:
+    made = documents.two_files()
+    for m in made["models"]:
+        for key in ("unit", "verdict"):
+            del m[key]
+        for part in (*m["fixes"], *m["curves"]):
+            part.pop("better", None)
+            part.pop("points_all", None)
+    for row in made["comparisons"][0]["rows"]:
+        del row["name"]
+    write_audit(tmp_path / "x.html", made)
+    tree = Tree((tmp_path / "x.html").read_text(encoding="utf-8"))
+    assert "10,000 samples" in tree.all("header")[0]["text"]
+    (data,) = (json.loads(e["text"]) for e in tree.all("script") if e["attrs"].get("type") == "application/json")
+    assert not any(c["all"] for c in data["curves"]), "what is not known to be whole is not called so"
 
 
 def test_curves_are_embedded_as_given(pages: dict[str, str]) -> None:
@@ -324,8 +363,9 @@ def test_curves_are_embedded_as_given(pages: dict[str, str]) -> None:
     for shown, curve in zip(data["curves"], given, strict=True):
         for key, source in names.items():
             np.testing.assert_allclose(shown[key], curve[source], rtol=1e-8)
-        for key in ("threshold", "accepted", "errors"):
-            assert shown[key] == curve[key]
+        for key in ("coverage", "risk", "threshold", "accepted", "errors"):
+            assert shown[key] == curve[key], "searched in, so whole"
+        assert shown["all"] is curve["points_all"] is False
 
 
 def test_bars_of_the_reliability_diagram_are_as_tall_as_the_accuracy(pages: dict[str, str]) -> None:
@@ -376,7 +416,7 @@ def test_half_characters_in_names_do_not_stop_the_page(tmp_path: Path) -> None:
 
 
 def test_sizes(pages: dict[str, str]) -> None:
-    assert len(pages["one"].encode()) < 300_000
+    assert len(pages["one"].encode()) < 330_000
     assert len(pages["minimal"].encode()) < 60_000, "what a page weighs without data"
     assert all(len(page.encode()) < 2_000_000 for page in pages.values())
 

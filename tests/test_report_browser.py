@@ -26,7 +26,10 @@ ARGUMENTS = [
 MADE = {
     "one": documents.document,
     "three": documents.three_files,
+    "two": documents.two_files,
     "many": documents.many_classes,
+    "confidence": documents.confidence_only,
+    "segmentation": documents.segmentation,
     "hostile": documents.hostile,
     "minimal": documents.minimal,
 }
@@ -76,6 +79,9 @@ class Opened:
 
     def shown(self, key: str) -> str:
         return self.page.locator(f'#rc-out [data-o="{key}"]').text_content()
+
+    def status(self) -> str:
+        return self.page.locator("#rc-status").text_content()
 
     def visible(self, selector: str) -> list[str]:
         return self.run(
@@ -156,6 +162,37 @@ def test_no_page_is_wider_than_its_window(opened: Open, name: str) -> None:
     for width in (320, 360, 768, 1280, 1920):
         page.page.set_viewport_size({"width": width, "height": 800})
         assert page.run("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)") <= width
+
+
+@pytest.mark.parametrize("name", ["two", "three"])
+def test_tables_of_files_fit_a_phone(opened: Open, name: str) -> None:
+    """No table of differences scrolls sideways, and every cell says whose it is."""
+    page = opened(name, width=360, height=740)
+    assert page.run(
+        "[...document.querySelectorAll('table.stack')].every(t => t.parentNode.scrollWidth <= t.parentNode.clientWidth)"
+    )
+    labels = page.run(
+        "[...document.querySelectorAll('#comparisons td')].map(t => getComputedStyle(t, '::before').content.slice(1, -1))"
+    )
+    pair = page.document["comparisons"][0]
+    assert labels[:4] == [pair["first"], pair["second"], "Difference", "Change"]
+
+
+def test_two_charts_share_the_row(opened: Open) -> None:
+    page = opened("two")
+    widths = page.run("[...document.querySelectorAll('#reliability figure')].map(e => e.getBoundingClientRect().width)")
+    row = page.run("document.querySelector('#reliability .multiples').getBoundingClientRect().width")
+    assert len(widths) == 2
+    assert sum(widths) > 0.94 * row
+
+
+def test_long_names_are_cut_and_shown_whole_on_a_click(opened: Open) -> None:
+    page = opened("segmentation")
+    name = page.page.locator("#classes-0 .clip").filter(has_text="goes on").first
+    height = name.bounding_box()["height"]
+    assert name.get_attribute("title") == name.text_content()
+    name.click()
+    assert name.bounding_box()["height"] > height
 
 
 CONTRAST = """() => {
@@ -240,13 +277,13 @@ def test_slider_and_document_agree(opened: Open) -> None:
         places = [*range(0, len(curve["coverage"]), 7), len(curve["coverage"]) - 1]
         for at, reading in zip(places, page.run(READ, places), strict=True):
             risk, low, high = (curve[key][at] for key in ("risk", "risk_low", "risk_high"))
-            # Half a unit of the last digit shown: two decimals, three digits below one percent.
+            # Half a unit of the last digit shown: two decimals, one more below 0.1%.
             for key, given in (("coverage", curve["coverage"][at]), ("risk", risk)):
-                assert value_of(reading[key]) == pytest.approx(100 * given, abs=0.0051 if given >= 0.01 else 0.00051)
+                assert value_of(reading[key]) == pytest.approx(100 * given, abs=0.0051 if given >= 0.001 else 0.00051)
             assert value_of(reading["accepted"]) == curve["accepted"][at]
             assert value_of(reading["errors"]) == curve["errors"][at]
             assert float(reading["exact"].removeprefix("exactly ")) == curve["threshold"][at]
-            assert reading["threshold"] == text.number(curve["threshold"][at])
+            assert reading["threshold"] == text.threshold(curve["threshold"][at])
             assert reading["risk"] == f"{text.percent(risk)} {text.span(low, high, 'share', risk)}"
             assert curve["label"] in reading["score"]
 
@@ -292,7 +329,7 @@ def test_slider_by_keyboard(opened: Open) -> None:
     ):
         slider.press(key)
         assert value_of(page.shown("accepted")) == curve["accepted"][at]
-    assert slider.get_attribute("aria-valuetext").startswith("coverage 100.00\xa0%, risk ")
+    assert slider.get_attribute("aria-valuetext").startswith("coverage 100.00%, risk ")
 
 
 def test_tab_reaches_the_slider_and_focus_is_seen(opened: Open) -> None:
@@ -316,14 +353,61 @@ def test_typing_a_coverage(opened: Open) -> None:
     page = opened("one")
     curve = curves(page.document)[0]
     coverage = np.array(curve["coverage"])
-    for typed in (73.0, 12.5, 250.0, -3.0):
+    for typed in (73.0, 12.5, 100.0, 0.0):
         page.page.fill("#rc-number", str(typed))
         assert value_of(page.shown("accepted")) == curve["accepted"][int(np.abs(coverage - typed / 100).argmin())]
         assert page.page.input_value("#rc-number") == str(typed), "what somebody types is left alone"
-        assert page.page.locator("#rc-status").text_content().startswith("Nearest point: coverage")
+        assert page.status().startswith("Nearest kept point: coverage")
     before = page.shown("accepted")
     page.page.fill("#rc-number", "")
     assert page.shown("accepted") == before
+
+
+@pytest.mark.parametrize("by", ["coverage", "risk"])
+def test_typing_what_no_share_can_be(opened: Open, by: str) -> None:
+    page = opened("one")
+    page.page.select_option("#rc-by", by)
+    before = page.shown("accepted")
+    for typed in ("101", "150", "-1"):
+        page.page.fill("#rc-number", typed)
+        assert page.status() == f"A {by} lies between 0% and 100%."
+        assert page.shown("accepted") == before
+    page.page.fill("#rc-number", "100")
+    assert "lies between" not in page.status()
+
+
+def test_a_search_says_whether_it_is_exact(opened: Open) -> None:
+    thinned, whole = opened("one"), opened("confidence")
+    words = {
+        "coverage": ("73", "Nearest kept point: ", "Nearest point: "),
+        "threshold": ("0.61", "Nearest kept point with a threshold of at least 0.61: ", "Scores of at least 0.61: "),
+        "risk": (
+            "7",
+            "Largest coverage among the points kept with a risk of at most 7%: ",
+            "Largest coverage with a risk of at most 7%: ",
+        ),
+    }
+    for page, k in ((thinned, 1), (whole, 2)):
+        assert page.document["models"][0]["curves"][0]["points_all"] is (page is whole)
+        for by, said in words.items():
+            page.page.select_option("#rc-by", by)
+            page.page.fill("#rc-number", said[0])
+            assert page.status().startswith(said[k])
+    caption = "#explorer figcaption"
+    assert "keeps some points" in thinned.page.locator(caption).text_content()
+    assert "keeps some points" not in whole.page.locator(caption).text_content()
+
+
+def test_the_risks_of_the_numbers_are_found_exactly(opened: Open) -> None:
+    """A thinned curve holds the points of round risks: counted over all the samples by hand."""
+    page = opened("one")
+    sample = documents.Sample(0, 10_000, 10, 2.0)
+    errors = np.cumsum(~sample.right[np.argsort(-sample.confidence, kind="stable")])
+    ranks = np.arange(1, len(errors) + 1)
+    page.page.select_option("#rc-by", "risk")
+    for typed in (1, 2, 5, 10):
+        page.page.fill("#rc-number", str(typed))
+        assert value_of(page.shown("accepted")) == ranks[errors * 100 <= typed * ranks].max()
 
 
 def test_typing_a_threshold(opened: Open) -> None:
@@ -337,7 +421,7 @@ def test_typing_a_threshold(opened: Open) -> None:
         assert value_of(page.shown("accepted")) == np.array(curve["accepted"])[threshold >= typed].max()
     page.page.fill("#rc-number", "2")
     assert value_of(page.shown("accepted")) == curve["accepted"][0]
-    assert "No point has a threshold that high" in page.page.locator("#rc-status").text_content()
+    assert "No kept point has a threshold that high" in page.status()
 
 
 def test_typing_a_risk(opened: Open) -> None:
@@ -349,9 +433,10 @@ def test_typing_a_risk(opened: Open) -> None:
     for typed in (5.0, 1.0, 100.0):
         page.page.fill("#rc-number", str(typed))
         assert value_of(page.shown("accepted")) == accepted[risk <= typed / 100].max()
-    page.page.fill("#rc-number", "-1")
-    assert value_of(page.shown("risk")) == pytest.approx(100 * risk.min(), abs=0.0005)
-    assert "No point has a risk that low" in page.page.locator("#rc-status").text_content()
+    page.slide(400)
+    page.page.fill("#rc-number", "0")
+    assert value_of(page.shown("risk")) == pytest.approx(100 * risk.min(), abs=0.005)
+    assert ("No kept point has a risk that low" in page.status()) == (risk.min() > 0)
 
 
 def test_the_number_follows_the_slider(opened: Open) -> None:
@@ -393,7 +478,7 @@ def test_pointing_at_the_chart_moves_the_point(opened: Open) -> None:
 
 def test_a_curve_of_one_point(opened: Open) -> None:
     page = opened("minimal")
-    assert page.shown("risk").strip() == "0.00\xa0%"
+    assert page.shown("risk").strip() == "0.00%"
     page.page.locator("#rc-slider").press("ArrowLeft")
     assert page.shown("accepted") == "1"
     assert page.page.locator("#rc-curve").count() == 0
@@ -402,12 +487,18 @@ def test_a_curve_of_one_point(opened: Open) -> None:
 # ---------------------------------------------------------------------- tables
 
 
+def surely_off(row: documents.Document) -> tuple[bool, float]:
+    """The order of a table: flagged, then how far the interval of the gap is from 0, below 0 if 0 is inside."""
+    low, high = row["gap_low"], row["gap_high"]
+    return row["flag"], low if low + high > 0 else -high
+
+
 def with_unknowns() -> documents.Document:
     """The worst class, shown first, has no ECE; another one has next to nothing."""
     made = documents.document()
     rows = made["models"][0]["classes_table"]
-    max(rows, key=lambda r: (r["flag"], abs(r["gap"])))["ece"] = None
-    for key in ("ece", "gap", "accuracy"):
+    max(rows, key=surely_off)["ece"] = None
+    for key in ("ece", "gap", "gap_low", "gap_high", "accuracy"):
         rows[3][key] = None
     return made
 
@@ -421,11 +512,13 @@ def test_sorting_by_mouse(opened: Open) -> None:
     heads = page.page.locator("#classes-0 thead th")
     ece = heads.nth(5)
     assert ece.get_attribute("aria-sort") is None
-    for direction, expected in (("descending", known[::-1]), ("ascending", known), ("descending", known[::-1])):
+    came = page.column("classes-0", 0)
+    for direction, expected in (("descending", known[::-1]), ("ascending", known), (None, None)):
         ece.locator("button").click()
         assert ece.get_attribute("aria-sort") == direction
-        # What is not known comes last, whichever way.
-        assert page.column("classes-0", 0) == [r["name"] for r in expected] + unknown
+        # What is not known comes last, whichever way; a third click brings back what was there at first.
+        shown = came if expected is None else [r["name"] for r in expected] + unknown
+        assert page.column("classes-0", 0) == shown
     heads.nth(0).locator("button").click()
     assert [h.get_attribute("aria-sort") for h in heads.all()] == ["ascending", *[None] * 6]
     assert page.column("classes-0", 0) == sorted(r["name"] for r in rows)
@@ -457,7 +550,7 @@ def test_a_thousand_classes_show_the_worst_thirty_first(opened: Open) -> None:
     page = opened("many")
     rows = page.document["models"][0]["classes_table"]
     tools = page.page.locator('.tools[data-table="classes-0"]')
-    worst = sorted(rows, key=lambda r: (not r["flag"], -abs(r["gap"])))[:30]
+    worst = sorted(rows, key=surely_off, reverse=True)[:30]
     assert page.column("classes-0", 0) == [r["name"] for r in worst]
     assert f"30 of {len(rows):,} classes" in tools.locator(".status").text_content()
 
@@ -470,6 +563,7 @@ def test_a_thousand_classes_show_the_worst_thirty_first(opened: Open) -> None:
     assert sorted(page.column("classes-0", 0)) == [r["name"] for r in rows if r["name"].startswith("class 012")]
     find.fill("no such class")
     assert page.column("classes-0", 0) == []
+    assert tools.locator(".status").text_content() == "No class matches"
     find.fill("")
     tools.locator("button").click()
     assert len(page.column("classes-0", 0)) == len(rows)

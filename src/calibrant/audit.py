@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from calibrant.files import written_aside
 from calibrant.predictions import Predictions
 
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
-    from calibrant.metrics.intervals import Interval
+    from calibrant.auditing.document import Described
+
+T = TypeVar("T")
 
 TITLE = "Can this model's confidence be trusted?"
 
-#: Shows progress: given the batches of a file and its name, passes them through.
-Progress = Callable[[Iterable[Predictions], str], Iterable[Predictions]]
+#: Shows progress: given things to go through and what is done with them, passes them on.
+Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,9 @@ class Audit:
 
     document: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        return f"Audit({self.verdict!r})"
+
     @property
     def models(self) -> list[dict[str, Any]]:
         """The audited models' parts of the document."""
@@ -40,17 +46,18 @@ class Audit:
     @property
     def metrics(self) -> dict[str, float]:
         """The first model's metrics by name."""
-        return {one["name"]: _number(one["value"]) for one in self.models[0]["metrics"]}
+        return _with_default_ece({one["name"]: _number(one["value"]) for one in self.models[0]["metrics"]})
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
         """The first model's confidence intervals by name."""
-        return {one["name"]: (_number(one["low"]), _number(one["high"])) for one in self.models[0]["metrics"]}
+        limits = {one["name"]: (_number(one["low"]), _number(one["high"])) for one in self.models[0]["metrics"]}
+        return _with_default_ece(limits)
 
     @property
     def bounds(self) -> dict[str, float]:
         """How far at most the first model's metrics can lie from their exact definitions' values."""
-        return {one["name"]: one["bound"] for one in self.models[0]["metrics"]}
+        return _with_default_ece({one["name"]: one["bound"] for one in self.models[0]["metrics"]})
 
     @property
     def verdict(self) -> str:
@@ -81,7 +88,7 @@ def audit(
     predictions: Predictions | Mapping[str, Predictions],
     *,
     val: Predictions | None = None,
-    groups: Iterable[str] | None = None,
+    groups: str | Iterable[str] | None = None,
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
@@ -126,25 +133,26 @@ def audit(
     from calibrant.metrics.intervals import check_level
 
     check_level(level, replicates)
-    named = {"model": predictions} if isinstance(predictions, Predictions) else dict(predictions)
-    if not named:
-        raise ValueError("audit takes predictions of at least one model, got none")
-    show: Progress = progress or (lambda batches, _: batches)
-    collected = {
-        name: collect(one, groups=groups, progress=lambda batches, name=name: show(batches, name))  # type: ignore[misc]
-        for name, one in named.items()
-    }
-    held_out = None if val is None else collect(val, groups=(), progress=lambda batches: show(batches, "validation"))
+    named = _named(predictions)
+    show: Progress = progress or (lambda items, _: items)
+    if val is not None and val.split == "test":
+        raise ValueError("repairs are not fitted on test data: val is marked split='test'")
+    columns = [groups] if isinstance(groups, str) else groups
+    collected: dict[str, Collected] = {}
+    for name, one in named.items():
+        collected[name] = collect(one, groups=columns, progress=partial(_shown, show, f"reading {name}"))
+    held_out = None if val is None else collect(val, groups=(), progress=partial(_shown, show, "reading validation"))
     if held_out is not None:
         _check_val(next(iter(collected.values())), held_out)
-    models, verdicts, numbers = [], [], []
-    for i, (name, found) in enumerate(collected.items()):
-        settings = {"level": level, "replicates": replicates, "seed": seed}
-        document, said, intervals = describe(name, found, held_out if i == 0 else None, **settings)  # type: ignore[arg-type]
-        models.append(document)
-        verdicts.append(said)
-        numbers.append(intervals)
-    _note_strangers(models, collected)
+    described: list[Described] = []
+    for name, found in show(list(collected.items()), "intervals and repairs"):
+        fit_on = held_out if not described else None
+        described.append(describe(name, found, fit_on, level=level, replicates=replicates, seed=seed))
+    models = [one.document for one in described]
+    comparisons = _comparisons(collected, described, level, replicates, seed)
+    verdict = dict(models[0]["verdict"])
+    if len(models) > 1:
+        verdict["headline"] = f"{models[0]['name']}: {verdict['headline']}"
     document = {
         "format": "calibrant.audit",
         "version": 1,
@@ -155,40 +163,66 @@ def audit(
         "replicates": replicates,
         "seed": seed,
         "reproduce": reproduce,
-        "verdict": dict(zip(("level", "headline", "text"), verdicts[0], strict=True)),
+        "verdict": verdict,
         "conventions": CONVENTIONS,
         "models": models,
-        "comparisons": _comparisons(collected, numbers, level, replicates, seed),
+        "comparisons": comparisons,
     }
     return Audit(clean(document))
 
 
+def _named(predictions: Predictions | Mapping[str, Predictions]) -> dict[str, Predictions]:
+    named = {"model": predictions} if isinstance(predictions, Predictions) else predictions
+    if not isinstance(named, Mapping) or not all(isinstance(one, Predictions) for one in named.values()):
+        given = type(predictions).__name__
+        raise ValueError(
+            f"audit takes Predictions, or several by name, got {given}: Predictions.open reads a file, "
+            "Predictions.from_logits takes arrays"
+        )
+    if not named:
+        raise ValueError("audit takes predictions of at least one model, got none")
+    return dict(named)
+
+
+def _shown(show: Progress, what: str, batches: Iterable[Predictions]) -> Iterable[Predictions]:
+    return show(batches, what)
+
+
 def _comparisons(
-    collected: Mapping[str, Collected], numbers: list[dict[str, Interval]], level: float, replicates: int, seed: int
+    collected: Mapping[str, Collected], described: Sequence[Described], level: float, replicates: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Every further model against the first, on the same samples."""
+    """Every further model against the first, on the same samples; a note says where that cannot be."""
     from calibrant.auditing.document import compare
     from calibrant.metrics.paired import paired_differences
 
     (base, first), *others = collected.items()
     found = []
-    for name, second in others:
-        if first.samples == second.samples and first.fingerprint == second.fingerprint:
-            change = paired_differences(first.pairs(), second.pairs(), level=level, replicates=replicates, seed=seed)
-            found.append(compare(base, name, change, numbers[0]))
+    for one, (name, second) in zip(described[1:], others, strict=True):
+        notes = one.document["notes"]
+        reason = _why_not_the_same(first, second)
+        if reason is not None:
+            notes.append(f"Not compared with {base}: {reason}.")
+            continue
+        if first.of_ids is None or second.of_ids is None:
+            notes.append(f"Compared with {base} row by row: there are no ids to check that rows are the same.")
+        if first.samples > first.judged.size:
+            notes.append(f"Differences to {base} are measured on {first.judged.size:,} samples drawn at random.")
+        if first.kind == "segmentation":
+            notes.append("Intervals of differences take pixels to be independent, and are too narrow.")
+        change = paired_differences(first.pairs(), second.pairs(), level=level, replicates=replicates, seed=seed)
+        found.append(compare(base, name, change, (described[0].numbers, one.numbers)))
     return found
 
 
-def _note_strangers(models: list[dict[str, Any]], collected: Mapping[str, Collected]) -> None:
-    """Say of a model that was not compared with the first why not."""
-    first, *others = collected.values()
-    for model, other in zip(models[1:], others, strict=True):
-        if first.samples != other.samples:
-            model["notes"].append(
-                f"Not compared with {models[0]['name']}: {other.samples} samples are not the same as {first.samples}."
-            )
-        elif first.fingerprint != other.fingerprint:
-            model["notes"].append(f"Not compared with {models[0]['name']}: the labels are not the same.")
+def _why_not_the_same(first: Collected, second: Collected) -> str | None:
+    """Why two sets of predictions are not about the same samples in the same order, as far as can be told."""
+    if first.samples != second.samples:
+        return f"{second.samples:,} samples are not the same as {first.samples:,}"
+    if first.of_ids is not None and second.of_ids is not None and first.of_ids != second.of_ids:
+        return "the ids, or their order, are not the same"
+    if "confidence" not in (first.holds, second.holds) and first.of_labels != second.of_labels:
+        return "the labels are not the same"
+    return None
 
 
 def _check_val(first: Collected, val: Collected) -> None:
@@ -198,6 +232,13 @@ def _check_val(first: Collected, val: Collected) -> None:
         raise ValueError(
             f"validation and test predictions must have the same classes, got {val.num_classes} and {first.num_classes}"
         )
+    if (first.of_labels, first.of_values, first.rows) == (val.of_labels, val.of_values, val.rows):
+        raise ValueError("the validation predictions are the audited ones: a repair is judged on data it did not see")
+
+
+def _with_default_ece(values: dict[str, T]) -> dict[str, T]:
+    """``ece`` is the one with 15 bins, as everywhere."""
+    return values | {"ece": values["ece_15"]}
 
 
 def _number(value: float | None) -> float:

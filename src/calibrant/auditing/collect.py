@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from calibrant.auditing.tables import Breakdown, ClasswiseSums, Levels
+from calibrant.metrics.cells import base_bins
+from calibrant.metrics.clusters import Clusters
 from calibrant.metrics.onepass import CHUNK, TopLabel, blocks
 from calibrant.metrics.paired import Judged
 from calibrant.metrics.sketch import ConfidenceSketch
@@ -24,14 +26,15 @@ Columns = tuple[npt.NDArray[Any], ...]
 ERRORS_KEPT = 50
 JUDGED_KEPT = 2**20
 LOGITS_KEPT = 50_000
-LOGIT_NUMBERS_KEPT = 2**25
+LOGIT_NUMBERS_KEPT = 2**23
 
 
 @dataclass(frozen=True)
 class WorstError:
-    """A confident error."""
+    """A confident error; ``place`` is the row and column of a pixel."""
 
     id: str | int
+    place: tuple[int, int] | None
     label: int | None
     predicted: int | None
     confidence: float
@@ -40,7 +43,11 @@ class WorstError:
 
 @dataclass
 class Collected:
-    """What one pass over the predictions found; ``fingerprint`` is a checksum of the labels in their order."""
+    """What one pass over the predictions found.
+
+    Three checksums tell whether two files are about the same samples, or are the same: of the labels in their order (0
+    where there are none), of the ids (None likewise), and of the first batch's values.
+    """
 
     sketch: ConfidenceSketch
     holds: str
@@ -56,7 +63,12 @@ class Collected:
     logits: _Sample = field(default_factory=lambda: _Sample(LOGITS_KEPT))
     rows: int = 0
     samples: int = 0
-    fingerprint: int = 0
+    impossible: int = 0
+    of_labels: int = 0
+    of_ids: int | None = None
+    of_values: int = 0
+    clusters: Clusters | None = None
+    remarks: list[str] = field(default_factory=list)
 
     def pairs(self) -> Judged:
         """The kept samples, for comparing models on the same ones."""
@@ -145,15 +157,27 @@ def collect(
     )
     if classes:
         found.logits.size = min(LOGITS_KEPT, max(1, LOGIT_NUMBERS_KEPT // classes))
+    if predictions.kind == "segmentation":
+        found.clusters = Clusters()
     for batch in progress(predictions.batches()):
         for top, values in _blocks(batch, found):
             _observe(found, batch, top, values)
+        _mark(found, batch)
         found.rows += len(batch)
-        if detailed:
-            found.fingerprint = zlib.crc32(batch.labels.tobytes(), found.fingerprint)
     if not found.samples:
         raise ValueError("every position is ignored: there is nothing to audit")
     return found
+
+
+def _mark(found: Collected, batch: Predictions) -> None:
+    """Add the batch to the checksums."""
+    if found.rows == 0:
+        values = getattr(batch, batch.holds)[:1024]
+        found.of_values = zlib.crc32(np.ascontiguousarray(values).tobytes())
+    if batch.labels is not None:
+        found.of_labels = zlib.crc32(np.ascontiguousarray(batch.labels).tobytes(), found.of_labels)
+    if batch.ids is not None:
+        found.of_ids = zlib.crc32("\n".join(map(str, batch.ids.tolist())).encode(), found.of_ids or 0)
 
 
 def _blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLabel, Tensor | None]]:
@@ -169,27 +193,43 @@ def _blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLabel, Te
 
 
 def _of_confidence(confidence: Tensor, correct: Tensor, first: int) -> TopLabel:
-    sure = confidence.double()
+    sure, given = confidence.double(), confidence.dtype
     nothing = torch.zeros_like(sure)
-    return TopLabel(sure, 1 - sure, correct.bool(), correct.long(), None, sure, nothing, nothing, first, None)
+    return TopLabel(
+        confidence=sure,
+        shortfall=1 - sure,
+        correct=correct.bool(),
+        labels=torch.zeros(len(sure), dtype=torch.int64),  # unknown; nothing looks at them
+        predicted=None,
+        max_logit=sure,
+        nll=nothing,
+        brier=nothing,
+        given=given,
+        first=first,
+        counted=None,
+    )
 
 
 def _observe(found: Collected, batch: Predictions, top: TopLabel, values: Tensor | None) -> None:
     if not len(top.labels):
         return
+    cells = top.cells()
+    bins = base_bins(cells)
     if values is None:
-        rows = slice(top.first, top.first + len(top.labels))
-        found.sketch.update_confidence(tensor(batch.confidence[rows]), top.correct)
+        found.sketch.observe_confidence(top, cells)
     else:
-        found.sketch.observe(top)
-    found.whole.add(torch.zeros_like(top.labels), top, 1)
+        found.sketch.observe(top, cells)
+        found.impossible += int(torch.isinf(top.nll).sum())
+    if found.clusters is not None:
+        found.clusters.add(top, bins, found.rows)
+    found.whole.add(torch.zeros_like(top.labels), top, bins, 1)
     if found.by_class is not None and top.predicted is not None and found.num_classes:
-        found.by_class.add(top.predicted, top, found.num_classes)
+        found.by_class.add(top.predicted, top, bins, found.num_classes)
     if found.groups:
         rows_of = top.rows().numpy()
         for name, (levels, breakdown) in found.groups.items():
             codes = levels.encode(np.asarray(batch.groups[name])[rows_of])
-            breakdown.add(torch.from_numpy(codes), top, len(levels.codes))
+            breakdown.add(torch.from_numpy(codes), top, bins, len(levels.codes))
     _keep_worst(found, batch, top)
     _keep_sample(found, top, values)
     found.samples += len(top.labels)
@@ -201,19 +241,28 @@ def _keep_worst(found: Collected, batch: Predictions, top: TopLabel) -> None:
         return
     worst = found.worst[-1].shortfall if len(found.worst) == ERRORS_KEPT else np.inf
     shortfall = top.shortfall[wrong]
-    least = shortfall.topk(min(ERRORS_KEPT, len(wrong)), largest=False)
-    if float(least.values[0]) >= worst:
-        return
+    shortfall, wrong = shortfall[shortfall < worst], wrong[shortfall < worst]
     rows = top.rows()
-    for at in wrong[least.indices].tolist():
+    # Of equally confident errors the first ones stay, whatever the size of the batches.
+    for at in wrong[shortfall.argsort(stable=True)[:ERRORS_KEPT]].tolist():
         row = int(rows[at])
         name = found.rows + row if batch.ids is None else batch.ids[row].item()
         label = None if top.predicted is None else int(top.labels[at])
         predicted = None if top.predicted is None else int(top.predicted[at])
-        error = WorstError(name, label, predicted, float(top.confidence[at]), float(top.shortfall[at]))
+        place = _place(batch, top, at)
+        error = WorstError(name, place, label, predicted, float(top.confidence[at]), float(top.shortfall[at]))
         found.worst.append(error)
     found.worst.sort(key=lambda error: error.shortfall)
     del found.worst[ERRORS_KEPT:]
+
+
+def _place(batch: Predictions, top: TopLabel, at: int) -> tuple[int, int] | None:
+    """Row and column of a pixel inside its image."""
+    if batch.kind != "segmentation" or top.counted is None:
+        return None
+    position = int(top.counted.nonzero()[at, 1])
+    width = batch.labels.shape[-1]
+    return position // width, position % width
 
 
 def _keep_sample(found: Collected, top: TopLabel, values: Tensor | None) -> None:
@@ -224,7 +273,8 @@ def _keep_sample(found: Collected, top: TopLabel, values: Tensor | None) -> None
         rows = values
 
         def take(stay: npt.NDArray[np.int64]) -> Columns:
-            return top.take(rows)[stay].numpy(), top.labels[stay].numpy()
+            row = top.rows()[stay].numpy() + found.rows
+            return top.take(rows)[stay].numpy(), top.labels[stay].numpy(), row
 
         found.logits.add(numbers, take)
 

@@ -12,15 +12,16 @@ import numpy.typing as npt
 
 from calibrant.auditing.collect import Collected
 from calibrant.auditing.fixes import Fix
-from calibrant.auditing.tables import Row, reach
+from calibrant.auditing.tables import Row
 from calibrant.metrics.calibration import Reliability
-from calibrant.metrics.intervals import Interval, wilson
+from calibrant.metrics.intervals import Interval, reach, wilson
 
 Level = Literal["good", "fair", "poor", "info"]
 
-FAIR, POOR = 0.02, 0.05  # of ECE
-FEW = 1000  # samples, below which numbers are to be read with care
-NONE = 100  # samples, below which no claim is made
+SMALL_ERROR, LARGE_ERROR = 0.02, 0.05  # of ECE
+READ_WITH_CARE = 1000  # samples, below which numbers are to be read with care
+NO_CLAIM = 100  # samples, below which no claim is made
+SURE = 0.99  # confidence of the surest predictions
 
 
 @dataclass(frozen=True)
@@ -55,60 +56,66 @@ def percent(value: float, digits: int = 1) -> str:
 
 
 def span(one: Interval, digits: int = 1) -> str:
-    """An interval of shares in brackets."""
-    return f"[{percent(one.low, digits)}, {percent(one.high, digits)}]"
+    """An interval of shares in brackets; nothing where there is none."""
+    return f"[{percent(one.low, digits)}, {percent(one.high, digits)}]" if math.isfinite(one.low) else "(no interval)"
 
 
-def ece_by_chance(reliability: Reliability) -> float:
-    """The ECE that a perfectly calibrated model would show on as many samples, by chance alone.
-
-    In a bin of n samples of mean confidence c the gap is about normal with variance c (1 - c) / n.
-    """
-    n = reliability.count[reliability.count > 0]
-    c = reliability.confidence[reliability.count > 0]
-    return float((n * np.sqrt(2 / np.pi * c * (1 - c) / n)).sum() / n.sum())
+def points(value: float) -> str:
+    """A difference of shares in percentage points."""
+    return f"{100 * value:+.2f}"
 
 
 def verdict(evidence: Evidence) -> tuple[str, str, str]:
-    """Level, headline and a second sentence."""
+    """Level, headline and a second sentence.
+
+    Good if the ECE is surely small, or if it cannot be told from chance and cannot be large either; unknown if it could
+    be anything; else by its size.
+    """
     accuracy, sure = evidence.numbers["accuracy"], evidence.numbers["mean_confidence"]
-    ece, n = evidence.numbers["ece"], evidence.found.samples
+    ece, n = evidence.numbers["ece_15"], evidence.found.samples
     claims = f"it claims {percent(sure.value)} and is right {percent(accuracy.value)} of the time"
-    if n < NONE:
+    if n < NO_CLAIM or not math.isfinite(ece.low):
+        few = f"{n} samples" if evidence.found.kind == "classification" else f"{evidence.found.rows} images"
         return (
             "unknown",
-            f"Too little data to tell: {n} samples.",
-            f"On these {claims}. Below {NONE} samples no claim about calibration is worth making.",
+            f"Too little data to tell: {few}.",
+            f"On these {claims}. No claim about calibration is worth making from so few.",
         )
-    error = f"Its calibration error (ECE, 15 bins) is {percent(ece.value, 2)} {span(ece, 2)}"
-    chance = f"a perfectly calibrated model would show about {percent(evidence.chance, 2)} on {n} samples by chance"
-    if ece.low <= 1.5 * evidence.chance or ece.value <= FAIR:
-        tail = f"{error}; {chance}."
-        return "good", f"Its confidence can be trusted: {claims}.", tail
-    level = "fair" if ece.value < POOR else "poor"
+    text = (
+        f"Its calibration error (ECE, 15 bins) is {percent(ece.value, 2)} {span(ece, 2)}; a perfectly calibrated model "
+        f"would show about {percent(evidence.chance, 2)} on {n:,} samples by chance."
+    )
+    apart = evidence.gap.low > 0 or evidence.gap.high < 0
+    small = ece.high <= LARGE_ERROR and (ece.value <= SMALL_ERROR or ece.low == 0) and not apart
+    if small or ece.high <= SMALL_ERROR:
+        return "good", f"Its confidence can be trusted: {claims}.", text
+    if ece.low == 0 and not apart:
+        return "unknown", f"No sign of miscalibration, but it could be up to {percent(ece.high)}: {claims}.", text
     if evidence.gap.low > 0:
         headline = f"Overconfident: {claims}."
     elif evidence.gap.high < 0:
         headline = f"Underconfident: {claims}."
     else:
         headline = f"Right on average, wrong in places: {claims}, but over- and underconfidence cancel."
-    return level, headline, f"{error}; {chance}."
+    return ("fair" if ece.value < LARGE_ERROR else "poor"), headline, text
 
 
 def diagnose(evidence: Evidence) -> list[Finding]:
     """Every finding, the most important first."""
-    findings = [*_where(evidence), *_confident_errors(evidence), *_repairs(evidence), *_max_logit(evidence)]
-    findings += _worse("class", evidence.by_class, evidence)
-    for column, rows in evidence.by_group.items():
-        findings += _worse(column, rows, evidence)
+    findings = _repairs(evidence)
+    if evidence.found.kind == "classification":  # the tests below take samples to be independent; pixels are not
+        findings += [*_where(evidence), *_confident_errors(evidence), *_max_logit(evidence)]
+        findings += _worse("class", evidence.by_class, evidence)
+        for column, rows in evidence.by_group.items():
+            findings += _worse(column, rows, evidence)
     findings += _enough(evidence)
-    order = {"poor": 0, "fair": 1, "good": 2, "info": 3}
+    order = {"poor": 0, "fair": 1, "info": 2, "good": 3}
     return sorted(findings, key=lambda finding: order[finding.level])
 
 
 def _where(evidence: Evidence) -> list[Finding]:
     """In which bins confidence and accuracy differ beyond chance."""
-    if evidence.found.samples < NONE:
+    if evidence.found.samples < NO_CLAIM:
         return []
     bins, level = evidence.reliability, evidence.confidence_level
     filled = bins.count > 0
@@ -127,8 +134,8 @@ def _where(evidence: Evidence) -> list[Finding]:
             )
         ]
     findings = []
-    ece = evidence.numbers["ece"].value
-    grade: Level = "poor" if ece >= POOR else "fair" if ece > FAIR else "info"
+    ece = evidence.numbers["ece_15"].value
+    grade: Level = "poor" if ece >= LARGE_ERROR else "fair" if ece > SMALL_ERROR else "info"
     for which, word in ((over, "Overconfident"), (under, "Underconfident")):
         if which.any():
             gaps = np.where(which, np.abs(bins.confidence - bins.accuracy), 0.0)
@@ -149,7 +156,7 @@ def _where(evidence: Evidence) -> list[Finding]:
 
 
 def _ranges(bins: Reliability, which: npt.NDArray[np.bool_]) -> str:
-    """Runs of marked bins in words: "between 0.53 and 0.80, and above 0.93"."""
+    """Runs of marked bins in words: "0.53 to 0.80, above 0.93"."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], which.astype(int), [0]])))
     words = []
     for first, stop in zip(edges[::2], edges[1::2], strict=True):
@@ -163,10 +170,11 @@ def _ranges(bins: Reliability, which: npt.NDArray[np.bool_]) -> str:
 
 
 def _confident_errors(evidence: Evidence) -> list[Finding]:
-    """Errors at a confidence of 0.99 and more."""
-    counts = evidence.found.sketch.summary().base_counts.reshape(-1, 2)[-3:].sum(0)
+    """Errors among the predictions that should hardly have any."""
+    counts = evidence.found.sketch.summary().base_counts.reshape(-1, 2)
+    counts = counts[round(SURE * len(counts)) :].sum(0)
     right, wrong = int(counts[0]), int(counts[1])
-    if right + wrong < NONE:
+    if right + wrong < NO_CLAIM:
         return []
     low, _ = (float(limit) for limit in wilson(wrong, right + wrong, evidence.confidence_level))
     rate = wrong / (right + wrong)
@@ -176,31 +184,25 @@ def _confident_errors(evidence: Evidence) -> list[Finding]:
         Finding(
             "poor" if low > 0.03 else "fair",
             "Errors among the surest predictions",
-            f"Of the predictions with a confidence above 0.99, {percent(rate)} are wrong; at most 1% should be.",
+            f"Of the predictions with a confidence above {SURE}, {percent(rate)} are wrong; at most 1% should be.",
             f"{wrong} errors among {right + wrong} predictions; the lower limit of the error rate is {percent(low)}.",
         )
     ]
 
 
 def _repairs(evidence: Evidence) -> list[Finding]:
-    findings = []
     by = {(fix.name, fix.metric): fix for fix in evidence.fixes}
-    scaling = by.get(("Temperature scaling", "ece"))
+    findings = []
+    scaling = by.get(("Temperature scaling", "ece_15"))
     if scaling is not None:
-        change = scaling.change
-        after = max(0.0, scaling.before + change.value)
+        title, text = _said_of_scaling(scaling)
+        limits = scaling.change
+        spread = f" [{points(limits.low)}, {points(limits.high)}]" if math.isfinite(limits.low) else ""
+        after = percent(max(0.0, scaling.before + limits.value), 2)
         numbers = (
-            f"ECE {percent(scaling.before, 2)} to {percent(after, 2)}, change {span(change, 2)}; {scaling.fitted}."
+            f"ECE {percent(scaling.before, 2)} to {after}: {points(limits.value)} points{spread}; {scaling.fitted}."
         )
-        if change.high < 0:
-            text = "Temperature scaling would lower the calibration error and change no prediction."
-            findings.append(Finding("info", "Temperature scaling helps", text, numbers))
-        elif change.low > 0:
-            text = "The temperature with the lowest NLL raises the ECE: the miscalibration is not one of scale."
-            findings.append(Finding("info", "Temperature scaling does not help", text, numbers))
-        else:
-            text = "Temperature scaling would not change the calibration error beyond chance."
-            findings.append(Finding("info", "Temperature scaling changes little", text, numbers))
+        findings.append(Finding("info", title, text, numbers))
     norm = by.get(("Logit normalisation", "aurc"))
     if norm is not None and norm.change.high < 0:
         findings.append(
@@ -209,11 +211,35 @@ def _repairs(evidence: Evidence) -> list[Finding]:
                 "Logit normalisation ranks errors better",
                 "Ranking by the normalised largest logit instead of the confidence would lower the error rate of what "
                 "is accepted when the model may abstain.",
-                f"AURC {norm.before:.4f} to {norm.before + norm.change.value:.4f}, change "
+                f"AURC {norm.before:.4f} to {norm.before + norm.change.value:.4f}: {norm.change.value:+.4f} "
                 f"[{norm.change.low:+.4f}, {norm.change.high:+.4f}]; {norm.fitted}.",
             )
         )
     return findings
+
+
+def _said_of_scaling(scaling: Fix) -> tuple[str, str]:
+    change = scaling.change
+    if not math.isfinite(change.low):
+        return (
+            "Temperature scaling, by images",
+            "What temperature scaling changes on images it was not fitted on; pixels are not independent, so there is "
+            "no interval.",
+        )
+    if change.high < 0:
+        return (
+            "Temperature scaling helps",
+            "Temperature scaling would lower the calibration error and change no prediction.",
+        )
+    if change.low > 0:
+        return (
+            "Temperature scaling does not help",
+            "The temperature with the lowest NLL raises the ECE: the miscalibration is not one of scale.",
+        )
+    return (
+        "Temperature scaling changes little",
+        "Temperature scaling would not change the calibration error beyond chance.",
+    )
 
 
 def _max_logit(evidence: Evidence) -> list[Finding]:
@@ -248,8 +274,8 @@ def _max_logit(evidence: Evidence) -> list[Finding]:
     return [
         Finding(
             "good",
-            "The max logit adds nothing to the confidence",
-            "Among predictions of equal confidence, right and wrong ones have about the same largest logit: there is "
+            "The max logit adds little to the confidence",
+            "Among predictions of equal confidence, right and wrong ones have nearly the same largest logit: "
             "no sign of what label smoothing does to a ranking.",
             numbers,
         )
@@ -270,14 +296,15 @@ def _worse(what: str, rows: Sequence[Row], evidence: Evidence) -> list[Finding]:
             f"{len(flagged)} of {len(rows)} {groups} are worse than the rest",
             f"Confidence and accuracy differ more there than elsewhere, beyond chance: {names}.",
             f"{first.name}: confidence {percent(first.confidence)}, accuracy {percent(first.accuracy)}, gap "
-            f"{percent(first.gap)} +- {percent(limits)}, {first.count} samples (Holm's correction over {len(rows)}).",
+            f"{percent(first.gap)} [{percent(first.gap - limits)}, {percent(first.gap + limits)}], {first.count:,} "
+            f"samples (exact binomial tails, Holm's procedure over {len(rows)}).",
         )
     ]
 
 
 def _enough(evidence: Evidence) -> list[Finding]:
-    n, width = evidence.found.samples, evidence.numbers["ece"]
-    if n >= FEW:
+    n, width = evidence.found.samples, evidence.numbers["ece_15"]
+    if n >= READ_WITH_CARE or not math.isfinite(width.low):
         return []
     return [
         Finding(

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.auditing.collect import Collected
-from calibrant.auditing.diagnosis import Evidence, diagnose, ece_by_chance, verdict
+from calibrant.auditing.collect import Collected, WorstError
+from calibrant.auditing.diagnosis import Evidence, diagnose, verdict
 from calibrant.auditing.fixes import FEWEST, Fix, fixes, logits_of
-from calibrant.auditing.tables import Row, reach
+from calibrant.auditing.tables import Row
 from calibrant.metrics.facts import METRICS
-from calibrant.metrics.intervals import Interval, family, interval_of_error, intervals, normal_interval, wilson
-from calibrant.metrics.selective import risk_coverage_curve
+from calibrant.metrics.intervals import (
+    Interval,
+    ece_by_chance,
+    family,
+    interval_of_error,
+    intervals,
+    normal_interval,
+    reach,
+    wilson,
+)
+from calibrant.metrics.selective import RiskCoverage, risk_coverage_curve
 from calibrant.metrics.summary import COVERAGES, RISKS, Approximate, Summary
 from calibrant.posthoc import LogitNorm
 
-POINTS = 400  # of a curve
+POINTS = 1000  # of a curve
 SHOWN = 1500  # points of the scatter of logits
 WINDOWS = 20
 
@@ -67,81 +76,118 @@ CONVENTIONS = [
 ]  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Described:
+    """The document of one model, and its numbers with intervals by name."""
+
+    document: dict[str, Any]
+    numbers: dict[str, Interval]
+
+
 def describe(
     name: str, found: Collected, val: Collected | None, *, level: float, replicates: int, seed: int
-) -> tuple[dict[str, Any], tuple[str, str, str], dict[str, Interval]]:
-    """The document of one model, its verdict, and its numbers with intervals."""
+) -> Described:
+    """Everything about one model."""
     summary = found.sketch.summary()
-    values = dict(summary.metrics())
-    numbers = intervals(summary, level=level, replicates=replicates, seed=seed)
-    classwise = None
-    if found.classwise is not None:
-        classwise = found.classwise.by_class()
-        # Exact but for float32: a few probabilities so near an edge that rounding decides their bin, 2 / N each.
-        rounding = 1e-6 + 8 / (found.samples * len(classwise))
-        values["classwise_ece"] = Approximate(float(classwise.mean()), rounding)
-        drawn, null = found.classwise.replicates(np.random.default_rng(seed), min(200, replicates))
-        numbers["classwise_ece"] = interval_of_error(float(classwise.mean()), drawn, level, null=null)
-    by_class = [] if found.by_class is None else found.by_class.rows(_class_names(found), level=level)
-    by_group = {column: part.rows(levels.names(), level=level) for column, (levels, part) in found.groups.items()}
-    whole = found.whole.rows(["all"])[0]
-    gained = fixes(found, val, level=level, replicates=replicates, seed=seed)
-    logits = _logits(found, level)
+    independent = found.kind == "classification"
+    values, numbers, classwise = _numbers(found, summary, level, replicates, seed)
+    names = [str(found.class_name(k)) for k in range(found.num_classes or 0)]
+    by_class = [] if found.by_class is None else found.by_class.rows(names, level=level, compare=independent)
+    by_group = {
+        column: part.rows(levels.names(), level=level, compare=independent)
+        for column, (levels, part) in found.groups.items()
+    }
+    plain = {key: float(value) for key, value in values.items()}
+    gained = fixes(found, val, plain, level=level, replicates=replicates, seed=seed)
+    logits, logit_gap = _logits(found, level)
+    whole, bins = found.whole.rows(["all"])[0], summary.reliability(15)
     evidence = Evidence(
         found=found,
         numbers=numbers,
-        reliability=summary.reliability(15),
+        reliability=bins,
         gap=normal_interval(whole.gap, whole.error, level, -1.0, 1.0),
-        chance=ece_by_chance(summary.reliability(15)),
+        chance=float(ece_by_chance(bins, seed=seed).mean()),
         by_class=by_class,
         by_group=by_group,
         fixes=gained,
-        logit_gap=None if logits is None else logits[1],
+        logit_gap=logit_gap,
         confidence_level=level,
     )
     document = {
         "name": name,
         "samples": found.samples,
+        "unit": "samples" if independent else "pixels",
         "classes": found.num_classes,
         "holds": found.holds,
         "kind": found.kind,
+        "verdict": dict(zip(("level", "headline", "text"), verdict(evidence), strict=True)),
         "notes": _notes(found, gained),
-        "metrics": [_metric(key, values[key], numbers[key]) for key in LABELS if key in values],
+        "metrics": [_metric(key, values[key], numbers[key], found) for key in LABELS if key in values],
         "findings": [asdict(finding) for finding in diagnose(evidence)],
         "reliability": _reliability(summary, level),
         "histogram": _histogram(summary),
         "curves": [_curve_of_sketch(summary, level), *_other_curves(found, val, level)],
-        "logits": None if logits is None else logits[0],
-        "classes_table": _rows(by_class, level, classwise, _class_names(found)),
-        "groups": [{"column": column, "rows": _rows(rows, level, None, [])} for column, rows in by_group.items()],
-        "errors": [
-            {
-                "id": error.id,
-                "label": found.class_name(error.label),
-                "predicted": found.class_name(error.predicted),
-                "confidence": error.confidence,
-            }
-            for error in found.worst
-        ],
+        "logits": logits,
+        "classes_table": _rows(by_class, level, dict(zip(names, classwise, strict=True)) if len(classwise) else {}),
+        "groups": [{"column": column, "rows": _rows(rows, level, {})} for column, rows in by_group.items()],
+        "errors": [_error(error, found) for error in found.worst],
         "fixes": [_fix(fix) for fix in gained],
     }
-    return document, verdict(evidence), numbers
+    return Described(document, numbers)
 
 
-def compare(first: str, second: str, change: dict[str, Interval], before: dict[str, Interval]) -> dict[str, Any]:
-    """Paired differences between two models as a document."""
+def _numbers(
+    found: Collected, summary: Summary, level: float, replicates: int, seed: int
+) -> tuple[dict[str, Approximate], dict[str, Interval], npt.NDArray[np.float64]]:
+    """Values and intervals of every metric, and class-wise ECE by class."""
+    values = dict(summary.metrics())
+    if found.clusters is None:
+        numbers = intervals(summary, level=level, replicates=replicates, seed=seed)
+    else:
+        numbers = found.clusters.intervals(summary, level=level, replicates=replicates, seed=seed)
+    if found.classwise is None:
+        return values, numbers, np.empty(0)
+    classwise = found.classwise.by_class()
+    mean = float(classwise.mean())
+    # Exact but for float32: a few probabilities so near an edge that rounding decides their bin, 2 / N each.
+    values["classwise_ece"] = Approximate(mean, 1e-6 + 8 / (found.samples * len(classwise)))
+    numbers["classwise_ece"] = Interval(mean, math.nan, math.nan)
+    if found.clusters is None and math.isfinite(numbers["ece"].low):
+        drawn, null = found.classwise.replicates(np.random.default_rng(seed), min(200, replicates))
+        numbers["classwise_ece"] = interval_of_error(mean, drawn, level, null=null)
+    return values, numbers, classwise
+
+
+def _error(error: WorstError, found: Collected) -> dict[str, Any]:
+    row = {
+        "id": error.id,
+        "label": found.class_name(error.label),
+        "predicted": found.class_name(error.predicted),
+        "confidence": error.confidence,
+    }
+    return row if error.place is None else row | {"place": f"row {error.place[0]}, column {error.place[1]}"}
+
+
+def compare(
+    first: str,
+    second: str,
+    change: Mapping[str, Interval],
+    numbers: tuple[Mapping[str, Interval], Mapping[str, Interval]],
+) -> dict[str, Any]:
+    """Paired differences between two models as a document, beside each model's own numbers."""
     rows = []
     for key, label in (("accuracy", "accuracy"), ("nll", "nll"), ("brier", "brier"), ("ece", "ece_15"),
                        ("mean_confidence", "mean_confidence"), ("aurc", "aurc"), ("augrc", "augrc")):  # fmt: skip
         if key in change:
-            start, one = before[key].value, change[key]
+            one = change[key]
             rows.append(
                 {
+                    "name": label,
                     "label": LABELS[label],
                     "unit": _unit(label),
                     "better": METRICS[family(label)].better,
-                    "first": start,
-                    "second": start + one.value,
+                    "first": numbers[0][key].value,
+                    "second": numbers[1][key].value,
                     "difference": one.value,
                     "low": one.low,
                     "high": one.high,
@@ -165,16 +211,15 @@ def clean(value: Any) -> Any:
     return value
 
 
-def _class_names(found: Collected) -> list[str]:
-    return [str(found.class_name(k)) for k in range(found.num_classes or 0)]
-
-
 def _unit(name: str) -> str:
     return "number" if family(name) in _PLAIN else "share"
 
 
-def _metric(name: str, value: Approximate, limits: Interval) -> dict[str, Any]:
+def _metric(name: str, value: Approximate, limits: Interval, found: Collected) -> dict[str, Any]:
     fact = METRICS[family(name)]
+    note = None
+    if name == "nll" and found.impossible:
+        note = f"infinite: {found.impossible:,} samples give their label probability 0 (saved with too few digits?)"
     return {
         "name": name,
         "label": LABELS[name],
@@ -184,18 +229,20 @@ def _metric(name: str, value: Approximate, limits: Interval) -> dict[str, Any]:
         "low": limits.low,
         "high": limits.high,
         "bound": value.bound,
+        "note": note,
         "group": _GROUPS.get(name, "Selective" if family(name) in _SELECTIVE else "Calibration"),
         "help": fact.words,
     }
 
 
 def _fix(fix: Fix) -> dict[str, Any]:
-    name = "ece_15" if fix.metric == "ece" else fix.metric
     return {
-        "name": fix.name,
+        "repair": fix.name,
+        "name": fix.metric,
         "fitted": fix.fitted,
-        "metric": LABELS[name],
-        "unit": _unit(name),
+        "metric": LABELS[fix.metric],
+        "unit": _unit(fix.metric),
+        "better": METRICS[family(fix.metric)].better,
         "before": fix.before,
         "after": fix.before + fix.change.value,
         "difference": fix.change.value,
@@ -204,10 +251,7 @@ def _fix(fix: Fix) -> dict[str, Any]:
     }
 
 
-def _rows(
-    rows: Sequence[Row], level: float, classwise: npt.NDArray[np.float64] | None, names: Sequence[str]
-) -> list[dict[str, Any]]:
-    places = {name: k for k, name in enumerate(names)}
+def _rows(rows: Sequence[Row], level: float, classwise: Mapping[str, float]) -> list[dict[str, Any]]:
     return [
         {
             "name": row.name,
@@ -218,7 +262,7 @@ def _rows(
             "gap_low": max(-1.0, row.gap - reach(level) * row.error),
             "gap_high": min(1.0, row.gap + reach(level) * row.error),
             "ece": row.ece,
-            "classwise_ece": None if classwise is None else float(classwise[places[row.name]]),
+            "classwise_ece": classwise.get(row.name),
             "flag": row.flag,
         }
         for row in rows
@@ -226,18 +270,29 @@ def _rows(
 
 
 def _notes(found: Collected, gained: Sequence[Fix]) -> list[str]:
-    notes = []
+    notes = list(found.remarks)
     if found.kind == "segmentation":
-        notes.append(f"{found.rows} images, {found.samples} pixels that count, pooled over all images.")
+        notes.append(
+            f"{found.rows:,} images, {found.samples:,} pixels that count, pooled over all images. Pixels of an image "
+            "are alike, so intervals draw images; where that is not done, none is given."
+        )
     elif found.samples < found.rows:
-        notes.append(f"{found.rows - found.samples} of {found.rows} samples are ignored.")
+        notes.append(f"{found.rows - found.samples:,} of {found.rows:,} samples are ignored.")
     if gained and found.samples > found.logits.size:
-        notes.append(f"Repairs and curves of other scores are judged on {found.logits.size} samples drawn at random.")
+        notes.append(
+            f"Changes by repairs, and curves of other scores, are measured on {found.logits.size:,} "
+            f"{_unit_word(found)} drawn at random."
+        )
     if found.holds == "confidence":
         notes.append("Only confidences are known: no NLL, Brier score, classes or repairs.")
     elif not gained:
-        notes.append(f"Fewer than {FEWEST} samples: no repair was tried.")
+        why = f"fewer than {FEWEST} samples" if found.samples < FEWEST else "all or none of the predictions are right"
+        notes.append(f"No repair was tried: {why}.")
     return notes
+
+
+def _unit_word(found: Collected) -> str:
+    return "samples" if found.kind == "classification" else "pixels"
 
 
 def _reliability(summary: Summary, level: float) -> dict[str, Any]:
@@ -256,8 +311,7 @@ def _histogram(summary: Summary, bins: int = 50) -> dict[str, Any]:
 
 
 def _curve_of_sketch(summary: Summary, level: float) -> dict[str, Any]:
-    curve = summary.risk_coverage_curve()
-    return _curve("msp", "confidence (MSP)", curve.coverage, curve.risk, curve.threshold, summary.samples, level)
+    return _curve("msp", "confidence (MSP)", summary.risk_coverage_curve(), summary.samples, level)
 
 
 def _other_curves(found: Collected, val: Collected | None, level: float) -> list[dict[str, Any]]:
@@ -268,53 +322,44 @@ def _other_curves(found: Collected, val: Collected | None, level: float) -> list
     correct = (z.argmax(1) == y).numpy()
     curves = []
     if found.holds == "logits":
-        curves.append(_curve_of_score("max_logit", "max logit", z.amax(1).numpy(), correct, level))
+        curve = risk_coverage_curve(z.amax(1).numpy(), correct)
+        curves.append(_curve("max_logit", "max logit", curve, len(y), level))
     if val is None:
         norm = LogitNorm().fit(z[::2], y[::2])
-        z, correct, where = z[1::2], correct[1::2], "half of the kept samples"
+        z, correct, where = z[1::2], correct[1::2], "p chosen on one half of the kept samples, drawn on the other"
     else:
         norm, where = LogitNorm().fit(*logits_of(val)), "p chosen on the validation data"
     if norm.p_ is not None:
+        curve = risk_coverage_curve(norm.score(z).numpy(), correct)
         title = f"normalised max logit (p = {norm.p_}; {where})"
-        curves.append(_curve_of_score("logit_norm", title, norm.score(z).numpy(), correct, level))
+        curves.append(_curve("logit_norm", title, curve, len(correct), level))
     return curves
 
 
-def _curve_of_score(
-    name: str, title: str, score: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_], level: float
-) -> dict[str, Any]:
-    curve = risk_coverage_curve(score, correct)
-    return _curve(name, title, curve.coverage, curve.risk, curve.threshold, len(score), level)
-
-
-def _curve(
-    name: str,
-    title: str,
-    coverage: npt.NDArray[np.float64],
-    risk: npt.NDArray[np.float64],
-    threshold: npt.NDArray[np.float64],
-    samples: int,
-    level: float,
-) -> dict[str, Any]:
-    """A curve thinned to points evenly spread over the coverage."""
-    at = np.unique(np.minimum(np.searchsorted(coverage, np.linspace(0, 1, POINTS)), len(coverage) - 1))
+def _curve(name: str, title: str, curve: RiskCoverage, samples: int, level: float) -> dict[str, Any]:
+    """A curve thinned to points evenly spread over the coverage, those of the risks and coverages of the table kept."""
+    coverage, risk = curve.coverage, curve.risk
+    wanted = np.searchsorted(coverage, np.concatenate([np.linspace(0, 1, POINTS), np.array(COVERAGES) - 1e-12]))
+    fitting = [np.flatnonzero(risk <= target)[-1:] for target in RISKS]
+    at = np.unique(np.minimum(np.concatenate([wanted, *fitting]), len(coverage) - 1))
     accepted = np.rint(coverage[at] * samples)
     errors = np.rint(risk[at] * accepted)
     low, high = wilson(errors, accepted, level)
     return {
-        "score": name, "label": title, "coverage": coverage[at], "risk": risk[at], "risk_low": low, "risk_high": high,
-        "threshold": threshold[at], "accepted": accepted.astype(np.int64), "errors": errors.astype(np.int64),
+        "score": name, "label": title, "points_all": len(at) == len(coverage), "coverage": coverage[at],
+        "risk": risk[at], "risk_low": low, "risk_high": high, "threshold": curve.threshold[at],
+        "accepted": accepted.astype(np.int64), "errors": errors.astype(np.int64),
     }  # fmt: skip
 
 
-def _logits(found: Collected, level: float) -> tuple[dict[str, Any], Interval] | None:
+def _logits(found: Collected, level: float) -> tuple[dict[str, Any] | None, Interval | None]:
     """Max logit against confidence for right and wrong predictions, and how far they differ at equal confidence."""
     if found.holds != "logits" or found.samples < FEWEST:
-        return None
+        return None, None
     confidence, correct, _, _, top = found.judged.columns()
     top = top.astype(np.float64)
     if not np.isfinite(top.std()) or top.std() == 0:
-        return None
+        return None, None
     edges = np.unique(np.quantile(confidence, np.linspace(0, 1, WINDOWS + 1)))
     window = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, max(0, len(edges) - 2))
     size = max(1, len(edges) - 1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +13,9 @@ import torch
 from torch import Tensor
 
 from calibrant.auditing.collect import Collected, tensor
-from calibrant.metrics.calibration import ece
 from calibrant.metrics.intervals import Interval
 from calibrant.metrics.onepass import blocks
 from calibrant.metrics.paired import Judged, paired_differences
-from calibrant.metrics.selective import aurc
 from calibrant.posthoc import LogitNorm, TemperatureScaling
 
 FOLDS = 5
@@ -44,39 +44,46 @@ class Fix:
 
 def logits_of(found: Collected) -> tuple[Tensor, Tensor]:
     """The kept logits ``[n, C]`` (of probabilities, their logarithms) and labels, float64."""
-    values, labels = (tensor(np.ascontiguousarray(column)) for column in found.logits.columns())
+    values, labels, _ = (tensor(np.ascontiguousarray(column)) for column in found.logits.columns())
     values = values.double()
     return (values.clamp(min=_FLOOR).log() if found.holds == "probabilities" else values), labels
 
 
-def fixes(found: Collected, val: Collected | None, *, level: float, replicates: int, seed: int) -> list[Fix]:
-    """The gain of each repair, fitted on ``val`` if given, else by cross-validation; empty without logits."""
-    if found.holds == "confidence" or found.samples < FEWEST:
+def fixes(
+    found: Collected, val: Collected | None, values: Mapping[str, float], *, level: float, replicates: int, seed: int
+) -> list[Fix]:
+    """The gain of each repair, fitted on ``val`` if given, else by cross-validation.
+
+    Empty where there is nothing to fit or to repair: without logits, with few samples, or when all or none are right.
+    ``values`` are the metrics before.
+    """
+    errors = found.sketch.summary().errors
+    if found.holds == "confidence" or found.samples < FEWEST or errors in (0, found.samples):
         return []
     z, y = logits_of(found)
-    splits = list(_splits(z, y, val))
+    splits = list(_splits(z, y, found, val))
     before = judge(z, y)
     temperatures, scaled = _scaled(splits, z)
-    after = judge(scaled, y)
+    settings = {"level": level, "replicates": replicates, "seed": seed}
+    change = _changes(found, before, judge(scaled, y), settings)
     how = _how(temperatures, "T", "{:.3g}", val)
-    change = paired_differences(before, after, level=level, replicates=replicates, seed=seed)
-    gained = [
-        Fix("Temperature scaling", how, "ece", ece(before.confidence, before.correct), change["ece"]),
-        Fix(
-            "Temperature scaling",
-            how,
-            "nll",
-            float("nan") if before.nll is None else float(before.nll.mean()),
-            change["nll"],
-        ),
-    ]
-    powers, plain, normalised = _normalised(splits, before)
-    how = _how(powers, "p", "{:.0f}", val, none="falls back to MSP")
+    gained = [Fix("Temperature scaling", how, "ece_15", values["ece_15"], change["ece"])]
+    if not found.impossible:
+        gained.append(Fix("Temperature scaling", how, "nll", values["nll"], change["nll"]))
+    powers, plain, normalised = _normalised(splits, z, before, crossed=val is None)
     first = Judged(before.confidence, before.correct, score=plain)
     second = Judged(before.confidence, before.correct, score=normalised)
-    change = paired_differences(first, second, level=level, replicates=replicates, seed=seed)
-    gained.append(Fix("Logit normalisation", how, "aurc", aurc(plain, before.correct), change["aurc"]))
-    return gained
+    change = _changes(found, first, second, settings)
+    how = _how(powers, "p", "{:.0f}", val, none="no p ranks better than the confidence")
+    return [*gained, Fix("Logit normalisation", how, "aurc", values["aurc"], change["aurc"])]
+
+
+def _changes(found: Collected, before: Judged, after: Judged, settings: dict[str, Any]) -> dict[str, Interval]:
+    """Paired differences; without limits where samples are pixels, which are not independent."""
+    change = paired_differences(before, after, **settings)
+    if found.kind != "segmentation":
+        return change
+    return {name: Interval(one.value, math.nan, math.nan) for name, one in change.items()}
 
 
 def judge(z: Tensor, y: Tensor) -> Judged:
@@ -89,15 +96,17 @@ def judge(z: Tensor, y: Tensor) -> Judged:
 Split = tuple[Tensor, Tensor, npt.NDArray[np.int64], Tensor]
 
 
-def _splits(z: Tensor, y: Tensor, val: Collected | None) -> Iterator[Split]:
-    """Logits and labels to fit on, then the rows to judge and their logits."""
+def _splits(z: Tensor, y: Tensor, found: Collected, val: Collected | None) -> Iterator[Split]:
+    """Logits and labels to fit on, then the rows to judge and their logits; the pixels of an image stay together."""
     if val is not None:
         yield *logits_of(val), np.arange(len(y)), z
         return
-    fold = torch.arange(len(y)) % FOLDS
+    number = found.logits.columns()[2] if found.kind == "segmentation" else np.arange(len(y))
+    fold = torch.from_numpy(number % FOLDS)
     for k in range(FOLDS):
         held = fold == k
-        yield z[~held], y[~held], held.nonzero().squeeze(1).numpy(), z[held]
+        if bool(held.any()) and not bool(held.all()):
+            yield z[~held], y[~held], held.nonzero().squeeze(1).numpy(), z[held]
 
 
 def _scaled(splits: list[Split], logits: Tensor) -> tuple[list[float], Tensor]:
@@ -111,16 +120,22 @@ def _scaled(splits: list[Split], logits: Tensor) -> tuple[list[float], Tensor]:
 
 
 def _normalised(
-    splits: list[Split], before: Judged
+    splits: list[Split], z: Tensor, before: Judged, *, crossed: bool
 ) -> tuple[list[float | None], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Chosen powers, and both scores as ranks inside each fold: folds may differ in p, and so in scale."""
     powers: list[float | None] = []
     plain, normalised = np.empty(len(before.correct)), np.empty(len(before.correct))
-    for fit_z, fit_y, rows, z in splits:
-        norm = LogitNorm().fit(fit_z, fit_y)
+    scores = {p: score.numpy() for p, score in LogitNorm().scores(z).items()}
+    for fit_z, fit_y, rows, _ in splits:
+        if crossed:  # what is not judged is fitted on, and its scores are known
+            rest = np.setdiff1d(np.arange(len(z)), rows)
+            known = {p: score[rest] for p, score in scores.items()}
+            norm = LogitNorm().choose(before.confidence[rest], known, before.correct[rest])
+        else:
+            norm = LogitNorm().fit(fit_z, fit_y)
         powers.append(norm.p_)
         plain[rows] = _ranks(before.confidence[rows])
-        normalised[rows] = _ranks(norm.score(z).numpy()) if norm.p_ is not None else plain[rows]
+        normalised[rows] = plain[rows] if norm.p_ is None else _ranks(scores[norm.p_][rows])
     return powers, plain, normalised
 
 

@@ -13,10 +13,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from calibrant.metrics.cells import BASE
 from calibrant.metrics.onepass import TopLabel
 
 BINS = 15
 MOST_LEVELS = 10_000
+FEWEST = 10  # samples of a row, below which it is not tested
 
 
 @dataclass(frozen=True)
@@ -52,23 +54,22 @@ class Breakdown:
         self.sums = np.zeros((keys, BINS, 2))
         self.squares = np.zeros(keys)
 
-    def add(self, key: Tensor, top: TopLabel, keys: int) -> None:
-        """Count samples under their keys ``[n]``, of which there are ``keys`` by now."""
+    def add(self, key: Tensor, top: TopLabel, bins: Tensor, keys: int) -> None:
+        """Count samples, with their base bins, under their keys ``[n]``, of which there are ``keys`` by now."""
         if keys > len(self.counts):
             more = keys - len(self.counts)
             self.counts = np.concatenate([self.counts, np.zeros((more, BINS, 2), np.int64)])
             self.sums = np.concatenate([self.sums, np.zeros((more, BINS, 2))])
             self.squares = np.concatenate([self.squares, np.zeros(more)])
-        place = torch.ceil(top.confidence * (BINS * (1 - 2.0**-50))).long().sub_(1).clamp_(0, BINS - 1)
-        code = place.add_(key, alpha=BINS).mul_(2).add_(~top.correct)
+        code = (bins // (BASE // BINS)).long().add_(key, alpha=BINS).mul_(2).add_(~top.correct)
         size = 2 * BINS * keys
         self.counts += torch.bincount(code, minlength=size).numpy().reshape(keys, BINS, 2)
         self.sums += torch.bincount(code, top.confidence, minlength=size).numpy().reshape(keys, BINS, 2)
         gap = top.confidence - top.correct.double()
         self.squares += torch.bincount(key, gap.square_(), minlength=keys).numpy()
 
-    def rows(self, names: Sequence[str], *, level: float = 0.95) -> list[Row]:
-        """A row for each key that has samples, in order of the keys."""
+    def rows(self, names: Sequence[str], *, level: float = 0.95, compare: bool = True) -> list[Row]:
+        """A row for each key that has samples, in order of the keys; ``compare`` asks which are worse than the rest."""
         number = self.counts.sum((1, 2))
         held = np.flatnonzero(number)
         n = number[held]
@@ -78,7 +79,7 @@ class Breakdown:
         # One sample more keeps the error of a handful that are all alike from being 0.
         error = np.sqrt((spread + 0.25 / (n + 1)) / n)
         bins = np.abs(self.sums[held].sum(2) - self.counts[held, :, 0]).sum(1) / n
-        flags = _worse_than_the_rest(n, gap, error, level)
+        flags = _worse_than_the_rest(n, right, sure, level) if compare else [False] * len(n)
         return [
             Row(names[k], int(n[i]), float(right[i] / n[i]), float(sure[i] / n[i]), float(gap[i]), float(error[i]),
                 float(bins[i]), bool(flags[i]))
@@ -87,22 +88,43 @@ class Breakdown:
 
 
 def _worse_than_the_rest(
-    n: npt.NDArray[np.int64], gap: npt.NDArray[np.float64], error: npt.NDArray[np.float64], level: float
+    n: npt.NDArray[np.int64], right: npt.NDArray[np.int64], sure: npt.NDArray[np.float64], level: float
 ) -> npt.NDArray[np.bool_]:
-    """Whose gap is larger than that of all others together, by Holm's procedure over all of them."""
+    """Whose gap of confidence and accuracy is larger than that of all others together, by Holm's procedure.
+
+    Were a row like the rest, each of its predictions would be right as often as its confidence says, less the rest's
+    gap. The number of right ones then has at most the spread of a binomial number, whose exact tail is the p-value.
+    """
     flags = np.zeros(len(n), np.bool_)
-    if len(n) < 2:
+    tested = np.flatnonzero(n >= FEWEST)
+    if len(tested) < 2:
         return flags
-    total, summed = n.sum(), (n * gap).sum()
-    rest = (summed - n * gap) / (total - n)
-    rest_error = np.sqrt(((n * error) ** 2).sum() - (n * error) ** 2) / (total - n)
-    z = np.abs(gap - rest) / np.sqrt(error**2 + rest_error**2)
-    p = np.array([2 * NormalDist().cdf(-value) for value in z])
-    for step, i in enumerate(np.argsort(p)):
-        if p[i] > (1 - level) / (len(n) - step):
+    gap = (sure - right) / n
+    rest = ((sure - right).sum() - (sure - right)) / (n.sum() - n)
+    expected = np.clip(sure / n - rest, 1e-9, 1 - 1e-9)
+    p = np.array([binomial_tail(int(right[i]), int(n[i]), float(expected[i])) for i in tested])
+    for step, k in enumerate(np.argsort(p)):
+        if p[k] > (1 - level) / (len(tested) - step):
             break
-        flags[i] = abs(gap[i]) > abs(rest[i])
+        flags[tested[k]] = abs(gap[tested[k]]) > abs(rest[tested[k]])
     return flags
+
+
+def binomial_tail(successes: int, number: int, share: float) -> float:
+    """Two-sided p-value of a binomial number: twice the smaller tail, at most 1.
+
+    Example:
+        >>> from calibrant.auditing.tables import binomial_tail
+        >>> round(binomial_tail(9, 10, 0.5), 6)  # 2 (10 + 1) / 1024
+        0.021484
+    """
+    if number > 5000:  # the normal tail with a continuity correction is as good by then
+        spread = math.sqrt(number * share * (1 - share))
+        return min(1.0, 2 * NormalDist().cdf(-max(0.0, abs(successes - number * share) - 0.5) / spread))
+    k = torch.arange(number + 1, dtype=torch.float64)
+    log = math.lgamma(number + 1) - torch.lgamma(k + 1) - torch.lgamma(number - k + 1)
+    chance = torch.exp(log + k * math.log(share) + (number - k) * math.log1p(-share))
+    return min(1.0, 2 * min(float(chance[: successes + 1].sum()), float(chance[successes:].sum())))
 
 
 @dataclass
@@ -196,9 +218,6 @@ class ClasswiseSums:
 
 
 def _bin(share: Tensor) -> Tensor:
-    return torch.ceil(share.double() * (BINS * (1 - 2.0**-50))).long().sub_(1).clamp_(0, BINS - 1)
-
-
-def reach(level: float) -> float:
-    """How many standard errors an interval of this level reaches."""
-    return NormalDist().inv_cdf(0.5 + 0.5 * level) if 0 < level < 1 else math.inf
+    """The bin of a share that our own arithmetic rounded, by two units in its last place."""
+    slack = 1 - 2 * torch.finfo(share.dtype).eps
+    return torch.ceil(share.double() * (BINS * slack)).long().sub_(1).clamp_(0, BINS - 1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
 import typer
 
 from calibrant import __version__
-from calibrant.cli import audit, demo, lens, methods
+from calibrant.cli import audit, common, demo, lens, methods
 
 app = typer.Typer(
     name="calibrant",
@@ -43,10 +44,14 @@ app.command("methods")(methods.methods)
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 2 bad input, 130 interrupted."""
     given = sys.argv[1:] if arguments is None else arguments
+    common.invocation[:] = [str(word) for word in given]
     try:
         code = app(args=given or ["--help"], prog_name="calibrant", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(_fail("interrupted", 130))
+    except BrokenPipeError:  # the reader of our output has gone, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except Exception as error:
         # Usage errors are known by how they print themselves; their class has moved between typer versions.
         if hasattr(error, "format_message"):

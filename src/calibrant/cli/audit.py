@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
+import shutil
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant.audit import Audit, audit
-from calibrant.cli.common import Json, Quiet, print_table, progress, remark
+from calibrant.cli.common import Json, Quiet, invocation, print_table, progress, remark
 from calibrant.predictions import Predictions
 
 
@@ -39,6 +40,13 @@ def audit_command(
             show_default=False,
         ),
     ] = None,
+    class_names: Annotated[
+        str | None, typer.Option(help="Names of the classes in order, separated by commas.", show_default=False)
+    ] = None,
+    segmentation: Annotated[bool, typer.Option("--segmentation", help="Each sample is an image of labels.")] = False,
+    ignore_index: Annotated[
+        int | None, typer.Option(help="Label that counts nowhere, 255 for example.", show_default=False)
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Report to write (report.html if not given), or 'none'."),
@@ -53,10 +61,20 @@ def audit_command(
 
     Reads logits, probabilities or confidences with their labels; files may be far larger than memory.
     """
-    columns = _columns(column or [])
-    named = {name: _open(path, columns, group) for name, path in _names(files).items()}
-    held_out = None if val is None else _open(val, columns, None)
     report = None if str(output) == "none" else output or Path("report.html")
+    if report is not None and report.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--output {report}: a report is written as .html, got {report.suffix!r}")
+    if val is not None and val in files:
+        raise ValueError(f"--val {val}: repairs must be fitted on other data than they are judged on")
+    opening: dict[str, Any] = {
+        "columns": _columns(column or []) or None,
+        "class_names": None if class_names is None else class_names.split(","),
+        "kind": "segmentation" if segmentation else None,
+        "ignore_index": ignore_index,
+    }
+    named = {name: Predictions.open(path, groups=group or None, **opening) for name, path in _names(files).items()}
+    held_out = None if val is None else Predictions.open(val, **opening)
+    sizes = {f"reading {name}": len(one) for name, one in named.items()}
     found = audit(
         named,
         val=held_out,
@@ -64,8 +82,8 @@ def audit_command(
         level=level,
         replicates=replicates,
         seed=seed,
-        reproduce=_command(files, val, group, column, report, level, replicates, seed),
-        progress=lambda batches, name: _progress(batches, named.get(name, held_out), name, quiet),
+        reproduce=shlex.join(["calibrant", *invocation]),
+        progress=lambda items, what: _progress(items, sizes.get(what, 0), what, quiet),
     )
     if report is not None:
         found.to_html(report)
@@ -78,30 +96,59 @@ def audit_command(
 
 
 def print_audit(found: Audit) -> None:
-    """Verdict, numbers with intervals and findings on standard output."""
-    print(found.verdict)
-    print(found.document["verdict"]["text"])
+    """Verdicts and findings, then numbers with intervals, on standard output."""
     models = found.models
+    for model in models:
+        _say(f"{model['name']}: {model['verdict']['headline']}" if len(models) > 1 else found.verdict)
+        _say(model["verdict"]["text"])
+        for finding in model["findings"]:
+            _say(f"- {finding['title']}. {finding['text']}", indent=2)
+            _say(finding["evidence"], indent=4)
+        for note in model["notes"]:
+            _say(f"- Note: {note}", indent=2)
+        for table in model["groups"]:
+            _print_group(table)
+        print()
     labels = {one["name"]: one["label"] for model in models for one in model["metrics"]}
     by_model = [{one["name"]: one for one in model["metrics"]} for model in models]
-    rows = [[label, *(_cell(part.get(name)) for part in by_model)] for name, label in labels.items()]
-    samples = ", ".join(f"{model['name']}: {model['samples']} samples" for model in models)
-    level = found.document["level"]
-    print_table(f"\n{samples}; {level:.0%} intervals", ["", *(model["name"] for model in models)], rows)
+    level = format(found.document["level"], ".0%")
+    if len(models) == 1:
+        rows = [[label, *_cells(by_model[0].get(name))] for name, label in labels.items()]
+        print_table(f"{models[0]['samples']:,} {models[0]['unit']}", ["", "value", f"{level} interval"], rows)
+    else:
+        rows = [[label, *(_cells(part.get(name))[0] for part in by_model)] for name, label in labels.items()]
+        print_table("Numbers (intervals are in the report)", ["", *(model["name"] for model in models)], rows)
     for comparison in found.document["comparisons"]:
         rows = [
-            [row["label"], _value(row["first"], row["unit"]), _value(row["second"], row["unit"]), _change(row)]
+            [row["label"], _value(row["first"], row["unit"]), _value(row["second"], row["unit"]), *_change(row)]
             for row in comparison["rows"]
         ]
-        head = ["", comparison["first"], comparison["second"], "difference"]
-        print_table("\nOn the same samples", head, rows)
-    for model in models:
-        print(f"\n{model['name']}")
-        for note in model["notes"]:
-            print(f"  note: {note}")
-        for finding in model["findings"]:
-            print(f"  {finding['title']}. {finding['text']}")
-            print(f"    {finding['evidence']}")
+        head = ["", comparison["first"], comparison["second"], "difference", f"{level} interval"]
+        print_table("\nOn the same samples (pp: percentage points)", head, rows)
+
+
+def _say(text: str, *, indent: int = 0) -> None:
+    """A paragraph, wrapped to the terminal."""
+    width = min(100, shutil.get_terminal_size((100, 24)).columns)
+    print(textwrap.fill(text, width, initial_indent=" " * max(0, indent - 2), subsequent_indent=" " * indent))
+
+
+def _print_group(table: dict[str, Any], most: int = 12) -> None:
+    rows = sorted(table["rows"], key=lambda row: (not row["flag"], -abs(row["gap"])))
+    shown = [
+        [
+            row["name"] + (" *" if row["flag"] else ""),
+            f"{row['count']:,}",
+            _value(row["accuracy"], "share"),
+            _value(row["confidence"], "share"),
+            f"{100 * row['gap']:+.2f} pp",
+            f"[{100 * row['gap_low']:+.2f}, {100 * row['gap_high']:+.2f}]",
+        ]
+        for row in rows[:most]
+    ]
+    rest = f" ({len(rows) - most} more in the report)" if len(rows) > most else ""
+    head = ["", "count", "accuracy", "confidence", "gap", "interval"]
+    print_table(f"\nBy {table['column']}{rest}; * worse than the rest beyond chance", head, shown)
 
 
 def _names(files: list[str]) -> dict[str, str]:
@@ -124,24 +171,20 @@ def _columns(given: list[str]) -> dict[str, Any]:
     return columns
 
 
-def _open(path: str, columns: dict[str, Any], group: list[str] | None) -> Predictions:
-    return Predictions.open(path, columns=columns or None, groups=group or None)
+def _progress(items: Iterable[Any], total: int, what: str, quiet: bool) -> Iterator[Any]:
+    return progress(items, total, what, quiet, size=lambda item: len(item) if total else 1)
 
 
-def _progress(
-    batches: Iterable[Predictions], whole: Predictions | None, name: str, quiet: bool
-) -> Iterator[Predictions]:
-    total = 0 if whole is None else len(whole)
-    return progress(batches, total, f"reading {name}", quiet, size=len)
-
-
-def _cell(one: dict[str, Any] | None) -> str:
-    if one is None or one["value"] is None:
-        return "-"
+def _cells(one: dict[str, Any] | None) -> tuple[str, str]:
+    """Value and interval."""
+    if one is None:
+        return "-", ""
+    if one["value"] is None:
+        return "-", one.get("note") or ""
+    value = _value(one["value"], one["unit"])
     if one["low"] is None:
-        return _value(one["value"], one["unit"])
-    low, high = _value(one["low"], one["unit"]), _value(one["high"], one["unit"])
-    return f"{_value(one['value'], one['unit'])}  [{low}, {high}]"
+        return value, ""
+    return value, f"[{_value(one['low'], one['unit'])}, {_value(one['high'], one['unit'])}]"
 
 
 def _value(value: float | None, unit: str) -> str:
@@ -150,30 +193,8 @@ def _value(value: float | None, unit: str) -> str:
     return f"{100 * value:.2f}%" if unit == "share" else f"{value:.4f}"
 
 
-def _change(row: dict[str, Any]) -> str:
-    scale, form = (100, "+.2f") if row["unit"] == "share" else (1, "+.4f")
-    value, low, high = (format(scale * row[key], form) for key in ("difference", "low", "high"))
-    return f"{value}  [{low}, {high}]"
-
-
-def _command(
-    files: list[str],
-    val: str | None,
-    group: list[str] | None,
-    column: list[str] | None,
-    report: Path | None,
-    level: float,
-    replicates: int,
-    seed: int,
-) -> str:
-    """The command line that makes this report."""
-    words = ["calibrant", "audit", *files]
-    words += ["--val", val] if val is not None else []
-    for name in group or []:
-        words += ["--group", name]
-    for item in column or []:
-        words += ["--column", item]
-    for name, value, default in (("--level", level, 0.95), ("--replicates", replicates, 1000), ("--seed", seed, 0)):
-        words += [name, json.dumps(value)] if value != default else []
-    words += ["-o", str(report)] if report is not None else []
-    return shlex.join(words)
+def _change(row: dict[str, Any]) -> tuple[str, str]:
+    """Difference and interval, in percentage points for shares."""
+    scale, form, unit = (100, "+.2f", " pp") if row["unit"] == "share" else (1, "+.4f", "")
+    texts = ["-" if row[key] is None else format(scale * row[key], form) for key in ("difference", "low", "high")]
+    return texts[0] + unit, "" if row["low"] is None else f"[{texts[1]}, {texts[2]}]"

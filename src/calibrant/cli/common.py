@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -16,6 +16,9 @@ from rich.table import Table
 from calibrant.losses import Loss, get
 
 T = TypeVar("T")
+
+#: The words after ``calibrant`` of the running command, for reports that say how they were made.
+invocation: list[str] = []
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables, remarks or progress.")]
@@ -95,17 +98,18 @@ def progress(
     items: Iterable[T], total: int, what: str, quiet: bool, *, size: Callable[[T], int] = lambda _: 1
 ) -> Iterator[T]:
     """Pass items through, with a bar on standard error once it has taken a second; ``size`` is what one counts for."""
-    started, bar, done = time.monotonic(), None, 0
+    bar = Progress(console=Console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty())
+    task, done = bar.add_task(what, total=total or None), 0
+    # By a timer, so that the bar also appears when a single item takes long.
+    soon = threading.Timer(1.0, bar.start)
+    soon.daemon = True
+    soon.start()
     try:
         for item in items:
-            if bar is None and not quiet and time.monotonic() - started > 1:
-                bar = Progress(console=Console(stderr=True), transient=True)
-                bar.start()
-                task = bar.add_task(what, total=total or None)
-            if bar is not None:
-                bar.update(task, completed=done)
             yield item
             done += size(item)
+            bar.update(task, completed=done)
     finally:
-        if bar is not None:
-            bar.stop()
+        soon.cancel()
+        soon.join()
+        bar.stop()

@@ -14,7 +14,6 @@ from calibrant.cli.common import Json, Quiet, parse_losses, print_json, remark
 from calibrant.cli.lens import activity_table, draw, look, print_activity, print_lens
 from calibrant.lens import activity
 from calibrant.predictions import Predictions
-from calibrant.report import Section, write_page
 
 LOSSES = "ls,flsd,mbls:margin=6,mdca,cpc,acls:margin=6"
 LOGITS, LABEL = [8.0, 4.0, 1.0, 0.0], 0
@@ -29,6 +28,8 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Audit an overconfident classifier and see it through the lens; write two pages to open."""
+    from calibrant.report import Section, write_page  # here, because it brings matplotlib along
+
     losses = parse_losses(LOSSES)
     output.mkdir(parents=True, exist_ok=True)
     seen = look(losses, LOGITS, LABEL)

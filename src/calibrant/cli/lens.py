@@ -15,7 +15,6 @@ from calibrant.cli.common import Json, Quiet, parse_losses, parse_numbers, print
 from calibrant.lens import Activity, Lens, activity, lens
 from calibrant.losses import Loss
 from calibrant.predictions import Predictions
-from calibrant.report import draw_lens
 
 LOSSES = "ls,mbls,mdca,cpc,acls"
 
@@ -89,6 +88,8 @@ def print_lens(seen: dict[str, Lens], logits: list[float], label: int) -> None:
 
 def draw(path: Path, losses: dict[str, Loss], seen: dict[str, Lens], logits: list[float], label: int) -> None:
     """The figure: effective labels, and f at the predicted class as the confidence grows."""
+    from calibrant.report import draw_lens  # here, because it brings matplotlib along
+
     first = next(iter(seen.values()))
     draw_lens(
         path,

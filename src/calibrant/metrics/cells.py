@@ -57,7 +57,7 @@ def cells_of(confidence: Tensor, shortfall: Tensor) -> Tensor:
 def snapped(confidence: Tensor, dtype: torch.dtype) -> Tensor:
     """Confidences that are the edge of a base bin, rounded to their floating-point type, put back on that edge."""
     edge = (confidence * BASE).round_().div_(BASE)
-    return torch.where((confidence - edge).abs_() <= confidence * (0.5 * torch.finfo(dtype).eps), edge, confidence)
+    return torch.where(edge.to(dtype).double() == confidence, edge, confidence)
 
 
 def squash(score: Tensor) -> tuple[Tensor, Tensor]:

@@ -182,9 +182,25 @@ def _of_counts(summary: Summary, name: str, value: float, level: float) -> Inter
         square = summary.moments[first + 1] / summary.samples
         error = math.sqrt(max(0.0, square - value**2) / summary.samples) if math.isfinite(square) else math.nan
         return normal_interval(value, error, level, 0.0, math.inf if name == "nll" else 2.0)
+    if family(name) == "coverage_at_risk":
+        return _reachable(summary, float(name.rpartition("_")[2]), value, level)
     # Replicates of a handful, or of predictions that are all right or all wrong, know nothing of what was not drawn.
     alike = family(name) in _RANKED and summary.errors in (0, summary.samples)
     return Interval(value, math.nan, math.nan) if summary.samples < FEWEST or alike else None
+
+
+def _reachable(summary: Summary, risk: float, value: float, level: float) -> Interval:
+    """Coverage at risk, where Wilson's limits of the risk stand for the risk itself.
+
+    The bootstrap fails here: the least confident errors among the first few samples decide, and are drawn or not.
+    """
+    curve = summary.risk_coverage_curve()
+    accepted = curve.coverage * summary.samples
+    low, high = (
+        float(curve.coverage[limit <= risk][-1]) if (limit <= risk).any() else 0.0
+        for limit in wilson(curve.risk * accepted, accepted, level)[::-1]
+    )
+    return Interval(value, min(value, low), max(value, high))
 
 
 def _share(value: float, number: int, level: float) -> Interval:
@@ -261,37 +277,50 @@ class _Groups:
 
     def metrics(self, counts: Ints) -> dict[str, Floats]:
         """Every metric of each replicate ``[R]``, from its counts ``[R, 2 G]``."""
-        half = counts.shape[1] // 2
-        right, wrong = counts[:, :half].astype(np.float64), counts[:, half:].astype(np.float64)
-        number = right + wrong
-        total = number.sum(1)
-        sure_right, sure_wrong = right * self.confidence[:half], wrong * self.confidence[half:]
-        values = {"accuracy": right.sum(1) / total}
-        with np.errstate(invalid="ignore", divide="ignore"):
-            values["overconfidence"] = sure_wrong.sum(1) / wrong.sum(1)
-            values["underconfidence"] = 1 - sure_right.sum(1) / right.sum(1)
-        values["mean_confidence"] = (sure_right + sure_wrong).sum(1) / total
-        values |= self._calibration(right, number, sure_right + sure_wrong, total)
-        values |= selective_values(number[:, ::-1], wrong[:, ::-1], total)
-        return values
+        right, wrong = np.split(counts.astype(np.float64), 2, axis=1)
+        sure_right, sure_wrong = np.split(self.confidence, 2)
+        return bin_values(right, wrong, right * sure_right, wrong * sure_wrong, self.base)
 
-    def _calibration(self, right: Floats, number: Floats, sure: Floats, total: Floats) -> dict[str, Floats]:
-        begin = np.flatnonzero(np.diff(self.base, prepend=-1))
-        base = self.base[begin]
-        gap, size = (np.add.reduceat(part, begin, axis=1) for part in (sure - right, number))
-        values = {}
-        for bins in (10, 15, 100):
-            edge = np.flatnonzero(np.diff(base * bins // BASE, prepend=-1))
-            gaps = np.abs(np.add.reduceat(gap, edge, axis=1))
-            values[f"ece_{bins}"] = gaps.sum(1) / total
-            if bins == 15:
-                sizes = np.add.reduceat(size, edge, axis=1)
-                with np.errstate(invalid="ignore", divide="ignore"):
-                    values["mce"] = np.nanmax(np.where(sizes > 0, gaps / sizes, np.nan), axis=1)
-        values["ece"] = values["ece_15"]
-        values["aece"] = _equal_counts(number, sure - right, total)
-        values["smooth_ece"] = _smooth(gap, base, total)
-        return values
+
+def bin_values(right: Floats, wrong: Floats, sure_right: Floats, sure_wrong: Floats, base: Ints) -> dict[str, Floats]:
+    """Every metric of each replicate ``[R]``, from groups ``[R, G]`` in order of rising score.
+
+    Args:
+        right: right predictions of each group.
+        wrong: wrong ones.
+        sure_right: sum of confidence of the right ones.
+        sure_wrong: of the wrong ones.
+        base: base bin of each group ``[G]``.
+    """
+    number, sure = right + wrong, sure_right + sure_wrong
+    total = number.sum(1)
+    values = {"accuracy": right.sum(1) / total, "mean_confidence": sure.sum(1) / total}
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values["overconfidence"] = sure_wrong.sum(1) / wrong.sum(1)
+        values["underconfidence"] = 1 - sure_right.sum(1) / right.sum(1)
+    values |= _calibration(right, number, sure, base)
+    values |= selective_values(number[:, ::-1], wrong[:, ::-1], total)
+    return values
+
+
+def _calibration(right: Floats, number: Floats, sure: Floats, group_base: Ints) -> dict[str, Floats]:
+    total = number.sum(1)
+    begin = np.flatnonzero(np.diff(group_base, prepend=-1))
+    base = group_base[begin]
+    gap, size = (np.add.reduceat(part, begin, axis=1) for part in (sure - right, number))
+    values = {}
+    for bins in (10, 15, 100):
+        edge = np.flatnonzero(np.diff(base * bins // BASE, prepend=-1))
+        gaps = np.abs(np.add.reduceat(gap, edge, axis=1))
+        values[f"ece_{bins}"] = gaps.sum(1) / total
+        if bins == 15:
+            sizes = np.add.reduceat(size, edge, axis=1)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                values["mce"] = np.nanmax(np.where(sizes > 0, gaps / sizes, np.nan), axis=1)
+    values["ece"] = values["ece_15"]
+    values["aece"] = _equal_counts(number, sure - right, total)
+    values["smooth_ece"] = _smooth(gap, base, total)
+    return values
 
 
 def _ratio(sums: Floats, counts: Ints) -> Floats:

@@ -1,9 +1,8 @@
 r"""One pass over logits or probabilities: what each sample contributes to every top-label metric.
 
-With m the largest logit of a sample and :math:`t = \sum_{j \ne \hat y} e^{z_j - m}`, confidence is :math:`1/(1+t)`. Its
-distance from 1, :math:`t/(1+t)`, is kept to full relative precision where the confidence itself rounds to 1, so that
-even saturated predictions are ranked: the largest term of the sum is exactly 1, and where the rest is small the sum is
-taken in float64.
+With m the largest logit of a sample and :math:`t = \sum_{j \ne \hat y} e^{z_j - m}`, confidence is :math:`1/(1+t)`. The
+largest term of the sum of exponentials is exactly 1, and where the rest is small the sum is taken in float64, so that
+predictions are ranked as finely as float64 confidences can be, down to 2e-16 from 1, whatever the type of the logits.
 
 Two stages: reductions over the classes on chunks that fit the cache, then arithmetic on the samples of many chunks.
 """
@@ -15,6 +14,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from calibrant.metrics.cells import cells_of, snapped
 
 CHUNK = 2**20  # numbers per chunk of the first stage: small enough for the cache, large enough to hide the calls
 BLOCK = 2**17  # samples per block of the second
@@ -29,13 +30,14 @@ class TopLabel:
 
     Attributes:
         confidence: of the predicted class.
-        shortfall: 1 - confidence, to full relative precision for logits.
+        shortfall: 1 - confidence; for logits without the rounding of that subtraction.
         correct: bool; of tied maxima the first is the prediction.
         labels: int64.
         predicted: int64, or None where it was not asked for.
         max_logit: the largest value of the sample: its largest logit or probability.
         nll: negative log-likelihood of the label.
         brier: sum over classes of squared differences.
+        given: the type in which the confidence was given, as a probability or itself; None if it is ours, of logits.
         first: the row of the input where the block begins.
         counted: bool, which positions of the block's rows count, ``[rows, ...]``; None if all do and each row is one.
     """
@@ -48,8 +50,16 @@ class TopLabel:
     max_logit: Tensor
     nll: Tensor
     brier: Tensor
+    given: torch.dtype | None
     first: int
     counted: Tensor | None
+
+    def cells(self) -> Tensor:
+        """The cell of each sample's confidence; one that was rounded to an edge lies on it."""
+        if self.given is None or self.given == torch.float64:
+            return cells_of(self.confidence, self.shortfall)
+        placed = snapped(self.confidence, self.given)
+        return cells_of(placed, 1 - placed)
 
     def rows(self) -> Tensor:
         """The row of the input that each sample came from, int64."""
@@ -95,14 +105,14 @@ def blocks(
         parts = []
         for first in range(start, min(start + per_block, len(values)), size):
             stop = min(first + size, start + per_block)
-            z, y = values[first:stop], labels[first:stop]
+            z, y = values[first:stop], labels[first:stop].long()
             if z.dtype not in (torch.float32, torch.float64):
                 z = z.float()
             if buffer.dtype != z.dtype or buffer.shape[1:] != z.shape[1:] or buffer.device != z.device:
                 buffer = torch.empty((size, *z.shape[1:]), dtype=z.dtype, device=z.device)
             parts.append(_reduce(z, y, buffer[: len(z)], kind, ignore_index, predict, visit))
         columns = [torch.cat(column) if len(column) > 1 else column[0] for column in zip(*parts, strict=True)]
-        yield _combine(columns, kind, ignore_index, start)
+        yield _combine(columns, kind, values.dtype, ignore_index, start)
 
 
 def _reduce(
@@ -112,6 +122,8 @@ def _reduce(
 
     For the prediction stands whether it is right, unless it was asked for itself.
     """
+    if not bool(torch.isfinite(z.sum())):
+        _refuse(z, kind)
     valid = None if ignore_index is None else y != ignore_index
     index = (y if valid is None else torch.where(valid, y, 0)).unsqueeze(1)
     top = z.amax(1, keepdim=True)
@@ -125,6 +137,9 @@ def _reduce(
         at_label = exps.gather(1, index).squeeze(1)
         correct = at_label == top.squeeze(1)
     total, squares = _sums(exps)
+    if kind == "probabilities" and bool(((total - 1).abs_() > 1e-2).any()):
+        worst = float(total.flatten()[(total - 1).abs_().argmax()])
+        raise ValueError(f"probabilities must sum to 1, got a row that sums to {worst:g}")
     # The label is predicted where it holds the maximum and no other class can: the rest cannot be larger than it.
     unsure = correct & (total > 1.999 * (1 if kind == "logits" else top.squeeze(1)))
     predicted = index.squeeze(1).clone() if predict else None
@@ -135,8 +150,14 @@ def _reduce(
         if predicted is not None:
             predicted[where] = first
     if visit is not None:
-        visit(exps, total, index.squeeze(1), valid)
+        visit(exps, total if kind == "logits" else torch.ones_like(total), index.squeeze(1), valid)
     return [top.squeeze(1), at_label, total, squares, correct if predicted is None else predicted, y]
+
+
+def _refuse(z: Tensor, kind: str) -> None:
+    """Say that a value is not finite, unless it is only the sum of large ones that is not."""
+    if not bool(torch.isfinite(z).all()):
+        raise ValueError(f"{kind} must be finite, got NaN or infinity")
 
 
 def _sums(exps: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,7 +174,7 @@ def _sums(exps: Tensor) -> tuple[Tensor, Tensor]:
     return total, squares
 
 
-def _combine(columns: list[Tensor], kind: str, ignore_index: int | None, start: int) -> TopLabel:
+def _combine(columns: list[Tensor], kind: str, dtype: torch.dtype, ignore_index: int | None, start: int) -> TopLabel:
     """Arithmetic on the samples of a block."""
     counted, labels = None, columns[-1]
     if ignore_index is not None or labels.dim() > 1:
@@ -171,7 +192,9 @@ def _combine(columns: list[Tensor], kind: str, ignore_index: int | None, start: 
     else:
         share = at_label.double()
         nll = -torch.log(share)
-        confidence = top.double()
+        confidence = top.double().clamp_(max=1)
         shortfall = 1 - confidence
+        nll = nll.clamp_(min=0)
+    given = None if kind == "logits" else dtype
     brier = squares.sub_(share, alpha=2).add_(1).clamp_(min=0)
-    return TopLabel(confidence, shortfall, correct, labels, predicted, top, nll, brier, start, counted)
+    return TopLabel(confidence, shortfall, correct, labels, predicted, top, nll, brier, given, start, counted)

@@ -2,8 +2,8 @@ r"""Differences between two models on the same samples, with bootstrap intervals
 
 A replicate draws samples, and both models are seen on the same ones, so that what makes a sample hard for both cancels.
 Samples that no metric can tell apart are drawn together: those in the same bins of both models, right or wrong alike.
-15 bins for calibration make a table of at most 900 counts, 64 groups of equal mass for rankings one of 16384, whatever
-the number of samples.
+60 bins for calibration make a table of at most 14400 counts, 64 groups of equal mass for rankings one of 16384,
+whatever the number of samples.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from calibrant.metrics.selective import augrc, aurc
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-BINS, RANKS = 15, 64
+BINS, FINE, RANKS = 15, 60, 64
 _RANKED = ("aurc", "augrc")
 
 
@@ -88,8 +88,8 @@ def paired_differences(
         else:
             found[name] = interval(change, differences, level)
     found["ece"] = _down_to_zero(found["ece"], values[0]["ece"], values[1]["ece"], first, second, level)
-    for name in ("nll", "brier"):
-        before, after = getattr(first, name), getattr(second, name)
+    for name, column in (("mean_confidence", "confidence"), ("nll", "nll"), ("brier", "brier")):
+        before, after = getattr(first, column), getattr(second, column)
         if before is not None and after is not None:
             change = after - before
             error = float(change.std()) / math.sqrt(len(change))
@@ -128,21 +128,15 @@ def _values(one: Judged) -> dict[str, float]:
 def _binned(first: Judged, second: Judged, rng: np.random.Generator, replicates: int) -> dict[str, Floats]:
     """Replicates of the differences of calibration metrics, about their own centre."""
     codes = [_codes_of_bins(one) for one in (first, second)]
-    pairs, where, counts = np.unique(codes[0] * 2 * BINS + codes[1], return_inverse=True, return_counts=True)
+    pairs, where, counts = np.unique(codes[0] * 2 * FINE + codes[1], return_inverse=True, return_counts=True)
     drawn = _draw(rng, counts, replicates)
     total = drawn.sum(1)
     found: list[dict[str, Floats]] = []
-    for one, code in ((first, pairs // (2 * BINS)), (second, pairs % (2 * BINS))):
+    for one, code in ((first, pairs // (2 * FINE)), (second, pairs % (2 * FINE))):
         right = drawn * (code % 2 == 0)
         sure = drawn * (np.bincount(where, one.confidence) / counts)
-        gaps = (sure - right) @ (code[:, None] // 2 == np.arange(BINS))
-        found.append(
-            {
-                "accuracy": right.sum(1) / total,
-                "mean_confidence": sure.sum(1) / total,
-                "ece": np.abs(gaps).sum(1) / total,
-            }
-        )
+        gaps = (sure - right) @ (code[:, None] // (2 * FINE // BINS) == np.arange(BINS))
+        found.append({"accuracy": right.sum(1) / total, "ece": np.abs(gaps).sum(1) / total})
     return {name: _about_centre(found[1][name] - found[0][name]) for name in found[0]}
 
 
@@ -182,8 +176,8 @@ def _about_centre(values: Floats) -> Floats:
 
 def _codes_of_bins(one: Judged) -> Ints:
     """Twice the bin of the confidence, plus 1 if wrong."""
-    place = np.ceil(one.confidence * BINS * (1 - 2.0**-50)).astype(np.int64) - 1
-    return 2 * np.clip(place, 0, BINS - 1) + ~one.correct
+    place = np.ceil(one.confidence * FINE * (1 - 2.0**-50)).astype(np.int64) - 1
+    return 2 * np.clip(place, 0, FINE - 1) + ~one.correct
 
 
 def _codes_of_ranks(one: Judged) -> Ints:

@@ -93,21 +93,42 @@ class ConfidenceSketch(Metric):
         _check(logits, labels, self.ignore_index, self.kind)
         batch = _Batch(self.cells.device)
         for top in blocks(logits, labels, ignore_index=self.ignore_index, kind=self.kind):
-            if not bool(torch.isfinite(top.nll.sum() if self.kind == "logits" else top.confidence.sum())):
-                raise ValueError(f"{self.kind} must be finite, got a value that is not")
-            batch.observe(top, None if self.score is None else self.score(top.take(logits.detach())))
+            batch.observe(top, None if self.score is None else self._ranks(top.take(logits.detach())))
         batch.add_to(self)
 
-    def observe(self, top: TopLabel, ranks: Tensor | None = None) -> None:
-        """Add samples whose statistics are known already."""
+    def _ranks(self, logits: Tensor) -> Tensor:
+        assert self.score is not None
+        ranks = self.score(logits)
+        if not isinstance(ranks, Tensor) or ranks.shape != logits.shape[:1] or not bool(torch.isfinite(ranks).all()):
+            shape = list(ranks.shape) if isinstance(ranks, Tensor) else type(ranks).__name__
+            raise ValueError(f"a score must be finite and [{len(logits)}] for logits {list(logits.shape)}, got {shape}")
+        return ranks
+
+    def forward(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
+        """Add samples and return the metrics of these alone; empty if all of them are ignored."""
+        alone = self._like()
+        alone.update(logits, labels)
+        self.update(logits, labels)
+        return alone.compute() if bool(alone.base_counts.any()) else {}
+
+    def observe(self, top: TopLabel, cells: Tensor | None = None) -> None:
+        """Add samples whose statistics are known already, and their cells if they are."""
         batch = _Batch(self.cells.device)
-        batch.observe(top, ranks)
+        batch.observe(top, None, cells)
+        self._take(batch)
+
+    def observe_confidence(self, top: TopLabel, cells: Tensor) -> None:
+        """Add samples of which only the confidence is known, by their cells."""
+        batch = _Batch(self.cells.device)
+        batch.count(cells, ~top.correct, top.confidence)
         self._take(batch)
 
     def update_confidence(self, confidence: Tensor, correct: Tensor) -> None:
         """Add samples of which only confidence and correctness are known, ``[N]`` each; NLL and Brier are lost."""
-        c, right = torch.as_tensor(confidence).detach().flatten(), torch.as_tensor(correct).detach().flatten()
-        if c.shape != right.shape or not c.is_floating_point() or not len(c):
+        c, right = torch.as_tensor(confidence).detach(), torch.as_tensor(correct).detach()
+        alike = c.shape == right.shape
+        c, right = c.flatten(), right.flatten()
+        if not alike or not c.is_floating_point() or not len(c):
             raise ValueError(
                 f"confidence must be floating point [N] with N >= 1 and correct [N], "
                 f"got {c.dtype} {list(c.shape)} and {right.dtype} {list(right.shape)}"
@@ -131,9 +152,18 @@ class ConfidenceSketch(Metric):
         self._update_count += 1
 
     def summary(self) -> Summary:
-        """The numbers behind the metrics, with methods for every metric at any setting."""
-        state = {name: getattr(self, name).detach().cpu().numpy() for name in _STATES}
-        return Summary(**state, by_confidence=self.by_confidence)
+        """The numbers behind the metrics, with methods for every metric at any setting.
+
+        Where there are several processes it is of all of them, and all must ask for it, as with `compute`.
+        """
+        if self._is_synced:
+            return self._summary()
+        with self.sync_context(should_sync=self._to_sync, should_unsync=self._should_unsync):
+            return self._summary()
+
+    def _summary(self) -> Summary:
+        state = (getattr(self, name).detach().cpu().numpy() for name in _STATES)
+        return Summary.of(*state, by_confidence=self.by_confidence)
 
     def compute(self) -> dict[str, float]:
         """Every metric by its name, as Python floats."""
@@ -146,13 +176,22 @@ class ConfidenceSketch(Metric):
     def __add__(self, other: object) -> ConfidenceSketch:  # type: ignore[override]
         if not isinstance(other, ConfidenceSketch):
             return NotImplemented
-        if (self.score, self.kind) != (other.score, other.kind) or self.by_confidence != other.by_confidence:
-            raise ValueError("sketches can be added only if they take the same kind of input and the same score")
-        total = ConfidenceSketch(score=self.score, ignore_index=self.ignore_index, kind=self.kind).to(self.device)
+        if (self.score, self.kind, self.ignore_index) != (other.score, other.kind, other.ignore_index):
+            raise ValueError("sketches can be added only if they have the same score, kind and ignore_index")
+        total = self._like()
         for name in _STATES:
             setattr(total, name, getattr(self, name) + getattr(other, name).to(self.device))
         total._update_count = self._update_count + other._update_count
         return total
+
+    def _like(self) -> ConfidenceSketch:
+        """An empty sketch with the same settings."""
+        return ConfidenceSketch(score=self.score, ignore_index=self.ignore_index, kind=self.kind).to(self.device)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Any = "") -> Any:
+        """Follow a module to another device, but never to another precision: sums stay float64."""
+        device = fn(torch.zeros(1, device=self.cells.device)).device
+        return super()._apply(lambda tensor: tensor.to(device), exclude_state)
 
     def __radd__(self, other: object) -> ConfidenceSketch:  # type: ignore[override]
         return self if other == 0 else NotImplemented  # sum() starts at 0
@@ -214,8 +253,8 @@ class _Batch:
         self.base_sums = torch.zeros(2 * BASE, dtype=torch.float64, device=device)
         self.moments = torch.zeros(5, dtype=torch.float64, device=device)
 
-    def observe(self, top: TopLabel, ranks: Tensor | None) -> None:
-        cells = cells_of(top.confidence, top.shortfall)
+    def observe(self, top: TopLabel, ranks: Tensor | None, cells: Tensor | None = None) -> None:
+        cells = top.cells() if cells is None else cells
         base = None
         if ranks is not None:
             base, cells = base_bins(cells), cells_of(*squash(ranks.double()))

@@ -44,7 +44,8 @@ class Approximate(float):
 
     def __new__(cls, value: float, bound: float = 0.0) -> Approximate:  # noqa: D102  (described by the class)
         self = super().__new__(cls, value)
-        self.bound = float(bound)
+        # Every metric that is approximate lies in 0..1, so that it cannot be off by more.
+        self.bound = min(float(bound), 1.0)
         return self
 
 
@@ -53,22 +54,32 @@ class Summary:
     """The state of a `ConfidenceSketch`, and every metric at any setting.
 
     Attributes:
-        cells: int64 ``[2 CELLS]``, right and wrong predictions by cell of the score, in turn.
+        index: int64, the cells of the score that hold something, from low to high.
+        right: right predictions of each of them.
+        wrong: wrong ones.
         base_counts: int64 ``[600]``, the same over 300 bins of the confidence.
         base_sums: float64 ``[600]``, sums of confidence over them.
         moments: sums of NLL, its square, Brier score, its square, and the number of samples that have them.
         by_confidence: whether the score is the confidence.
     """
 
-    cells: Ints
+    index: Ints
+    right: Ints
+    wrong: Ints
     base_counts: Ints
     base_sums: Floats
     moments: Floats
     by_confidence: bool = True
 
-    def __post_init__(self) -> None:
-        if not self.base_counts.any():
+    @classmethod
+    def of(cls, cells: Ints, base_counts: Ints, base_sums: Floats, moments: Floats, *, by_confidence: bool) -> Summary:
+        """Of the states of a sketch, which may go on: what is needed is copied."""
+        if not base_counts.any():
             raise ValueError("the sketch is empty: update it with at least one sample first")
+        right, wrong = cells[::2], cells[1::2]
+        index = np.flatnonzero(right + wrong)
+        held = base_counts.copy(), base_sums.copy(), moments.copy()
+        return cls(index, right[index], wrong[index], *held, by_confidence=by_confidence)
 
     @functools.cached_property
     def samples(self) -> int:
@@ -83,7 +94,7 @@ class Summary:
     def metrics(self) -> dict[str, Approximate]:
         """Every metric this state can give, by name."""
         values = {"accuracy": self.accuracy()}
-        if self.moments[4]:
+        if self.moments[4] == self.samples:
             values |= {"nll": self.nll(), "brier": self.brier()}
         values |= {f"ece_{bins}": self.ece(bins) for bins in (10, 15, 100)}
         values |= {"ece": values["ece_15"], "mce": self.mce()}
@@ -137,7 +148,7 @@ class Summary:
 
     def reliability(self, bins: int = 15) -> Reliability:
         """Counts, mean confidence and accuracy of equal-width bins; ``bins`` must divide 300."""
-        if BASE % bins:
+        if bins < 1 or BASE % bins:
             raise ValueError(f"a reliability diagram from a sketch takes a number of bins that divides 300, got {bins}")
         counts = self.base_counts.reshape(bins, -1, 2).sum(1)
         sums = self.base_sums.reshape(bins, -1).sum(1)
@@ -159,7 +170,9 @@ class Summary:
         least = np.maximum(counts - unsure, 0)[counts > 0]
         with np.errstate(divide="ignore", invalid="ignore"):
             off = np.where(spread > 0, np.minimum(1.0, (spread + sure * unsure[counts > 0]) / least), 0.0)
-        value = float(sure.max())
+        value = float(sure.max()) if len(sure) else 0.0
+        if (unsure > counts).any():  # a bin that may be empty or may not
+            return Approximate(value, 1.0)
         return Approximate(value, max(0.0, float((sure + off).max()) - value, value - float((sure - off).max())))
 
     def _equal_width(self, bins: int) -> tuple[Floats, Floats, Ints, Ints]:
@@ -220,7 +233,7 @@ class Summary:
         # A residual moved by half a cell moves the smoothed curve by at most sqrt(2/pi)/bandwidth times as much.
         shift = 0.5 * (order.low_shortfall - order.high_shortfall)
         weight = order.right * (1 - order.centre) + order.wrong * order.centre
-        moved = float((weight * shift).sum()) / self.samples * math.sqrt(2 / math.pi) / max(value, 1e-3)
+        moved = float((weight * shift).sum()) / self.samples * math.sqrt(2 / math.pi) / max(value, 1e-4)
         return Approximate(value, moved + float((order.count * shift).sum()) / self.samples)
 
     def _running_gap(self, whole: Ints) -> tuple[Floats, Floats]:
@@ -291,7 +304,7 @@ class Summary:
         count, wrong = ranked.count[rest], ranked.wrong[rest]
         right = (count - wrong) * ranked.doubtful[rest]
         reach, missed = ranked.accepted[rest] - count + right, ranked.errors[rest] - wrong
-        possible = np.flatnonzero((missed <= risk * reach * (1 + 1e-12)) & (right > 0))
+        possible = np.flatnonzero((missed <= risk * reach * (1 + 1e-12)) & ranked.doubtful[rest])
         most = float(value)
         if len(possible):
             reach, missed, wrong = reach[possible], missed[possible], wrong[possible]
@@ -312,23 +325,17 @@ class Summary:
 
     # The filled cells
 
-    @functools.cached_property
-    def _filled(self) -> tuple[Ints, Ints, Ints]:
-        """Cells that hold something, from low to high, with their right and wrong predictions."""
-        right, wrong = self.cells[::2], self.cells[1::2]
-        index = np.flatnonzero(right + wrong)
-        return index, right[index], wrong[index]
-
     def _thresholds(self) -> Floats:
         """The least score of each filled cell, highest first: what is accepted is no smaller."""
-        low = 1 - shortfall_edges()[self._filled[0][::-1]]
+        low = 1 - shortfall_edges()[self.index[::-1]]
         return np.nextafter(low, 2.0) if self.by_confidence else unsquash(low)
 
     def placed_cells(self) -> tuple[Ints, Ints, Floats, Ints]:
         """Filled cells from low to high: right and wrong predictions, middle of the cell, base bin (0 for a score)."""
-        index, right, wrong = self._filled
-        base = np.searchsorted(base_begins(), index, side="right") - 1 if self.by_confidence else np.zeros_like(index)
-        return right, wrong, centres()[index], base
+        base = np.zeros_like(self.index)
+        if self.by_confidence:
+            base = np.searchsorted(base_begins(), self.index, side="right") - 1
+        return self.right, self.wrong, centres()[self.index], base
 
     @functools.cached_property
     def _order(self) -> _Order:
@@ -361,7 +368,7 @@ class _Ranked:
 
     @classmethod
     def of(cls, summary: Summary) -> _Ranked:
-        filled, right, wrong = (part[::-1] for part in summary._filled)
+        filled, right, wrong = (part[::-1] for part in (summary.index, summary.right, summary.wrong))
         count = right + wrong
         accepted, errors = np.cumsum(count), np.cumsum(wrong)
         return cls(count, wrong, filled != CELLS - 1, accepted, errors, errors / accepted)
@@ -389,7 +396,7 @@ class _Order:
 
     @classmethod
     def of(cls, summary: Summary) -> _Order:
-        index, right, wrong = summary._filled
+        index, right, wrong = summary.index, summary.right, summary.wrong
         count = right + wrong
         u, centre = shortfall_edges(), centres()[index]
         low, high = u[index], u[index + 1]

@@ -11,8 +11,10 @@ p is chosen from 1 to 10 by AURC on held-out data; when no p beats the softmax's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -54,12 +56,22 @@ class LogitNorm:
     def fit(self, logits: Tensor, labels: Tensor) -> LogitNorm:
         """Choose p by AURC on held-out logits ``[N, C]`` and labels ``[N]``; returns self."""
         z, y = as_pair(logits, labels)
+        if not self.powers or any(not isinstance(p, int) or p < 1 for p in self.powers):
+            raise ValueError(f"powers must be whole numbers from 1 on, got {self.powers!r}")
         correct = (z.argmax(1) == y).numpy()
-        self.aurc_ = {None: aurc(_msp(z).numpy(), correct)}
-        for p in self.powers:
-            self.aurc_[p] = aurc(self._normalised(z, p).numpy(), correct)
-        best = min(self.powers, key=lambda p: self.aurc_[p])
-        self.fell_back_ = self.aurc_[best] >= self.aurc_[None]
+        return self.choose(msp(z).numpy(), {p: v.numpy() for p, v in self.scores(z).items()}, correct)
+
+    def choose(
+        self,
+        plain: npt.NDArray[np.float64],
+        scores: Mapping[int, npt.NDArray[np.float64]],
+        correct: npt.NDArray[np.bool_],
+    ) -> LogitNorm:
+        """Choose p from the scores of every p and the plain softmax's, all ``[N]``; returns self."""
+        self.aurc_ = {None: aurc(plain, correct), **{p: aurc(score, correct) for p, score in scores.items()}}
+        best = min(scores, key=lambda p: self.aurc_[p])
+        # A difference within rounding is none: with two classes, say, the score is the same for every row.
+        self.fell_back_ = self.aurc_[best] >= self.aurc_[None] - 1e-9 or bool(np.ptp(scores[best]) < 1e-9)
         self.p_ = None if self.fell_back_ else best
         return self
 
@@ -68,19 +80,28 @@ class LogitNorm:
         if not hasattr(self, "p_"):
             raise ValueError("LogitNorm is not fitted: call fit with held-out logits and labels first")
         z = as_logits(logits)
-        return _msp(z) if self.p_ is None else self._normalised(z, self.p_)
+        return msp(z) if self.p_ is None else self.scores(z, [self.p_])[self.p_]
 
-    def _normalised(self, z: Tensor, p: int) -> Tensor:
-        parts = []
-        for part in z.split(max(1, _CHUNK // z.shape[1])):
+    def scores(self, logits: Tensor, powers: Sequence[int] | None = None) -> dict[int, Tensor]:
+        """The score of each row for every p, ``[N]`` float64, all in one pass."""
+        wanted = self.powers if powers is None else powers
+        parts: dict[int, list[Tensor]] = {p: [] for p in wanted}
+        for part in as_logits(logits).split(max(1, _CHUNK // logits.shape[1])):
             v = part.double()
             v = v - v.mean(1, keepdim=True) if self.centre else v
-            # A row of equal logits has no direction: its score is the lowest, 0.
-            norm = torch.linalg.vector_norm(v, ord=float(p), dim=1)
-            parts.append(torch.where(norm > 0, v.amax(1) / norm.clamp(min=torch.finfo(torch.float64).tiny), 0.0))
-        return torch.cat(parts)
+            top, size = v.amax(1), v.abs().amax(1, keepdim=True)
+            # Relative to the largest, so that no power overflows or vanishes.
+            share = (v / size.clamp(min=torch.finfo(torch.float64).tiny)).abs_()
+            power = torch.ones_like(share)
+            for p in range(1, max(wanted) + 1):
+                power.mul_(share)
+                if p in parts:
+                    norm = size.squeeze(1) * power.sum(1).pow_(1 / p)
+                    # A row of equal logits has no direction: its score is the lowest, 0.
+                    parts[p].append(torch.where(norm > 0, top / norm.clamp(min=torch.finfo(torch.float64).tiny), 0.0))
+        return {p: torch.cat(part) for p, part in parts.items()}
 
 
-def _msp(z: Tensor) -> Tensor:
-    parts = [part.double().softmax(1).amax(1) for part in z.split(max(1, _CHUNK // z.shape[1]))]
-    return torch.cat(parts)
+def msp(logits: Tensor) -> Tensor:
+    """The largest softmax probability of each row, float64."""
+    return torch.cat([part.double().softmax(1).amax(1) for part in logits.split(max(1, _CHUNK // logits.shape[1]))])

@@ -9,9 +9,9 @@ With :math:`s = 1/T` the NLL is convex in s:
 so Newton's method, kept inside a bracket of the root of f', finds the minimiser to rounding. Each step is one pass over
 the logits, in chunks.
 
-Where there is no minimiser the search ends where the NLL no longer changes: T goes towards 0 (down to 0.001 at most) on
-data that are all right, and to 1000 where the logits point away from the labels. Logits that are constant in every row
-leave T at 1.
+Where there is no minimiser the search ends where the NLL no longer changes: T goes towards 0 (to 1e-6 at most) on data
+that are all right, and to 1e6 where the logits point away from the labels. Logits that are constant in every row
+leave T at 1. ``converged_`` says whether the gradient vanished at the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from calibrant.posthoc.base import as_logits, as_pair
 
-COLDEST, HOTTEST = 1e-3, 1e3
+COLDEST, HOTTEST = 1e-6, 1e6
 _CHUNK = 2**20
 
 
@@ -31,6 +31,7 @@ class TemperatureScaling:
     Attributes:
         temperature_: the fitted T.
         gradient_: dNLL/dT where the search ended.
+        converged_: whether |dNLL/dT| < 1e-8 there.
         passes_: how many passes over the logits it took.
 
     Example:
@@ -46,6 +47,7 @@ class TemperatureScaling:
 
     temperature_: float
     gradient_: float
+    converged_: bool
     passes_: int
 
     def fit(self, logits: Tensor, labels: Tensor) -> TemperatureScaling:
@@ -53,13 +55,15 @@ class TemperatureScaling:
         z, y = as_pair(logits, labels)
         low, high = 1 / HOTTEST, 1 / COLDEST
         s = 1.0
-        for passes in range(1, 60):
+        for passes in range(1, 100):
             slope, curvature = _derivatives(z, y, s)
             self.temperature_, self.gradient_, self.passes_ = 1 / s, -slope * s * s, passes
-            if abs(slope * s * s) < 1e-12 or curvature == 0:
+            self.converged_ = abs(self.gradient_) < 1e-8
+            if abs(self.gradient_) < 1e-12 or slope == 0:
                 break
             low, high = (s, high) if slope < 0 else (low, s)
-            step = s - slope / curvature
+            # Where every prediction is saturated the curvature vanishes before the slope does.
+            step = s - slope / curvature if curvature > 0 else 0.0
             # Outside the bracket Newton's step is not to be trusted; halve the bracket's logarithm instead.
             following = step if low < step < high else (low * high) ** 0.5
             if abs(following - s) <= 1e-15 * s or high - low <= 1e-15 * high:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrant.predictions import hints
 from calibrant.predictions.arrays import Array, as_text, is_text
 
 DATA = ("logits", "probabilities", "confidence")
@@ -22,11 +23,21 @@ BLOCK = 1 << 17  # numbers: a block stays in the cache between the passes of its
 GROUP = "group."
 
 
+def counted(row: int) -> str:
+    """What errors call a row, unless the file has lines."""
+    return f"row {row} (counted from 0)"
+
+
 class Where(NamedTuple):
-    """Where a piece comes from: what an error starts with, and the number of its first row."""
+    """Where a piece comes from: what an error starts with, the number of its first row, and what rows are called."""
 
     head: str = ""
     row: int = 0
+    place: Callable[[int], str] = counted
+
+    def at(self, row: int) -> str:
+        """The place of a row of the piece."""
+        return self.place(self.row + row)
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,8 @@ def about(
     if dtype.kind != "f" or dtype.itemsize > 8 or len(shape) != form.count(",") + 1 or 0 in shape or few:
         size = "N >= 1" if holds == "confidence" else "N >= 1 and C >= 2"
         hint = '; images take kind="segmentation"' if len(shape) == 4 and kind == "classification" else ""
+        if holds == "probabilities" and (len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)):
+            hint = f" (of two classes? np.stack([1 - p, p], 1){' with p = p[:, 0]' if len(shape) > 1 else ''})"
         raise ValueError(
             f"{head}{holds} must be floating point {form} with {size} (float16, float32 or float64), "
             f"got {dtype} {list(shape)}{hint}"
@@ -136,7 +149,7 @@ def column(name: str, array: Array, rows: int, about: About, where: Where, title
         if name == "logits":
             _check_finite(title, array, where)
         else:
-            _check_share(title, array, 1 + 1e-6 if name == "probabilities" else 1.0, where)
+            _check_share(name, title, array, where)
         if name == "probabilities":
             _check_sums(array, where)
         return array
@@ -150,7 +163,8 @@ def column(name: str, array: Array, rows: int, about: About, where: Where, title
 
 
 def _wrong(title: str, what: str, array: Array, shape: tuple[int, ...], where: Where) -> ValueError:
-    return ValueError(f"{where.head}{title} must be {what} {list(shape)}, got {array.dtype} {list(array.shape)}")
+    hint = hints.of_type(array, shape) if "whole" in what else ""
+    return ValueError(f"{where.head}{title} must be {what} {list(shape)}, got {array.dtype} {list(array.shape)}{hint}")
 
 
 def _floating(title: str, array: Array, shape: tuple[int, ...], where: Where) -> Array:
@@ -176,42 +190,61 @@ def _check_finite(title: str, array: Array, where: Where) -> None:
             raise _at(f"{title} must be finite", block, ~np.isfinite(block), start, where)
 
 
-def _check_share(title: str, array: Array, high: float, where: Where) -> None:
-    """All values in 0..high. The bits of 0..1 are ordered, and those of anything else (-0.0 too) are larger."""
+def _check_share(name: str, title: str, array: Array, where: Where) -> None:
+    """All values in 0..1. The bits of 0..1 are ordered, and those of anything else (-0.0 too) are larger."""
+    high = 1 + 1e-6 if name == "probabilities" else 1.0
     bits = np.dtype(f"u{array.itemsize}")
     one = np.ones(1, array.dtype).view(bits)[0]
     for start, block in blocks(array):
         if block.view(bits).max() > one:
             outside = ~((block >= 0) & (block.astype(np.float64) <= high))
             if outside.any():
-                raise _at(f"{title} must lie in 0..1", block, outside, start, where)
+                hint = hints.of_share(name, array)
+                raise _at(f"{title} must lie in 0..1", block, outside, start, where, hint=hint)
+
+
+def sums_off(array: Array) -> tuple[float, Iterator[tuple[int, Array, Array]]]:
+    """How far sums over the classes may be from 1; and block by block their first row, the sums, how far they are."""
+    half = array.itemsize == 2
+    ones = np.ones(array.shape[1], np.float32 if half else array.dtype)
+
+    def found() -> Iterator[tuple[int, Array, Array]]:
+        for start, block in blocks(array):
+            values = block.astype(np.float32) if half else block
+            # A product with ones is several times faster than sum(1) when there are few classes.
+            sums = values @ ones if values.ndim == 2 else values.sum(1)
+            yield start, sums, np.abs(sums - 1)
+
+    return 1e-2 if half else 1e-3, found()
 
 
 def _check_sums(array: Array, where: Where) -> None:
-    half = array.itemsize == 2
-    tolerance = 1e-2 if half else 1e-3
-    ones = np.ones(array.shape[1], np.float32 if half else array.dtype)
-    for start, block in blocks(array):
-        values = block.astype(np.float32) if half else block
-        # A product with ones is several times faster than sum(1) when there are few classes.
-        sums = values @ ones if values.ndim == 2 else values.sum(1)
-        off = np.abs(sums - 1) > tolerance
-        if off.any():
-            raise _at(f"probabilities must sum to 1 within {tolerance:g}", sums, off, start, where, axes=("pixel",))
+    tolerance, found = sums_off(array)
+    for start, sums, off in found:
+        if (off > tolerance).any():
+            hint = hints.of_sums(max(float(off.max()) for _, _, off in sums_off(array)[1]))
+            text = f"probabilities must sum to 1 within {tolerance:g}"
+            raise _at(text, sums, off > tolerance, start, where, axes=("pixel",), hint=hint)
 
 
 def _at(
-    text: str, values: Array, bad: Array, start: int, where: Where, axes: tuple[str, ...] = ("class", "pixel")
+    text: str,
+    values: Array,
+    bad: Array,
+    start: int,
+    where: Where,
+    axes: tuple[str, ...] = ("class", "pixel"),
+    hint: str = "",
 ) -> ValueError:
-    """The error about the first bad value: ``text``, the value, its row and further place."""
+    """The error about the first bad value: ``text``, the value, its row and further place, and what to do."""
     row, *rest = (int(i) for i in np.argwhere(bad)[0])
-    place = f"row {where.row + start + row}"
+    place = where.at(start + row)
     if rest and axes[0] == "class":
         place += f", class {rest.pop(0)}"
     if rest:
         place += f", pixel {rest}"
     value = values[tuple(np.argwhere(bad)[0])].item()
-    return ValueError(f"{where.head}{text}, got {value!r} in {place}")
+    return ValueError(f"{where.head}{text}, got {value!r} in {place}{hint}")
 
 
 def _labels(title: str, array: Array, shape: tuple[int, ...], about: About, where: Where) -> Array:
@@ -222,21 +255,27 @@ def _labels(title: str, array: Array, shape: tuple[int, ...], about: About, wher
     classes = about.num_classes or 0
     for start, block in blocks(array):
         if block.min() < 0 or block.max() >= classes:
-            outside = (block < 0) | (block >= classes)
-            if about.ignore_index is not None:
-                outside &= block != about.ignore_index
+            outside = _outside(block, about)
             if outside.any():
                 known = "" if about.ignore_index is None else f" or be the ignored {about.ignore_index}"
-                raise _at(f"{title} must lie in 0..{classes - 1}{known}", block, outside, start, where, ("pixel",))
+                hint = hints.of_labels(array, _outside(array, about), classes)
+                text = f"{title} must lie in 0..{classes - 1}{known}"
+                raise _at(text, block, outside, start, where, ("pixel",), hint)
     return array.astype(np.int64, copy=False)
+
+
+def _outside(labels: Array, about: About) -> Array:
+    outside: Array = (labels < 0) | (labels >= (about.num_classes or 0))
+    return outside if about.ignore_index is None else outside & (labels != about.ignore_index)
 
 
 def named_labels(title: str, array: Array, about: About, where: Where) -> Array:
     """Labels that are names of classes, as numbers of classes."""
     if about.class_names is None:
-        first = array[(0,) * array.ndim].item()
-        expected = "whole numbers, or text with class_names given"
-        raise ValueError(f"{where.head}{title} must be {expected}, got {first!r} in row {where.row}")
+        odd, hint = hints.of_text(array)
+        line = where.at(int(np.argwhere(array == odd)[0][0]))
+        expected = "whole numbers, or text with class names given"
+        raise ValueError(f"{where.head}{title} must be {expected}, got {odd!r} in {line}{hint}")
     names = np.array(about.class_names)
     order = np.argsort(names)
     found = np.empty(array.shape, np.int64)
@@ -245,7 +284,9 @@ def named_labels(title: str, array: Array, about: About, where: Where) -> Array:
         found[start : start + len(block)] = order[place]
         unknown = names[order[place]] != block
         if unknown.any():
-            raise _at(f"{title} must be among class_names", block, unknown, start, where, ("pixel",))
+            guess = hints.meant(block[unknown][0].item(), about.class_names)
+            text = f"{title} must be among the class names {hints.listed(about.class_names, 5)}"
+            raise _at(text, block, unknown, start, where, ("pixel",), f"{guess} ({hints.NAMES})")
     return found
 
 
@@ -268,3 +309,19 @@ def _whole_or_text(title: str, array: Array, shape: tuple[int, ...], where: Wher
     if array.dtype.kind == "u" and array.itemsize == 8 and (array > np.iinfo(np.int64).max).any():
         raise _at(f"{title} must fit 64-bit whole numbers", array, array > np.iinfo(np.int64).max, 0, where)
     return array.astype(np.int64, copy=False)
+
+
+def agreed(predicted: Array, labels: Array, where: Where) -> Array:
+    """Whether what was predicted is what was true, both numbers or both text."""
+    kinds = ["text" if array.dtype.kind == "U" else "numbers" for array in (predicted, labels)]
+    if kinds[0] != kinds[1] or predicted.shape != labels.shape:
+        raise ValueError(
+            f"{where.head}predicted and labels must be alike to be compared, "
+            f"got {kinds[0]} {list(predicted.shape)} and {kinds[1]} {list(labels.shape)}"
+        )
+    for name, array in (("predicted", predicted), ("labels", labels)):
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise _at(f"{name} must have a value everywhere", array, ~np.isfinite(array), 0, where)
+        if array.dtype.kind not in "biufU" or array.ndim != 1:
+            raise ValueError(f"{where.head}{name} must be [N] numbers or text, got {array.dtype} {list(array.shape)}")
+    return np.asarray(predicted == labels)

@@ -6,14 +6,16 @@ import fnmatch
 import glob
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from calibrant.predictions.checks import DATA, GROUP
+from calibrant.predictions.hints import absent, choose, lacking, meant, near
 
 SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
-EXPECTED = "logits or probabilities with labels, or confidence with correct"
+PREDICTED = "predicted"  # with confidence and labels it stands for correct
+EXPECTED = "logits or probabilities with labels, or confidence with correct or with predicted and labels"
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Layout:
-    """Our names to the file's: one column, or one per class."""
+    """Our names to the file's: one column, or one per class; for correct perhaps predicted and labels.
+
+    Where columns were chosen by the caller, what labels of text call the classes decides between ``namings``.
+    """
 
     holds: str
     columns: dict[str, str | tuple[str, ...]]
     class_names: tuple[str, ...] | None = None
+    namings: tuple[tuple[str, ...], ...] = ()
 
     def title(self, name: str) -> str:
         """What an error calls a column: our name, and the file's where it differs."""
@@ -44,16 +50,27 @@ class Layout:
         theirs = self.columns[name]
         return [theirs] if isinstance(theirs, str) else list(theirs)
 
+    def named_by(self, labels: Collection[str]) -> tuple[str, ...] | None:
+        """The class names, given some labels of text: the naming that knows most of them, the first of equals."""
+        known = [sum(label in naming for label in labels) for naming in self.namings]
+        return self.namings[known.index(max(known))] if any(known) else self.class_names
+
 
 def request(
     columns: Mapping[str, str | Sequence[str]] | None, groups: Sequence[str] | None, facts: dict[str, Any]
 ) -> Request:
     """Check what the caller said, before any file is opened."""
     mapped: dict[str, str | tuple[str, ...]] = {}
-    for name, theirs in (columns or {}).items():
-        if name not in (*DATA, *SINGLE) and not (name.startswith(GROUP) and name != GROUP):
-            known = ", ".join((*DATA, *SINGLE, GROUP + "NAME"))
-            raise ValueError(f"columns maps our names to the file's, expected {known}, got {name!r}")
+    ours = {alias: name for name, aliases in SINGLE.items() for alias in aliases}
+    ours |= {name: name for name in (*DATA, PREDICTED)}
+    for given, theirs in (columns or {}).items():
+        name = given if given.startswith(GROUP) and given != GROUP else ours.get(given, "")
+        if not name:
+            known = ", ".join((*DATA, *SINGLE, PREDICTED, GROUP + "NAME"))
+            guess = meant(given, ours)
+            raise ValueError(f"columns maps our names to the file's, expected {known}, got {given!r}{guess}")
+        if name in mapped:
+            raise ValueError(f"columns must give {name} once, got {name} and {given}")
         mapped[name] = theirs if isinstance(theirs, str) else tuple(theirs)
         if not isinstance(theirs, str) and name not in ("logits", "probabilities"):
             raise ValueError(f"columns must give one name for {name}, got {list(theirs)}")
@@ -79,52 +96,61 @@ def layout(held: Sequence[str], asked: Request, path: str, *, table: bool, data:
     name, count = Counter(held).most_common(1)[0] if held else ("", 0)
     if count > 1:
         raise ValueError(f"{path}: column names must differ, got {name!r} {count} times")
-    holds, theirs, names = _data(held, asked, path, table, data)
+    holds, theirs, names, namings = _data(held, asked, path, table, data)
     columns = {holds: theirs}
-    needed = "correct" if holds == "confidence" else "labels"
-    for name, aliases in SINGLE.items():
-        if name in ("correct", "labels") and name != needed:
-            continue
-        found = _single(name, aliases, held, asked, path)
+    if holds == "confidence":
+        columns["correct"] = _correct(held, asked, path)
+    for name in ("ids", "objectness") if holds == "confidence" else ("labels", "ids", "objectness"):
+        found = _single(name, SINGLE[name], held, asked, path)
         if found is not None:
             columns[name] = found
-        elif name == needed:
-            raise _missing(name, held, path)
+        elif name == "labels":
+            raise lacking("no labels", name, held, path, ("true_label", "target", "truth"))
     columns |= {name: name for name in held if name.startswith(GROUP) and name != GROUP}
     columns |= {name: c for name, c in asked.columns.items() if name.startswith(GROUP)}
-    for group in asked.groups:
-        columns[GROUP + group] = group if group in held else GROUP + group
+    columns |= {GROUP + group: group if group in held else GROUP + group for group in asked.groups}
     for name in columns:
         if name.startswith(GROUP) and columns[name] not in held:
-            raise _missing(str(columns[name]), held, path)
-    return Layout(holds, columns, names)
+            given = str(columns[name]) if name in asked.columns else name.removeprefix(GROUP)
+            raise absent(given, "group", held, path)
+    return Layout(holds, columns, names, namings)
 
 
-def _missing(what: str, held: Sequence[str], path: str) -> ValueError:
-    shown = ", ".join(held[:20]) + (f" and {len(held) - 20} more" if len(held) > 20 else "")
-    return ValueError(f"{path}: {what} missing, expected {EXPECTED}; it holds {shown or 'nothing'}")
+def _correct(held: Sequence[str], asked: Request, path: str) -> str | tuple[str, str]:
+    """The column correct, or those whose agreement it is."""
+    if "correct" in asked.columns or PREDICTED not in asked.columns:
+        found = _single("correct", SINGLE["correct"], held, asked, path)
+        if found is not None:
+            return found
+    predicted = _single(PREDICTED, (PREDICTED,), held, asked, path)
+    if predicted is None:
+        raise lacking("confidence, but neither correct nor predicted with labels", "correct", held, path)
+    labels = _single("labels", SINGLE["labels"], held, asked, path)
+    if labels is None:
+        raise lacking("predicted, but no labels to compare with", "labels", held, path)
+    return predicted, labels
 
 
 def _single(name: str, aliases: Sequence[str], held: Sequence[str], asked: Request, path: str) -> str | None:
     if name in asked.columns:
         theirs = str(asked.columns[name])
         if theirs not in held:
-            raise _missing(f"{theirs!r}, which columns gives as {name},", held, path)
+            raise absent(theirs, name, held, path)
         return theirs
     found = [alias for alias in aliases if alias in held]
     if len(found) > 1:
-        raise ValueError(f"{path}: holds {' and '.join(found)}: choose with columns={{{name!r}: {found[0]!r}}}")
+        raise ValueError(f"{path}: holds {' and '.join(found)}: choose with {choose(name, found[0])}")
     return found[0] if found else None
 
 
-def _data(
-    held: Sequence[str], asked: Request, path: str, table: bool, data: str | None
-) -> tuple[str, str | tuple[str, ...], tuple[str, ...] | None]:
-    """What the file holds, its column or columns, and class names if the columns give them."""
+Found = tuple[str, str | tuple[str, ...], tuple[str, ...] | None, tuple[tuple[str, ...], ...]]
+
+
+def _data(held: Sequence[str], asked: Request, path: str, table: bool, data: str | None) -> Found:
+    """What the file holds, its column or columns, class names if the columns give them, and what else they may be."""
     chosen = next((name for name in asked.columns if name in DATA), data)
     if chosen is not None and asked.columns.get(chosen, chosen) != chosen:
-        theirs, names = _mapped(chosen, asked.columns[chosen], held, path, table)
-        return chosen, theirs, names
+        return chosen, *_mapped(chosen, asked.columns[chosen], held, path, table)
     found = []
     for name in DATA if chosen is None else (chosen,):
         if name in held:
@@ -132,18 +158,19 @@ def _data(
         if table and name != "confidence":
             found += [(name, f"{name}{mark}*") for mark in "_." if _per_class(name, mark, held)]
     if not found:
-        what = "logits, probabilities and confidence" if chosen is None else chosen
-        raise _missing(what, held, path)
+        what = "no logits, probabilities or confidence" if chosen is None else f"no {chosen}"
+        guess = next((name for name in DATA if near(name, held)), "logits")
+        raise lacking(f"{what}, expected {EXPECTED}", chosen or guess, held, path)
     if len(found) > 1:
         (name, first), (_, second) = found[:2]
-        raise ValueError(f"{path}: holds {first} and {second}: choose with columns={{{name!r}: {first!r}}}")
+        raise ValueError(f"{path}: holds {first} and {second}: choose with {choose(name, first)}")
     name, theirs_or_pattern = found[0]
     if theirs_or_pattern == name:
-        return name, name, None
+        return name, name, None, ()
     mark = theirs_or_pattern[len(name)]
     columns = _per_class(name, mark, held)
     ordered, names = _ordered(columns, [c[len(name) + 1 :] for c in columns], path)
-    return name, ordered, names if mark == "." else None
+    return name, ordered, names if mark == "." else None, ()
 
 
 def _per_class(name: str, mark: str, held: Sequence[str]) -> list[str]:
@@ -154,24 +181,47 @@ def _per_class(name: str, mark: str, held: Sequence[str]) -> list[str]:
 
 def _mapped(
     name: str, theirs: str | tuple[str, ...], held: Sequence[str], path: str, table: bool
-) -> tuple[str | tuple[str, ...], tuple[str, ...] | None]:
+) -> tuple[str | tuple[str, ...], tuple[str, ...] | None, tuple[tuple[str, ...], ...]]:
     if isinstance(theirs, str) and theirs in held:
-        return theirs, None
+        return theirs, None, ()
     if isinstance(theirs, tuple):
         known = set(held)
         lost = next((column for column in theirs if column not in known), None)
-        if lost is not None or not table:
-            raise _missing(repr(lost) if lost is not None else "one array", held, path)
-        return theirs, theirs
+        if lost is not None:
+            raise absent(lost, name, held, path)
+        if not table:
+            raise ValueError(f"{path}: columns must give one array for {name}, got {len(theirs)} names")
+        return theirs, _short_names(theirs), _namings(theirs, _short_names(theirs))
     if not table or not glob.has_magic(theirs):
-        raise _missing(f"{theirs!r}, which columns gives as {name},", held, path)
+        raise absent(theirs, name, held, path)
     columns = [column for column in held if fnmatch.fnmatchcase(column, theirs)]
     if not columns:
-        raise _missing(f"anything that matches {theirs!r}", held, path)
+        raise absent(theirs, name, held, path)
     before, after = re.split(r"[*?\[]", theirs)[0], re.split(r"[*?\]]", theirs)[-1]
     parts = [column[len(before) : len(column) - len(after)] for column in columns]
     ordered, names = _ordered(columns, parts, path)
-    return ordered, None if all(part.isdecimal() for part in parts) else names
+    return ordered, None if all(part.isdecimal() for part in parts) else names, _namings(ordered, names)
+
+
+def _short_names(columns: tuple[str, ...]) -> tuple[str, ...]:
+    """p_cat, p_car as cat, car: without what they share up to a mark; as they are if that leaves numbers or nothing."""
+    short = _without_ends(columns, lambda shared: len(shared) - len(re.split(r"_|[^\w\s]", shared)[-1]))
+    return short if all(short) and not all(part.isdecimal() for part in short) else columns
+
+
+def _without_ends(columns: tuple[str, ...], length: Callable[[str], int]) -> tuple[str, ...]:
+    """Names without the start and the end that they share, of which ``length`` says how much goes."""
+    for _ in "start", "end":  # the end is the start of the reversed names, which are turned back by the second round
+        low, high = min(columns), max(columns)
+        shared = low[: next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))]
+        columns = tuple(column[length(shared) :][::-1] for column in columns)
+    return columns
+
+
+def _namings(columns: tuple[str, ...], names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """What labels may call the classes: the columns' own names, those given, and without all that they share."""
+    options = (columns, names, _short_names(columns), _without_ends(columns, len))
+    return tuple(dict.fromkeys(option for option in options if all(option) and len(set(option)) == len(columns)))
 
 
 def _ordered(columns: list[str], parts: list[str], path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from calibrant.predictions.arrays import as_numpy
 from calibrant.predictions.checks import GROUP
-from calibrant.predictions.store import BATCH, MemoryStore, Store, checked
+from calibrant.predictions.store import BATCH, MemoryStore, Store, checked, suspicions
 
 Kind = Literal["classification", "segmentation"]
 Split = Literal["train", "val", "test"]
@@ -40,6 +40,7 @@ class Predictions:
         kind: ``"classification"`` or ``"segmentation"``.
         ignore_index: labels with this value count nowhere.
         split: ``"train"``, ``"val"``, ``"test"`` or None.
+        remarks: sentences about values that are allowed and look odd, such as logits that look like probabilities.
 
     Example:
         >>> import numpy as np
@@ -92,7 +93,7 @@ class Predictions:
             class_names: one name per class.
             kind: ``"classification"`` or ``"segmentation"``.
             ignore_index: a label that marks samples or pixels to leave out.
-            split: what the samples are for; nothing is fitted on ``"test"``.
+            split: what the samples are for; kept and written with them.
         """
         given = {"logits": logits, "labels": labels}
         facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
@@ -149,19 +150,19 @@ class Predictions:
     ) -> Predictions:
         """Open files of predictions; values are read when they are asked for, and `batches` never holds them all.
 
-        Formats: ``.npz``, ``.npy`` (``x_logits.npy`` goes with ``x_labels.npy``), ``.parquet``, ``.safetensors`` and
-        ``.csv``. A file holds ``logits`` or ``probabilities`` with ``labels``, or ``confidence`` with ``correct``, and
+        Formats: ``.npz``, ``.npy`` (``x_logits.npy`` goes with ``x_labels.npy``), ``.parquet``, ``.safetensors``,
+        ``.csv`` and ``.tsv``, these two also with ``.gz``. A file holds ``logits`` or ``probabilities`` with
+        ``labels``, or ``confidence`` with ``correct`` (or with ``predicted`` and ``labels``, which are compared), and
         perhaps ``ids``, ``objectness`` and ``group.NAME``. A table has a list column, or one column per class:
-        ``logits_0``, ``logits_1``, ... or ``logits.cat``, ``logits.dog``, ... Nothing is ever unpickled. Rows in errors
-        are counted from 0.
+        ``logits_0``, ``logits_1``, ... or ``logits.cat``, ``logits.dog``, ... Nothing is ever unpickled.
 
         Args:
             path: a file, a folder of shards, a pattern such as ``"runs/*.parquet"``, or a list of them. Shards of a
                 folder or a pattern come in natural order (2 before 10), those of a list as listed.
             columns: our names to the file's: ``{"labels": "truth", "probabilities": ["cat", "dog"]}``; ``"p_*"``
-                stands for all columns that match.
+                stands for all columns that match. The columns name the classes, without the p_ that they share.
             groups: further columns to take as groups.
-            class_names: names of the classes, where the file does not say.
+            class_names: names of the classes, where the file does not say; labels that are text need them.
             kind: ``"segmentation"`` for images, where the file does not say.
             ignore_index: where the file does not say.
             split: where the file does not say.
@@ -182,7 +183,9 @@ class Predictions:
         format_of(Path(path)).save(self._store, Path(path))
 
     def load(self) -> Predictions:
-        """The same predictions with all arrays in memory."""
+        """The same predictions with all arrays in memory; `open` is what reads a file."""
+        if not isinstance(self, Predictions):
+            raise TypeError("Predictions.load takes opened predictions: read a file with Predictions.open(path)")
         return Predictions._of(self._store.load())
 
     def samples(self, index: slice | npt.ArrayLike) -> Predictions:
@@ -296,6 +299,14 @@ class Predictions:
     def split(self) -> str | None:
         """What the samples are for, or None."""
         return self._store.about.split
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What looks odd though it is allowed, one sentence each; values are used as they were declared.
+
+        Reads no further than the first block that looks as it should.
+        """
+        return suspicions(self._store)
 
     def __len__(self) -> int:
         return len(self._store)

@@ -1,4 +1,4 @@
-"""CSV: comma-separated text with a header line, streamed by Arrow's reader.
+"""CSV: comma-separated text with a header line, streamed by Arrow's reader; ``.tsv`` with tabs, ``.gz`` compressed.
 
 Written with one column per class, ``logits_0`` or, with class names, ``logits.cat``; numbers so that they read back as
 the same float64. Ids and groups are whole numbers if every row is one, else text: that, and the number of rows, takes
@@ -8,11 +8,13 @@ a pass over the file, made when it is first needed. Labels are what those of the
 from __future__ import annotations
 
 import csv
+import gzip
 import io
+import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -23,9 +25,9 @@ from calibrant.files import written_aside
 from calibrant.predictions.arrays import Array
 from calibrant.predictions.checks import GROUP, About, Where, about
 from calibrant.predictions.columns import Layout, Request, layout
-from calibrant.predictions.shards import reading
+from calibrant.predictions.shards import reading, suffix_of
 from calibrant.predictions.store import BATCH, Store
-from calibrant.predictions.tables import arrow_types, converted
+from calibrant.predictions.tables import arrow_types, converted, first_labels
 
 HEAD = 1 << 22  # bytes in which the header line must end
 WHOLE = "^(0|-?[1-9][0-9]{0,17})$"
@@ -36,8 +38,12 @@ EXPECTED = {pa.bool_(): "true or false, or 0 or 1", pa.int64(): "a whole number"
 class CsvSource:
     """A CSV file of which only the header line has been read."""
 
-    def __init__(self, path: str, plan: Layout, known: About, header: list[str], block: int):
-        self.path, self.plan, self.about, self.header, self.block = path, plan, known, header, block
+    about: About
+
+    def __init__(self, path: str, plan: Layout, header: list[str], block: int):
+        self.path, self.plan, self.block = path, plan, block
+        self.header = [name.strip() for name in header]
+        self.raw = dict(zip(self.header, header, strict=True))
         self.names = tuple(plan.columns)
         self.count: int | None = None
         self.types: dict[str, Any] = {}
@@ -59,6 +65,10 @@ class CsvSource:
         """The number of samples, if it has been counted."""
         return self.count
 
+    def place(self, row: int) -> str:
+        """The line of the file that a row starts in, as an editor counts it."""
+        return next((f"line {line}" for number, (line, _) in enumerate(self._lines()) if number == row), f"row {row}")
+
     def mapped(self, name: str) -> None:
         """Text: nothing to map."""
 
@@ -68,8 +78,11 @@ class CsvSource:
             self._survey()
         if "labels" in names and "labels" not in self.types:
             column = self.plan.source("labels")[0]
-            first = next(self._batches({column: pa.string()}), None)
+            first = self._first([column])
             self.types["labels"] = pa.int64() if first is None or _all_whole(first.column(column)) else pa.string()
+        compared = self.plan.source("correct") if "correct" in names else []
+        if len(compared) > 1 and "correct" not in self.types:
+            self.types["correct"] = self._compared_type(compared)
         types = {}
         for name in names:
             for column in self.plan.source(name):
@@ -77,24 +90,53 @@ class CsvSource:
         row = 0
         for batch in self._batches(types):
             if batch.num_rows:
-                yield converted(batch, self.plan, names, self.about, Where(f"{self.path}: ", row))
+                yield converted(batch, self.plan, names, self.about, Where(f"{self.path}: ", row, self.place))
             row += batch.num_rows
         if not row:
             raise ValueError(f"{self.path}: no rows after the header line")
 
-    def _batches(self, types: dict[str, Any]) -> Iterator[Any]:
+    def class_names(self) -> tuple[str, ...] | None:
+        """The class names that the columns give; where that is open, the first labels tell."""
+        if not self.plan.namings:
+            return self.plan.class_names
+        column = self.plan.source("labels")[0]
+        first = self._first([column])
+        if first is None or _all_whole(first.column(column)):
+            return self.plan.class_names
+        return self.plan.named_by(first_labels(first, column))
+
+    def _compared_type(self, columns: list[str]) -> Any:
+        """Numbers if both columns are, else text; numbers in one and none in the other would never agree."""
+        first = self._first(columns)
+        if first is None:
+            return pa.float64()
+        numbers = [[bool(NUMBER.fullmatch(text)) for text in first.column(c).unique().to_pylist()] for c in columns]
+        for one, other, kinds in ((*numbers, "numbers and text"), (*numbers[::-1], "text and numbers")):
+            if all(one) and not any(other):
+                raise ValueError(f"{self.path}: predicted and labels must be alike to be compared, got {kinds}")
+        return pa.float64() if all(map(all, numbers)) else pa.string()
+
+    def _first(self, columns: list[str]) -> Any:
+        """The first block of some columns as text, or None."""
+        batches = self._batches(dict.fromkeys(columns, pa.string()))
+        first = next(batches, None)
+        batches.close()
+        return first
+
+    def _batches(self, types: dict[str, Any]) -> Generator[Any, None, None]:
+        raw = {self.raw[column]: kind for column, kind in types.items()}
         convert = pacsv.ConvertOptions(
-            column_types=types, include_columns=list(types), null_values=[], strings_can_be_null=False
+            column_types=raw, include_columns=list(raw), null_values=[], strings_can_be_null=False
         )
         with reading(self.path):
             try:
                 with pacsv.open_csv(
                     self.path,
                     read_options=pacsv.ReadOptions(block_size=self.block),
-                    parse_options=pacsv.ParseOptions(newlines_in_values=True),
+                    parse_options=pacsv.ParseOptions(delimiter=_mark(self.path), newlines_in_values=True),
                     convert_options=convert,
                 ) as reader:
-                    yield from reader
+                    yield from map(operator.methodcaller("rename_columns", list(types)), reader)
             except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
                 located = self._located(types)
                 if located is None:
@@ -119,20 +161,35 @@ class CsvSource:
 
     def _located(self, types: dict[str, Any]) -> ValueError | None:
         """The first row that Arrow could not take, found by reading once more, slowly."""
-        place = {self.header.index(column): (column, kind) for column, kind in types.items() if column in self.header}
-        with open(self.path, encoding="utf-8-sig", newline="") as file:
-            rows = (row for row in csv.reader(file) if row)
-            next(rows)
-            for number, row in enumerate(rows):
-                if len(row) != len(self.header):
-                    return ValueError(f"{self.path}: row {number} has {len(row)} fields, expected {len(self.header)}")
-                for i, (column, kind) in place.items():
-                    if not _fits(row[i], kind):
-                        expected = EXPECTED[kind]
-                        return ValueError(
-                            f"{self.path}: column {column!r} must be {expected}, got {row[i][:60]!r} in row {number}"
-                        )
+        place = {self.header.index(column): (column, kind) for column, kind in types.items()}
+        for line, row in self._lines():
+            if len(row) != len(self.header):
+                return ValueError(f"{self.path}: line {line} has {len(row)} fields, expected {len(self.header)}")
+            for i, (column, kind) in place.items():
+                if not _fits(row[i], kind):
+                    got = f"{row[i][:60]!r} in line {line}"
+                    return ValueError(f"{self.path}: column {column!r} must be {EXPECTED[kind]}, got {got}")
         return None
+
+    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+        """The rows after the header, each with the number of the line it starts in; empty lines are no rows."""
+        with _opened(self.path) as file:
+            rows = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=_mark(self.path))
+            end, header = 0, True
+            for row in rows:
+                start, end = end + 1, rows.line_num
+                if row and not header:
+                    yield start, row
+                header = header and not row
+
+
+def _opened(path: str | Path) -> IO[bytes]:
+    return gzip.open(path, "rb") if suffix_of(Path(path)).endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
+
+
+def _mark(path: str | Path) -> str:
+    """What stands between columns."""
+    return "\t" if suffix_of(Path(path)).startswith(".tsv") else ","
 
 
 def _is_open(name: str) -> bool:
@@ -156,35 +213,42 @@ def open_file(path: Path, asked: Request) -> CsvSource:
     """Read the header line and find our columns."""
     header, length = _header(path)
     try:
-        plan = layout(header, asked, str(path), table=True)
+        plan = layout([name.strip() for name in header], asked, str(path), table=True)
     except ValueError as error:
-        mark = next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), None)
+        mark = next((mark for mark in ",;\t|" if len(header) == 1 and mark in header[0]), None)
         if mark is None:
             raise
-        raise ValueError(f"{path}: expected columns separated by commas, the header line has {mark!r}") from error
+        expected, hint = "tabs" if _mark(path) == "\t" else "commas", " (name it .tsv)" if mark == "\t" else ""
+        raise ValueError(
+            f"{path}: expected columns separated by {expected}, the header line has {mark!r}{hint}"
+        ) from error
     columns = plan.columns[plan.holds]
     if isinstance(columns, str) and plan.holds != "confidence":
+        hint = " (of two classes? add a column of 1 - p)" if plan.holds == "probabilities" else ""
         raise ValueError(
-            f"{path}: {plan.holds} must be one column per class, {columns}_0, {columns}_1, ..., got {columns}"
+            f"{path}: {plan.holds} must be one column per class, {columns}_0, {columns}_1, ..., got {columns}{hint}"
         )
-    facts = {"class_names": plan.class_names} | asked.facts
+    source = CsvSource(str(path), plan, header, min(1 << 30, max(1 << 20, 8 * length)))
+    facts = asked.facts
     if plan.holds == "confidence":
         facts = {"split": facts.get("split")}
+    elif "class_names" not in facts:
+        facts = facts | {"class_names": source.class_names()}
     shape = (1,) if isinstance(columns, str) else (1, len(columns))
-    known = about(plan.holds, np.dtype(np.float64), shape, **facts, head=f"{path}: ")
-    return CsvSource(str(path), plan, known, header, min(1 << 30, max(1 << 20, 8 * length)))
+    source.about = about(plan.holds, np.dtype(np.float64), shape, **facts, head=f"{path}: ")
+    return source
 
 
 def _header(path: Path) -> tuple[list[str], int]:
     """The names in the header line, and its length in bytes."""
-    with path.open("rb") as file:
+    with _opened(path) as file:
         start = file.read(HEAD)
     if not start.strip():
         raise ValueError(f"{path}: the file is empty")
     if b"\0" in start[:4096]:
         raise ValueError(f"{path}: expected text in UTF-8, got bytes that are none")
     lines = io.StringIO(start.decode("utf-8-sig", errors="replace"), newline="")
-    rows = csv.reader(lines)
+    rows = csv.reader(lines, delimiter=_mark(path))
     header = next((row for row in rows if row), [])
     if len(start) == HEAD and lines.tell() >= len(lines.getvalue()):
         raise ValueError(f"{path}: the header line does not end within {HEAD} bytes")

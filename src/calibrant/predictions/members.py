@@ -15,8 +15,9 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from calibrant.predictions.arrays import Array
-from calibrant.predictions.checks import About, about
+from calibrant.predictions.checks import About, Where, about, agreed, counted
 from calibrant.predictions.columns import Layout, Request, layout
+from calibrant.predictions.hints import of_shape
 from calibrant.predictions.shards import reading
 from calibrant.predictions.store import BATCH, Store, dtypes
 
@@ -164,6 +165,39 @@ class Widened:
         """Not possible."""
 
 
+@dataclass(frozen=True)
+class Compared:
+    """Whether what was predicted is what was true, from two arrays."""
+
+    predicted: Member
+    labels: Member
+
+    @property
+    def path(self) -> str:
+        """The file of what was predicted."""
+        return self.predicted.path
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """bool."""
+        return np.dtype(np.bool_)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what was predicted."""
+        return self.predicted.shape
+
+    def blocks(self, rows: int) -> Iterator[Array]:
+        """Both, compared."""
+        row = 0
+        for predicted, labels in zip(self.predicted.blocks(rows), self.labels.blocks(rows), strict=True):
+            yield agreed(predicted, labels, Where(f"{self.path}: ", row))
+            row += len(predicted)
+
+    def mapped(self) -> None:
+        """Not possible."""
+
+
 def copied_rows(whole: Array, rows: int) -> Iterator[Array]:
     """Rows of an array that lies column by column."""
     for start in range(0, len(whole), rows):
@@ -194,7 +228,8 @@ class ArraySource:
         for name, member in self.members.items():
             expected = (self.count, *known.shape_of(name))
             if member.shape != expected:
-                raise ValueError(f"{path}: {plan.title(name)} must be {list(expected)}, got {list(member.shape)}")
+                hint = of_shape(member.shape, expected)
+                raise ValueError(f"{path}: {plan.title(name)} must be {list(expected)}, got {list(member.shape)}{hint}")
 
     def title(self, name: str) -> str:
         """What an error calls a column."""
@@ -218,6 +253,10 @@ class ArraySource:
         with reading(self.path):
             for blocks in zip(*(self.members[name].blocks(rows) for name in names), strict=True):
                 yield dict(zip(names, blocks, strict=True))
+
+    def place(self, row: int) -> str:
+        """What errors call a row."""
+        return counted(row)
 
     def mapped(self, name: str) -> Array | None:
         """A whole column as a map of the file, if that is possible."""
@@ -244,6 +283,8 @@ def open_members(
     """
     plan = layout([name for name in held if name not in FACTS], asked, path, table=False, data=data)
     members = {name: member(plan.source(name)[0]) for name in plan.columns}
+    if not isinstance(plan.columns.get("correct", ""), str):
+        members["correct"] = Compared(*map(member, plan.source("correct")))
     facts = facts | asked.facts
     if plan.holds == "confidence":
         facts = {"split": facts.get("split")}

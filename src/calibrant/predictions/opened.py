@@ -15,7 +15,7 @@ import numpy as np
 from calibrant.predictions.arrays import Array
 from calibrant.predictions.checks import DATA, About, Where, column
 from calibrant.predictions.columns import request
-from calibrant.predictions.shards import SUFFIXES, find, reading
+from calibrant.predictions.shards import READ, SUFFIXES, find, reading, suffix_of
 from calibrant.predictions.store import MemoryStore, frozen, gathered, rebatched
 
 GRAIN = 1 << 18  # numbers to read at once where batches are smaller
@@ -40,6 +40,9 @@ class Source(Protocol):
     def file_of(self, name: str) -> str:
         """The file a column is in."""
 
+    def place(self, row: int) -> str:
+        """What errors call a row."""
+
     def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
         """All rows of some columns in order, unchecked, in pieces of at most ``rows``."""
 
@@ -48,10 +51,10 @@ class Source(Protocol):
 
 
 def format_of(path: Path) -> Any:
-    """The module of a file's format."""
-    suffix = path.suffix.lower()
+    """The module of the format that a file is written in."""
+    suffix = suffix_of(path)
     if suffix not in SUFFIXES:
-        raise ValueError(f"{path}: predictions are written as {', '.join(SUFFIXES)}, got {path.suffix or path.name!r}")
+        raise ValueError(f"{path}: predictions are written as {', '.join(SUFFIXES)}, got {suffix or path.name!r}")
     return importlib.import_module(f"calibrant.predictions.{suffix[1:]}")
 
 
@@ -67,7 +70,7 @@ def open_files(
     sources: list[Source] = []
     for file in find(path, data or DATA):
         with reading(str(file)):
-            sources.append(format_of(file).open_file(file, asked))
+            sources.append(format_of(Path(f"x{READ[suffix_of(file)]}")).open_file(file, asked))
         _check_same(sources[0], sources[-1])
     return FileStore(sources)
 
@@ -133,7 +136,7 @@ class FileStore:
             for piece in source.pieces(names, rows):
                 count = len(next(iter(piece.values())))
                 for name, array in piece.items():
-                    where = Where(f"{source.file_of(name)}: ", row)
+                    where = Where(f"{source.file_of(name)}: ", row, source.place)
                     piece[name] = column(name, array, count, self.about, where, source.title(name))
                     kind = "text" if piece[name].dtype.kind == "U" else str(piece[name].dtype)
                     if types.setdefault(name, kind) != kind:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from calibrant.files import written_aside
 from calibrant.predictions.arrays import Array
-from calibrant.predictions.checks import About, Where, about
+from calibrant.predictions.checks import About, Where, about, counted
 from calibrant.predictions.columns import Layout, Request, layout
 from calibrant.predictions.shards import reading
 from calibrant.predictions.store import BATCH, Store
@@ -26,6 +26,7 @@ from calibrant.predictions.tables import (
     converted,
     facts_in,
     facts_json,
+    first_labels,
     float_type,
     is_list,
     storage,
@@ -58,6 +59,10 @@ class ParquetSource:
         """The number of samples, from the footer."""
         return self.count
 
+    def place(self, row: int) -> str:
+        """What errors call a row."""
+        return counted(row)
+
     def mapped(self, name: str) -> None:
         """Parquet is encoded: nothing to map."""
 
@@ -89,12 +94,21 @@ def open_file(path: Path, asked: Request) -> ParquetSource:
         schema, count = file.schema_arrow, file.metadata.num_rows
         plan = layout(schema.names, asked, str(path), table=True)
         facts = facts_in(schema.metadata, str(path)) | asked.facts
-        facts |= {"class_names": facts.get("class_names", plan.class_names)}
+        facts |= {"class_names": facts.get("class_names") or _class_names(file, plan)}
         dtype = np.result_type(*(float_type(schema.field(c).type, c, str(path)) for c in plan.source(plan.holds)))
         shape = facts.pop("shape", None) or _sample_shape(file, plan)
     if plan.holds == "confidence":
         facts = {"split": facts.get("split")}
     return ParquetSource(str(path), plan, about(plan.holds, dtype, (count, *shape), **facts, head=f"{path}: "), count)
+
+
+def _class_names(file: Any, plan: Layout) -> tuple[str, ...] | None:
+    """The class names that the columns give; where that is open, the first labels tell."""
+    if not plan.namings:
+        return plan.class_names
+    column = plan.source("labels")[0]
+    first = next(file.iter_batches(batch_size=4096, columns=[column]), None)
+    return plan.class_names if first is None else plan.named_by(first_labels(first, column))
 
 
 def _sample_shape(file: Any, plan: Layout) -> tuple[int, ...]:
@@ -106,17 +120,21 @@ def _sample_shape(file: Any, plan: Layout) -> tuple[int, ...]:
     kind = file.schema_arrow.field(columns[0]).type
     if isinstance(kind, pa.FixedShapeTensorType):
         if kind.permutation not in (None, [*range(len(kind.shape))]):
-            raise ValueError(f"column {columns[0]!r} must be tensors in C order, got {kind}, from row 0 on")
+            raise ValueError(f"column {columns[0]!r} must be tensors in C order, got {kind}")
         return tuple(kind.shape)
     kind = storage(kind)
     if pa.types.is_fixed_size_list(kind):
         return (kind.list_size,)
     if not is_list(kind):
-        raise ValueError(f"column {columns[0]!r} must be lists, got {kind}, from row 0 on")
+        raise ValueError(f"column {columns[0]!r} must be lists, got {kind}{_two(plan)}")
     first = next((b.column(0)[0] for b in file.iter_batches(batch_size=1, columns=columns) if b.num_rows), None)
     if first is None or not first.is_valid:
-        raise ValueError(f"column {columns[0]!r} has no value in row 0")
+        raise ValueError(f"column {columns[0]!r} has no value in {counted(0)}")
     return (len(first.values),)
+
+
+def _two(plan: Layout) -> str:
+    return " (of two classes? lists of 1 - p and p)" if plan.holds == "probabilities" else ""
 
 
 def save(store: Store, path: Path) -> None:

@@ -16,6 +16,9 @@ from typing import Any
 from calibrant.predictions.checks import DATA
 
 SUFFIXES = (".csv", ".npy", ".npz", ".parquet", ".safetensors")
+#: What is read, each with the suffix of its format.
+READ = {suffix: suffix for suffix in SUFFIXES} | dict.fromkeys((".tsv", ".csv.gz", ".tsv.gz"), ".csv")
+PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt")
 
 #: What reading a damaged or hostile file raises, besides ValueError: NumPy, zipfile, zlib, Arrow, JSON.
 BROKEN = (
@@ -75,26 +78,37 @@ def _expand(path: Any, data: Collection[str]) -> list[Path]:
         if Path(path).is_dir():
             return _shards([p for p in Path(path).iterdir() if p.is_file()], path, "the folder holds", data)
         if Path(path).exists() or not glob.has_magic(str(path)):
-            _suffix(Path(path))
+            _check_suffix(Path(path))
             return [Path(path)]
         return _shards([Path(p) for p in glob.glob(str(path), recursive=True)], path, "the pattern matches", data)
 
 
-def _suffix(file: Path) -> str:
-    if file.suffix.lower() not in SUFFIXES:
-        raise ValueError(
-            f"{file}: predictions are files that end in {', '.join(SUFFIXES)}, got {file.suffix or file.name!r}"
+def suffix_of(file: Path) -> str:
+    """The suffix that tells the format; of compressed files both."""
+    both = "".join(file.suffixes[-2:]).lower()
+    return both if both.endswith(".gz") else file.suffix.lower()
+
+
+def _check_suffix(file: Path) -> None:
+    suffix = suffix_of(file)
+    if suffix not in READ:
+        hint = (
+            ""
+            if suffix not in PICKLES
+            else (" (save arrays instead: np.savez('x.npz', logits=..., labels=...); pickles are never read)")
         )
-    return file.suffix.lower()
+        raise ValueError(
+            f"{file}: predictions are files that end in {', '.join(READ)}, got {suffix or file.name!r}{hint}"
+        )
 
 
 def _shards(files: list[Path], path: str | Path, verb: str, data: Collection[str]) -> list[Path]:
     """Files of predictions among others, in natural order; hidden ones and Spark's _SUCCESS are no shards."""
-    found = [file for file in files if file.suffix.lower() in SUFFIXES and not file.name.startswith((".", "_"))]
+    found = [file for file in files if suffix_of(file) in READ and not file.name.startswith((".", "_"))]
     found = [file for file in found if file.suffix.lower() != ".npy" or array_name(file, data)]
     if not found:
-        raise ValueError(f"{path}: {verb} no predictions, expected files that end in {', '.join(SUFFIXES)}")
-    suffixes = sorted({_suffix(file) for file in found})
+        raise ValueError(f"{path}: {verb} no predictions, expected files that end in {', '.join(READ)}")
+    suffixes = sorted({suffix_of(file) for file in found})
     if len(suffixes) > 1:
         raise ValueError(f"{path}: {verb} {' and '.join(suffixes)} files: choose with a pattern such as *{suffixes[0]}")
     if suffixes == [".npy"]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from calibrant.predictions.arrays import Array, as_numpy
-from calibrant.predictions.checks import GROUP, About, Where, about, column
+from calibrant.predictions.checks import BLOCK, GROUP, About, Where, about, column, sums_off
 
 BATCH = 1 << 22  # numbers per batch where no size is given
 
@@ -125,6 +125,19 @@ def _groups(groups: Any) -> dict[str, Any]:
 def dtypes(store: Store, names: Sequence[str]) -> dict[str, np.dtype[Any]]:
     """The types of columns, from their first row; text may be wider further on."""
     return {name: array.dtype for name, array in next(store.blocks(1, names)).items()}
+
+
+def suspicions(store: Store) -> tuple[str, ...]:
+    """What is odd about values that are allowed, one sentence each."""
+    holds = store.about.holds
+    if holds != "logits":
+        return ()
+    for block in store.blocks(max(1, BLOCK // max(1, store.about.numbers)), [holds]):
+        values = block[holds]
+        tolerance, found = sums_off(values)
+        if values.min() < 0 or values.max() > 1 or any((off > tolerance).any() for _, _, off in found):
+            return ()
+    return ("The logits lie in 0..1 and sum to 1 in every row: if they are probabilities, name them probabilities.",)
 
 
 def joined(pieces: list[dict[str, Array]]) -> dict[str, Array]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from calibrant.predictions.arrays import Array
-from calibrant.predictions.checks import About, Where, named_labels
+from calibrant.predictions.checks import About, Where, agreed, named_labels
 from calibrant.predictions.columns import Layout
 from calibrant.predictions.members import FACTS, facts_of
 from calibrant.predictions.store import Store, dtypes
@@ -52,7 +52,7 @@ def float_type(kind: Any, title: str, path: str) -> np.dtype[Any]:
     kind = storage(kind)
     inner = storage(kind.value_type) if is_list(kind) else kind
     if inner not in FLOATS:
-        raise ValueError(f"{path}: column {title!r} must be floating point, got {kind}, from row 0 on")
+        raise ValueError(f"{path}: column {title!r} must be floating point, got {kind}")
     return np.dtype(FLOATS[inner])
 
 
@@ -61,6 +61,10 @@ def converted(batch: Any, plan: Layout, names: Sequence[str], known: About, wher
     out = {}
     for name in names:
         theirs = plan.columns[name]
+        if name == "correct" and not isinstance(theirs, str):
+            predicted, labels = (_values(_filled(batch, column, where), column, where) for column in theirs)
+            out[name] = agreed(predicted, labels, where)
+            continue
         if not isinstance(theirs, str):
             stacked = np.empty((batch.num_rows, len(theirs)), known.dtype)
             for j, column in enumerate(theirs):
@@ -78,12 +82,27 @@ def converted(batch: Any, plan: Layout, names: Sequence[str], known: About, wher
     return out
 
 
+def _values(column: Any, title: str, where: Where) -> Array:
+    """Numbers, or text without spaces around it."""
+    if not is_text(column.type):
+        return _numbers(column, title, where)
+    encoded = column.dictionary_encode()
+    levels = np.array([text.strip() for text in encoded.dictionary.to_pylist()], dtype=np.str_)
+    return levels[encoded.indices.to_numpy()]
+
+
+def first_labels(batch: Any, column: str) -> set[str]:
+    """The different labels in a record batch, if they are text."""
+    found = plain(batch.column(batch.schema.get_field_index(column)))
+    return {value for value in found.unique().to_pylist() if value is not None} if is_text(found.type) else set()
+
+
 def _filled(batch: Any, name: str, where: Where) -> Any:
     """A column in which every row has a value."""
     column = plain(batch.column(batch.schema.get_field_index(name)))
     if column.null_count:
         row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise ValueError(f"{where.head}column {name!r} has no value in row {where.row + row}")
+        raise ValueError(f"{where.head}column {name!r} has no value in {where.at(row)}")
     return column
 
 
@@ -94,14 +113,14 @@ def _numbers(column: Any, title: str, where: Where) -> Array:
     if kind in FLOATS or pa.types.is_integer(kind):
         return column.to_numpy()
     first = str(column[0].as_py())[:60]
-    raise ValueError(f"{where.head}column {title!r} must be numbers, got {kind}: {first!r} in row {where.row}")
+    raise ValueError(f"{where.head}column {title!r} must be numbers, got {kind}: {first!r} in {where.at(0)}")
 
 
 def _lists(column: Any, title: str, shape: tuple[int, ...], where: Where) -> Array:
     """Lists of one length as an array: their values lie one after the other already."""
     if not is_list(column.type):
         first = str(column[0].as_py())[:60]
-        raise ValueError(f"{where.head}column {title!r} must be lists, got {column.type}: {first!r} in row {where.row}")
+        raise ValueError(f"{where.head}column {title!r} must be lists, got {column.type}: {first!r} in {where.at(0)}")
     size = math.prod(shape)
     if pa.types.is_fixed_size_list(column.type):
         lengths = np.array([column.type.list_size])
@@ -110,12 +129,12 @@ def _lists(column: Any, title: str, shape: tuple[int, ...], where: Where) -> Arr
     if (lengths != size).any():
         row = int(np.argmax(lengths != size))
         raise ValueError(
-            f"{where.head}column {title!r} must be lists of {size} numbers, got {lengths[row]} in row {where.row + row}"
+            f"{where.head}column {title!r} must be lists of {size} numbers, got {lengths[row]} in {where.at(row)}"
         )
     values = plain(column.flatten())
     if values.null_count:
         row = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) // size
-        raise ValueError(f"{where.head}column {title!r} has no value in the list of row {where.row + row}")
+        raise ValueError(f"{where.head}column {title!r} has no value in the list of {where.at(row)}")
     return _numbers(values, title, where).reshape(len(column), *shape)
 
 

@@ -12,16 +12,16 @@
 
   function decimalsOf(value, unit) {
     const size = Math.abs(value);
-    if (size === 0) return unit === "share" ? 2 : 0;
-    const exponent = exponentOf(size);
-    if (unit === "number") return exponent >= -4 ? Math.max(0, 3 - exponent) : null;
-    if (exponent < 0) return exponent >= -3 ? 2 - exponent : null;
-    let decimals = 2;
-    while (size < 100 && decimals < 13 && Number(size.toFixed(decimals)) >= 100) decimals += 1;
+    let [decimals, least, whole] = unit === "share" ? [2, 0.1, 100] : [4, 0.00005, 1];
+    if (size > 0 && size < least) {
+      const exponent = exponentOf(size);
+      return exponent >= -6 ? 1 - exponent : null;
+    }
+    while (size < whole && decimals < 15 && Number(size.toFixed(decimals)) >= whole) decimals += 1;
     return decimals;
   }
 
-  function fixed(value, decimals, unit) {
+  function fixed(value, decimals) {
     const size = Math.abs(value);
     let text;
     if (decimals !== null) {
@@ -30,22 +30,22 @@
     } else if (size === 0) {
       text = "0";
     } else {
-      const [digits, power] = size.toExponential(unit === "share" ? 2 : 3).split("e");
+      const [digits, power] = size.toExponential(1).split("e");
       const raised = String(Number(power)).replace(/[-0-9]/g, (c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c]));
       text = digits + NBSP + "×" + NBSP + "10" + raised;
     }
     return (value < 0 && /[1-9]/.test(text) ? "−" : "") + text;
   }
 
-  const number = (v) => (absent(v) ? DASH : fixed(v, decimalsOf(v, "number"), "number"));
-  const percent = (v) => (absent(v) ? DASH : fixed(v * 100, decimalsOf(v * 100, "share"), "share") + NBSP + "%");
+  const threshold = (v) => (absent(v) ? DASH : fixed(v, decimalsOf(v, "threshold")));
+  const percent = (v) => (absent(v) ? DASH : fixed(v * 100, decimalsOf(v * 100, "share")) + "%");
   const count = (v) => (absent(v) ? DASH : String(v).replace(/\B(?=(\d{3})+$)/g, ","));
 
   function span(low, high, like) {
     if (absent(low) && absent(high)) return "";
     const shape = [like, high, low].find((v) => !absent(v));
     const decimals = decimalsOf(shape * 100, "share");
-    const end = (v) => (absent(v) ? DASH : fixed(v * 100, decimals, "share"));
+    const end = (v) => (absent(v) ? DASH : fixed(v * 100, decimals) + "%");
     return "[" + end(low) + "," + NBSP + end(high) + "]";
   }
 
@@ -82,7 +82,9 @@
       body.append(...rows);
       if (!tools) return;
       const noun = tools.dataset.noun;
-      tools.querySelector(".status").textContent = wanted
+      tools.querySelector(".status").textContent = wanted && !matching
+        ? `No ${tools.dataset.one} matches`
+        : wanted
         ? `${count(shown)} of ${count(matching)} matching ${noun} shown`
         : `${count(shown)} of ${count(rows.length)} ${noun} shown`;
     }
@@ -90,11 +92,16 @@
     function sort(head, column) {
       const kind = head.dataset.sort;
       const before = head.getAttribute("aria-sort");
-      const up = before ? before === "descending" : kind === "text"; /* of numbers the largest first */
+      /* One way, the other way, and back to the order the page came with; of numbers the largest first. */
+      const ways = kind === "text" ? ["ascending", "descending"] : ["descending", "ascending"];
+      const way = before === null ? ways[0] : before === ways[0] ? ways[1] : null;
       for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
-      head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const keyed = first.map((row) => [keyOf(row.cells[column], kind), row]);
-      rows = keyed.sort((a, b) => compare(a[0], b[0], up ? 1 : -1)).map((pair) => pair[1]);
+      rows = first;
+      if (way) {
+        head.setAttribute("aria-sort", way);
+        const keyed = first.map((row) => [keyOf(row.cells[column], kind), row]);
+        rows = keyed.sort((a, b) => compare(a[0], b[0], way === "ascending" ? 1 : -1)).map((pair) => pair[1]);
+      }
       show();
     }
 
@@ -122,6 +129,12 @@
   for (const table of document.querySelectorAll("table.sortable")) {
     arrange(table, document.querySelector(`.tools[data-table="${table.id}"]`));
   }
+
+  /* A name that was cut is shown whole on a click, for those who cannot point without one. */
+  document.addEventListener("click", (event) => {
+    const name = event.target.closest(".clip");
+    if (name) name.classList.toggle("whole");
+  });
 
   /* A box that does not scroll needs no stop of the keyboard. */
   function stops() {
@@ -158,7 +171,7 @@
       guide.setAttribute("x1", x.toFixed(1));
       guide.setAttribute("x2", x.toFixed(1));
       say("score", c.label);
-      say("threshold", number(c.threshold[at]));
+      say("threshold", threshold(c.threshold[at]));
       say("exact", absent(c.threshold[at]) ? DASH : "exactly " + c.threshold[at]);
       say("coverage", percent(c.coverage[at]));
       say("risk", percent(c.risk[at]) + " " + span(c.low[at], c.high[at], c.risk[at]));
@@ -188,21 +201,34 @@
     /* The largest coverage for which a condition holds, -1 if there is none. */
     const last = (values, holds) => values.reduce((found, v, i) => (!absent(v) && holds(v) ? i : found), -1);
 
+    /* A typed percentage as a share, rounded once: 0.3 / 100 is not quite 0.003. */
+    const share = (words) => (/e/i.test(words) ? Number(words) / 100 : Number(words + "e-2"));
+
+    /* Of a curve that holds every threshold the answer is exact; of a thinned one it is that of the points kept. */
     function search() {
       const c = curves[k], value = typed.valueAsNumber;
       if (Number.isNaN(value)) return;
+      if (by.value !== "threshold" && !(value >= 0 && value <= 100)) {
+        $("rc-status").textContent = `A ${by.value} lies between 0% and 100%.`;
+        return;
+      }
+      const there = (i) => `coverage ${percent(c.coverage[i])}, risk ${percent(c.risk[i])}`;
+      const point = c.all ? "point" : "kept point";
       if (by.value === "coverage") {
-        const i = nearest(c.coverage, value / 100);
-        move(i, `Nearest point: coverage ${percent(c.coverage[i])}, risk ${percent(c.risk[i])}.`);
+        const i = nearest(c.coverage, share(typed.value));
+        move(i, `Nearest ${point}: ${there(i)}.`);
       } else if (by.value === "threshold") {
         const i = last(c.threshold, (t) => t >= value);
-        move(i, i < 0 ? "No point has a threshold that high; this is the highest."
-          : `Scores of at least ${value}: coverage ${percent(c.coverage[i])}, risk ${percent(c.risk[i])}.`);
+        const exact = c.all || c.threshold[i] === value;
+        move(i, i < 0 ? `No ${point} has a threshold that high; this is the highest.`
+          : exact ? `Scores of at least ${typed.value}: ${there(i)}.`
+          : `Nearest kept point with a threshold of at least ${typed.value}: ${threshold(c.threshold[i])}, ${there(i)}.`);
       } else {
-        const i = last(c.risk, (r) => r <= value / 100);
+        const i = last(c.risk, (r) => r <= share(typed.value));
         const lowest = c.risk.reduce((best, r, j) => (!absent(r) && !(r >= (c.risk[best] ?? Infinity)) ? j : best), 0);
-        move(i < 0 ? lowest : i, i < 0 ? "No point has a risk that low; this is the lowest."
-          : `Largest coverage with a risk of at most ${value}%: ${percent(c.coverage[i])}.`);
+        move(i < 0 ? lowest : i, i < 0 ? `No ${point} has a risk that low; this is the lowest.`
+          : `Largest coverage${c.all ? "" : " among the points kept"} with a risk of at most ${typed.value}%: ` +
+            `${percent(c.coverage[i])}.`);
       }
     }
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from calibrant.files import written_aside
 from calibrant.report import charts, tables
 from calibrant.report.explorer import explorer
-from calibrant.report.parts import Part, checked
+from calibrant.report.parts import Part, checked, unit_of
 from calibrant.report.svg import SYMBOLS, icon
-from calibrant.report.text import DASH, count, escape, finite, magnitude, name
+from calibrant.report.text import DASH, count, escape, finite, magnitude, name, round_percent
 
 _LEVELS = {"good": "Good", "fair": "Fair", "poor": "Poor", "unknown": "Unknown", "info": "Note"}
 
@@ -103,26 +103,32 @@ def _level(word: object) -> str:
     return word if isinstance(word, str) and word in _LEVELS else "unknown"
 
 
+def _judged(level: str) -> str:
+    """A level as a sign and its word."""
+    return f"{icon(level)}<span>{_LEVELS[level]}</span>"
+
+
 def _verdict(document: Part, models: Sequence[Part]) -> str:
     verdict = document["verdict"]
     level = _level(verdict.get("level"))
     text = f"<p>{escape(verdict['text'])}</p>" if verdict.get("text") else ""
-    files = "".join(_file(m, k if len(models) > 1 else None) for k, m in enumerate(models))
+    several = len(models) > 1
+    # Of several files the verdict is the first one's; the others' stand among the findings.
+    whose = f'<span class="whose">{charts.key(0)}{tables.clipped(models[0]["name"])}</span>' if several else ""
+    files = "".join(_file(m, charts.key(k) if several else "") for k, m in enumerate(models))
     return (
-        f'<section class="verdict {level}" aria-labelledby="verdict-h">'
-        f'<p class="level">{icon(level)}<span>{_LEVELS[level]}</span></p>'
+        f'<section class="verdict {level}" aria-labelledby="verdict-h"><p class="level">{_judged(level)}{whose}</p>'
         f'<h2 id="verdict-h">{escape(verdict.get("headline") or "No verdict.")}</h2>{text}</section>'
         f'<ul class="files">{files}</ul>'
     )
 
 
-def _file(model: Part, colour: int | None) -> str:
+def _file(model: Part, key: str) -> str:
     """What a file holds, in one line, and what there is to say about reading it."""
-    thing = "pixel" if model.get("kind") == "segmentation" else "sample"
-    numbers = ((model.get("samples"), thing, thing + "s"), (model.get("classes"), "class", "classes"))
+    things = unit_of(model)
+    numbers = ((model.get("samples"), things.removesuffix("s"), things), (model.get("classes"), "class", "classes"))
     facts = [f"{count(n)} {one if n == 1 else many}" for n, one, many in numbers if n is not None]
     facts += [escape(model["holds"])] if model.get("holds") else []
-    key = "" if colour is None else f'<span class="key s{colour % charts.COLOURS}"></span>'
     notes = "".join(f"<li>{escape(note)}</li>" for note in model.get("notes") or ())
     listed = f'<ul class="notes">{notes}</ul>' if notes else ""
     facts_text = f'<span class="facts">{" · ".join(facts)}</span>' if facts else ""
@@ -133,24 +139,36 @@ def _of_file(models: Sequence[Part], k: int) -> str:
     """The heading of a file's share of a section, where there are several."""
     if len(models) == 1:
         return ""
-    key = f'<span class="key s{k % charts.COLOURS}"></span>'
-    return f'<h3 class="clip" title="{escape(models[k]["name"])}">{key}{name(models[k]["name"])}</h3>'
+    return f'<h3 class="named">{charts.key(k)}{tables.clipped(models[k]["name"])}</h3>'
 
 
 def _findings(document: Part, models: Sequence[Part]) -> _Part | None:
     body = ""
     for k, model in enumerate(models):
+        own = _own_verdict(model) if len(models) > 1 else ""
         items = "".join(_finding(f) for f in model.get("findings") or ())
-        body += _of_file(models, k) if items else ""
-        body += f'<ul class="findings">{items}</ul>' if items else ""
+        listed = f'<ul class="findings">{items}</ul>' if items else ""
+        body += _of_file(models, k) + own + listed if own or listed else ""
     return _Part("findings", "What stands out", "Findings", body or '<p class="lede">Nothing stands out.</p>')
+
+
+def _own_verdict(model: Part) -> str:
+    """A file's verdict in a line, among several."""
+    verdict = model.get("verdict") or {}
+    if not verdict.get("headline"):
+        return ""
+    level = _level(verdict.get("level"))
+    return (
+        f'<div class="own {level}"><p class="level">{_judged(level)}</p><p class="title">{escape(verdict["headline"])}'
+        f"</p></div>"
+    )
 
 
 def _finding(finding: Part) -> str:
     level = _level(finding.get("level"))
     evidence = f'<p class="evidence">{escape(finding["evidence"])}</p>' if finding.get("evidence") else ""
     return (
-        f'<li class="{level}"><p class="level">{icon(level)}<span>{_LEVELS[level]}</span></p>'
+        f'<li class="{level}"><p class="level">{_judged(level)}</p>'
         f'<p class="title">{escape(finding["title"])}</p><p>{escape(finding.get("text") or "")}</p>{evidence}</li>'
     )
 
@@ -159,11 +177,10 @@ def _fixes(document: Part, models: Sequence[Part]) -> _Part | None:
     body = ""
     for k, model in enumerate(models):
         if rows := model.get("fixes"):
-            directions = {str(m["label"]): str(m.get("better")) for m in model.get("metrics") or ()}
-            body += _of_file(models, k) + tables.fixes(rows, directions, "Before and after each fix")
+            body += _of_file(models, k) + tables.fixes(rows, "Before and after each fix")
     lede = (
         '<p class="lede">Each fix is measured on samples it was not fitted on; the interval is that of the difference '
-        "(pp: percentage points).</p>"
+        "(pp: percentage points).</p>" + tables.difference_legend()
     )
     return _Part("fixes", "What a fix would gain", "Fixes", lede + body) if body else None
 
@@ -175,7 +192,7 @@ def _metrics(document: Part, models: Sequence[Part]) -> _Part | None:
     lede = ""
     if level is not None:
         drawn = f" from {count(replicates)} replicates" if replicates else ""
-        lede = f"In brackets the {tables.percent_words(level)} interval{drawn}. "
+        lede = f"In brackets the {round_percent(level)} interval{drawn}. "
     bounds = [finite(m.get("bound")) or 0.0 for model in models for m in model.get("metrics") or ()]
     if 0 < max(bounds) < 1e-5:
         lede += f"Every value lies within {magnitude(max(bounds))} of its exact definition."
@@ -189,38 +206,41 @@ def _comparisons(document: Part, models: Sequence[Part]) -> _Part | None:
         '<p class="lede">Both files on the same samples: the interval of the difference is narrower than two intervals '
         "side by side suggest. Differences of shares are in percentage points (pp).</p>"
     )
-    body = lede + "".join(tables.comparison(part) for part in found)
+    body = lede + tables.difference_legend() + "".join(tables.comparison(part) for part in found)
     return _Part("comparisons", "Paired comparisons", "Comparisons", body) if found else None
 
 
 def _figures(
     models: Sequence[Part],
     key: str,
-    draw: Callable[[str, Part, str], str],
+    draw: Callable[[str, Part, str, str], str],
     caption: str,
-    numbers: Callable[[Part, str], str],
+    numbers: Callable[[Part, str, str], str],
 ) -> str:
-    """One figure per file, side by side, with what explains them once."""
-    made = ""
-    several = len(models) > 1
+    """One figure per file, side by side, with what explains them once: beside a single one, above several."""
+    several, made = len(models) > 1, ""
     for k, model in enumerate(models):
-        if model.get(key):
-            drawing = draw(f"{key}-{k}", model[key], str(model["name"]))
-            words = (_of_file(models, k) if several else caption) + numbers(model[key], name(model["name"]))
-            made += f"<figure>{drawing}<figcaption>{words}</figcaption></figure>"
-    if not made:
-        return ""
-    return (
-        f'<div class="lede">{caption}</div><div class="multiples">{made}</div>'
-        if several
-        else f'<div class="one">{made}</div>'
-    )
+        if part := model.get(key):
+            unit = unit_of(model)
+            words = _of_file(models, k) or caption
+            made += (
+                f"<figure>{draw(f'{key}-{k}', part, str(model['name']), unit)}"
+                f"<figcaption>{words}{numbers(part, name(model['name']), unit)}</figcaption></figure>"
+            )
+    above = f'<div class="lede">{caption}</div>' if several else ""
+    return f'{above}<div class="{"multiples" if several else "one"}">{made}</div>' if made else ""
+
+
+def _units(models: Sequence[Part]) -> str:
+    """A word for what all the files count."""
+    found = {unit_of(model) for model in models}
+    return found.pop() if len(found) == 1 else "predictions"
 
 
 def _reliability(document: Part, models: Sequence[Part]) -> _Part | None:
     caption = (
-        "<p>Each bar is the accuracy of the samples whose confidence falls in that bin, with its interval. A model "
-        "that keeps its word ends every bar on the diagonal.</p>"
+        f"<p>Each bar is the accuracy of the {_units(models)} whose confidence falls in that bin, with its interval. "
+        "A model that keeps its word ends every bar on the diagonal.</p>"
         '<ul class="legend"><li><span class="box bar"></span>accuracy</li>'
         '<li><span class="box over"></span>claimed but not reached: overconfident</li>'
         '<li><span class="box under"></span>reached but not claimed: underconfident</li></ul>'
@@ -243,11 +263,13 @@ def _risk(document: Part, models: Sequence[Part]) -> _Part | None:
     series = [s for s in charts.all_series(models) if len(s.curve["coverage"])]
     if not series:
         return None
+    msp = " MSP is the confidence: the maximum softmax probability." if any("MSP" in s.label for s in series) else ""
     lede = (
         '<p class="lede">If it answers only where its score is high enough, how often is it wrong? Choose a point by '
-        "the slider, on the curve, or by typing a coverage, a threshold or the risk you can bear.</p>"
+        f"the slider, on the curve, or by typing a coverage, a threshold or the risk you can bear.{msp}</p>"
     )
-    return _Part("risk", "Answer less, err less", "Risk and coverage", lede + explorer(series, document.get("level")))
+    shown = explorer(series, document.get("level"), _units(models))
+    return _Part("risk", "Answer less, err less", "Risk and coverage", lede + shown)
 
 
 def _logits(document: Part, models: Sequence[Part]) -> _Part | None:
@@ -258,49 +280,70 @@ def _logits(document: Part, models: Sequence[Part]) -> _Part | None:
         '<ul class="legend"><li><span class="box right"></span>right</li>'
         '<li><span class="box wrong"></span>wrong</li></ul>'
     )
-    body = _figures(models, "logits", charts.logit_scatter, caption, lambda part, words: "")
+    body = _figures(models, "logits", charts.logit_scatter, caption, lambda *_: "")
     return _Part("logits", "Largest logit against confidence", "Logits", body) if body else None
 
 
-_GAP = (
-    "Gap is confidence minus accuracy in percentage points (pp); above 0 is overconfident. Marked rows were flagged by "
-    "the audit."
-)
+def _gap_lede(tables_of: Sequence[Sequence[Part]], right: str) -> str:
+    flagged = any(row.get("flag") for rows in tables_of for row in rows)
+    marked = " Marked rows were flagged by the audit." if flagged else ""
+    words = (
+        f"Gap is confidence minus {right} in percentage points (pp), with its interval; above 0 is overconfident."
+        f"{marked}"
+    )
+    return f'<p class="lede">{words}</p>{charts.bar_legend("all gaps and limits of the table")}'
 
 
 def _classes(document: Part, models: Sequence[Part]) -> _Part | None:
     body = ""
     for k, model in enumerate(models):
         if rows := model.get("classes_table"):
-            caption = "Flagged classes first, then by the size of their gap"
-            body += _of_file(models, k) + tables.population(f"classes-{k}", caption, rows, "classes", "Class")
-    return _Part("classes", "By class", "Classes", f'<p class="lede">{_GAP}</p>{body}') if body else None
+            body += _of_file(models, k) + tables.population(
+                f"classes-{k}", "", rows,
+                noun=("class", "classes"), head="Predicted class", unit=unit_of(model), right="Right",
+            )  # fmt: skip
+    lede = _gap_lede([model.get("classes_table") or () for model in models], "the share that is right")
+    return _Part("classes", "By predicted class", "Predicted classes", lede + body) if body else None
 
 
 def _groups(document: Part, models: Sequence[Part]) -> _Part | None:
-    body = ""
+    body, seen = "", []
     for k, model in enumerate(models):
         found = [g for g in model.get("groups") or () if g.get("rows")]
         body += _of_file(models, k) if found else ""
         for j, group in enumerate(found):
-            column = str(group["column"])
-            body += tables.population(f"groups-{k}-{j}", f"By {name(column)}", group["rows"], "groups", column)
-    return _Part("groups", "By group", "Groups", f'<p class="lede">{_GAP}</p>{body}') if body else None
+            seen.append(group["rows"])
+            body += tables.population(
+                f"groups-{k}-{j}", f"By {name(group['column'])}", group["rows"],
+                noun=("group", "groups"), head=str(group["column"]), unit=unit_of(model), right="Accuracy",
+            )  # fmt: skip
+    return _Part("groups", "By group", "Groups", _gap_lede(seen, "accuracy") + body) if body else None
 
 
 def _errors(document: Part, models: Sequence[Part]) -> _Part | None:
     body = ""
     for k, model in enumerate(models):
         if rows := model.get("errors"):
-            body += _of_file(models, k) + tables.errors(f"errors-{k}", "Wrong predictions, the surest first", rows)
+            head = "Image" if unit_of(model) == "pixels" else "Sample"
+            table = tables.errors(f"errors-{k}", "Wrong predictions, the surest first", rows, head)
+            body += _of_file(models, k) + table
     lede = '<p class="lede">Look at these first: wrong labels, hard samples, or what the model has not learnt.</p>'
     return _Part("errors", "Most confident errors", "Errors", lede + body) if body else None
 
 
 def _method(document: Part, models: Sequence[Part]) -> _Part | None:
-    pairs = document.get("conventions") or ()
+    pairs = [(term, text) for term, text in document.get("conventions") or () if _applies(str(term), models)]
     listed = "".join(f"<div><dt>{escape(term)}</dt><dd>{escape(text)}</dd></div>" for term, text in pairs)
     return _Part("method", "Method and conventions", "Method", f'<dl class="terms">{listed}</dl>') if listed else None
+
+
+def _applies(term: str, models: Sequence[Part]) -> bool:
+    """Whether a convention speaks of something on this page."""
+    if term in ("By class", "By predicted class"):
+        return any(model.get("classes_table") for model in models)
+    if term == "Class-wise ECE":
+        return any(m["name"] == "classwise_ece" for model in models for m in model.get("metrics") or ())
+    return True
 
 
 def _reproduce(document: Part, models: Sequence[Part]) -> _Part | None:
@@ -315,7 +358,7 @@ def _reproduce(document: Part, models: Sequence[Part]) -> _Part | None:
         ("Calibrant", document.get("calibrant")),
         ("Date", document.get("created")),
         ("Seed", document.get("seed")),
-        ("Level of the intervals", None if level is None else tables.percent_words(level)),
+        ("Level of the intervals", None if level is None else round_percent(level)),
         ("Replicates", None if document.get("replicates") is None else count(document["replicates"])),
         ("Document", f"{document['format']}, version {document['version']}"),
     ]

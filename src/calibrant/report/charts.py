@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrant.report.parts import Part
+from calibrant.report.parts import RELIABILITY, Part, risk_top
 from calibrant.report.svg import Plot, Point, line, short, words
-from calibrant.report.text import MINUS, count, finite, number, percent, plain, short_count, span
+from calibrant.report.text import MINUS, count, escape, finite, number, percent, plain, round_percent, short_count, span
 
 #: The number of colours and of line patterns in the page's style.
 COLOURS, DASHES = 7, 4
@@ -15,9 +15,14 @@ COLOURS, DASHES = 7, 4
 _BAR = (88.0, 12.0)
 
 
-def _whole_percent(value: float) -> str:
-    text = f"{value * 100:.1f}".removesuffix(".0")
-    return f"{text}%"
+def coloured(colour: int) -> str:
+    """The class that gives a file its colour; there are more files than colours now and then."""
+    return f"s{colour % COLOURS}"
+
+
+def key(colour: int) -> str:
+    """A dot in a file's colour, before its name."""
+    return f'<span class="key {coloured(colour)}"></span>'
 
 
 def isolated(text: object) -> str:
@@ -25,11 +30,11 @@ def isolated(text: object) -> str:
     return f"\u2068{plain(text)}\u2069"
 
 
-def reliability(ident: str, part: Part, name: str) -> str:
+def reliability(ident: str, part: Part, name: str, unit: str) -> str:
     """Accuracy by confidence: bars with intervals, the gap to the diagonal hatched, counts beneath."""
     plot = Plot(400, 440, (0, 1), (0, 1), margin=(60, 20, 12, 106))
-    plot.axes("confidence", "accuracy", _whole_percent, _whole_percent, label_at=440 - 106 + 35)
-    bins = [_Bin(*values) for values in zip(*(part[k] for k in _Bin.KEYS), strict=True)]
+    plot.axes("confidence", "accuracy", round_percent, round_percent, label_at=440 - 106 + 35)
+    bins = [_Bin(unit, *values) for values in zip(*(part[k] for k in RELIABILITY), strict=True)]
     plot.add(*(mark for b in bins for mark in b.bars(plot)))
     plot.add(line("diagonal", plot.at_x(0), plot.at_y(0), plot.at_x(1), plot.at_y(1)))
     plot.add(*(b.whisker(plot) for b in bins))
@@ -43,10 +48,10 @@ def reliability(ident: str, part: Part, name: str) -> str:
         )
         if len(bins) <= 15:
             plot.add(words("small middle", (x0 + x1) / 2, foot, short_count(b.count)))
-    plot.add(words("label middle", (plot.at_x(0) + plot.at_x(1)) / 2, plot.height - 6, "samples per bin"))
+    plot.add(words("label middle", (plot.at_x(0) + plot.at_x(1)) / 2, plot.height - 6, f"{unit} per bin"))
     known = sum(b.accuracy is not None for b in bins)
     text = (
-        f"Bars show the accuracy in {len(bins)} bins of confidence, {known} of them with samples, with intervals. "
+        f"Bars show the accuracy in {len(bins)} bins of confidence, {known} of them with {unit}, with intervals. "
         "A calibrated model's bars end on the diagonal. The table below holds the numbers."
     )
     return plot.render(ident, f"Reliability diagram of {isolated(name)}", text)
@@ -54,6 +59,9 @@ def reliability(ident: str, part: Part, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Bin:
+    """A bin: what it counts, then the series of `parts.RELIABILITY` at one place."""
+
+    unit: str
     low: float
     high: float
     count: int
@@ -62,14 +70,12 @@ class _Bin:
     accuracy_low: float | None
     accuracy_high: float | None
 
-    KEYS = ("low", "high", "count", "confidence", "accuracy", "accuracy_low", "accuracy_high")
-
     @property
     def tip(self) -> str:
         ends = span(self.accuracy_low, self.accuracy_high, "share", self.accuracy)
         return (
             f"confidence {percent(self.low)} to {percent(self.high)}: accuracy {percent(self.accuracy)} {ends}, "
-            f"mean confidence {percent(self.confidence)}, {count(self.count)} samples"
+            f"mean confidence {percent(self.confidence)}, {count(self.count)} {self.unit}"
         )
 
     def bars(self, plot: Plot) -> list[str]:
@@ -98,13 +104,13 @@ class _Bin:
         return f'<path class="whisker" d="M{short(x)} {short(y0)}V{short(y1)}"/>{dot}'
 
 
-def histogram(ident: str, part: Part, name: str) -> str:
+def histogram(ident: str, part: Part, name: str, unit: str) -> str:
     """How often each confidence occurs, right and wrong stacked."""
     edges, right, wrong = part["edges"], part["right"], part["wrong"]
     most = max([r + w for r, w in zip(right, wrong, strict=True)] + [1])
     x = (min(0.0, edges[0]), max(1.0, edges[-1]))
     plot = Plot(400, 320, x, (0, most * 1.05))
-    plot.axes("confidence", "samples", _whole_percent, lambda v: short_count(round(v)) if v == round(v) else "")
+    plot.axes("confidence", unit, round_percent, lambda v: short_count(round(v)) if v == round(v) else "")
     inset = min(0.5, (plot.at_x(1) - plot.at_x(0)) / max(1, len(right)) / 8) / (plot.at_x(1) - plot.at_x(0))
     for low, high, r, w in zip(edges, edges[1:], right, wrong, strict=False):
         where = (low + inset, high - inset)
@@ -121,7 +127,7 @@ def histogram(ident: str, part: Part, name: str) -> str:
 class Series:
     """A curve on the shared axis: whose it is and how it looks."""
 
-    file: str
+    model: Part
     curve: Part
     colour: int
     dash: int
@@ -130,7 +136,7 @@ class Series:
     @property
     def look(self) -> str:
         """The classes that give it its colour and line pattern."""
-        return f"s{self.colour % COLOURS} d{self.dash % DASHES}"
+        return f"{coloured(self.colour)} d{self.dash % DASHES}"
 
 
 def all_series(models: Sequence[Part]) -> list[Series]:
@@ -140,28 +146,15 @@ def all_series(models: Sequence[Part]) -> list[Series]:
     for m, model in enumerate(models):
         for k, curve in enumerate(model.get("curves") or ()):
             label = str(curve.get("label") or curve.get("score"))
-            file = str(model["name"])
-            shown = f"{isolated(file)}: {isolated(label)}" if several else isolated(label)
-            found.append(Series(file, curve, m if several else k, k, shown))
+            shown = f"{isolated(model['name'])}: {isolated(label)}" if several else isolated(label)
+            found.append(Series(model, curve, m if several else k, k, shown))
     return found
 
 
-def risk_top(series: Sequence[Series]) -> float:
-    """Where the risk axis ends: the first few samples jump about and would flatten all the rest."""
-    known = [
-        (c, r)
-        for s in series
-        for c, r in zip(s.curve["coverage"], s.curve["risk"], strict=True)
-        if finite(r) is not None
-    ]
-    settled = [r for c, r in known if c >= 0.05] or [r for _, r in known]
-    return min(1.0, max([*settled, 0.005]) * 1.25)
-
-
-def risk_coverage(ident: str, series: Sequence[Series], chosen: tuple[int, int]) -> str:
+def risk_coverage(ident: str, series: Sequence[Series], chosen: tuple[int, int], unit: str) -> str:
     """All curves on one axis, the interval of the chosen one, and a marker that the page's script moves."""
-    plot = Plot(640, 400, (0, 1), (0, risk_top(series)), margin=(66, 16, 14, 50))
-    plot.axes("coverage: share of samples answered", "risk: error rate of the answers", _whole_percent, _whole_percent)
+    plot = Plot(640, 400, (0, 1), (0, risk_top([s.curve for s in series])), margin=(66, 16, 14, 50))
+    plot.axes(f"coverage: share of {unit} answered", "risk: error rate of the answers", round_percent, round_percent)
     bands, lines = [], []
     for k, s in enumerate(series):
         on = " on" if k == chosen[0] else ""
@@ -192,7 +185,7 @@ def _known(xs: Sequence[float], ys: Sequence[float | None]) -> list[Point]:
     return [(x, float(y)) for x, y in zip(xs, ys, strict=True) if y is not None and finite(y) is not None]
 
 
-def logit_scatter(ident: str, part: Part, name: str) -> str:
+def logit_scatter(ident: str, part: Part, name: str, unit: str) -> str:
     """The largest logit against the confidence: points, and mean with spread, of right and of wrong predictions."""
     points = part["points"]
     bands = {word: _band(part, word) for word in ("right", "wrong")}
@@ -201,7 +194,7 @@ def logit_scatter(ident: str, part: Part, name: str) -> str:
     low, high = (min(heights), max(heights)) if heights else (0.0, 1.0)
     pad = 0.04 * (high - low) or 1.0
     plot = Plot(400, 360, (0, 1), (low - pad, high + pad))
-    plot.axes("confidence (MSP)", "largest logit", _whole_percent, lambda v: f"{v:g}".replace("-", MINUS))
+    plot.axes("confidence", "largest logit", round_percent, lambda v: f"{v:g}".replace("-", MINUS))
     for word in ("right", "wrong"):
         chosen = [
             (x, float(y))
@@ -217,7 +210,7 @@ def logit_scatter(ident: str, part: Part, name: str) -> str:
             plot.add(f'<path class="spread {word}" d="{plot.path([*upper, *lower])}Z"/>')
             plot.add(f'<path class="mean {word}" d="{plot.path([(x, m) for x, m, _ in band])}"/>')
     text = (
-        f"{count(len(points['msp']))} predictions as points, and the mean of the largest logit with one spread to "
+        f"{count(len(points['msp']))} {unit} as points, and the mean of the largest logit with one spread to "
         f"either side, for right and wrong predictions. The axis goes from {number(low)} to {number(high)}."
     )
     return plot.render(ident, f"Largest logit against confidence of {isolated(name)}", text)
@@ -230,7 +223,7 @@ def _band(part: Part, word: str) -> list[tuple[float, float, float]]:
 
 
 def interval_bar(value: float | None, low: float | None, high: float | None, across: Point, colour: int = 0) -> str:
-    """A value and its interval as a bar in a table cell, or the room of one; a tick marks zero where it lies inside."""
+    """A value and its interval as a bar in a table cell, or the room of one; `bar_legend` says how to read it."""
     value, low, high = finite(value), finite(low), finite(high)
     if value is None or across[0] == across[1]:
         return '<span class="ib"></span>'
@@ -245,8 +238,17 @@ def interval_bar(value: float | None, low: float | None, high: float | None, acr
     if low is not None and high is not None:
         parts += f'<path d="M{at(low)} 6H{at(high)}"/>'
     return (
-        f'<svg class="ib s{colour % COLOURS}" viewBox="0 0 {width:g} {tall:g}" aria-hidden="true">{parts}'
+        f'<svg class="ib {coloured(colour)}" viewBox="0 0 {width:g} {tall:g}" aria-hidden="true">{parts}'
         f'<circle cx="{at(value)}" cy="6" r="3"/></svg>'
+    )
+
+
+def bar_legend(scope: str) -> str:
+    """How to read the small bars: one line above their table."""
+    sample = interval_bar(0.55, 0.3, 0.8, (0.0, 1.0))
+    return (
+        f'<p class="barkey">{sample} The dot is the value, the thick line its interval and the tick 0; '
+        f"the full width spans 0 and {escape(scope)}.</p>"
     )
 
 

@@ -7,33 +7,41 @@ from typing import Any
 
 from calibrant.report.charts import Series, risk_coverage, swatch
 from calibrant.report.parts import Part
-from calibrant.report.tables import framed, percent_words
-from calibrant.report.text import DASH, count, embedded, escape, finite, number, percent, span
+from calibrant.report.tables import framed
+from calibrant.report.text import DASH, count, embedded, escape, finite, percent, round_percent, span, threshold
 
 #: The coverage the page opens with, and those of the table.
 OPENING = 0.9
-COVERAGES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+COVERAGES = (0.8, 0.9, 0.95, 1.0)
 #: A point further from a coverage of the table than this is not shown in its place.
 NEAR = 0.005
 
 
-def explorer(series: Sequence[Series], level: float | None) -> str:
+def explorer(series: Sequence[Series], level: float | None, unit: str) -> str:
     """The figure with its controls; hidden controls are for the script to show."""
     chosen = (0, nearest(series[0].curve["coverage"], OPENING))
     legend = "".join(f"<li>{swatch(s)}<span>{escape(s.label)}</span></li>" for s in series)
-    shade = "the shade is the " + ("" if finite(level) is None else f"{percent_words(level)} ") + "interval"
+    shade = "the shade is the " + ("" if finite(level) is None else f"{round_percent(level)} ") + "interval"
+    thinned = " The page keeps some points of each curve, and finds only those." * (not all(map(_is_whole, series)))
     caption = (
-        f"Risk is the error rate among the answered samples; {shade} of the chosen curve. The first few samples may "
-        "lie above the axis and are cut off there. These are measurements on these samples, not a guarantee for others."
+        f"Risk is the error rate among the answered {unit}; {shade} of the chosen curve. The first few {unit} may "
+        f"lie above the axis and are cut off there.{thinned} These are measurements on these {unit}, not a guarantee "
+        "for others."
     )
     return (
         f'<figure class="explorer" id="explorer"><ul class="legend curves">{legend}</ul><div class="stage"><div>'
-        f"{risk_coverage('risk-chart', series, chosen)}{_slider(series, chosen)}</div><div>{_finder(series, chosen)}"
-        f'{_reading(series[chosen[0]], chosen[1])}<p class="status" id="rc-status" role="status"></p></div></div>'
+        f"{risk_coverage('risk-chart', series, chosen, unit)}{_slider(series, chosen)}</div><div>"
+        f"{_finder(series, chosen)}{_reading(series[chosen[0]], chosen[1])}"
+        '<p class="status" id="rc-status" role="status"></p></div></div>'
         f"<figcaption>{caption}</figcaption></figure>"
         f"{_table(series)}"
         f'<script type="application/json" id="rc-data">{embedded(_data(series, chosen))}</script>'
     )
+
+
+def _is_whole(series: Series) -> bool:
+    """Whether the curve holds every threshold, so that a search of it is exact; not known counts as no."""
+    return bool(series.curve.get("points_all"))
 
 
 def nearest(values: Sequence[float], wanted: float) -> int:
@@ -68,10 +76,10 @@ def _finder(series: Sequence[Series], chosen: tuple[int, int]) -> str:
 def _reading(series: Series, at: int) -> str:
     """What holds at a point. audit.js writes the same texts when the point moves."""
     c = series.curve
-    threshold = finite(c["threshold"][at])
+    limit = finite(c["threshold"][at])
     items: list[tuple[str, str, str]] = [
         ("score", "Score", escape(series.label)),
-        ("threshold", "Threshold, at least", number(threshold)),
+        ("threshold", "Threshold, at least", threshold(limit)),
         ("coverage", "Coverage", percent(c["coverage"][at])),
         (
             "risk",
@@ -81,7 +89,7 @@ def _reading(series: Series, at: int) -> str:
         ("accepted", "Answered", count(c["accepted"][at])),
         ("errors", "Errors among them", count(c["errors"][at])),
     ]
-    exact = f'<span class="note" data-o="exact">{DASH if threshold is None else f"exactly {threshold!r}"}</span>'
+    exact = f'<span class="note" data-o="exact">{DASH if limit is None else f"exactly {limit!r}"}</span>'
     made = "".join(
         f'<span class="item"><span class="k">{head}</span> <span class="v" data-o="{key}">{text}</span>'
         f"{exact if key == 'threshold' else ''}</span>"
@@ -93,12 +101,16 @@ def _reading(series: Series, at: int) -> str:
 
 def _table(series: Sequence[Series]) -> str:
     """Risks at round coverages: a legend in numbers, for paper and for readers without a script."""
-    heads = "".join(f'<th scope="col" class="num">{100 * c:g}%</th>' for c in COVERAGES)
+    heads = "".join(f'<th scope="col" class="num">{round_percent(c)}</th>' for c in COVERAGES)
     body = ""
     for s in series:
-        cells = "".join(f'<td class="num">{_at(s.curve, c)}</td>' for c in COVERAGES)
-        named = f'<div class="named">{swatch(s)}<span class="clip">{escape(s.label)}</span></div>'
-        body += f'<tr><th scope="row">{named}</th>{cells}</tr>'
+        given = _given(s)
+        cells = "".join(
+            f'<td class="num">{percent(given[c]) if c in given else _at(s.curve, c)}</td>' for c in COVERAGES
+        )
+        note = "" if given else '<span class="note">read off the curve</span>'
+        named = f'<span class="clip" title="{escape(s.label)}">{escape(s.label)}</span>'
+        body += f'<tr><th scope="row"><div class="named">{swatch(s)}<div>{named}{note}</div></div></th>{cells}</tr>'
     table = (
         '<table class="risks"><caption>Risk at some coverages</caption><thead><tr>'
         f'<th scope="col">Score</th>{heads}</tr>'
@@ -107,13 +119,22 @@ def _table(series: Sequence[Series]) -> str:
     return framed(table, "Risk at some coverages")
 
 
+def _given(series: Series) -> dict[float, float | None]:
+    """The risks that the document states among a file's metrics: those of its confidence."""
+    if series.curve.get("score") != "msp":
+        return {}
+    metrics = {m["name"]: m["value"] for m in series.model.get("metrics") or ()}
+    return {c: metrics[f"risk_at_coverage_{c:g}"] for c in COVERAGES if f"risk_at_coverage_{c:g}" in metrics}
+
+
 def _at(curve: Part, coverage: float) -> str:
-    i = nearest(curve["coverage"], coverage)
-    return percent(curve["risk"][i]) if abs(curve["coverage"][i] - coverage) <= NEAR else DASH
+    """The risk at the first point that covers so much, as risk at coverage is defined; none if that is far off."""
+    i = next((i for i, c in enumerate(curve["coverage"]) if c >= coverage - 1e-9), None)
+    return DASH if i is None or curve["coverage"][i] - coverage > NEAR else percent(curve["risk"][i])
 
 
 def _data(series: Sequence[Series], chosen: tuple[int, int]) -> dict[str, Any]:
-    """The curves for the script: shares to nine digits, which is more than is shown, thresholds whole."""
+    """The curves for the script. What it searches in is whole; limits have nine digits, more than are shown."""
 
     def shares(values: Sequence[float | None]) -> list[float | None]:
         return [None if finite(v) is None else float(f"{v:.9g}") for v in values]
@@ -121,8 +142,9 @@ def _data(series: Sequence[Series], chosen: tuple[int, int]) -> dict[str, Any]:
     curves = [
         {
             "label": s.label,
-            "coverage": shares(s.curve["coverage"]),
-            "risk": shares(s.curve["risk"]),
+            "all": _is_whole(s),
+            "coverage": [finite(v) for v in s.curve["coverage"]],
+            "risk": [finite(v) for v in s.curve["risk"]],
             "low": shares(s.curve["risk_low"]),
             "high": shares(s.curve["risk_high"]),
             "threshold": [finite(v) for v in s.curve["threshold"]],

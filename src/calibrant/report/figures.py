@@ -1,7 +1,7 @@
 """The audit's figures for papers: the parts of an audit document drawn with matplotlib.
 
 Each function takes a path (``.png``, ``.svg``, ``.pdf``) or a matplotlib axis to draw on, and the part of the document
-that the HTML page draws as well. The numbers are those of the document.
+that the HTML page draws as well. The numbers are those of the document. A title is written above, as it is.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter
 
-from calibrant.report.parts import CURVE, RELIABILITY, Part, fitting, fitting_histogram, fitting_logits
+from calibrant.report.parts import CURVE, RELIABILITY, Part, fitting, fitting_histogram, fitting_logits, risk_top
 from calibrant.report.style import BASE, DASHES, INK, MUTED, RIGHT, SERIES, WRONG, axis_at
-from calibrant.report.text import plain, short_count
+from calibrant.report.text import plain, round_percent, short_count
 
 _UNDER = SERIES[2]
 
@@ -95,9 +94,9 @@ def draw_confidence_histogram(target: str | Path | Axes, histogram: Part, *, tit
     """Draw how often each confidence occurs, right and wrong predictions stacked.
 
     Args:
-        target: a path, or an axis to draw on.
+        target: as in `draw_reliability`.
         histogram: ``document["models"][i]["histogram"]``.
-        title: written above.
+        title: likewise.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -124,10 +123,10 @@ def draw_risk_coverage(
     """Draw risk-coverage curves with their intervals on one axis.
 
     Args:
-        target: a path, or an axis to draw on.
+        target: as in `draw_reliability`.
         curves: ``document["models"][i]["curves"]``, or curves of several files in one list.
         labels: words for the legend, one per curve; by default those of the curves.
-        title: written above.
+        title: likewise.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -159,7 +158,7 @@ def draw_risk_coverage(
     for curve in curves:
         fitting(f"the curve {str(curve.get('score'))[:80]!r}", curve, CURVE)
     with axis_at(target, (3.6, 2.7)) as axis:
-        top, handles = 0.0, []
+        handles = []
         for k, curve in enumerate(curves):
             coverage, risk, low, high = (_row(curve[key]) for key in CURVE[:4])
             colour = SERIES[k % len(SERIES)]
@@ -169,10 +168,7 @@ def draw_risk_coverage(
                 coverage, risk, DASHES[k % len(DASHES)], color=colour, linewidth=1.4, label=_literal(label)
             )
             handles.append(line)
-            # The first few samples jump about and would flatten all the rest.
-            settled = risk[(coverage >= 0.05) & np.isfinite(risk)]
-            top = max(top, float(np.nanmax(settled if settled.size else risk, initial=0.0)))
-        _shares(axis, x=(0, 1), y=(0, min(1.0, max(1.25 * top, 0.005))))
+        _shares(axis, x=(0, 1), y=(0, risk_top(curves)))
         axis.set_xlabel("coverage")
         axis.set_ylabel("risk")
         # Given by hand, because a legend left to itself drops names that begin with an underscore.
@@ -185,9 +181,9 @@ def draw_logit_scatter(target: str | Path | Axes, logits: Part, *, title: str | 
     """Draw the largest logit against the confidence, as SC Fig. 9 does: points, means and spreads of right and wrong.
 
     Args:
-        target: a path, or an axis to draw on.
+        target: as in `draw_reliability`.
         logits: ``document["models"][i]["logits"]``.
-        title: written above.
+        title: likewise.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -218,7 +214,7 @@ def draw_logit_scatter(target: str | Path | Axes, logits: Part, *, title: str | 
             axis.fill_between(x, m - s, m + s, color=colour, alpha=0.2, linewidth=0)
             axis.plot(x, m, dash, color=colour, linewidth=1.5, label=word)
         _shares(axis, x=(0, 1))
-        axis.set_xlabel("confidence (MSP)")
+        axis.set_xlabel("confidence")
         axis.set_ylabel("largest logit")
         axis.legend(fontsize=7, frameon=False, loc="upper left")
         _headed(axis, title)
@@ -232,10 +228,10 @@ def _row(values: Sequence[float | None]) -> npt.NDArray[np.float64]:
 def _shares(axis: Axes, *, x: tuple[float, float], y: tuple[float, float] | None = None) -> None:
     """Percentages along the axes that hold shares."""
     axis.set_xlim(*x)
-    axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None, symbol="%"))
+    axis.xaxis.set_major_formatter(lambda value, _: round_percent(value))
     if y is not None:
         axis.set_ylim(*y)
-        axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None, symbol="%"))
+        axis.yaxis.set_major_formatter(lambda value, _: round_percent(value))
 
 
 def _literal(text: object) -> str:

@@ -1,9 +1,11 @@
-"""What a figure needs of its part of an audit document: that it is there, and that its series fit together."""
+"""The parts of an audit document: what a figure needs of one, and what page and figures both read out of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from calibrant.report.text import finite
 
 Part = Mapping[str, Any]
 
@@ -37,6 +39,21 @@ def fitting_logits(where: str, part: Part) -> None:
     """Check the bands and points of the largest logit against the confidence."""
     fitting(where, part, BANDS)
     fitting(f"{where}, points,", part.get("points") or {}, POINTS)
+
+
+def unit_of(model: Part) -> str:
+    """What a file's numbers count, in the plural: samples or pixels."""
+    return str(model.get("unit") or ("pixels" if model.get("kind") == "segmentation" else "samples"))
+
+
+def risk_top(curves: Sequence[Part]) -> float:
+    """Where a risk axis ends: the first few samples jump about and would flatten all the rest."""
+    known = [
+        (c, float(r)) for curve in curves for c, r in zip(curve["coverage"], curve["risk"], strict=True)
+        if finite(r) is not None
+    ]  # fmt: skip
+    settled = [r for c, r in known if c >= 0.05] or [r for _, r in known]
+    return min(1.0, max([*settled, 0.004]) * 1.25)
 
 
 def checked(document: Part) -> Sequence[Part]:

@@ -7,10 +7,22 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from calibrant.report.charts import interval_bar, reach
-from calibrant.report.parts import Part
+from calibrant.report.charts import bar_legend, coloured, interval_bar, key, reach
+from calibrant.report.parts import RELIABILITY, Part
 from calibrant.report.svg import icon
-from calibrant.report.text import DASH, count, escape, finite, name, number, percent, points, quantity, span
+from calibrant.report.text import (
+    DASH,
+    count,
+    difference,
+    difference_span,
+    escape,
+    finite,
+    name,
+    percent,
+    quantity,
+    round_percent,
+    span,
+)
 
 #: Rows shown at first; the rest is one button away.
 SHOWN = 30
@@ -25,14 +37,22 @@ def framed(table: str, label: str) -> str:
     return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">{table}</div>'
 
 
+def clipped(text: Any) -> str:
+    """A name that may be long: cut to a few lines, whole when it is pointed at or clicked."""
+    return f'<span class="clip" title="{escape(text)}">{name(text)}</span>'
+
+
+def labelled(label: Any) -> str:
+    """What a cell is called where the screen is too narrow for columns and cells stand below each other."""
+    return f' data-label="{escape(label)}"'
+
+
 def file_heads(models: Sequence[Part]) -> str:
     """One column head per file, in the file's colour when there are several."""
     if len(models) == 1:
         return '<th scope="col">Value and interval</th>'
-    dots = (f'<span class="key s{k % 7}"></span>' for k in range(len(models)))
     return "".join(
-        f'<th scope="col"><span class="clip" title="{escape(m["name"])}">{dot}{name(m["name"])}</span></th>'
-        for m, dot in zip(models, dots, strict=True)
+        f'<th scope="col"><div class="named">{key(k)}{clipped(m["name"])}</div></th>' for k, m in enumerate(models)
     )
 
 
@@ -49,56 +69,49 @@ def metrics(models: Sequence[Part], level: float | None) -> str:
     body = ""
     for group, rows in groups.items():
         head = f'<tr class="group"><th scope="rowgroup" colspan="{1 + len(models)}">{escape(group)}</th></tr>'
-        body += f"<tbody>{head}{''.join(_metric_row(m, by_file) for m in rows)}</tbody>"
-    caption = "Numbers" if finite(level) is None else f"Numbers with {percent_words(level)} intervals"
-    kind = "metrics single" if len(models) == 1 else "metrics"
+        body += f"<tbody>{head}{''.join(_metric_row(m, by_file, models) for m in rows)}</tbody>"
+    caption = "Numbers" if finite(level) is None else f"Numbers with {round_percent(level)} intervals"
+    kind = "metrics single" if len(models) == 1 else "metrics stack"
     table = (
         f'<table class="{kind}"><caption class="unseen">{caption}</caption><thead><tr><th scope="col">Measure</th>'
         f"{file_heads(models)}</tr></thead>{body}</table>"
     )
-    return framed(table, caption)
+    return bar_legend("the largest value or limit of the row") + framed(table, caption)
 
 
-def percent_words(share: float | None) -> str:
-    """A level as words have it: 95%."""
-    return DASH if finite(share) is None else f"{100 * share:g}%"  # type: ignore[operator]
-
-
-def _metric_row(metric: Part, by_file: Sequence[dict[str, Part]]) -> str:
+def _metric_row(metric: Part, by_file: Sequence[dict[str, Part]], models: Sequence[Part]) -> str:
     found = [file.get(metric["name"]) for file in by_file]
-    across = _track(found)
-    cells = "".join(_metric_cell(m, across, k) for k, m in enumerate(found))
+    across = reach([m.get(end) for m in found if m for end in ("value", "low", "high")])
+    cells = "".join(_metric_cell(m, across, k, models[k]["name"]) for k, m in enumerate(found))
     notes = [_DIRECTION.get(str(metric.get("better")), ""), escape(metric.get("help") or "")]
     note = " · ".join(n for n in notes if n)
     return f'<tr><th scope="row">{escape(metric["label"])}<span class="note">{note}</span></th>{cells}</tr>'
 
 
-def _track(found: Sequence[Part | None]) -> tuple[float, float]:
-    """The range of a row's bars: files against each other, or a single file's share against the whole."""
-    values = [finite(m.get(key)) for m in found if m for key in ("value", "low", "high")]
-    if len(found) > 1:
-        return reach(values)
-    within = all(0 <= v <= 1 for v in values if v is not None)
-    return (0.0, 1.0) if within and found[0] and found[0]["unit"] == "share" else (0.0, 0.0)
-
-
-def _metric_cell(metric: Part | None, across: tuple[float, float], colour: int) -> str:
+def _metric_cell(metric: Part | None, across: tuple[float, float], colour: int, file: Any) -> str:
+    start = f'<td class="num of {coloured(colour)}"{labelled(file)}>'
     if metric is None:
-        return f'<td class="num">{DASH}</td>'
+        return f"{start}{DASH}</td>"
     value, low, high, unit = metric["value"], metric.get("low"), metric.get("high"), metric["unit"]
     bound = finite(metric.get("bound")) or 0.0
     # Below this the bound is smaller than the digits shown.
-    exact = f'<span class="note">± {quantity(bound, unit)} by the sketch</span>' if bound >= 1e-5 else ""
-    bar = interval_bar(value, low, high, across, colour)
-    return f'<td class="num">{_valued(value, low, high, unit)}{bar}{exact}</td>'
+    notes = [metric["note"]] if metric.get("note") else []
+    notes += [f"at most {quantity(bound, unit)} off the exact value"] if bound >= 1e-5 else []
+    noted = "".join(f'<span class="note">{escape(note)}</span>' for note in notes)
+    return f"{start}{_valued(value, low, high, unit)}{interval_bar(value, low, high, across, colour)}{noted}</td>"
 
 
-def _valued(value: Any, low: Any, high: Any, unit: str, *, change: bool = False) -> str:
-    ends = span(low, high, unit, value, sign=change)
+def _valued(value: Any, low: Any, high: Any, unit: str) -> str:
+    return _with_interval(quantity(value, unit), span(low, high, unit, value))
+
+
+def _changed(value: Any, low: Any, high: Any, unit: str, of: Sequence[Any]) -> str:
+    """A difference of the values in ``of``, which lend it their decimals."""
+    return _with_interval(difference(value, unit, of), difference_span(low, high, unit, of))
+
+
+def _with_interval(shown: str, ends: str) -> str:
     interval = f' <span class="ci">{ends}</span>' if ends else ""
-    shown = quantity(value, unit)
-    if change:
-        shown = points(value) if unit == "share" else number(value, sign=True)
     return f'<span class="v">{shown}</span>{interval}'
 
 
@@ -112,17 +125,16 @@ def _change(low: Any, high: Any, better: str) -> str:
     return "better" if (high < 0) == (better == "low") else "worse"
 
 
-def _change_cell(low: Any, high: Any, better: str) -> str:
-    word = _change(low, high, better)
-    if not word:
-        return f"<td>{DASH}</td>"
-    return f'<td class="change {word}">{icon(_MARKS[word])}<span>{_CHANGES[word]}</span></td>'
-
-
-def _difference_cell(row: Part, across: tuple[float, float]) -> str:
+def _change_cells(row: Part, before: Any, after: Any, across: tuple[float, float]) -> str:
+    """The difference of a row and which way it points."""
     value, low, high = row["difference"], row.get("low"), row.get("high")
-    bar = interval_bar(value, low, high, across)
-    return f'<td class="num">{_valued(value, low, high, row["unit"], change=True)}{bar}</td>'
+    shown = _changed(value, low, high, row["unit"], (before, after)) + interval_bar(value, low, high, across)
+    word = _change(low, high, str(row.get("better")))
+    says = f"{icon(_MARKS[word])}<span>{_CHANGES[word]}</span>" if word else DASH
+    return (
+        f'<td class="num"{labelled("Difference")}>{shown}</td>'
+        f'<td class="change {word}"{labelled("Change")}><span class="says">{says}</span></td>'
+    )
 
 
 def _reaches(rows: Sequence[Part]) -> dict[str, tuple[float, float]]:
@@ -135,24 +147,21 @@ def comparison(part: Part) -> str:
     """Two files on the same samples: the second against the first."""
     rows, across = part["rows"], _reaches(part["rows"])
     body = "".join(
-        f'<tr><th scope="row">{escape(r["label"])}</th><td class="num">{quantity(r["first"], r["unit"])}</td>'
-        f'<td class="num">{quantity(r["second"], r["unit"])}</td>{_difference_cell(r, across[str(r["unit"])])}'
-        f"{_change_cell(r.get('low'), r.get('high'), str(r.get('better')))}</tr>"
+        f'<tr><th scope="row">{escape(r["label"])}</th>'
+        + "".join(f'<td class="num"{labelled(part[k])}>{quantity(r[k], r["unit"])}</td>' for k in ("first", "second"))
+        + f"{_change_cells(r, r['first'], r['second'], across[str(r['unit'])])}</tr>"
         for r in rows
     )
-    heads = "".join(
-        f'<th scope="col"><span class="clip" title="{escape(part[k])}">{name(part[k])}</span></th>'
-        for k in ("first", "second")
-    )
+    heads = "".join(f'<th scope="col">{clipped(part[k])}</th>' for k in ("first", "second"))
     table = (
-        f'<table class="spans"><caption>{name(part["second"])} against {name(part["first"])}</caption><thead><tr>'
+        f'<table class="spans stack"><caption>{name(part["second"])} against {name(part["first"])}</caption><thead><tr>'
         f'<th scope="col">Measure</th>{heads}<th scope="col">Difference</th><th scope="col">The second is</th></tr>'
         f"</thead><tbody>{body}</tbody></table>"
     )
     return framed(table, f"{part['second']} against {part['first']}")
 
 
-def fixes(rows: Sequence[Part], directions: dict[str, str], label: str) -> str:
+def fixes(rows: Sequence[Part], label: str) -> str:
     """What each remedy would change; a remedy's rows stand together."""
     across, body = _reaches(rows), ""
     for (fix, fitted), group in groupby(rows, key=lambda r: (str(r["name"]), str(r.get("fitted") or ""))):
@@ -160,20 +169,25 @@ def fixes(rows: Sequence[Part], directions: dict[str, str], label: str) -> str:
             head = (
                 f'<th scope="row" rowspan="{len(members)}">{escape(fix)}<span class="note">{escape(fitted)}</span></th>'
             )
-            unit = row["unit"]
+            unit, before, after = row["unit"], row["before"], row["after"]
             body += (
-                f'<tr class="{"first" if k == 0 else "next"}">{head if k == 0 else ""}<td>{escape(row["metric"])}</td>'
-                f'<td class="num">{quantity(row["before"], unit)}</td>'
-                f'<td class="num">{quantity(row["after"], unit)}</td>'
-                f"{_difference_cell(row, across[str(unit)])}"
-                f"{_change_cell(row.get('low'), row.get('high'), directions.get(str(row['metric']), ''))}</tr>"
+                f'<tr class="{"first" if k == 0 else "next"}">{head if k == 0 else ""}'
+                f'<td class="measure">{escape(row["metric"])}</td>'
+                f'<td class="num"{labelled("Before")}>{quantity(before, unit)}</td>'
+                f'<td class="num"{labelled("After")}>{quantity(after, unit)}</td>'
+                f"{_change_cells(row, before, after, across[str(unit)])}</tr>"
             )
     heads = "".join(f'<th scope="col">{h}</th>' for h in ("Fix", "Measure", "Before", "After", "Difference", "Change"))
     table = (
-        f'<table class="spans"><caption class="unseen">{escape(label)}</caption><thead><tr>{heads}</tr></thead>'
+        f'<table class="spans stack"><caption class="unseen">{escape(label)}</caption><thead><tr>{heads}</tr></thead>'
         f"<tbody>{body}</tbody></table>"
     )
     return framed(table, label)
+
+
+def difference_legend() -> str:
+    """How to read the bars of differences."""
+    return bar_legend("all differences of the table that are in the same unit")
 
 
 @dataclass(frozen=True)
@@ -196,7 +210,7 @@ def sortable(
     heads: Sequence[tuple[str, str]],
     rows: Sequence[tuple[Sequence[Cell], bool]],
     *,
-    noun: str,
+    noun: tuple[str, str],
     shown: int = SHOWN,
     searchable: bool = True,
 ) -> str:
@@ -207,7 +221,7 @@ def sortable(
         caption: HTML.
         heads: words and kind (``"text"`` or ``"num"``) of each column.
         rows: cells, the first of which names the row, and whether the row is flagged.
-        noun: what the rows are, in the plural.
+        noun: what a row is and what rows are.
         shown: rows shown at first.
         searchable: whether a long table has a box to filter by name.
     """
@@ -216,16 +230,17 @@ def sortable(
     table = framed(
         f'<table id="{ident}" class="sortable"><caption>{caption}</caption><thead><tr>{top}</tr></thead>'
         f"<tbody>{body}</tbody></table>",
-        f"Table of {noun}",
+        f"Table of {noun[1]}",
     )
     if len(rows) <= shown:
         return table
     search = (
-        f'<label for="{ident}-find">Filter {escape(noun)}</label>'
+        f'<label for="{ident}-find">Filter {escape(noun[1])}</label>'
         f'<input type="search" id="{ident}-find" autocomplete="off" spellcheck="false">'
     )
     tools = (
-        f'<div class="tools" hidden data-table="{ident}" data-shown="{shown}" data-noun="{escape(noun)}">'
+        f'<div class="tools" hidden data-table="{ident}" data-shown="{shown}" '
+        f'data-one="{escape(noun[0])}" data-noun="{escape(noun[1])}">'
         f'{search if searchable else ""}<button type="button" aria-controls="{ident}">Show all {len(rows):,}</button>'
         f'<p class="status" role="status"></p></div>'
     )
@@ -246,75 +261,83 @@ def _measured(value: Any, shown: str) -> Cell:
     return Cell(shown, finite(value))
 
 
-def population(ident: str, caption: str, rows: Sequence[Part], noun: str, head: str) -> str:
-    """Classes or groups: flagged ones first, then by the size of their gap."""
-    heads = [
-        (head, "text"),
-        ("Samples", "num"),
-        ("Accuracy", "num"),
-        ("Confidence", "num"),
-        ("Gap", "num"),
-        ("ECE", "num"),
-    ]
+def _surely_off(row: Part) -> tuple[bool, bool, float]:
+    """The order of a table: flagged first, then by the limit of the gap nearest 0, below 0 where 0 is inside."""
+    low, high = finite(row.get("gap_low")), finite(row.get("gap_high"))
+    known = low is not None and high is not None
+    return (not row.get("flag"), not known, -max(low, -high) if known else -abs(finite(row.get("gap")) or 0.0))  # type: ignore[operator, type-var]
+
+
+def population(
+    ident: str, caption: str, rows: Sequence[Part], *, noun: tuple[str, str], head: str, unit: str, right: str
+) -> str:
+    """Classes or groups: flagged ones first, then those whose gap is most surely not 0.
+
+    Args:
+        ident: the table's id.
+        caption: HTML; how the rows are ordered is added.
+        rows: as in the document.
+        noun: what a row is and what rows are.
+        head: of the first column.
+        unit: what is counted.
+        right: head of the column of accuracies.
+    """
     classwise = any(finite(r.get("classwise_ece")) is not None for r in rows)
-    heads += [("Classwise ECE", "num")] if classwise else []
+    words = (unit.capitalize(), right, "Confidence", "Gap", "ECE", *(["Class-wise ECE"] if classwise else []))
     across = reach([r.get(k) for r in rows for k in ("gap", "gap_low", "gap_high")])
-
-    def worst(row: Part) -> tuple[bool, bool, float]:
-        gap = finite(row.get("gap"))
-        return (not row.get("flag"), gap is None, -abs(gap or 0.0))
-
     made = []
-    for r in sorted(rows, key=worst):
+    for r in sorted(rows, key=_surely_off):
         gap, low, high = r.get("gap"), r.get("gap_low"), r.get("gap_high")
-        cells = [Cell(name(r["name"]), str(r["name"])), _measured(r.get("count"), count(r.get("count")))]
+        shown = _changed(gap, low, high, "share", (r.get("accuracy"), r.get("confidence")))
+        cells = [Cell(clipped(r["name"]), str(r["name"])), _measured(r.get("count"), count(r.get("count")))]
         cells += [_measured(r.get(k), percent(r.get(k))) for k in ("accuracy", "confidence")]
-        cells.append(
-            _measured(gap, _valued(gap, low, high, "share", change=True) + interval_bar(gap, low, high, across))
-        )
+        cells.append(_measured(gap, shown + interval_bar(gap, low, high, across)))
         cells += [_measured(r.get(k), percent(r.get(k))) for k in ("ece", *(["classwise_ece"] if classwise else []))]
         made.append((cells, bool(r.get("flag"))))
-    return sortable(ident, caption, heads, made, noun=noun)
+    first = "Flagged first, then those" if any(flag for _, flag in made) else "Those first"
+    order = f"{first} whose gap is most surely not 0: by the limit of its interval nearest 0."
+    heads = [(head, "text"), *((word, "num") for word in words)]
+    return sortable(ident, f"{caption}{'. ' if caption else ''}{order}", heads, made, noun=noun)
 
 
-def errors(ident: str, caption: str, rows: Sequence[Part]) -> str:
-    """Wrong predictions, the surest first as they come."""
-    heads = [("Sample", "text"), ("Label", "text"), ("Predicted", "text"), ("Confidence", "num")]
+def errors(ident: str, caption: str, rows: Sequence[Part], head: str) -> str:
+    """Wrong predictions, the surest first as they come; what no row knows has no column."""
+    optional = (("place", "Place"), ("label", "Label"), ("predicted", "Predicted"))
+    known = [(k, title) for k, title in optional if any(r.get(k) is not None for r in rows)]
+    heads = [(head, "text"), *((title, "text") for _, title in known), ("Confidence", "num")]
     made = [
         (
             [
-                Cell(name(r["id"]), str(r["id"])),
-                Cell(name(r["label"]), str(r["label"])),
-                Cell(DASH if r.get("predicted") is None else name(r["predicted"]), ""),
+                Cell(clipped(r["id"]), str(r["id"])),
+                *(Cell(DASH if r.get(k) is None else clipped(r[k]), "") for k, _ in known),
                 _measured(r.get("confidence"), percent(r.get("confidence"))),
             ],
             False,
         )
         for r in rows
     ]
-    return sortable(ident, caption, heads, made, noun="errors", shown=15, searchable=False)
+    return sortable(ident, caption, heads, made, noun=("error", "errors"), shown=15, searchable=False)
 
 
-def reliability_numbers(part: Part, caption: str) -> str:
+def reliability_numbers(part: Part, caption: str, unit: str) -> str:
     """The numbers behind a reliability diagram."""
-    series = (part[k] for k in ("low", "high", "count", "confidence", "accuracy", "accuracy_low", "accuracy_high"))
     body = "".join(
-        f'<tr><th scope="row">({number(lo)}, {number(hi)}]</th><td class="num">{count(n)}</td>'
+        f'<tr><th scope="row">({percent(lo)}, {percent(hi)}]</th><td class="num">{count(n)}</td>'
         f'<td class="num">{percent(c)}</td><td class="num">{_valued(a, a0, a1, "share")}</td></tr>'
-        for lo, hi, n, c, a, a0, a1 in zip(*series, strict=True)
+        for lo, hi, n, c, a, a0, a1 in zip(*(part[k] for k in RELIABILITY), strict=True)
     )
-    return _numbers(caption, ("Bin", "Samples", "Mean confidence", "Accuracy"), body)
+    return _numbers(caption, ("Bin", unit.capitalize(), "Mean confidence", "Accuracy"), body)
 
 
-def histogram_numbers(part: Part, caption: str) -> str:
+def histogram_numbers(part: Part, caption: str, unit: str) -> str:
     """The numbers behind a histogram."""
     edges = part["edges"]
     body = "".join(
-        f'<tr><th scope="row">{number(lo)} to {number(hi)}</th><td class="num">{count(r)}</td>'
+        f'<tr><th scope="row">{percent(lo)} to {percent(hi)}</th><td class="num">{count(r)}</td>'
         f'<td class="num">{count(w)}</td></tr>'
         for lo, hi, r, w in zip(edges, edges[1:], part["right"], part["wrong"], strict=False)
     )
-    return _numbers(caption, ("Confidence", "Right", "Wrong"), body)
+    return _numbers(caption, ("Confidence", f"Right {unit}", f"Wrong {unit}"), body)
 
 
 def _numbers(caption: str, heads: Sequence[str], body: str) -> str:

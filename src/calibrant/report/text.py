@@ -1,7 +1,7 @@
 """Texts and numbers as a page shows them: escaped, with the same digits everywhere.
 
-The page's script shows the numbers of the curves again; `percent`, `threshold`, `span` and `count` have twins in audit.js, and the
-browser's tests hold the two against each other.
+The page's script shows the numbers of the curves again; `percent`, `threshold`, `span` and `count` have twins in
+audit.js, and the browser's tests hold the two against each other.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def difference(value: float | None, unit: str, of: Sequence[float | None]) -> st
     """
     if _absent(value):
         return DASH
-    shown = _fixed(_scaled(value, unit), _common(of, unit), unit, True)  # type: ignore[arg-type]
+    shown = _fixed(_scaled(value, unit), _common(of, unit), True)  # type: ignore[arg-type]
     return f"{shown}{_SPACE}pp" if unit == "share" else shown
 
 
@@ -125,7 +125,7 @@ def _shown(value: float | None, unit: str) -> str:
     if value is None or math.isnan(value):
         return DASH
     value = _scaled(value, unit)
-    return _fixed(value, _decimals(value, unit), unit, False)
+    return _fixed(value, _decimals(value, unit), False)
 
 
 def _bracketed(low: float | None, high: float | None, unit: str, decimals: int | None, *, sign: bool = False) -> str:
@@ -133,8 +133,7 @@ def _bracketed(low: float | None, high: float | None, unit: str, decimals: int |
         return ""
     mark = "%" if unit == "share" and not sign else ""
     ends = [
-        DASH if v is None or math.isnan(v) else _fixed(_scaled(v, unit), decimals, unit, sign) + mark
-        for v in (low, high)
+        DASH if v is None or math.isnan(v) else _fixed(_scaled(v, unit), decimals, sign) + mark for v in (low, high)
     ]
     return f"[{ends[0]},{_SPACE}{ends[1]}]"
 
@@ -165,7 +164,7 @@ def _rounded(value: float, decimals: int) -> Decimal:
     return Decimal(value).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
 
 
-def _fixed(value: float, decimals: int | None, unit: str, sign: bool) -> str:
+def _fixed(value: float, decimals: int | None, sign: bool) -> str:
     if math.isinf(value):
         text = "∞"
     elif decimals is not None:
