@@ -69,8 +69,8 @@ def test_every_number_has_an_interval_around_it(overconfident):
     assert set(found.intervals) == set(found.metrics)
     for name, (low, high) in found.intervals.items():
         assert low <= found.metrics[name] <= high, name
-    expected = {"accuracy", "nll", "brier", "ece_10", "ece_15", "ece_100", "aece", "mce", "classwise_ece", "smooth_ece",
-                "overconfidence", "underconfidence", "mean_confidence", "aurc", "e_aurc", "augrc",
+    expected = {"accuracy", "nll", "brier", "ece", "ece_10", "ece_15", "ece_100", "aece", "mce", "classwise_ece",
+                "smooth_ece", "overconfidence", "underconfidence", "mean_confidence", "aurc", "e_aurc", "augrc",
                 "coverage_at_risk_0.01", "coverage_at_risk_0.02", "coverage_at_risk_0.05", "coverage_at_risk_0.1",
                 "risk_at_coverage_0.8", "risk_at_coverage_0.9", "risk_at_coverage_0.95"}  # fmt: skip
     assert set(found.metrics) == expected
@@ -118,7 +118,7 @@ def test_logit_normalisation_is_advised_only_where_it_helps():
     z = honest * np.where(wrong, 1.8, 1.0)[:, None] * rng.uniform(0.95, 1.05, (6000, 1))
     helped = audit(Predictions.from_logits(z, y), replicates=100).models[0]["fixes"][-1]
     plain = audit(Predictions.from_logits(honest, y), replicates=100).models[0]["fixes"][-1]
-    assert helped["name"] == plain["name"] == "Logit normalisation"
+    assert helped["repair"] == plain["repair"] == "Logit normalisation"
     assert helped["high"] < 0
     assert plain["high"] >= 0
 
@@ -228,7 +228,7 @@ def test_models_are_compared_on_the_same_samples_only():
     assert found.document["comparisons"] == []
     assert any("labels are not the same" in note for note in found.models[1]["notes"])
     shorter = {"a": Predictions.from_logits(z, y), "b": Predictions.from_logits(z[1:], y[1:])}
-    assert any("1499 samples" in note for note in audit(shorter, replicates=50).models[1]["notes"])
+    assert any("1,499 samples" in note for note in audit(shorter, replicates=50).models[1]["notes"])
 
 
 def test_held_out_data_must_fit():
@@ -237,6 +237,55 @@ def test_held_out_data_must_fit():
         audit(Predictions.from_logits(z, y), val=Predictions.from_logits(z[:, :4], y % 4))
     with pytest.raises(ValueError, match="no group column 'town'"):
         audit(Predictions.from_logits(z, y), groups=["town"])
+    with pytest.raises(ValueError, match="are the audited ones"):
+        audit(Predictions.from_logits(z, y), val=Predictions.from_logits(z, y))
+    with pytest.raises(ValueError, match="not fitted on test data"):
+        audit(Predictions.from_logits(z, y), val=Predictions.from_logits(z + 1, y, split="test"))
+    with pytest.raises(ValueError, match=r"audit takes Predictions.*Predictions\.open"):
+        audit("test.npz")
+
+
+@pytest.mark.parametrize("size", [200, 400, 1500])
+def test_a_bad_model_is_not_trusted_for_lack_of_data(size):
+    for seed in range(5):
+        z, y = drawn(size, 6, 2.0, 40 + seed)
+        found = audit(Predictions.from_logits(z, y), replicates=50)
+        assert found.document["verdict"]["level"] == "poor", found.verdict
+        assert found.verdict.startswith("Overconfident")
+
+
+def test_a_calibrated_model_with_little_data_is_not_called_safe():
+    z, y = drawn(150, 6, 1.0, 50)
+    found = audit(Predictions.from_logits(z, y), replicates=50)
+    assert found.document["verdict"]["level"] == "unknown"
+    assert "could be up to" in found.verdict
+
+
+def test_many_small_classes_of_a_calibrated_model_are_left_alone():
+    flagged = 0
+    for seed in range(4):
+        z, y = drawn(3000, 300, 1.0, 60 + seed)
+        table = audit(Predictions.from_logits(z, y), replicates=20).models[0]["classes_table"]
+        flagged += any(row["flag"] for row in table)
+    assert flagged <= 1
+
+
+def test_images_not_pixels_are_drawn():
+    """20 images, right or wrong as a whole: as much is known of the accuracy as from 20 samples."""
+    rng = np.random.default_rng(70)
+    z = np.zeros((20, 2, 6, 6))
+    z[:, 0] = 1.0
+    y = np.repeat(rng.integers(0, 2, 20), 36).reshape(20, 6, 6)
+    low, high = audit(Predictions.from_logits(z, y, kind="segmentation"), replicates=200).intervals["accuracy"]
+    assert high - low > 0.3
+
+
+def test_a_label_of_probability_zero_is_said():
+    p = np.array([[1.0, 0.0], [0.5, 0.5]] * 60)
+    found = audit(Predictions.from_probabilities(p, np.array([1, 0] * 60)), replicates=50)
+    row = next(one for one in found.models[0]["metrics"] if one["name"] == "nll")
+    assert row["value"] is None
+    assert "60 samples give their label probability 0" in row["note"]
 
 
 def test_command_writes_report_and_json(tmp_path, monkeypatch, capsys):
@@ -244,8 +293,9 @@ def test_command_writes_report_and_json(tmp_path, monkeypatch, capsys):
     z, y = drawn(800, 3, 2.5, 15)
     Predictions.from_logits(z, y, class_names=["cat", "dog", "<b>fox"]).save("test.npz")
     Predictions.from_logits(z / 2.5, y).save("fixed.npz")
+    Predictions.from_logits(*drawn(500, 3, 2.5, 18)).save("val.npz")
     with pytest.raises(SystemExit) as stop:
-        main(["audit", "test.npz", "fixed.npz", "--val", "fixed.npz", "--replicates", "50", "-o", "out/r.html"])
+        main(["audit", "test.npz", "fixed.npz", "--val", "val.npz", "--replicates", "50", "-o", "out/r.html"])
     assert stop.value.code == 0
     out = capsys.readouterr()
     assert "Overconfident" in out.out
@@ -254,7 +304,7 @@ def test_command_writes_report_and_json(tmp_path, monkeypatch, capsys):
     page = (tmp_path / "out" / "r.html").read_text()
     assert "&lt;b&gt;fox" in page
     assert "<b>fox" not in page
-    assert "calibrant audit test.npz fixed.npz --val fixed.npz --replicates 50 -o out/r.html" in page
+    assert "calibrant audit test.npz fixed.npz --val val.npz --replicates 50 -o out/r.html" in page
     with pytest.raises(SystemExit):
         main(["audit", "test.npz", "--json", "--replicates", "50", "-o", "none"])
     document = json.loads(capsys.readouterr().out)

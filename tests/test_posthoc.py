@@ -47,10 +47,27 @@ def test_a_common_offset_changes_nothing(offset):
 def test_temperature_where_there_is_no_minimiser():
     z = torch.randn(50, 4, generator=torch.Generator().manual_seed(1)).double() * 3
     assert 1e-3 <= TemperatureScaling().fit(z, z.argmax(1)).temperature_ < 0.05
-    assert TemperatureScaling().fit(z, z.argmin(1)).temperature_ == pytest.approx(1e3, rel=0.5)
+    assert TemperatureScaling().fit(z, z.argmin(1)).temperature_ == pytest.approx(1e6, rel=0.5)
     assert TemperatureScaling().fit(torch.ones(5, 3), torch.tensor([0, 1, 2, 0, 1])).temperature_ == 1
     one = TemperatureScaling().fit(torch.tensor([[1.0, 0.0]]), torch.tensor([1]))
     assert math.isfinite(one.temperature_)
+
+
+def test_temperature_of_saturated_logits():
+    """One-hot logits of 1e4, 70% right: the NLL is least where the confidence is 0.7."""
+    y = torch.arange(1000) % 5
+    predicted = torch.where(torch.arange(1000) % 10 < 7, y, (y + 1) % 5)
+    z = 1e4 * torch.nn.functional.one_hot(predicted, 5).double()
+    scaling = TemperatureScaling().fit(z, y)
+    assert scaling.converged_
+    assert float((z / scaling.temperature_).softmax(1).amax(1).mean()) == pytest.approx(0.7, abs=1e-6)
+
+
+def test_two_classes_cannot_be_ranked_by_a_norm():
+    z, y = drawn(300, 2, 1.0, 9)
+    assert LogitNorm().fit(z, y).fell_back_
+    with pytest.raises(ValueError, match="powers"):
+        LogitNorm(powers=[]).fit(z, y)
 
 
 def test_normalised_score_by_hand():

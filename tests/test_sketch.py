@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.multiprocessing
 
-from calibrant.metrics import ConfidenceSketch
+from calibrant.metrics import ConfidenceSketch, ece
 from calibrant.metrics.cells import CELLS, cells_of, shortfall_edges, squash, unsquash
 from tests.reference import metrics as reference
 
@@ -324,6 +324,83 @@ def test_bad_input_leaves_the_sketch_as_it_was(update, words):
         update(sketch)
     sketch._computed = None
     assert sketch.compute() == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])  # bfloat16 is coarser than the base bins
+def test_confidences_of_any_type_are_binned_as_the_exact_function_bins_them(dtype):
+    c = torch.rand(3000, generator=torch.Generator().manual_seed(8)).to(dtype)
+    correct = torch.arange(3000) % 3 > 0
+    for bins in (10, 15, 100):
+        value = of(c, correct).summary().ece(bins)
+        assert value == pytest.approx(ece(c, correct, bins=bins), abs=1e-9), bins
+
+
+def test_float32_probabilities_on_an_edge():
+    p = torch.tensor([[0.6, 0.4], [0.6, 0.4], [0.65, 0.35], [0.62, 0.38]])
+    sketch = ConfidenceSketch(kind="probabilities")
+    sketch.update(p, torch.tensor([0, 1, 0, 0]))
+    confidence, correct = p.amax(1), torch.tensor([True, False, True, True])
+    assert sketch.compute()["ece"] == pytest.approx(ece(confidence, correct), abs=1e-7)
+
+
+def test_coverage_bound_counts_cells_of_errors_alone():
+    rng = np.random.default_rng(9)
+    c = np.concatenate([rng.uniform(0.95, 0.99, 500), 0.8 + 1e-10 * np.arange(500)])
+    correct = np.arange(1000) < 500
+    value = of(c, correct).summary().coverage_at_risk(0.1)
+    assert abs(value - reference.coverage_at_risk(c, correct, 0.1)) <= value.bound + 1e-12
+
+
+def test_mce_with_a_cut_cell():
+    c, correct = np.array([3 / 13, 1 / 7]), np.array([False, True])
+    value = of(c, correct).summary().mce(7)
+    assert abs(value - reference.mce(c, correct, bins=7)) <= value.bound
+
+
+def test_a_summary_does_not_change_when_the_sketch_goes_on():
+    sketch = of(torch.rand(50), torch.rand(50) < 0.5)
+    summary = sketch.summary()
+    before = {name: float(value) for name, value in summary.metrics().items()}
+    sketch.update_confidence(torch.rand(500), torch.zeros(500))
+    assert {name: float(value) for name, value in summary.metrics().items()} == before
+
+
+def test_forward_keeps_the_state_whatever_comes():
+    sketch = ConfidenceSketch(ignore_index=0)
+    sketch(torch.randn(30, 3), torch.arange(30) % 3)
+    assert sketch(torch.randn(4, 3), torch.zeros(4, dtype=torch.int64)) == {}
+    with pytest.raises(ValueError, match="finite"):
+        sketch(torch.full((4, 3), math.nan), torch.ones(4, dtype=torch.int64))
+    assert sketch.summary().samples == 20
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_labels_of_any_whole_type(dtype):
+    sketch = ConfidenceSketch()
+    sketch.update(torch.eye(3), torch.arange(3).to(dtype))
+    assert sketch.compute()["accuracy"] == 1
+
+
+def test_sums_stay_float64_when_a_model_changes_precision():
+    parent = torch.nn.Module()
+    parent.sketch = of(torch.rand(100), torch.rand(100) < 0.5)
+    before = parent.sketch.compute()
+    parent.to(torch.bfloat16)
+    parent.sketch._computed = None
+    assert parent.sketch.compute() == before
+
+
+def test_samples_without_logits_leave_out_nll():
+    sketch = of(torch.rand(10), torch.rand(10) < 0.5)
+    sketch.update(torch.randn(10, 3), torch.arange(10) % 3)
+    assert "nll" not in sketch.compute()
+
+
+@pytest.mark.parametrize("score", [lambda z: z.amax(1, keepdim=True), lambda z: z.amax(1) * math.nan, lambda z: 1.0])
+def test_bad_scores_are_refused(score):
+    sketch = ConfidenceSketch(score=score)
+    with pytest.raises(ValueError, match="a score must be finite"):
+        sketch.update(torch.randn(5, 3), torch.arange(5) % 3)
 
 
 def test_sketches_of_different_scores_do_not_add():
