@@ -139,10 +139,10 @@ def collect(
 ) -> Collected:
     """Go through the predictions once."""
     holds, classes = predictions.holds, predictions.num_classes
-    wanted = list(predictions.groups) if groups is None else list(groups)
-    missing = [name for name in wanted if name not in predictions.groups]
+    wanted = list(predictions.group_names if groups is None else groups)
+    missing = [name for name in wanted if name not in predictions.group_names]
     if missing:
-        held = ", ".join(predictions.groups) or "none"
+        held = ", ".join(predictions.group_names) or "none"
         raise ValueError(f"there is no group column {missing[0]!r}; the predictions have: {held}")
     detailed = holds != "confidence"
     found = Collected(
@@ -172,6 +172,7 @@ def collect(
 def _mark(found: Collected, batch: Predictions) -> None:
     """Add the batch to the checksums."""
     if found.rows == 0:
+        found.remarks += batch.remarks
         values = getattr(batch, batch.holds)[:1024]
         found.of_values = zlib.crc32(np.ascontiguousarray(values).tobytes())
     if batch.labels is not None:

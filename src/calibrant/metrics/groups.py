@@ -78,6 +78,23 @@ def risk_sums(before: Ints, count: Ints, errors_before: Ints, errors: Ints) -> D
     return errors_before * inverse + errors / count * ramp
 
 
+def sum_of_risks(count: Ints, errors: Ints, accepted: Ints, wrong: Ints) -> float:
+    """The sum of the risks over all members of all groups, ties in expected order.
+
+    Args:
+        count: predictions of each group, highest score first.
+        errors: errors among them.
+        accepted: running sum of ``count``.
+        wrong: running sum of ``errors``.
+    """
+    risk = wrong / accepted
+    tied = np.flatnonzero(count > 1)
+    if len(tied):
+        m, w = count[tied], errors[tied]
+        risk[tied] = risk_sums(accepted[tied] - m, m, wrong[tied] - w, w)
+    return float(risk.sum())
+
+
 #: From here on the asymptotic series of the harmonic numbers has every digit of float64.
 NEAR = 32
 

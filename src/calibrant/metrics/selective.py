@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.metrics.checks import ArrayLike, Ints, choice, judged, number_in
-from calibrant.metrics.groups import group, risk_sums
+from calibrant.metrics.groups import group, sum_of_risks
 
 Convention: TypeAlias = Literal["mean", "trapezoid", "trapezoid-first"]
 GroupTies: TypeAlias = Literal["expected", "optimistic", "pessimistic", "together"]
@@ -231,15 +231,7 @@ def aurc_of_groups(
     choice("convention", convention, CONVENTIONS)
     count, errors = _arranged(count, errors, ties)
     n, e = np.cumsum(count), np.cumsum(errors)
-    if ties == "together":
-        total = float((count * (e / n)).sum())
-    else:
-        tied = np.flatnonzero(count > 1)
-        risk = e / n
-        if len(tied):
-            m, w = count[tied], errors[tied]
-            risk[tied] = risk_sums(n[tied] - m, m, e[tied] - w, w)
-        total = float(risk.sum())
+    total = float((count * (e / n)).sum()) if ties == "together" else sum_of_risks(count, errors, n, e)
     return _area(total, errors[0] / count[0], e[-1] / n[-1], int(n[-1]), convention)
 
 

@@ -264,10 +264,11 @@ class _Batch:
         self.moments += torch.stack(sums)
 
     def count(self, cells: Tensor, wrong: Tensor, confidence: Tensor, base: Tensor | None = None) -> None:
+        # The wrong ones of every cell stand after the right ones of all.
         side = (2 * (base_bins(cells) if base is None else base)).add_(wrong)
         self.base_counts += torch.bincount(side, minlength=2 * BASE)
         self.base_sums += torch.bincount(side, confidence, minlength=2 * BASE)
-        self.waiting.append((2 * cells).add_(wrong).int())
+        self.waiting.append(torch.add(cells, wrong, alpha=CELLS).int())
         self.held += len(cells)
         if self.held >= _FLUSH:
             self._flush()
@@ -278,7 +279,7 @@ class _Batch:
         self.waiting, self.held = [], 0
 
     def add_to(self, sketch: ConfidenceSketch) -> None:
-        if self.waiting and self.cells is None and self.held < 2 * CELLS:
+        if self.waiting and self.cells is None and self.held < CELLS // 8:
             where = torch.cat(self.waiting).long()
             sketch.cells.index_add_(0, where, torch.ones_like(where))
         else:

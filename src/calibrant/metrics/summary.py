@@ -18,11 +18,21 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.metrics.calibration import Reliability
-from calibrant.metrics.cells import BASE, CELLS, base_begins, centres, shortfall_edges, unsquash
+from calibrant.metrics.cells import (
+    BASE,
+    CELLS,
+    HALF,
+    PER_HIGH,
+    PER_LOW,
+    base_begins,
+    centres,
+    shortfall_edges,
+    unsquash,
+)
 from calibrant.metrics.checks import number_in
+from calibrant.metrics.groups import sum_of_risks
 from calibrant.metrics.selective import (
     RiskCoverage,
-    augrc_of_groups,
     aurc_of_groups,
     least,
 )
@@ -76,7 +86,7 @@ class Summary:
         """Of the states of a sketch, which may go on: what is needed is copied."""
         if not base_counts.any():
             raise ValueError("the sketch is empty: update it with at least one sample first")
-        right, wrong = cells[::2], cells[1::2]
+        right, wrong = cells[:CELLS], cells[CELLS:]
         index = np.flatnonzero(right + wrong)
         held = base_counts.copy(), base_sums.copy(), moments.copy()
         return cls(index, right[index], wrong[index], *held, by_confidence=by_confidence)
@@ -185,70 +195,75 @@ class Summary:
             running = np.concatenate([[0.0], np.cumsum(gaps)])
             return running, np.zeros(bins + 1), counts.sum(1), np.zeros(bins, np.int64)
         self._needs_confidence(f"ECE with {bins} bins")
-        order = self._order
-        edge = np.arange(bins + 1) / bins
-        # Cells wholly below an edge, then the share below it of the cell that it cuts.
-        below = np.searchsorted(-order.low_shortfall, -(1 - edge), side="right")
-        below[0], below[-1] = 0, len(order.count)
-        whole = np.searchsorted(-order.high_shortfall, -(1 - edge), side="right")
-        whole[0], whole[-1] = 0, len(order.count)
-        cut = below > whole
+        edge, u = np.arange(bins + 1) / bins, shortfall_edges()
+        # The cell that each edge cuts, or begins; all before it lie below the edge.
+        cell = np.clip(np.searchsorted(-u, -(1 - edge), side="left") - 1, 0, CELLS - 1)
+        cell[0], cell[-1] = 0, CELLS
+        whole = np.searchsorted(self.index, cell)
+        at = np.minimum(whole, len(self.index) - 1)
+        cut = (self.index[at] == cell) & (cell > 0)
         running, uncertain = self._running_gap(whole)
-        at = np.minimum(whole, len(order.count) - 1)
-        right, wrong = order.right[at] * cut, order.wrong[at] * cut
-        # A confidence known to lie on one side (a lone sample's cell is its whole knowledge) is not claimed: half goes.
-        most, least = wrong * (1 - order.high_shortfall[at]), -right * order.low_shortfall[at]
+        right, wrong = self.right[at] * cut, self.wrong[at] * cut
+        # Which of a cut cell's samples lie below the edge is unknown: half of what they could carry over goes.
+        most, least = wrong * (1 - u[self.index[at] + 1]), -right * u[self.index[at]]
         running, uncertain = running + 0.5 * (most + least), uncertain + 0.5 * (most - least)
-        counted = order.running_count[whole] + (right + wrong) // 2
         doubt = right + wrong
-        return running, uncertain, np.diff(counted), (doubt[:-1] + doubt[1:])
+        return running, uncertain, np.diff(self._ends[whole] + doubt // 2), doubt[:-1] + doubt[1:]
 
     def aece(self, bins: int = 15) -> Approximate:
         """Calibration error over bins of equal counts, every sample used."""
         if bins < 1:
             raise ValueError(f"bins must be at least 1, got {bins}")
         self._needs_confidence("AECE")
-        order, total = self._order, self.samples
+        total, ends, u = self.samples, self._ends, shortfall_edges()
         sizes = np.full(bins, total // bins) + (np.arange(bins) < total % bins)
         rank = np.concatenate([[0], np.cumsum(sizes)])
-        ends = order.running_count
         whole = np.searchsorted(ends, rank, side="right") - 1
         running, known = self._running_gap(whole)
-        at = np.minimum(whole, len(order.count) - 1)
+        at = np.minimum(whole, len(self.index) - 1)
+        cell, right, wrong = self.index[at], self.right[at], self.wrong[at]
         taken = rank - ends[whole]
-        right, wrong, count = order.right[at], order.wrong[at], order.count[at]
-        expected = taken * right / count
+        expected = taken * right / (right + wrong)
         spread = np.maximum(np.minimum(taken, right) - expected, expected - np.maximum(0, taken - wrong))
-        width = order.low_shortfall[at] - order.high_shortfall[at]
-        running = running + taken * order.centre[at] - expected
-        inside = np.where(order.index[at] == CELLS - 1, 0.0, spread) + taken * width
+        running = running + taken * centres()[cell] - expected
+        inside = np.where(cell == CELLS - 1, 0.0, spread) + taken * (u[cell] - u[cell + 1])
         return self._sum_of_gaps(running, known + np.where(taken == 0, 0.0, inside))
 
     def smooth_ece(self) -> Approximate:
         """Smooth ECE at its own bandwidth."""
         self._needs_confidence("smooth ECE")
-        order = self._order
-        residual = order.right - order.count * order.centre
-        value = smooth_ece_of_residuals(order.centre, residual, self.samples)
+        centre = centres()[self.index]
+        value = smooth_ece_of_residuals(centre, self.right - self._count * centre, self.samples)
         # A residual moved by half a cell moves the smoothed curve by at most sqrt(2/pi)/bandwidth times as much.
-        shift = 0.5 * (order.low_shortfall - order.high_shortfall)
-        weight = order.right * (1 - order.centre) + order.wrong * order.centre
-        moved = float((weight * shift).sum()) / self.samples * math.sqrt(2 / math.pi) / max(value, 1e-4)
-        return Approximate(value, moved + float((order.count * shift).sum()) / self.samples)
+        sure_right, sure_wrong = self.base_sums[::2], self.base_sums[1::2]
+        shift = 0.5 * np.where(np.arange(BASE) < HALF, 1 / (BASE * PER_LOW), 1 / (BASE * PER_HIGH))
+        moved = float((self.base_counts[::2] - sure_right + sure_wrong) @ shift) * math.sqrt(2 / math.pi)
+        known = float(self.base_counts.reshape(BASE, 2).sum(1) @ shift)
+        return Approximate(value, (moved / max(value, 1e-4) + known) / self.samples)
 
     def _running_gap(self, whole: Ints) -> tuple[Floats, Floats]:
         """Sum of confidence minus correctness over the first ``whole`` filled cells, and how uncertain it is."""
-        order, here = self._order, self._order.base_of[whole]
-        begin = order.base_begin[here]
-        # The base bin's own sum is exact, so what the cells before this place hold is known from both sides.
-        inside = order.running_centre[whole] - order.running_centre[begin]
-        left = order.running_width[whole] - order.running_width[begin]
-        rest = order.running_width[order.base_begin[here + 1]] - order.running_width[whole]
-        low = np.maximum(inside - left, inside + order.base_excess[here] - rest)
-        high = np.minimum(inside + left, inside + order.base_excess[here] + rest)
-        middle = order.base_before[here] + 0.5 * (low + high)
-        # A confidence that was put back on an edge may lie outside its cell by its rounding; then low is above high.
-        return middle - order.running_right[whole], 0.5 * np.abs(high - low)
+        begins = np.searchsorted(self.index, np.append(base_begins(), CELLS))
+        sums = self.base_sums.reshape(BASE, 2).sum(1)
+        before = _running(sums - self.base_counts[::2])
+        middle, uncertain = np.empty(len(whole)), np.empty(len(whole))
+        for i, (k, base) in enumerate(zip(whole, np.searchsorted(begins, whole, side="right") - 1, strict=True)):
+            base = min(int(base), BASE - 1)
+            inside, left = self._span(begins[base], k)
+            beyond, rest = self._span(k, begins[base + 1])
+            # The base bin's own sum is exact, so what the cells before this place hold is known from both sides.
+            low = max(inside - left, sums[base] - beyond - rest)
+            high = min(inside + left, sums[base] - beyond + rest)
+            middle[i] = before[base] + 0.5 * (low + high) - self.right[begins[base] : k].sum()
+            # A confidence put back on an edge may lie outside its cell by its rounding; then low is above high.
+            uncertain[i] = 0.5 * abs(high - low)
+        return middle, uncertain
+
+    def _span(self, first: int, stop: int) -> tuple[float, float]:
+        """Sum of confidence of filled cells by their middles, and how far it can be off."""
+        cell, count = self.index[first:stop], self._count[first:stop]
+        u = shortfall_edges()
+        return float(count @ centres()[cell]), 0.5 * float(count @ (u[cell] - u[cell + 1]))
 
     def _sum_of_gaps(self, running: Floats, uncertain: Floats) -> Approximate:
         gaps = np.diff(running)
@@ -277,10 +292,12 @@ class Summary:
         ranked = self._ranked
         # Errors first or last inside a cell: e (n - e) / 2 more or fewer, each worth at most 1 / (before + 1), and
         # never more than e (1 + log(n / e)), which is what errors are worth at the very top.
-        at = np.flatnonzero(ranked.doubtful & (ranked.wrong > 0) & (ranked.wrong < ranked.count))
+        at = np.flatnonzero((ranked.wrong > 0) & (ranked.wrong < ranked.count))
+        at = at[ranked.doubtful(at)]
         e, n, before = ranked.wrong[at], ranked.count[at], ranked.accepted[at] - ranked.count[at]
         worst = np.minimum(e * (n - e) / (2.0 * (before + 1)), e * (1 + np.log(n / e)))
-        return Approximate(aurc_of_groups(ranked.count, ranked.wrong), worst.sum() / self.samples)
+        total = sum_of_risks(ranked.count, ranked.wrong, ranked.accepted, ranked.errors)
+        return Approximate(total / self.samples, worst.sum() / self.samples)
 
     def e_aurc(self) -> Approximate:
         """AURC beyond that of the best order of the same predictions."""
@@ -290,8 +307,14 @@ class Summary:
     def augrc(self) -> Approximate:
         """Mean share of all samples that are accepted and wrong."""
         ranked = self._ranked
-        swaps = 0.5 * float(((ranked.count - ranked.wrong) * ranked.doubtful) @ ranked.wrong.astype(np.float64))
-        return Approximate(augrc_of_groups(ranked.count, ranked.wrong), swaps / self.samples**2)
+        count, wrong = ranked.count.astype(np.float64), ranked.wrong.astype(np.float64)
+        pairs = float(count @ wrong)
+        # The errors before each sample, then those of its own cell: half of them, and the sample itself.
+        total = float(count @ ranked.errors) - pairs + 0.5 * (pairs + self.errors)
+        swaps = pairs - float(wrong @ wrong)
+        if self.index[-1] == CELLS - 1:  # a true tie
+            swaps -= float(self.right[-1]) * float(self.wrong[-1])
+        return Approximate(total / self.samples**2, 0.5 * swaps / self.samples**2)
 
     def coverage_at_risk(self, risk: float) -> Approximate:
         """Largest coverage whose selective risk is at most ``risk``, 0 if none; the exact one is no smaller."""
@@ -300,14 +323,13 @@ class Summary:
         fits = np.flatnonzero(ranked.risk <= risk)
         value = int(ranked.accepted[fits[-1]]) if len(fits) else 0
         # Later cells do not fit as a whole. With their right ones first, some of their samples may.
-        rest = slice(int(fits[-1]) + 1 if len(fits) else 0, None)
-        count, wrong = ranked.count[rest], ranked.wrong[rest]
-        right = (count - wrong) * ranked.doubtful[rest]
-        reach, missed = ranked.accepted[rest] - count + right, ranked.errors[rest] - wrong
-        possible = np.flatnonzero((missed <= risk * reach * (1 + 1e-12)) & ranked.doubtful[rest])
+        rest = int(fits[-1]) + 1 if len(fits) else 0
+        at = np.flatnonzero(ranked.least_risk[rest:] <= risk * (1 + 1e-12)) + rest
+        at = at[ranked.doubtful(at)]
         most = float(value)
-        if len(possible):
-            reach, missed, wrong = reach[possible], missed[possible], wrong[possible]
+        if len(at):
+            wrong, missed = ranked.wrong[at], ranked.errors[at] - ranked.wrong[at]
+            reach = ranked.accepted[at] - wrong
             more = np.floor((risk * reach - missed) / max(1 - risk, 1e-12) + 1e-9)
             most = max(most, float((reach + np.clip(more, 0, wrong)).max()))
         return Approximate(value / self.samples, (most - value) / self.samples)
@@ -321,7 +343,7 @@ class Summary:
         taken, missed = i - (int(ranked.accepted[at]) - count), int(ranked.errors[at]) - wrong
         expected = taken * wrong / count
         spread = max(min(taken, wrong) - expected, expected - max(0, taken - (count - wrong)))
-        return Approximate((missed + expected) / i, spread / i if ranked.doubtful[at] else 0.0)
+        return Approximate((missed + expected) / i, spread / i if ranked.doubtful(np.array([at]))[0] else 0.0)
 
     # The filled cells
 
@@ -338,8 +360,14 @@ class Summary:
         return self.right, self.wrong, centres()[self.index], base
 
     @functools.cached_property
-    def _order(self) -> _Order:
-        return _Order.of(self)
+    def _count(self) -> Ints:
+        """Samples of each filled cell."""
+        return self.right + self.wrong
+
+    @functools.cached_property
+    def _ends(self) -> Ints:
+        """Samples before each filled cell, and all of them at the end."""
+        return _running(self._count)
 
     @functools.cached_property
     def _ranked(self) -> _Ranked:
@@ -353,64 +381,32 @@ class _Ranked:
     Attributes:
         count: samples of each cell.
         wrong: errors among them.
-        doubtful: whether the order inside the cell is unknown; that of the cell of exactly 1 is not, they are tied.
+        tied: whether the first cell is that of exactly 1.
         accepted: samples of this cell and all before it.
         errors: errors among those.
         risk: their share.
+        least_risk: the same if only the right ones of this cell are accepted.
     """
 
     count: Ints
     wrong: Ints
-    doubtful: npt.NDArray[np.bool_]
+    tied: bool
     accepted: Ints
     errors: Ints
     risk: Floats
+    least_risk: Floats
 
     @classmethod
     def of(cls, summary: Summary) -> _Ranked:
-        filled, right, wrong = (part[::-1] for part in (summary.index, summary.right, summary.wrong))
-        count = right + wrong
-        accepted, errors = np.cumsum(count), np.cumsum(wrong)
-        return cls(count, wrong, filled != CELLS - 1, accepted, errors, errors / accepted)
+        count, wrong = summary._count[::-1], summary.wrong[::-1]
+        accepted, errors = summary.samples - summary._ends[:-1][::-1], np.cumsum(wrong)
+        with np.errstate(invalid="ignore"):  # a first cell of errors alone: 0 / 0, which no risk is below
+            least = (errors - wrong) / (accepted - wrong)
+        return cls(count, wrong, bool(summary.index[-1] == CELLS - 1), accepted, errors, errors / accepted, least)
 
-
-@dataclass(frozen=True, eq=False)
-class _Order:
-    """The filled cells from the lowest confidence up, with running sums; arrays over base bins have 301 entries."""
-
-    index: Ints
-    right: Ints
-    wrong: Ints
-    count: Ints
-    centre: Floats
-    low_shortfall: Floats
-    high_shortfall: Floats
-    running_count: Ints
-    running_right: Ints
-    running_centre: Floats
-    running_width: Floats
-    base_of: Ints
-    base_begin: Ints
-    base_before: Floats
-    base_excess: Floats
-
-    @classmethod
-    def of(cls, summary: Summary) -> _Order:
-        index, right, wrong = summary.index, summary.right, summary.wrong
-        count = right + wrong
-        u, centre = shortfall_edges(), centres()[index]
-        low, high = u[index], u[index + 1]
-        base = summary.placed_cells()[3]
-        begin = np.searchsorted(base, np.arange(BASE + 1))
-        sums = summary.base_sums.reshape(BASE, 2).sum(1)
-        running_centre = _running(count * centre)
-        return cls(
-            index=index, right=right, wrong=wrong, count=count, centre=centre, low_shortfall=low, high_shortfall=high,
-            running_count=_running(count), running_right=_running(right), running_centre=running_centre,
-            running_width=_running(0.5 * count * (low - high)),
-            base_of=np.append(base, BASE - 1), base_begin=begin, base_before=_running(sums),
-            base_excess=np.append(sums - np.diff(running_centre[begin]), 0.0),
-        )  # fmt: skip
+    def doubtful(self, cells: Ints) -> npt.NDArray[np.bool_]:
+        """Whether the order inside these cells is unknown; that of the cell of exactly 1 is not, they are tied."""
+        return (cells > 0) | (not self.tied)
 
 
 def _running(values: npt.NDArray[Number]) -> npt.NDArray[Number]:

@@ -276,6 +276,11 @@ class Predictions:
         return {name.removeprefix(GROUP): self._store.column(name) for name in found}
 
     @property
+    def group_names(self) -> tuple[str, ...]:
+        """The names of the groups; unlike `groups` it reads no data."""
+        return tuple(name.removeprefix(GROUP) for name in self._store.names if name.startswith(GROUP))
+
+    @property
     def class_names(self) -> tuple[str, ...] | None:
         """One name per class, or None."""
         return self._store.about.class_names
