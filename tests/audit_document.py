@@ -227,16 +227,20 @@ def model(name: str, *, seed: int = 0, samples: int = 10_000, classes: int = 10,
             for i in surest
         ],
         "fixes": [
-            {"name": "Temperature scaling", "fitted": "T = 1.52, 5-fold cross-validation", "metric": "ECE (15 bins)",
+            {"repair": "Temperature scaling", "name": "ece_15", "fitted": "T = 1.52, 5-fold cross-validation",
+             "metric": "ECE (15 bins)",
              "better": "low", "unit": "share", "before": ece, "after": 0.0119, "difference": 0.0119 - ece,
              "low": 0.008 - ece, "high": 0.016 - ece},
-            {"name": "Temperature scaling", "fitted": "T = 1.52, 5-fold cross-validation", "metric": "NLL",
+            {"repair": "Temperature scaling", "name": "nll", "fitted": "T = 1.52, 5-fold cross-validation",
+             "metric": "NLL",
              "unit": "number", "better": "low", "before": 0.4581, "after": 0.3942, "difference": -0.0639,
              "low": -0.0702, "high": -0.0571},
-            {"name": "Histogram binning", "fitted": "15 bins, 5-fold cross-validation", "metric": "ECE (15 bins)",
+            {"repair": "Histogram binning", "name": "ece_15", "fitted": "15 bins, 5-fold cross-validation",
+             "metric": "ECE (15 bins)",
              "better": "low", "unit": "share", "before": ece, "after": 0.0142, "difference": 0.0142 - ece,
              "low": 0.009 - ece, "high": 0.019 - ece},
-            {"name": "Histogram binning", "fitted": "15 bins, 5-fold cross-validation", "metric": "AURC",
+            {"repair": "Histogram binning", "name": "aurc", "fitted": "15 bins, 5-fold cross-validation",
+             "metric": "AURC",
              "unit": "share", "better": "low", "before": 0.0391, "after": 0.0402, "difference": 0.0011,
              "low": -0.0004, "high": 0.0026},
         ],
@@ -350,7 +354,7 @@ def hostile() -> Document:
         m["notes"], m["holds"] = list(HOSTILE), HOSTILE[3]
         m["metrics"][0].update(label=HOSTILE[1], help=HOSTILE[2], group=HOSTILE[3])
         m["findings"][0].update(title=HOSTILE[1], text=HOSTILE[2], evidence=HOSTILE[3])
-        m["fixes"][0].update(name=HOSTILE[1], fitted=HOSTILE[2], metric=HOSTILE[3])
+        m["fixes"][0].update(repair=HOSTILE[1], fitted=HOSTILE[2], metric=HOSTILE[3])
         for k, c in enumerate(m["curves"]):
             c["label"], c["score"] = HOSTILE[k + 1], HOSTILE[k + 2]
     made = document(*models)

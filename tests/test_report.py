@@ -218,7 +218,7 @@ def test_every_sentence_of_the_document_is_shown(pages: dict[str, str]) -> None:
     words = [made["title"], made["reproduce"], made["verdict"]["headline"], made["verdict"]["text"], *model["notes"]]
     words += [f[k] for f in model["findings"] for k in ("title", "text", "evidence")]
     words += [w for pair in made["conventions"] for w in pair] + [
-        f[k] for f in model["fixes"] for k in ("name", "fitted")
+        f[k] for f in model["fixes"] for k in ("repair", "fitted")
     ]
     words += [e["id"] for e in model["errors"]] + [made["created"], made["calibrant"], "1,000"]
     for word in words:
@@ -263,9 +263,9 @@ def heads_of(tree: Tree, ident: str) -> list[str]:
 def test_classes_are_those_predicted(pages: dict[str, str]) -> None:
     tree = Tree(pages["one"])
     assert heads_of(tree, "classes-0") == [
-        "Predicted class", "Samples", "Right", "Confidence", "Gap", "ECE", "Class-wise ECE"
+        "Predicted class", "Gap", "Samples", "Right", "Confidence", "ECE", "Class-wise ECE"
     ]  # fmt: skip
-    assert heads_of(tree, "groups-0-0") == ["site", "Samples", "Accuracy", "Confidence", "Gap", "ECE"]
+    assert heads_of(tree, "groups-0-0") == ["site", "Gap", "Samples", "Accuracy", "Confidence", "ECE"]
     assert "By predicted class" in {e["text"] for e in tree.all("h2")}
     (caption,) = tree.inside(table_of(tree, "classes-0"), "caption")
     assert caption["text"].startswith("Flagged first")
@@ -285,7 +285,7 @@ def test_what_a_file_of_confidences_cannot_have_is_left_out(pages: dict[str, str
 
 def test_pixels_are_called_pixels(pages: dict[str, str]) -> None:
     tree = Tree(pages["segmentation"])
-    assert heads_of(tree, "classes-0")[1] == "Pixels"
+    assert heads_of(tree, "classes-0")[2] == "Pixels"
     assert heads_of(tree, "errors-0") == ["Image", "Place", "Label", "Predicted", "Confidence"]
     assert "row 2, column 7" in table_of(tree, "errors-0")["text"]
     assert "4,000 pixels" in tree.all("header")[0]["text"]
@@ -301,12 +301,17 @@ def test_a_number_without_an_interval_says_why(pages: dict[str, str]) -> None:
     assert "[" not in nll
 
 
-def test_each_of_several_files_has_its_verdict(pages: dict[str, str]) -> None:
+def test_each_of_several_files_has_its_verdict(pages: dict[str, str], tmp_path: Path) -> None:
     made, tree = MADE["three"](), Tree(pages["three"])
     shown = [e["text"] for e in tree.all("div") if e["attrs"].get("class", "").startswith("own ")]
     assert [m["verdict"]["headline"] in words for m, words in zip(made["models"], shown, strict=True)] == [True] * 3
     (top,) = (e for e in tree.all("section") if "verdict" in e["attrs"].get("class", ""))
     assert made["models"][0]["name"] in top["text"]
+    made["verdict"]["headline"] = f"{made['models'][0]['name']}: overconfident."
+    write_audit(tmp_path / "x.html", made)
+    named = Tree((tmp_path / "x.html").read_text(encoding="utf-8"))
+    (top,) = (e for e in named.all("section") if "verdict" in e["attrs"].get("class", ""))
+    assert top["text"].count(made["models"][0]["name"]) == 1, "once is enough"
     assert not [e for e in Tree(pages["one"]).all("div") if e["attrs"].get("class", "").startswith("own ")]
 
 
@@ -342,6 +347,8 @@ def test_documents_without_the_newer_fields_are_drawn(tmp_path: Path) -> None:
     for m in made["models"]:
         for key in ("unit", "verdict"):
             del m[key]
+        for fix in m["fixes"]:
+            fix["name"] = fix.pop("repair")
         for part in (*m["fixes"], *m["curves"]):
             part.pop("better", None)
             part.pop("points_all", None)
@@ -350,6 +357,7 @@ def test_documents_without_the_newer_fields_are_drawn(tmp_path: Path) -> None:
     write_audit(tmp_path / "x.html", made)
     tree = Tree((tmp_path / "x.html").read_text(encoding="utf-8"))
     assert "10,000 samples" in tree.all("header")[0]["text"]
+    assert any(e["text"].startswith("Temperature scaling") for e in tree.all("th"))
     (data,) = (json.loads(e["text"]) for e in tree.all("script") if e["attrs"].get("type") == "application/json")
     assert not any(c["all"] for c in data["curves"]), "what is not known to be whole is not called so"
 

@@ -175,12 +175,13 @@ class ClasswiseSums:
         weight = total.reciprocal().to(exps.dtype)
         self.samples += len(labels)
         self.total += (weight @ exps).double()
-        row, column = (exps > (total / BINS).to(exps.dtype)[:, None]).nonzero(as_tuple=True)
-        share = exps[row, column] * weight[row]
+        # A little below 1/15, so that rounding hides none; the bin itself is found in float64.
+        row, column = (exps > (total * ((1 - 1e-6) / BINS)).to(exps.dtype)[:, None]).nonzero(as_tuple=True)
+        share = exps[row, column].double() / total[row]
         code = column * BINS + _bin(share)
-        self.sums += torch.bincount(code, share.double(), minlength=size)
+        self.sums += torch.bincount(code, share, minlength=size)
         self.counts += torch.bincount(code, minlength=size)
-        at_label = exps.gather(1, labels[:, None]).squeeze(1) * weight
+        at_label = exps.gather(1, labels[:, None]).squeeze(1).double() / total
         self.hits += torch.bincount(labels * BINS + _bin(at_label), minlength=size)
 
     def by_class(self) -> npt.NDArray[np.float64]:
@@ -218,6 +219,4 @@ class ClasswiseSums:
 
 
 def _bin(share: Tensor) -> Tensor:
-    """The bin of a share that our own arithmetic rounded, by two units in its last place."""
-    slack = 1 - 2 * torch.finfo(share.dtype).eps
-    return torch.ceil(share.double() * (BINS * slack)).long().sub_(1).clamp_(0, BINS - 1)
+    return torch.ceil(share * (BINS * (1 - 2.0**-50))).long().sub_(1).clamp_(0, BINS - 1)

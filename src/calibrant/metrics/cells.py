@@ -2,8 +2,8 @@ r"""The partition behind the sketch: every score in [0, 1] falls into one of a f
 
 Cells are intervals (lo, hi], numbered from low to high. Three parts:
 
-- [0, 299/300]: 299 base bins of width 1/300, split evenly into 1024 cells each up to 1/2 and into 8192 above, where
-  predictions crowd: cells of width 4e-7. The edges of ECE with 10, 12, 15, 20, 25, 30, 50, 60, 75, 100, 150 or 300
+- [0, 299/300]: 299 base bins of width 1/300, split evenly into 1024 cells each up to 1/2 and into 4096 above, where
+  predictions crowd: cells of width 8e-7. The edges of ECE with 10, 12, 15, 20, 25, 30, 50, 60, 75, 100, 150 or 300
   bins are edges of base bins.
 - (299/300, 1): what matters there is :math:`u = 1 - c`, which a confident model drives towards 0 over many orders of
   magnitude. 4096 cells per halving of u, by the leading bits of the float, for 46 halvings, down to 5e-17, which
@@ -26,7 +26,7 @@ from torch import Tensor
 
 BASE = 300
 HALF = BASE // 2
-PER_LOW, PER_HIGH = 1024, 8192  # cells of a base bin below and above 1/2
+PER_LOW, PER_HIGH = 1024, 4096  # cells of a base bin below and above 1/2
 OCTAVES, PER_OCTAVE = 46, 4096
 LOW = HALF * PER_LOW
 LINEAR = LOW + (HALF - 1) * PER_HIGH

@@ -15,7 +15,7 @@ from torch import Tensor
 from calibrant import _torchvision
 from calibrant.files import written_aside
 from calibrant.metrics.cells import BASE, CELLS, base_bins, cells_of, snapped, squash
-from calibrant.metrics.onepass import CHUNK, TopLabel, blocks
+from calibrant.metrics.onepass import BLOCK, TopLabel, blocks
 from calibrant.metrics.summary import Summary
 
 _torchvision.ensure()
@@ -27,9 +27,9 @@ _STATES = ("cells", "base_counts", "base_sums", "moments")
 
 
 class ConfidenceSketch(Metric):
-    """Everything top-label metrics need, in 25 MB, whatever the number of samples.
+    """Everything top-label metrics need, in 15 MB, whatever the number of samples.
 
-    Counts of right and wrong predictions over 1.6 million cells of the score (see `calibrant.metrics.cells`), sums of
+    Counts of right and wrong predictions over a million cells of the score (see `calibrant.metrics.cells`), sums of
     confidence over 300 bins, sums of NLL and Brier score and of their squares. Counts are int64 and sums float64, so
     nothing saturates. All states add up: over batches, over processes (torchmetrics synchronises them by a sum), over
     sketches with ``+``.
@@ -136,7 +136,7 @@ class ConfidenceSketch(Metric):
         if not self.by_confidence:
             raise ValueError("this sketch ranks by a score of the logits: update_confidence has none to give")
         batch = _Batch(self.cells.device)
-        for part, truth in zip(c.split(CHUNK), right.split(CHUNK), strict=True):
+        for part, truth in zip(c.split(BLOCK), right.split(BLOCK), strict=True):
             low, high = (float(v) for v in part.aminmax())
             if not (0 <= low <= high <= 1):
                 raise ValueError(f"confidence must lie in [0, 1], got values from {low:g} to {high:g}")
@@ -264,7 +264,6 @@ class _Batch:
         self.moments += torch.stack(sums)
 
     def count(self, cells: Tensor, wrong: Tensor, confidence: Tensor, base: Tensor | None = None) -> None:
-        # The wrong ones of every cell stand after the right ones of all.
         side = (2 * (base_bins(cells) if base is None else base)).add_(wrong)
         self.base_counts += torch.bincount(side, minlength=2 * BASE)
         self.base_sums += torch.bincount(side, confidence, minlength=2 * BASE)

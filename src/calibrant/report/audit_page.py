@@ -113,12 +113,14 @@ def _verdict(document: Part, models: Sequence[Part]) -> str:
     level = _level(verdict.get("level"))
     text = f"<p>{escape(verdict['text'])}</p>" if verdict.get("text") else ""
     several = len(models) > 1
-    # Of several files the verdict is the first one's; the others' stand among the findings.
-    whose = f'<span class="whose">{charts.key(0)}{tables.clipped(models[0]["name"])}</span>' if several else ""
+    headline, first = str(verdict.get("headline") or "No verdict."), str(models[0]["name"])
+    # Of several files the verdict is the first one's, and says so; the others' stand among the findings.
+    unnamed = several and first not in headline
+    whose = f'<span class="whose">{charts.key(0)}{tables.clipped(first)}</span>' if unnamed else ""
     files = "".join(_file(m, charts.key(k) if several else "") for k, m in enumerate(models))
     return (
         f'<section class="verdict {level}" aria-labelledby="verdict-h"><p class="level">{_judged(level)}{whose}</p>'
-        f'<h2 id="verdict-h">{escape(verdict.get("headline") or "No verdict.")}</h2>{text}</section>'
+        f'<h2 id="verdict-h">{escape(headline)}</h2>{text}</section>'
         f'<ul class="files">{files}</ul>'
     )
 

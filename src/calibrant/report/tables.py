@@ -164,7 +164,8 @@ def comparison(part: Part) -> str:
 def fixes(rows: Sequence[Part], label: str) -> str:
     """What each remedy would change; a remedy's rows stand together."""
     across, body = _reaches(rows), ""
-    for (fix, fitted), group in groupby(rows, key=lambda r: (str(r["name"]), str(r.get("fitted") or ""))):
+    # Without "repair" the name is the remedy's, as in older documents; with it, the measure's.
+    for (fix, fitted), group in groupby(rows, key=lambda r: (str(r.get("repair", r["name"])), r.get("fitted") or "")):
         for k, row in enumerate(members := list(group)):
             head = (
                 f'<th scope="row" rowspan="{len(members)}">{escape(fix)}<span class="note">{escape(fitted)}</span></th>'
@@ -283,16 +284,17 @@ def population(
         right: head of the column of accuracies.
     """
     classwise = any(finite(r.get("classwise_ece")) is not None for r in rows)
-    words = (unit.capitalize(), right, "Confidence", "Gap", "ECE", *(["Class-wise ECE"] if classwise else []))
+    # The gap comes first: on a phone the rest may have to be scrolled to.
+    words = ("Gap", unit.capitalize(), right, "Confidence", "ECE", *(["Class-wise ECE"] if classwise else []))
     across = reach([r.get(k) for r in rows for k in ("gap", "gap_low", "gap_high")])
     made = []
     for r in sorted(rows, key=_surely_off):
         gap, low, high = r.get("gap"), r.get("gap_low"), r.get("gap_high")
         shown = _changed(gap, low, high, "share", (r.get("accuracy"), r.get("confidence")))
-        cells = [Cell(clipped(r["name"]), str(r["name"])), _measured(r.get("count"), count(r.get("count")))]
-        cells += [_measured(r.get(k), percent(r.get(k))) for k in ("accuracy", "confidence")]
-        cells.append(_measured(gap, shown + interval_bar(gap, low, high, across)))
-        cells += [_measured(r.get(k), percent(r.get(k))) for k in ("ece", *(["classwise_ece"] if classwise else []))]
+        cells = [Cell(clipped(r["name"]), str(r["name"])), _measured(gap, shown + interval_bar(gap, low, high, across))]
+        cells.append(_measured(r.get("count"), count(r.get("count"))))
+        shares = ("accuracy", "confidence", "ece", *(["classwise_ece"] if classwise else []))
+        cells += [_measured(r.get(k), percent(r.get(k))) for k in shares]
         made.append((cells, bool(r.get("flag"))))
     first = "Flagged first, then those" if any(flag for _, flag in made) else "Those first"
     order = f"{first} whose gap is most surely not 0: by the limit of its interval nearest 0."
