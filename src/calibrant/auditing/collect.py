@@ -16,7 +16,7 @@ from torch import Tensor
 from calibrant.auditing.tables import Breakdown, ClasswiseSums, Levels
 from calibrant.metrics.cells import base_bins
 from calibrant.metrics.clusters import Clusters
-from calibrant.metrics.onepass import CHUNK, TopLabel, blocks
+from calibrant.metrics.onepass import BLOCK, TopLabel, blocks
 from calibrant.metrics.paired import Judged
 from calibrant.metrics.sketch import ConfidenceSketch
 from calibrant.predictions import Predictions
@@ -24,7 +24,7 @@ from calibrant.predictions import Predictions
 Columns = tuple[npt.NDArray[Any], ...]
 
 ERRORS_KEPT = 50
-JUDGED_KEPT = 2**20
+JUDGED_KEPT = 2**18
 LOGITS_KEPT = 50_000
 LOGIT_NUMBERS_KEPT = 2**23
 
@@ -183,8 +183,8 @@ def _mark(found: Collected, batch: Predictions) -> None:
 
 def _blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLabel, Tensor | None]]:
     if batch.holds == "confidence":
-        for start in range(0, len(batch), CHUNK):
-            rows = slice(start, start + CHUNK)
+        for start in range(0, len(batch), BLOCK):
+            rows = slice(start, start + BLOCK)
             yield _of_confidence(tensor(batch.confidence[rows]), tensor(batch.correct[rows]), start), None
         return
     values, labels = tensor(getattr(batch, batch.holds)), tensor(batch.labels)
