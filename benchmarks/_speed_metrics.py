@@ -11,8 +11,8 @@ BUSY = 0.1
 METRICS = """\
 ## Metrics
 
-Each row alone, on synthetic data: float32 logits `[N, C]` whose labels were drawn from flatter ones (overconfident),
-and "trained", where most confidences are near 1; or pairs of a confidence and whether the prediction is right.
+Each row alone, on synthetic data: float32 logits `[N, C]` whose labels were drawn from flatter ones
+(overconfident){also}; or pairs of a confidence and whether the prediction is right.
 **Floor** is the least that a metric of logits must do, one chunked `max` and `logsumexp` pass, and for pairs one read
 of both arrays; times by the floor are medians over {rounds} interleaved rounds. **MB** is the most that the process
 held beyond the data. **Error** is the distance from a plain float64 reference that shares no code with the package.
@@ -46,8 +46,12 @@ Run on: {machine}.
 def metrics_part(results: dict[str, Any]) -> str:
     """Everything about the metrics."""
     settings = results["settings"]
+    trained = any(data["setting"]["name"] == "trained" for data in results["data"])
     head = METRICS.format(
-        rounds=settings["rounds"], replicates=settings["replicates"], machine=machine(results["environment"])
+        also=', and "trained", where most confidences are near 1' if trained else "",
+        rounds=settings["rounds"],
+        replicates=settings["replicates"],
+        machine=machine(results["environment"]),
     )
     parts = [head, *(_section(data) for data in results["data"])]
     if any(data.get("peers") for data in results["data"]):

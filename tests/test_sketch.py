@@ -251,8 +251,8 @@ def _process(rank, path, results):
     generator = torch.Generator().manual_seed(7)
     z, y = torch.randn(301, 5, generator=generator), torch.randint(0, 5, (301,), generator=generator)
     sketch = ConfidenceSketch()
-    sketch.update(z[rank::2], y[rank::2])
-    results[rank] = (sketch.compute(), sketch.cells.sum().item())
+    alone = sketch(z[rank::2], y[rank::2])["accuracy"]
+    results[rank] = (sketch.compute(), sketch.cells.sum().item(), alone)
     torch.distributed.destroy_process_group()
 
 
@@ -260,13 +260,15 @@ def test_two_processes_give_what_one_gives(tmp_path):
     with torch.multiprocessing.Manager() as manager:
         results = manager.dict()
         torch.multiprocessing.spawn(_process, args=(tmp_path / "store", results), nprocs=2)
-        (first, held), (second, _) = results[0], results[1]
+        (first, held, alone), (second, _, other) = results[0], results[1]
     generator = torch.Generator().manual_seed(7)
     z, y = torch.randn(301, 5, generator=generator), torch.randint(0, 5, (301,), generator=generator)
     whole = ConfidenceSketch()
     whole.update(z, y)
     assert first == pytest.approx(whole.compute(), abs=1e-12)
     assert second == first
+    right = (z.argmax(1) == y).double()
+    assert (alone, other) == pytest.approx((right[::2].mean().item(), right[1::2].mean().item()))
     assert held == 151  # compute synchronises for itself only: the state is each process's own again
 
 

@@ -58,9 +58,10 @@ _SELECTIVE = ("aurc", "e_aurc", "augrc", "coverage_at_risk", "risk_at_coverage")
 _PLAIN = ("nll", "brier", "aurc", "e_aurc", "augrc")
 
 CONVENTIONS = [
-    ["Intervals", "Bootstrap over the cells of the sketch; NLL and Brier score by their standard error. For "
-     "calibration errors, which noise inflates, wide enough to take that bias off, and down to 0 where a perfectly "
-     "calibrated model would show as much by chance."],
+    ["Intervals", "Wilson's for accuracy and risk at a coverage, and by its limits for coverage at risk; NLL and Brier "
+     "score by their standard error; the others by bootstrap over the cells of the sketch. For calibration errors, "
+     "which noise inflates, wide enough to take that bias off, and down to 0 where a perfectly calibrated model would "
+     "show as much by chance. Images are drawn where samples are pixels."],
     ["ECE", "Equal-width bins (lo, hi]; gap of mean confidence and accuracy, weighted by the bin's share."],
     ["AECE", "Bins of equal counts, every sample used; tied confidences share their correctness."],
     ["MCE", "Largest gap over non-empty bins of equal width, however few samples they hold: its interval tells its "

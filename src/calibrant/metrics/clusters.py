@@ -35,7 +35,6 @@ class Clusters:
     """Counts, sums of confidence, of NLL and of Brier score for each cluster, filled block by block."""
 
     def __init__(self) -> None:
-        self.seen = 0
         self.counts = np.zeros((MOST, 2 * BASE), np.int64)
         self.sums = np.zeros((MOST, 2 * BASE))
         self.proper = np.zeros((MOST, 2))
@@ -43,7 +42,6 @@ class Clusters:
     def add(self, top: TopLabel, bins: Tensor, first: int) -> None:
         """Add samples, with their base bins, whose rows are clusters: those of the batch count from ``first`` on."""
         cluster = (top.rows() + first) % MOST
-        self.seen = max(self.seen, first + int(top.rows().max()) + 1)
         code = (bins * 2).long().add_(~top.correct)
         code.add_(cluster, alpha=2 * BASE)
         size = MOST * 2 * BASE

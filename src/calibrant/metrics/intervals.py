@@ -56,7 +56,8 @@ def intervals(summary: Summary, *, level: float = 0.95, replicates: int = 1000, 
         seed: of the random numbers.
 
     Returns:
-        An interval for every metric, by name; limits are NaN where the value is.
+        An interval for every metric, by name. Limits are NaN where the value is, and where no bootstrap can tell: with
+        fewer than ten samples, and for rankings when all or none are right.
 
     Example:
         >>> import torch

@@ -105,11 +105,13 @@ class ConfidenceSketch(Metric):
         return ranks
 
     def forward(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
-        """Add samples and return the metrics of these alone; empty if all of them are ignored."""
+        """Add samples and return the metrics of these alone, of this process; empty if all of them are ignored."""
         alone = self._like()
         alone.update(logits, labels)
         self.update(logits, labels)
-        return alone.compute() if bool(alone.base_counts.any()) else {}
+        if not bool(alone.base_counts.any()):
+            return {}
+        return {name: float(value) for name, value in alone._summary().metrics().items()}
 
     def observe(self, top: TopLabel, cells: Tensor | None = None) -> None:
         """Add samples whose statistics are known already, and their cells if they are."""
