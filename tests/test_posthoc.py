@@ -33,7 +33,7 @@ def test_temperature_is_the_minimiser(size, classes, scale):
     t = torch.tensor(scaling.temperature_, dtype=torch.float64, requires_grad=True)
     torch.nn.functional.cross_entropy(z / t, y).backward()
     assert abs(float(t.grad)) < 1e-8
-    assert scaling.passes_ <= 12
+    assert scaling.passes_ <= 8
     assert torch.equal(scaling.transform(z), z / scaling.temperature_)
 
 
@@ -46,8 +46,13 @@ def test_a_common_offset_changes_nothing(offset):
 
 def test_temperature_where_there_is_no_minimiser():
     z = torch.randn(50, 4, generator=torch.Generator().manual_seed(1)).double() * 3
-    assert 1e-3 <= TemperatureScaling().fit(z, z.argmax(1)).temperature_ < 0.05
-    assert TemperatureScaling().fit(z, z.argmin(1)).temperature_ == pytest.approx(1e6, rel=0.5)
+    right = TemperatureScaling().fit(z, z.argmax(1))  # the rule of succession: sure of 51 in 52
+    assert float((z / right.temperature_).softmax(1).amax(1).mean()) == pytest.approx(51 / 52, abs=1e-3)
+    assert TemperatureScaling().fit(z, z.argmin(1)).temperature_ == 1e6
+    for scaling in (right, TemperatureScaling().fit(1e4 * z, z.argmax(1)), TemperatureScaling().fit(z, z.argmin(1))):
+        assert not scaling.converged_
+        assert scaling.passes_ <= 8
+    assert TemperatureScaling().fit(1e4 * z, z.argmax(1)).temperature_ == 1  # sure enough already: never above 1
     assert TemperatureScaling().fit(torch.ones(5, 3), torch.tensor([0, 1, 2, 0, 1])).temperature_ == 1
     one = TemperatureScaling().fit(torch.tensor([[1.0, 0.0]]), torch.tensor([1]))
     assert math.isfinite(one.temperature_)
@@ -104,7 +109,7 @@ def test_falls_back_to_the_softmax_when_no_p_beats_it():
     norm = LogitNorm(powers=[1]).fit(z, y)
     assert norm.fell_back_
     assert norm.p_ is None
-    assert torch.equal(norm.score(z), z.softmax(1).amax(1))
+    assert torch.allclose(norm.score(z), z.softmax(1).amax(1), rtol=1e-14)
 
 
 def test_rows_without_direction_score_lowest():

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import safetensors.numpy
@@ -362,3 +363,24 @@ def test_predictions_of_the_first_version_still_open(tmp_path):
     (tmp_path / "a.npz").write_bytes(out.getvalue())
     opened = Predictions.open(tmp_path / "a.npz")
     assert (len(opened), opened.num_classes, opened.ids.tolist()) == (3, 3, [0, 1, 2])
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet", ".safetensors", ".csv"])
+def test_labels_may_be_missing_only_where_that_is_said(tmp_path, suffix):
+    logits = np.random.default_rng(0).standard_normal((7, 3))
+    path = tmp_path / f"x{'_logits' if suffix == '.npy' else ''}{suffix}"
+    if suffix == ".npz":
+        np.savez(path, logits=logits)
+    elif suffix == ".npy":
+        np.save(path, logits)
+    elif suffix == ".safetensors":
+        safetensors.numpy.save_file({"logits": logits}, path)
+    else:
+        table = pa.table({f"logits_{k}": logits[:, k] for k in range(3)})
+        pq.write_table(table, path) if suffix == ".parquet" else pa.csv.write_csv(table, path)
+    with pytest.raises(ValueError, match="no labels"):
+        Predictions.open(path)
+    opened = Predictions.open(path, unlabelled=True)
+    assert opened.labels is None
+    assert np.allclose(np.concatenate([batch.logits for batch in opened.batches(2)]), logits)
+    assert len(opened) == 7

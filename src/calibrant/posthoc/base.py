@@ -1,29 +1,180 @@
-"""What the calibrators share: checked logits and labels."""
+"""What every calibrator is: parameters in ``__init__``, ``fit``, ``transform``, and one formula for all uses."""
 
 from __future__ import annotations
 
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.posthoc.ops import Ops, TorchOps
+from calibrant.posthoc.stream import Stream, as_logits, check_finite, chunks_of, rows_of
+from calibrant.predictions import Predictions
 
-def as_logits(logits: Tensor) -> Tensor:
-    """Check that logits are ``[N, C]`` and finite; at least float32."""
-    z = torch.as_tensor(logits).detach()
-    if not z.is_floating_point() or z.dim() != 2 or not len(z) or z.shape[1] < 2:
-        raise ValueError(f"logits must be floating point [N, C] with N >= 1 and C >= 2, got {z.dtype} {list(z.shape)}")
-    z = z if z.dtype in (torch.float32, torch.float64) else z.float()
-    low, high = (float(v) for v in z.aminmax())
-    if not (abs(low) < float("inf") and abs(high) < float("inf")):
-        raise ValueError("logits must be finite, got NaN or infinity")
-    return z
+V = TypeVar("V")
 
 
-def as_pair(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Check logits ``[N, C]`` and labels ``[N]``."""
-    z, y = as_logits(logits), torch.as_tensor(labels).detach()
-    if y.shape != z.shape[:1] or y.is_floating_point() or y.dtype == torch.bool:
-        raise ValueError(f"labels must be whole numbers [{len(z)}], got {y.dtype} {list(y.shape)}")
-    y = y.long()
-    if int(y.min()) < 0 or int(y.max()) >= z.shape[1]:
-        raise ValueError(f"labels must lie in 0..{z.shape[1] - 1}, got {int(y.min())}..{int(y.max())}")
-    return z, y
+class Parameters:
+    """Parameters as scikit-learn has them: ``__init__`` stores what it takes under its name and does nothing else."""
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name."""
+        return {name: getattr(self, name) for name in self._names()}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters by name; returns self."""
+        known = self._names()
+        for name, value in parameters.items():
+            if name not in known:
+                raise ValueError(
+                    f"{type(self).__name__} has no parameter {name!r}, it has {', '.join(known) or 'none'}"
+                )
+            setattr(self, name, value)
+        return self
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit learned."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+
+    def _check_fitted(self, learned: str) -> None:
+        if not hasattr(self, learned):
+            name = type(self).__name__
+            raise ValueError(f"{name} is not fitted: call fit with held-out logits and labels first")
+
+    def __repr__(self) -> str:
+        defaults = {name: p.default for name, p in inspect.signature(type(self)).parameters.items()}
+        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v is not defaults[k] and v != defaults[k]]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+
+class Calibrator(Parameters, ABC):
+    """A map of logits, fitted on held-out data, whose softmax gives calibrated probabilities.
+
+    A method says how it is fitted (`_fit`), what it learned (`state`, `restore`) and its formula (`apply`); the rest
+    follows: `transform` and `predict_proba` here, policies and their ONNX graphs elsewhere.
+    """
+
+    #: What a policy's file calls the method.
+    name: ClassVar[str]
+    #: One learned attribute, which is there once the calibrator is fitted.
+    learned: ClassVar[str]
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the predicted class is always that of the logits."""
+        return False
+
+    def fit(self, logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> Self:
+        """Fit on held-out data; returns self.
+
+        Args:
+            logits: ``[N, C]``, for segmentation ``[N, C, ...]``; or `Predictions`, which may be larger than memory.
+            labels: ``[N]`` or ``[N, ...]``; none with predictions, which hold them.
+            ignore_index: a label that counts nowhere; predictions know theirs.
+        """
+        data = Stream(logits, labels, ignore_index=ignore_index)
+        self._forget()
+        self.n_classes_ = data.num_classes
+        self._fit(data)
+        return self
+
+    @abstractmethod
+    def _fit(self, data: Stream) -> None:
+        """Learn from the data."""
+
+    @abstractmethod
+    def apply(self, ops: Ops[V], z: V) -> V:
+        """The formula: logits ``[n, C]`` to logits whose softmax is calibrated."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """What was learned, as numbers and lists of numbers that JSON holds exactly."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any], num_classes: int) -> None:
+        """Take over what another calibrator's `state` gave, checked."""
+
+    def transform(self, logits: Any) -> Any:
+        """Logits whose softmax gives the calibrated probabilities, of the kind and precision that came.
+
+        Predictions become predictions, in memory; what they say about the samples stays.
+        """
+        if isinstance(logits, Predictions):
+            return self._transformed(logits)
+        self._check_fitted(self.learned)
+        z = as_logits(logits)
+        if z.shape[1] != self.n_classes_:
+            raise ValueError(f"logits must have the {self.n_classes_} classes of the fit, got {z.shape[1]}")
+        ops, parts = TorchOps(z.device), []
+        for part in chunks_of(z):
+            check_finite(part)
+            done = self.apply(ops, rows_of(part).double()).to(z.dtype)
+            parts.append(done if z.dim() == 2 else _unrowed(done, part.shape))
+        found = torch.cat(parts)
+        return found if isinstance(logits, Tensor) else found.numpy()
+
+    def predict_proba(self, logits: Any) -> Any:
+        """The calibrated probabilities, ``[N, C]`` or ``[N, C, ...]``, of the kind and precision that came."""
+        found = self.transform(logits)
+        if isinstance(found, Predictions):
+            raise ValueError("predict_proba takes arrays: transform gives predictions for predictions")
+        probabilities = torch.as_tensor(found).softmax(1)
+        return probabilities if isinstance(found, Tensor) else probabilities.numpy()
+
+    def _transformed(self, given: Predictions) -> Predictions:
+        if given.holds == "confidence":
+            raise ValueError("a calibrator takes logits or probabilities of every class, got confidences alone")
+        # A stream would leave out what counts nowhere; predictions keep every row.
+        parts = []
+        for batch in given.batches():
+            z = batch.logits if batch.holds == "logits" else np.log(np.maximum(batch.probabilities, 1e-30))
+            parts.append(self.transform(np.asarray(z)))
+        columns = {"ids": given.ids, "groups": given.groups or None, "objectness": given.objectness}
+        facts: dict[str, Any] = {
+            name: getattr(given, name) for name in ("class_names", "kind", "ignore_index", "split")
+        }
+        return Predictions.from_logits(np.concatenate(parts), given.labels, **columns, **facts)
+
+
+def _unrowed(rows: Tensor, shape: torch.Size) -> Tensor:
+    """Rows ``[n, C]`` back in the layout ``[N, C, ...]``."""
+    return rows.reshape(shape[0], -1, shape[1]).movedim(1, 2).reshape(shape)
+
+
+def numbers(state: Mapping[str, Any], key: str, shape: tuple[int | None, ...]) -> Any:
+    """An array out of a `state`: finite float64 of the given shape, in which None stands for any length.
+
+    Example:
+        >>> from calibrant.posthoc.base import numbers
+        >>> numbers({"bias": [0.5, 1]}, "bias", (2,))
+        array([0.5, 1. ])
+    """
+    if key not in state:
+        raise ValueError(f"{key} is missing")
+    if not _plain(state[key]):
+        raise ValueError(f"{key} must be numbers, got {str(state[key])[:40]}")
+    try:
+        found = np.asarray(state[key], dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{key} must be numbers in rows of one length") from None
+    fits = found.ndim == len(shape) and all(b is None or a == b for a, b in zip(found.shape, shape, strict=True))
+    if not fits or not np.isfinite(found).all():
+        asked = "a finite number" if not shape else f"finite numbers {['any' if n is None else n for n in shape]}"
+        raise ValueError(f"{key} must be {asked}, got {list(found.shape) if not fits else 'NaN or infinity'}")
+    return found
+
+
+def _plain(value: Any) -> bool:
+    """Whether a value is a number, or lists of numbers."""
+    if isinstance(value, list):
+        return all(_plain(one) for one in value)
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -6,25 +6,33 @@ Softmax does not see a common offset, but a p-norm does: by default the logits a
 ``centre=False`` takes them as they are, as SC prints it (with :math:`|v_k|^p`, which an odd p needs).
 
 p is chosen from 1 to 10 by AURC on held-out data; when no p beats the softmax's own confidence (MSP), that is used and
-``fell_back_`` says so.
+``fell_back_`` says so. All powers are tried in one pass over the logits. The scores behind that choice have the logits'
+precision, those that `score` gives are float64.
 """
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from calibrant.metrics.onepass import blocks
 from calibrant.metrics.selective import aurc
-from calibrant.posthoc.base import as_logits, as_pair
+from calibrant.posthoc.base import Parameters
+from calibrant.posthoc.ops import Ops, TorchOps
+from calibrant.posthoc.stream import Stream, as_logits, check_finite, chunks_of, rows_of
 
-_CHUNK = 2**20
+V = TypeVar("V")
+
+_TINY = float(np.finfo(np.float64).tiny)
 
 
-class LogitNorm:
+class LogitNorm(Parameters):
     """A score for selective classification that undoes what label smoothing does to the ranking.
 
     Args:
@@ -53,55 +61,108 @@ class LogitNorm:
         self.powers = powers
         self.centre = centre
 
-    def fit(self, logits: Tensor, labels: Tensor) -> LogitNorm:
-        """Choose p by AURC on held-out logits ``[N, C]`` and labels ``[N]``; returns self."""
-        z, y = as_pair(logits, labels)
-        if not self.powers or any(not isinstance(p, int) or p < 1 for p in self.powers):
-            raise ValueError(f"powers must be whole numbers from 1 on, got {self.powers!r}")
-        correct = (z.argmax(1) == y).numpy()
-        return self.choose(msp(z).numpy(), {p: v.numpy() for p, v in self.scores(z).items()}, correct)
+    def fit(self, logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> Self:
+        """Choose p by AURC on held-out data; returns self.
+
+        Args:
+            logits: ``[N, C]``, for segmentation ``[N, C, ...]``; or `Predictions`, which may be larger than memory.
+            labels: ``[N]`` or ``[N, ...]``; none with predictions, which hold them.
+            ignore_index: a label that counts nowhere; predictions know theirs.
+        """
+        powers = self._powers()
+        plain: list[Tensor] = []
+        tried: dict[int, list[Tensor]] = {p: [] for p in powers}
+        right: list[Tensor] = []
+        for z, y in Stream(logits, labels, ignore_index=ignore_index):
+            for top in blocks(z, y, kind="logits"):
+                plain.append(top.confidence)
+                right.append(top.correct)
+            for p, score in self._all(z, powers).items():
+                tried[p].append(score)
+        scores = {p: torch.cat(parts).double().cpu().numpy() for p, parts in tried.items()}
+        return self.choose(torch.cat(plain).cpu().numpy(), scores, torch.cat(right).cpu().numpy())
 
     def choose(
         self,
         plain: npt.NDArray[np.float64],
         scores: Mapping[int, npt.NDArray[np.float64]],
         correct: npt.NDArray[np.bool_],
-    ) -> LogitNorm:
+    ) -> Self:
         """Choose p from the scores of every p and the plain softmax's, all ``[N]``; returns self."""
         self.aurc_ = {None: aurc(plain, correct), **{p: aurc(score, correct) for p, score in scores.items()}}
         best = min(scores, key=lambda p: self.aurc_[p])
         # A difference within rounding is none: with two classes, say, the score is the same for every row.
-        self.fell_back_ = self.aurc_[best] >= self.aurc_[None] - 1e-9 or bool(np.ptp(scores[best]) < 1e-9)
+        level = bool(np.ptp(scores[best]) < 1e-6 * float(np.abs(scores[best]).max()) + 1e-9)
+        self.fell_back_ = level or self.aurc_[best] >= self.aurc_[None] - 1e-9
         self.p_ = None if self.fell_back_ else best
         return self
 
-    def score(self, logits: Tensor) -> Tensor:
-        """The score of each row ``[N]``, float64, higher for surer."""
-        if not hasattr(self, "p_"):
-            raise ValueError("LogitNorm is not fitted: call fit with held-out logits and labels first")
-        z = as_logits(logits)
-        return msp(z) if self.p_ is None else self.scores(z, [self.p_])[self.p_]
+    def score(self, logits: Any) -> Tensor:
+        """The score of each row ``[N]``, or of each position ``[N, ...]``, float64, higher for surer."""
+        self._check_fitted("p_")
+        ops = TorchOps()
+        if self.p_ is None:
+            return by_rows(logits, lambda z: msp(ops, z))
+        p = self.p_
+        return by_rows(logits, lambda z: normalised_max_logit(ops, z, p, centre=self.centre))
 
-    def scores(self, logits: Tensor, powers: Sequence[int] | None = None) -> dict[int, Tensor]:
+    def scores(self, logits: Any, powers: Sequence[int] | None = None) -> dict[int, Tensor]:
         """The score of each row for every p, ``[N]`` float64, all in one pass."""
-        wanted = self.powers if powers is None else powers
+        wanted = self._powers() if powers is None else powers
         parts: dict[int, list[Tensor]] = {p: [] for p in wanted}
-        for part in as_logits(logits).split(max(1, _CHUNK // logits.shape[1])):
-            v = part.double()
-            v = v - v.mean(1, keepdim=True) if self.centre else v
-            top, size = v.amax(1), v.abs().amax(1, keepdim=True)
-            # Relative to the largest, so that no power overflows or vanishes.
-            share = (v / size.clamp(min=torch.finfo(torch.float64).tiny)).abs_()
-            power = torch.ones_like(share)
-            for p in range(1, max(wanted) + 1):
-                power.mul_(share)
-                if p in parts:
-                    norm = size.squeeze(1) * power.sum(1).pow_(1 / p)
-                    # A row of equal logits has no direction: its score is the lowest, 0.
-                    parts[p].append(torch.where(norm > 0, top / norm.clamp(min=torch.finfo(torch.float64).tiny), 0.0))
+        for part in chunks_of(as_logits(logits)):
+            check_finite(part)
+            for p, score in self._all(rows_of(part).double(), wanted).items():
+                parts[p].append(score)
         return {p: torch.cat(part) for p, part in parts.items()}
 
+    def _powers(self) -> Sequence[int]:
+        whole = [isinstance(p, numbers.Integral) and not isinstance(p, bool) and p >= 1 for p in self.powers]
+        if not whole or not all(whole):
+            raise ValueError(f"powers must be whole numbers from 1 on, got {self.powers!r}")
+        return [int(p) for p in self.powers]
 
-def msp(logits: Tensor) -> Tensor:
-    """The largest softmax probability of each row, float64."""
-    return torch.cat([part.double().softmax(1).amax(1) for part in logits.split(max(1, _CHUNK // logits.shape[1]))])
+    def _all(self, z: Tensor, powers: Sequence[int]) -> dict[int, Tensor]:
+        """The scores of rows ``[n, C]`` for several p, each power from the one before."""
+        v = z - z.mean(1, keepdim=True) if self.centre else z.clone()
+        top = v.amax(1)
+        v.abs_()
+        size = v.amax(1)
+        # Relative to the largest, so that no power overflows or vanishes.
+        v.div_(size.clamp(min=torch.finfo(v.dtype).tiny)[:, None])
+        power, found = torch.ones_like(v), {}
+        for p in range(1, max(powers) + 1):
+            power.mul_(v)
+            if p in powers:
+                norm = size * power.sum(1).pow_(1 / p)
+                # A row of equal logits has no direction: its score is the lowest, 0.
+                found[p] = torch.where(norm > 0, top / norm.clamp(min=torch.finfo(v.dtype).tiny), 0.0)
+        return found
+
+
+def by_rows(logits: Any, score: Any) -> Tensor:
+    """A score ``[n, 1]`` of rows ``[n, C]`` float64, as ``[N]`` or ``[N, ...]`` of all positions."""
+    z, parts = as_logits(logits), []
+    for part in chunks_of(z):
+        check_finite(part)
+        parts.append(score(rows_of(part).double()).reshape(part.shape[0], *part.shape[2:]))
+    return torch.cat(parts)
+
+
+def msp(ops: Ops[V], z: V) -> V:
+    """The largest softmax probability of each row."""
+    return ops.div(ops.constant(1.0), ops.total(ops.exp(ops.sub(z, ops.largest(z)))))
+
+
+def normalised_max_logit(ops: Ops[V], z: V, p: int, *, centre: bool = True) -> V:
+    """The largest logit of each row over the p-norm of its logits."""
+    v = ops.sub(z, ops.mean(z)) if centre else z
+    tiny = ops.constant(_TINY)
+    absolute = ops.absolute(v)
+    size = ops.largest(absolute)
+    share = ops.div(absolute, ops.maximum(size, tiny))
+    power = share
+    for _ in range(p - 1):
+        power = ops.mul(power, share)
+    norm = ops.mul(size, ops.power(ops.total(power), ops.constant(1 / p)))
+    return ops.div(ops.largest(v), ops.maximum(norm, tiny))

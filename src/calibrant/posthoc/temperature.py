@@ -6,33 +6,74 @@ With :math:`s = 1/T` the NLL is convex in s:
           f'(s) = \frac1N \sum_n \bigl( \mathbb{E}_p[z_n] - z_{n y_n} \bigr), \qquad
           f''(s) = \frac1N \sum_n \mathrm{Var}_p[z_n]
 
-so Newton's method, kept inside a bracket of the root of f', finds the minimiser to rounding. Each step is one pass over
-the logits, in chunks.
+f' rises from -A at s = 0 to B at infinity, with A the mean lead of the label's logit over the row's mean and B the mean
+lead of the largest logit over the label's. Both are sums, known after one pass, and
 
-Where there is no minimiser the search ends where the NLL no longer changes: T goes towards 0 (to 1e-6 at most) on data
-that are all right, and to 1e6 where the logits point away from the labels. Logits that are constant in every row
-leave T at 1. ``converged_`` says whether the gradient vanished at the answer.
+.. math:: \varphi(\log s) = \log \frac{f'(s) + A}{B - f'(s)}
+
+is nearly a straight line (its slope is 1 where s is small and about 2 where it is large), so that Newton's method on
+:math:`\varphi = \log(A/B)` needs three to six passes from anywhere; a bracket keeps it safe. The first passes over
+float32 logits are in float32, the last ones always in float64.
+
+Where there is no minimiser, this is the answer, and ``converged_`` is False:
+
+====================================  =================================================================================
+every label has the largest logit     T at which the mean confidence is (N + 1) / (N + 2), Laplace's rule of
+(B = 0): T would go to 0              succession; never above 1, nor below 1e-6
+labels lie no higher than the mean    1e6: the probabilities are as good as uniform
+(A <= 0): T would go to infinity
+logits constant in every row          1, and it is a minimiser as any other T is
+====================================  =================================================================================
+
+A fit on a single class, or with all predictions wrong, is like any other.
+
+``objective="ece"`` minimises the ECE instead, which has many local minima: over a grid, by default of 200 temperatures,
+evenly spaced in their logarithm from 0.05 to 20. The papers' own grids: LR (``grid="lr"``): 0.25, 0.5, 0.75, 1 to 2 by
+0.1, 2.5, 3; MbLS (``grid="mbls"``): 0.1 to 10 by 0.1, as its Table 1 prints T. All of a grid takes one pass; of equally
+good temperatures the one nearest to 1 is taken.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.posthoc.base import as_logits, as_pair
+from calibrant.posthoc.base import Calibrator, numbers
+from calibrant.posthoc.ops import Ops
+from calibrant.posthoc.stream import Stream
+
+V = TypeVar("V")
 
 COLDEST, HOTTEST = 1e-6, 1e6
-_CHUNK = 2**20
+MOST_PASSES = 60  # a bisection's; Newton's are six at most
+GRIDS: dict[str, tuple[float, ...]] = {
+    "lr": (0.25, 0.5, 0.75, *(round(1 + 0.1 * i, 1) for i in range(11)), 2.5, 3.0),
+    "mbls": tuple(round(0.1 * i, 1) for i in range(1, 101)),
+}
+_FINE = tuple(float(t) for t in np.geomspace(0.05, 20.0, 200))
 
 
-class TemperatureScaling:
+class TemperatureScaling(Calibrator):
     """One temperature for all logits, by exact minimisation of the NLL.
+
+    Args:
+        objective: what is minimised, ``"nll"`` or ``"ece"``.
+        grid: temperatures to choose from: ``"lr"``, ``"mbls"`` or numbers; None for the exact minimiser of the NLL, and
+            for 200 temperatures from 0.05 to 20 with the ECE.
+        bins: of the ECE.
 
     Attributes:
         temperature_: the fitted T.
-        gradient_: dNLL/dT where the search ended.
-        converged_: whether |dNLL/dT| < 1e-8 there.
+        gradient_: dNLL/dT at T.
+        converged_: whether |dNLL/dT| < 1e-8 there; of a grid's choice nothing of the kind is asked.
         passes_: how many passes over the logits it took.
+        objective_: the value of the objective at T; None for the exact minimiser, which does not need it.
 
     Example:
         >>> import torch
@@ -41,51 +82,232 @@ class TemperatureScaling:
         >>> honest = 2 * torch.randn(4000, 10, generator=generator)
         >>> labels = torch.multinomial(honest.softmax(1), 1, generator=generator).squeeze(1)
         >>> scaling = TemperatureScaling().fit(3 * honest, labels)
-        >>> 2.8 < scaling.temperature_ < 3.2, abs(scaling.gradient_) < 1e-8
-        (True, True)
+        >>> 2.8 < scaling.temperature_ < 3.2, abs(scaling.gradient_) < 1e-8, scaling.passes_ <= 8
+        (True, True, True)
+        >>> TemperatureScaling(grid="lr", objective="ece").fit(3 * honest, labels).temperature_
+        3.0
     """
+
+    name = "temperature"
+    learned = "temperature_"
 
     temperature_: float
     gradient_: float
     converged_: bool
     passes_: int
+    objective_: float | None
 
-    def fit(self, logits: Tensor, labels: Tensor) -> TemperatureScaling:
-        """Fit on held-out logits ``[N, C]`` and labels ``[N]``; returns self."""
-        z, y = as_pair(logits, labels)
+    def __init__(
+        self,
+        objective: Literal["nll", "ece"] = "nll",
+        *,
+        grid: Literal["lr", "mbls"] | Sequence[float] | None = None,
+        bins: int = 15,
+    ) -> None:
+        self.objective = objective
+        self.grid = grid
+        self.bins = bins
+
+    @property
+    def keeps_order(self) -> bool:
+        """Yes."""
+        return True
+
+    def _fit(self, data: Stream) -> None:
+        if self.objective not in ("nll", "ece"):
+            raise ValueError(f"objective must be 'nll' or 'ece', got {self.objective!r}")
+        grid = self._grid()
+        if grid is None:
+            self._minimise(data)
+        else:
+            self._choose(data, grid)
+        self.passes_ = data.passes
+
+    def _grid(self) -> tuple[float, ...] | None:
+        if self.grid is None:
+            return None if self.objective == "nll" else _FINE
+        if isinstance(self.grid, str):
+            if self.grid not in GRIDS:
+                raise ValueError(f"grid must be 'lr', 'mbls' or temperatures, got {self.grid!r}")
+            return GRIDS[self.grid]
+        chosen = tuple(float(t) for t in self.grid)
+        if not chosen or not all(0 < t < math.inf for t in chosen):
+            raise ValueError(f"grid must be temperatures above 0, got {self.grid!r}")
+        return chosen
+
+    def _minimise(self, data: Stream) -> None:
+        z, _ = data.sample(1000)
+        spread = float((z.double() - z.double().mean(1, keepdim=True)).square().mean().sqrt())
+        s = 2 / spread if spread > 0 else 1.0
         low, high = 1 / HOTTEST, 1 / COLDEST
-        s = 1.0
-        for passes in range(1, 100):
-            slope, curvature = _derivatives(z, y, s)
-            self.temperature_, self.gradient_, self.passes_ = 1 / s, -slope * s * s, passes
-            self.converged_ = abs(self.gradient_) < 1e-8
-            if abs(self.gradient_) < 1e-12 or slope == 0:
-                break
+        s = min(max(s, low), high)
+        exact = z.dtype == torch.float64
+        ends: _Ends | None = None
+        for _ in range(MOST_PASSES):
+            slope, curvature, ends = _derivatives(data, s, torch.float64 if exact else torch.float32, ends)
+            self._take(s, slope)
+            if ends.widest == 0:  # nothing to learn from rows of equal logits
+                self.temperature_, self.converged_ = 1.0, True
+                return
+            if ends.above == 0 or ends.lead <= 0:
+                self._without_minimiser(data, ends, s)
+                return
             low, high = (s, high) if slope < 0 else (low, s)
-            # Where every prediction is saturated the curvature vanishes before the slope does.
-            step = s - slope / curvature if curvature > 0 else 0.0
-            # Outside the bracket Newton's step is not to be trusted; halve the bracket's logarithm instead.
-            following = step if low < step < high else (low * high) ** 0.5
-            if abs(following - s) <= 1e-15 * s or high - low <= 1e-15 * high:
+            following = _newton(s, slope, curvature, ends, low, high)
+            done = abs(following - s) <= 1e-14 * s or abs(self.gradient_) < 1e-11 or high - low <= 1e-14 * high
+            if exact and done:
                 break
+            # Once float32 has nothing more to say, float64 has.
+            exact = exact or done or abs(following - s) <= 1e-3 * s
             s = following
-        return self
+        self.converged_ = abs(self.gradient_) < 1e-8
 
-    def transform(self, logits: Tensor) -> Tensor:
-        """The logits divided by the temperature."""
-        if not hasattr(self, "temperature_"):
-            raise ValueError("TemperatureScaling is not fitted: call fit with held-out logits and labels first")
-        return as_logits(logits) / self.temperature_
+    def _take(self, s: float, slope: float) -> None:
+        self.temperature_, self.gradient_ = 1 / s, -slope * s * s
+        self.converged_, self.objective_ = False, None
+
+    def _without_minimiser(self, data: Stream, ends: _Ends, s: float) -> None:
+        if ends.above > 0:
+            self._take(1 / HOTTEST, -ends.lead)
+            return
+        wanted = math.log(ends.rows + 1)  # the log-odds of the rule of succession
+        low, high = 1.0, 1 / COLDEST
+        seen: list[tuple[float, float]] = []
+        for guess in (1.0, s, *[math.nan] * 4):
+            s = _secant(seen, wanted) if math.isnan(guess) else guess
+            s = s if low <= s < high else math.sqrt(low * min(high, 16 * low))
+            doubt = _doubt(data, s)
+            odds = math.log((1 - doubt) / doubt) if doubt > 0 else math.inf
+            seen.append((s, odds))
+            low, high = (s, high) if odds < wanted else (low, s)
+            if abs(odds - wanted) < 1e-3 * wanted or low >= high:
+                break
+        self._take(s, _derivatives(data, s, torch.float64).slope)
+
+    def _choose(self, data: Stream, grid: tuple[float, ...]) -> None:
+        values = _nlls(data, grid) if self.objective == "nll" else _eces(data, grid, self.bins)
+        best = min(values)
+        at = min(
+            (abs(math.log(t)), t) for t, value in zip(grid, values, strict=True) if value <= best + 1e-12 * abs(best)
+        )[1]
+        self._take(1 / at, _derivatives(data, 1 / at, torch.float64).slope)
+        self.temperature_, self.objective_ = at, best
+        self.converged_ = abs(self.gradient_) < 1e-8
+
+    def apply(self, ops: Ops[V], z: V) -> V:
+        """Logits over T."""
+        return ops.div(z, ops.constant(self.temperature_))
+
+    def state(self) -> dict[str, Any]:
+        """T."""
+        self._check_fitted(self.learned)
+        return {"temperature": self.temperature_}
+
+    def restore(self, state: Mapping[str, Any], num_classes: int) -> None:
+        """Take over T."""
+        temperature = float(numbers(state, "temperature", ()))
+        if temperature <= 0:
+            raise ValueError(f"temperature must be above 0, got {temperature}")
+        self.temperature_, self.n_classes_ = temperature, num_classes
 
 
-def _derivatives(z: Tensor, y: Tensor, s: float) -> tuple[float, float]:
-    """f' and f'' at s."""
+@dataclass
+class _Ends:
+    """What does not depend on s: A and B of the module's docstring, the number of rows, the widest spread of a row."""
+
+    lead: float = 0.0
+    above: float = 0.0
+    rows: int = 0
+    widest: float = 0.0
+
+
+class _Derivatives(NamedTuple):
+    slope: float
+    curvature: float
+    ends: _Ends
+
+
+def _derivatives(data: Stream, s: float, dtype: torch.dtype, ends: _Ends | None = None) -> _Derivatives:
+    """f' and f'' at s, in one pass, which also finds the ends if they are not known."""
+    found = _Ends() if ends is None else ends
     slope = curvature = 0.0
-    rows = max(1, _CHUNK // z.shape[1])
-    for part, label in zip(z.split(rows), y.split(rows), strict=True):
-        shifted = part.double() - part.amax(1, keepdim=True)
-        p = (s * shifted).softmax(1)
-        mean = torch.linalg.vecdot(p, shifted)
-        slope += float((mean - shifted.gather(1, label[:, None]).squeeze(1)).sum())
-        curvature += float((torch.linalg.vecdot(p, shifted.square()) - mean.square()).clamp_(min=0).sum())
-    return slope / len(z), curvature / len(z)
+    buffers: list[Tensor] = []
+    for z, y in data:
+        if not buffers or len(buffers[0]) < len(z) or buffers[0].device != z.device:
+            buffers = [torch.empty_like(z, dtype=dtype, memory_format=torch.contiguous_format) for _ in range(2)]
+        shifted, exps = (buffer[: len(z)] for buffer in buffers)
+        shifted.copy_(z).sub_(z.amax(1, keepdim=True))
+        at_label = shifted.gather(1, y[:, None]).squeeze(1).double()
+        if ends is None:
+            found.lead += float((at_label - shifted.mean(1).double()).sum())
+            found.above -= float(at_label.sum())
+            found.rows += len(y)
+            found.widest = max(found.widest, -float(shifted.amin()))
+        torch.mul(shifted, s, out=exps).exp_()
+        total = exps.sum(1).double()
+        mean = exps.mul_(shifted).sum(1).double() / total
+        square = exps.mul_(shifted).sum(1).double() / total
+        slope += float((mean - at_label).sum())
+        curvature += float((square - mean.square()).clamp_(min=0).sum())
+    if ends is None:
+        found.lead, found.above = found.lead / found.rows, found.above / found.rows
+    return _Derivatives(slope / found.rows, curvature / found.rows, found)
+
+
+def _newton(s: float, slope: float, curvature: float, ends: _Ends, low: float, high: float) -> float:
+    """The next s: Newton's step on phi, or the middle of the bracket's logarithm where that leaves it."""
+    above_start, below_end = slope + ends.lead, ends.above - slope
+    following = math.nan
+    if above_start > 0 and below_end > 0 and curvature > 0:
+        rise = s * curvature * (1 / above_start + 1 / below_end)
+        step = (math.log(above_start / below_end) - math.log(ends.lead / ends.above)) / rise
+        following = s * math.exp(-step) if abs(step) < 50 else math.nan
+    return following if low < following < high else math.sqrt(low * high)
+
+
+def _secant(seen: list[tuple[float, float]], wanted: float) -> float:
+    """Where the log-odds of the mean confidence are as wanted: by a line through the last two points, or the origin."""
+    s, odds = seen[-1]
+    before, odds_before = seen[-2] if len(seen) > 1 else (0.0, 0.0)
+    if not math.isfinite(odds) or not math.isfinite(odds_before) or odds == odds_before:
+        return math.nan
+    return s + (wanted - odds) * (s - before) / (odds - odds_before)
+
+
+def _doubt(data: Stream, s: float) -> float:
+    """The mean of 1 - confidence at s."""
+    doubt, rows = 0.0, 0
+    for z, y in data:
+        shifted = z.double() - z.amax(1, keepdim=True)
+        rest = (s * shifted).exp_().sum(1).sub_(1)
+        doubt += float((rest / (1 + rest)).sum())
+        rows += len(y)
+    return doubt / rows
+
+
+def _nlls(data: Stream, grid: tuple[float, ...]) -> list[float]:
+    """The NLL at every temperature, in one pass."""
+    sums, rows = [0.0] * len(grid), 0
+    for z, y in data:
+        shifted = z.double() - z.amax(1, keepdim=True)
+        at_label = shifted.gather(1, y[:, None]).squeeze(1)
+        for i, t in enumerate(grid):
+            sums[i] += float((torch.logsumexp(shifted / t, 1) - at_label / t).sum())
+        rows += len(y)
+    return [value / rows for value in sums]
+
+
+def _eces(data: Stream, grid: tuple[float, ...], bins: int) -> list[float]:
+    """The ECE at every temperature, in one pass: gaps of equal-width bins (lo, hi] add up."""
+    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+        raise ValueError(f"bins must be a whole number of at least 1, got {bins!r}")
+    gaps, rows = torch.zeros(len(grid), bins, dtype=torch.float64), 0
+    for z, y in data:
+        shifted = z.double() - z.amax(1, keepdim=True)
+        right = (z.argmax(1) == y).double()
+        for i, t in enumerate(grid):
+            confidence = (shifted / t).exp_().sum(1).reciprocal_()
+            place = (confidence * bins).ceil_().long().sub_(1).clamp_(0, bins - 1)
+            gaps[i] += torch.zeros(bins, dtype=torch.float64).index_add_(0, place.cpu(), (confidence - right).cpu())
+        rows += len(y)
+    return [float(value) for value in gaps.abs().sum(1) / rows]

@@ -25,6 +25,7 @@ class Request:
     columns: dict[str, str | tuple[str, ...]] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
+    unlabelled: bool = False  # whether labels may be missing
     listings: dict[str, list[str]] = field(default_factory=dict)  # folders that were listed during this call
 
 
@@ -57,7 +58,11 @@ class Layout:
 
 
 def request(
-    columns: Mapping[str, str | Sequence[str]] | None, groups: Sequence[str] | None, facts: dict[str, Any]
+    columns: Mapping[str, str | Sequence[str]] | None,
+    groups: Sequence[str] | None,
+    facts: dict[str, Any],
+    *,
+    unlabelled: bool = False,
 ) -> Request:
     """Check what the caller said, before any file is opened."""
     mapped: dict[str, str | tuple[str, ...]] = {}
@@ -80,7 +85,8 @@ def request(
         )
     if isinstance(groups, str):
         raise ValueError(f"groups must be a list of columns, got {groups!r}")
-    return Request(mapped, tuple(groups or ()), {name: value for name, value in facts.items() if value is not None})
+    known_facts = {name: value for name, value in facts.items() if value is not None}
+    return Request(mapped, tuple(groups or ()), known_facts, unlabelled)
 
 
 def layout(held: Sequence[str], asked: Request, path: str, *, table: bool, data: str | None = None) -> Layout:
@@ -104,7 +110,7 @@ def layout(held: Sequence[str], asked: Request, path: str, *, table: bool, data:
         found = _single(name, SINGLE[name], held, asked, path)
         if found is not None:
             columns[name] = found
-        elif name == "labels":
+        elif name == "labels" and not asked.unlabelled:
             raise lacking("no labels", name, held, path, ("true_label", "target", "truth"))
     columns |= {name: name for name in held if name.startswith(GROUP) and name != GROUP}
     columns |= {name: c for name, c in asked.columns.items() if name.startswith(GROUP)}

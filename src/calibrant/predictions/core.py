@@ -147,6 +147,7 @@ class Predictions:
         kind: Kind | None = None,
         ignore_index: int | None = None,
         split: Split | None = None,
+        unlabelled: bool = False,
     ) -> Predictions:
         """Open files of predictions; values are read when they are asked for, and `batches` never holds them all.
 
@@ -166,11 +167,13 @@ class Predictions:
             kind: ``"segmentation"`` for images, where the file does not say.
             ignore_index: where the file does not say.
             split: where the file does not say.
+            unlabelled: whether labels may be missing, as they are where a policy is applied to new data; everything
+                else needs them.
         """
         from calibrant.predictions.opened import open_files  # loads the formats, which are not needed otherwise
 
         facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
-        return cls._of(open_files(path, columns, groups, facts))
+        return cls._of(open_files(path, columns, groups, facts, unlabelled=unlabelled))
 
     def save(self, path: str | Path) -> None:
         """Write a file in the format of its suffix, aside and then renamed; see `open` for the formats.

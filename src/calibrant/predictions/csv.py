@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.csv as pacsv  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
 
 from calibrant.files import written_aside
 from calibrant.predictions.arrays import Array
@@ -97,7 +97,7 @@ class CsvSource:
 
     def class_names(self) -> tuple[str, ...] | None:
         """The class names that the columns give; where that is open, the first labels tell."""
-        if not self.plan.namings:
+        if not self.plan.namings or "labels" not in self.plan.columns:
             return self.plan.class_names
         column = self.plan.source("labels")[0]
         first = self._first([column])

@@ -63,9 +63,11 @@ def open_files(
     columns: Mapping[str, str | Sequence[str]] | None,
     groups: Sequence[str] | None,
     facts: dict[str, Any],
+    *,
+    unlabelled: bool = False,
 ) -> FileStore:
     """Open what a path means; see `Predictions.open`."""
-    asked = request(columns, groups, facts)
+    asked = request(columns, groups, facts, unlabelled=unlabelled)
     data = [str(asked.columns[name]) for name in DATA if name in asked.columns]
     sources: list[Source] = []
     for file in find(path, data or DATA):

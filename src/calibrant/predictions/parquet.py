@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from calibrant.files import written_aside
 from calibrant.predictions.arrays import Array
@@ -104,7 +104,7 @@ def open_file(path: Path, asked: Request) -> ParquetSource:
 
 def _class_names(file: Any, plan: Layout) -> tuple[str, ...] | None:
     """The class names that the columns give; where that is open, the first labels tell."""
-    if not plan.namings:
+    if not plan.namings or "labels" not in plan.columns:
         return plan.class_names
     column = plan.source("labels")[0]
     first = next(file.iter_batches(batch_size=4096, columns=[column]), None)

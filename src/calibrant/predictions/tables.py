@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from calibrant.predictions.arrays import Array
 from calibrant.predictions.checks import About, Where, agreed, named_labels

@@ -1,0 +1,139 @@
+"""Logits and labels to fit on, from arrays, segmentation masks or predictions on disk: checked, a chunk at a time."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.predictions import Predictions
+
+CHUNK = 2**20  # numbers per chunk: small enough for the cache, large enough to hide the calls
+_FLOOR = 1e-30  # of probabilities, whose logarithms are taken for logits
+
+Pair = tuple[Tensor, Tensor]
+
+
+def as_tensor(values: Any) -> Tensor:
+    """An array as a tensor that shares its memory; nobody here writes to it."""
+    if isinstance(values, Tensor):
+        return values.detach()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.as_tensor(np.asarray(values))
+
+
+def as_logits(logits: Any) -> Tensor:
+    """Check that logits are ``[N, C]`` or ``[N, C, ...]`` and floating point; half precision becomes float32."""
+    z = as_tensor(logits)
+    if not z.is_floating_point() or z.dim() < 2 or not z.numel() or z.shape[1] < 2:
+        asked = "floating point [N, C] or [N, C, ...] with N >= 1 and C >= 2"
+        raise ValueError(f"logits must be {asked}, got {z.dtype} {list(z.shape)}")
+    return z if z.dtype in (torch.float32, torch.float64) else z.float()
+
+
+def rows_of(z: Tensor) -> Tensor:
+    """Logits ``[N, C, ...]`` as one row per position, ``[n, C]``."""
+    return z if z.dim() == 2 else z.flatten(2).movedim(1, 2).reshape(-1, z.shape[1])
+
+
+def check_finite(z: Tensor) -> None:
+    """Raise if a logit is NaN or infinite."""
+    if not bool(torch.isfinite(z.sum())) and not bool(torch.isfinite(z).all()):
+        raise ValueError("logits must be finite, got NaN or infinity")
+
+
+def chunks_of(z: Tensor) -> Iterator[Tensor]:
+    """Parts of ``[N, C, ...]`` along its first dimension, of about `CHUNK` numbers."""
+    yield from z.split(max(1, CHUNK // z[0].numel()))
+
+
+class Stream:
+    """Logits ``[n, C]`` and labels ``[n]`` in chunks, as often as they are asked for.
+
+    Args:
+        logits: ``[N, C]`` or ``[N, C, ...]``, or predictions, which bring their labels along and may be on disk.
+        labels: ``[N]`` or ``[N, ...]`` whole numbers.
+        ignore_index: a label that counts nowhere.
+
+    Attributes:
+        num_classes: C.
+        passes: how often all chunks have been read.
+    """
+
+    def __init__(self, logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> None:
+        self.passes = 0
+        self._checked = False
+        if isinstance(logits, Predictions):
+            self._source: Predictions | Pair = _fittable(logits, labels)
+            self.num_classes = int(logits.num_classes)
+            self.ignore_index = logits.ignore_index if ignore_index is None else ignore_index
+            return
+        if labels is None:
+            raise ValueError("labels are needed to fit: give logits and labels, or Predictions, which hold both")
+        z, y = as_logits(logits), as_tensor(labels)
+        shape = [z.shape[0], *z.shape[2:]]
+        if list(y.shape) != shape or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+            raise ValueError(f"labels must be whole numbers {shape}, got {y.dtype} {list(y.shape)}")
+        self._source, self.num_classes, self.ignore_index = (z, y), z.shape[1], ignore_index
+
+    def __iter__(self) -> Iterator[Pair]:
+        counted = 0
+        for z, y in self._parts():
+            z, y = rows_of(z), y.reshape(-1).long()
+            if self.ignore_index is not None:
+                keep = y != self.ignore_index
+                if not bool(keep.all()):
+                    z, y = z[keep], y[keep]
+            if not len(y):
+                continue
+            if not self._checked:
+                self._check(z, y)
+            counted += len(y)
+            yield z, y
+        if not counted:
+            raise ValueError(f"labels must have one that counts, got {self.ignore_index} everywhere")
+        self._checked = True
+        self.passes += 1
+
+    def _parts(self) -> Iterator[Pair]:
+        if not isinstance(self._source, Predictions):
+            z, y = self._source
+            size = max(1, CHUNK // z[0].numel())
+            yield from zip(z.split(size), y.to(z.device).split(size), strict=True)
+            return
+        for batch in self._source.batches():
+            y = as_tensor(batch.labels)
+            if batch.holds == "logits":
+                z = as_logits(batch.logits)
+            else:
+                z = as_logits(batch.probabilities).double().clamp(min=_FLOOR).log()
+            size = max(1, CHUNK // z[0].numel())
+            yield from zip(z.split(size), y.split(size), strict=True)
+
+    def _check(self, z: Tensor, y: Tensor) -> None:
+        check_finite(z)
+        low, high = int(y.min()), int(y.max())
+        if low < 0 or high >= self.num_classes:
+            allowed = f"0..{self.num_classes - 1}" + ("" if self.ignore_index is None else f" or {self.ignore_index}")
+            raise ValueError(f"labels must lie in {allowed}, got {low if low < 0 else high}")
+
+    def sample(self, rows: int) -> Pair:
+        """About ``rows`` rows spread over the first chunk's, for a first look."""
+        z, y = next(iter(self))
+        step = max(1, len(y) // rows)
+        return z[::step], y[::step]
+
+
+def _fittable(predictions: Predictions, labels: Any) -> Predictions:
+    if labels is not None:
+        raise ValueError("labels are part of the predictions: give one or the other")
+    if predictions.split == "test":
+        raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
+    if predictions.holds == "confidence":
+        raise ValueError("a fit needs logits or probabilities of every class, got confidences alone")
+    return predictions

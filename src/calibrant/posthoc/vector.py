@@ -1,0 +1,183 @@
+r"""Vector scaling [Guo2017, Sec. 4.2]: each logit has a weight and an offset of its own.
+
+.. math:: u_c = w_c z_c + b_c, \qquad \min_{w, b} \; \frac1N \sum_n -\log \mathrm{softmax}(u_n)_{y_n}
+          + \frac{\alpha}{N} \sum_c \frac1N \sum_n \bigl( u_{nc} - z_{nc} / T \bigr)^2
+
+=============  ==============================================
+paper letter   variable
+=============  ==============================================
+W (diagonal)   ``weight_``
+b              ``bias_``
+=============  ==============================================
+
+Departure: the second term. The NLL alone has no minimiser when a class is missing or the classes are separable; this
+pulls the new logits, in mean square over the data, towards those of temperature scaling. It is that of a normal prior:
+with :math:`\alpha` = ``strength`` = 0.1 a class's logit moves by :math:`\sqrt 5 \approx 2.2` (one standard deviation)
+before the data are asked, and a few dozen samples of a class outweigh it. ``strength=0`` is the paper's.
+
+The problem is convex; the fit starts from the temperature, so that its NLL on the fitting data is never above
+temperature scaling's. L-BFGS does the rest, with the Hessian (class by class where there are many) taken anew every few
+steps. Unlike in a softmax, a common offset of a row has an effect: the logits are taken as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.posthoc.affine import Moments, Solve, minimise, moments, probabilities, strength_of
+from calibrant.posthoc.base import Calibrator, numbers
+from calibrant.posthoc.ops import Ops
+from calibrant.posthoc.stream import Stream
+
+V = TypeVar("V")
+
+_PAIRED = 256  # classes up to which the Hessian is taken as a whole, and beyond which class by class
+_HESSIAN = 8e9  # rows x classes^2 that it may take; then only some rows are used
+_RENEW = 8  # steps with one Hessian
+
+
+class VectorScaling(Calibrator):
+    """A weight and a bias for each class, by exact minimisation of the NLL.
+
+    Args:
+        strength: pull towards temperature scaling, in samples; 0 for none.
+
+    Attributes:
+        weight_: w, ``[C]``.
+        bias_: b, ``[C]``.
+        gradient_: norm of the objective's gradient, relative to that of its label part.
+        converged_: whether that is at most 1e-6.
+        passes_: how many passes over the logits it took.
+
+    Example:
+        >>> import torch
+        >>> from calibrant.posthoc import VectorScaling
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> honest = 2 * torch.randn(4000, 3, generator=generator)
+        >>> labels = torch.multinomial(honest.softmax(1), 1, generator=generator).squeeze(1)
+        >>> off = torch.tensor([1.0, 2.0, 4.0]) * honest + torch.tensor([0.0, 0.0, 4.0])
+        >>> scaling = VectorScaling().fit(off, labels)
+        >>> (scaling.weight_ * [1, 2, 4]).round(1), scaling.converged_
+        (array([1., 1., 1.]), True)
+    """
+
+    name = "vector"
+    learned = "weight_"
+
+    weight_: npt.NDArray[np.float64]
+    bias_: npt.NDArray[np.float64]
+    gradient_: float
+    converged_: bool
+    passes_: int
+
+    def __init__(self, strength: float = 0.1) -> None:
+        self.strength = strength
+
+    def _fit(self, data: Stream) -> None:
+        strength = strength_of("strength", self.strength)
+        known = moments(data, full=False)
+        found = _Problem(data, known, strength)
+        least = minimise(found.objective, found.start, found.curvature, found.scale, renew=_RENEW)
+        weight, bias = found.raw(least.at)
+        self.weight_, self.bias_ = weight.numpy(), bias.numpy()
+        self.gradient_, self.converged_, self.passes_ = least.gradient, least.converged, data.passes
+
+    def apply(self, ops: Ops[V], z: V) -> V:
+        """W z + b."""
+        return ops.add(ops.mul(z, ops.constant(self.weight_)), ops.constant(self.bias_))
+
+    def state(self) -> dict[str, Any]:
+        """Weights and biases."""
+        self._check_fitted(self.learned)
+        return {"weight": self.weight_.tolist(), "bias": self.bias_.tolist()}
+
+    def restore(self, state: Mapping[str, Any], num_classes: int) -> None:
+        """Take over weights and biases."""
+        weight, bias = (numbers(state, key, (num_classes,)) for key in ("weight", "bias"))
+        self.weight_, self.bias_, self.n_classes_ = weight, bias, num_classes
+
+
+class _Problem:
+    """The objective in u = v (z - mean) / spread + a, x = (v, a): there the pull is a plain square of x - start."""
+
+    def __init__(self, data: Stream, known: Moments, strength: float) -> None:
+        self.data, self.known, self.pull = data, known, strength / known.rows
+        sharp = known.sharpness
+        self.start = torch.cat([sharp * known.spread, sharp * known.mean])
+        self.labels = self._standard(known.sums, known.counts) / known.rows
+        self.scale = float(self.labels.norm())
+
+    def raw(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights and biases of the logits themselves."""
+        v, a = x.chunk(2)
+        weight = v / self.known.spread
+        return weight, a - weight * self.known.mean
+
+    def _standard(self, by_weight: Tensor, by_bias: Tensor) -> Tensor:
+        """The gradient by x of the gradients by w and b."""
+        return torch.cat([(by_weight - self.known.mean * by_bias) / self.known.spread, by_bias])
+
+    def objective(self, x: Tensor) -> tuple[float, Tensor]:
+        """Value and gradient, in one pass."""
+        weight, bias = self.raw(x)
+        by_weight, by_bias = torch.zeros(2, len(weight), dtype=torch.float64).unbind(0)
+        value = 0.0
+        for z, _ in self.data:
+            z = z.double()
+            logs, exps, total = probabilities(torch.addcmul(bias.to(z.device), z, weight.to(z.device)))
+            value += logs
+            share = total.reciprocal_()
+            by_bias += (share @ exps).cpu()
+            by_weight += (share @ exps.mul_(z)).cpu()
+        rows, off = self.known.rows, x - self.start
+        nll = value / rows - float(x @ self.labels)
+        gradient = self._standard(by_weight, by_bias) / rows - self.labels + 2 * self.pull * off
+        return nll + self.pull * float(off @ off), gradient
+
+    def curvature(self, at: Tensor) -> Solve:
+        """The inverse of the Hessian: all of it for up to `_PAIRED` classes, from rows spread over all chunks."""
+        weight, bias = self.raw(at)
+        classes = len(bias)
+        paired = classes <= _PAIRED
+        step = max(1, round(self.known.rows * classes * (classes if paired else 4) / _HESSIAN))
+        pairs = torch.zeros(2 * classes, 2 * classes, dtype=torch.float64) if paired else None
+        blocks = torch.zeros(3, classes, dtype=torch.float64)
+        used = 0
+        for z, _ in self.data:
+            z = z[::step].double()
+            _, exps, total = probabilities(torch.addcmul(bias.to(z.device), z, weight.to(z.device)))
+            p = exps.div_(total[:, None])
+            x = z.sub(self.known.mean.to(z.device)).div_(self.known.spread.to(z.device))
+            if pairs is not None:
+                both = torch.cat([p * x, p], 1)
+                pairs += (both.mT @ both).cpu()
+            else:
+                p = p * (1 - p)
+            for block in (blocks[2], blocks[1], blocks[0]):  # sums of p, p x and p x^2
+                block += p.sum(0).cpu()
+                p = p.mul_(x)
+            used += len(z)
+        blocks /= used
+        blocks[[0, 2]] += 2 * self.pull + 1e-9 * blocks.amax() + 1e-12
+        if pairs is None:
+            return partial(_solve_blocks, blocks)
+        hessian = pairs.div_(-used)
+        cells = hessian.view(2, classes, 2, classes).diagonal(dim1=1, dim2=3)  # [2, 2, C]
+        cells += blocks[[0, 1, 1, 2]].view(2, 2, classes)
+        factor = torch.linalg.cholesky(hessian)
+        return lambda g: torch.cholesky_solve(g[:, None], factor).squeeze(1)
+
+
+def _solve_blocks(blocks: Tensor, gradient: Tensor) -> Tensor:
+    """Divide by the 2 x 2 matrices of each class."""
+    v, a = gradient.chunk(2)
+    square, mixed, plain = blocks
+    share = 1 / (square * plain - mixed.square())
+    return torch.cat([share * (plain * v - mixed * a), share * (square * a - mixed * v)])
