@@ -10,11 +10,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from benchmarks import _peers
 from benchmarks._harness import say
 from benchmarks._metric_rows import Data
 from benchmarks._peers import METRICS
@@ -33,14 +35,21 @@ STEPS: dict[str, list[str]] = {
     "relplot": ["relplot"],
     # It names what it imports only in extras, and those ask for versions of rich that are older than ours.
     "torch-uncertainty": ["torch-uncertainty>=0.13", "lightning>=2.4", "rich", "timm", "pillow"],
+    # Its calibrators import numba, which it names only in an extra.
+    "probmetrics": ["probmetrics", "numba"],
 }
-PEERS = tuple(step for step in STEPS if step not in ("torch", "torchvision"))
+#: Those that have metrics.
+PEERS = tuple(step for step in STEPS if step in _peers.PEERS)
 INSTALL_SECONDS = 1800
 TOGETHER = ("ece", "aece", "aurc")
 
 
 def environment() -> tuple[Path, dict[str, str]]:
-    """The peers' interpreter, and for each peer that could not be installed the reason. Made where it is missing."""
+    """The peers' interpreter, and for each peer that could not be installed the reason. Made where it is missing.
+
+    Where what is wanted has changed, the steps are run again in the environment that is there: pip installs no more
+    than what is missing or of another version. An environment without a stamp is half made, and made anew.
+    """
     python, stamp = FOLDER / "bin" / "python", FOLDER / "installed.json"
     wanted = {"steps": STEPS, "constraints": CONSTRAINTS.read_text()}
     if stamp.exists():
@@ -48,8 +57,10 @@ def environment() -> tuple[Path, dict[str, str]]:
         if known["wanted"] == wanted and python.exists():
             return python, known["problems"]
     say(f"installing the peers into {FOLDER} (once; minutes)")
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], check=True)
+    if not stamp.exists() or not python.exists():
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], check=True)
+    stamp.unlink(missing_ok=True)
     problems = {}
     for name, arguments in STEPS.items():
         say(f"installing {' '.join(arguments)}")
@@ -85,7 +96,8 @@ def run_all(data: Data, reference: dict[str, float], *, threads: int, limit: flo
                 records.append({"peer": peer, "failure": problems[peer]})
                 continue
             say(f"{data.title}: {peer}")
-            records += _run_peer(python, peer, Path(name), threads=threads, limit=limit)
+            command = [str(python), "-m", "benchmarks._peers", peer, name, "--threads", str(threads), "--metrics"]
+            records += run_peer(command, peer, METRICS, threads=threads, limit=limit)
     done = [record for record in records if "value" in record]
     for record in done:
         record["error"] = abs(record["value"] - reference[record["against"]])
@@ -94,13 +106,22 @@ def run_all(data: Data, reference: dict[str, float], *, threads: int, limit: flo
     return records
 
 
-def _run_peer(python: Path, peer: str, folder: Path, *, threads: int, limit: float) -> list[dict[str, Any]]:
-    """Start the peer's process, and start it again for what is left when a call had to be ended."""
+def run_peer(
+    command: list[str], peer: str, metrics: Sequence[str], *, threads: int, limit: float
+) -> list[dict[str, Any]]:
+    """Start the peer's process, and start it again for what is left when a call had to be ended.
+
+    Args:
+        command: to which the metrics that are left are added.
+        peer: its name in the records.
+        metrics: what it is asked for; it answers with those it has.
+        threads: of the process.
+        limit: seconds that one call may take.
+    """
     records: list[dict[str, Any]] = []
-    left: list[str] = list(METRICS)
+    left = list(metrics)
     while left:
-        worker = _Worker([str(python), "-m", "benchmarks._peers", peer, str(folder), "--metrics", *left,
-                          "--threads", str(threads)], threads, limit)  # fmt: skip
+        worker = _Worker([*command, *left], threads, limit)
         found = worker.read()
         records += [{"peer": peer, "version": worker.version, **record} for record in found]
         if not worker.interrupted:
@@ -129,7 +150,7 @@ class _Worker:
     def read(self) -> list[dict[str, Any]]:
         """Every finding; after it ``interrupted`` names the metric whose call was not waited for, or that crashed."""
         records: list[dict[str, Any]] = []
-        begun = ""
+        begun, killed = "", False
         try:
             while (line := self.lines.get(timeout=self.limit)) is not None:
                 found = json.loads(line)
@@ -142,9 +163,9 @@ class _Worker:
                     begun = ""
         except queue.Empty:
             self.process.kill()
-            self.interrupted = begun
+            self.interrupted, killed = begun, True
             records.append({"metric": begun or None, "failure": f"took longer than {self.limit:g} s"})
-        if self.process.wait() != 0 and not self.interrupted:
+        if self.process.wait() != 0 and not killed:
             self.interrupted = begun
             self.errors.seek(0)
             reason = self.errors.read().decode(errors="replace").strip().splitlines()[-1:] or ["no message"]

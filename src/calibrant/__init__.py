@@ -1,7 +1,8 @@
 """Calibrant: classifiers whose confidence can be trusted.
 
 See the README for a tour: `audit` tells the truth about a model's confidence, `calibrant.metrics` measures it,
-`calibrant.losses` holds the training losses, `lens` shows what they train towards.
+`calibrant.posthoc` repairs it, `Policy` answers or abstains with a risk that holds, `calibrant.losses` holds the
+training losses, `lens` shows what they train towards.
 """
 
 __version__ = "0.1.0"
@@ -10,5 +11,6 @@ from calibrant import losses
 from calibrant.audit import Audit, audit
 from calibrant.lens import Lens, activity, lens
 from calibrant.predictions import Predictions
+from calibrant.selective import Policy
 
-__all__ = ["Audit", "Lens", "Predictions", "activity", "audit", "lens", "losses"]
+__all__ = ["Audit", "Lens", "Policy", "Predictions", "activity", "audit", "lens", "losses"]

@@ -16,6 +16,7 @@ from calibrant.predictions import Predictions
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
     from calibrant.auditing.document import Described
+    from calibrant.selective import Policy
 
 T = TypeVar("T")
 
@@ -23,6 +24,7 @@ TITLE = "Can this model's confidence be trusted?"
 
 #: Shows progress: given things to go through and what is done with them, passes them on.
 Progress = Callable[[Iterable[Any], str], Iterable[Any]]
+Batches = Callable[[Iterable[Predictions]], Iterable[Predictions]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +94,7 @@ def audit(
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
+    policy: Policy | None = None,
     reproduce: str | None = None,
     progress: Progress | None = None,
 ) -> Audit:
@@ -107,6 +110,8 @@ def audit(
         level: confidence level of the intervals.
         replicates: bootstrap replicates behind them.
         seed: of the bootstrap.
+        policy: a fitted policy: what it does to the (first) model's predictions, whether its promise is kept, and the
+            audit of the confidence it calibrates beside that of the plain one.
         reproduce: the command that makes this audit, for the report.
         progress: shows progress over the batches.
 
@@ -130,7 +135,10 @@ def audit(
     from calibrant import __version__
     from calibrant.auditing.collect import collect
     from calibrant.auditing.document import CONVENTIONS, clean, describe
+    from calibrant.auditing.promise import calibrated, watched
+    from calibrant.auditing.promise import described as promise
     from calibrant.metrics.intervals import check_level
+    from calibrant.selective.applied import Outcome
 
     check_level(level, replicates)
     named = _named(predictions)
@@ -139,8 +147,17 @@ def audit(
         raise ValueError("repairs are not fitted on test data: val is marked split='test'")
     columns = [groups] if isinstance(groups, str) else groups
     collected: dict[str, Collected] = {}
+    outcome = None if policy is None else Outcome(policy)
     for name, one in named.items():
-        collected[name] = collect(one, groups=columns, progress=partial(_shown, show, f"reading {name}"))
+        reading = partial(_shown, show, f"reading {name}")
+        if outcome is not None and not collected:
+            outcome.policy.check(one)
+            collected[name] = collect(one, groups=columns, progress=_then(reading, partial(watched, outcome)))
+            if outcome.policy.calibrator is not None:
+                changed = _then(partial(_shown, show, f"calibrating {name}"), partial(calibrated, outcome.policy))
+                collected[f"{name}, calibrated"] = collect(one, groups=columns, progress=changed)
+        else:
+            collected[name] = collect(one, groups=columns, progress=reading)
     held_out = None if val is None else collect(val, groups=(), progress=partial(_shown, show, "reading validation"))
     if held_out is not None:
         _check_val(next(iter(collected.values())), held_out)
@@ -167,6 +184,7 @@ def audit(
         "conventions": CONVENTIONS,
         "models": models,
         "comparisons": comparisons,
+        "policy": None if outcome is None else promise(outcome, next(iter(named))),
     }
     return Audit(clean(document))
 
@@ -186,6 +204,11 @@ def _named(predictions: Predictions | Mapping[str, Predictions]) -> dict[str, Pr
 
 def _shown(show: Progress, what: str, batches: Iterable[Predictions]) -> Iterable[Predictions]:
     return show(batches, what)
+
+
+def _then(first: Batches, second: Batches) -> Batches:
+    """Batches through one thing and then another."""
+    return lambda batches: second(first(batches))
 
 
 def _comparisons(

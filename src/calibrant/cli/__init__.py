@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from calibrant import __version__
-from calibrant.cli import audit, common, demo, lens, methods
+from calibrant.cli import apply, audit, common, demo, export, fit, lens, methods
 
 app = typer.Typer(
     name="calibrant",
@@ -35,8 +35,11 @@ def _options(
     pass
 
 
+app.command("apply")(apply.apply_command)
 app.command("audit")(audit.audit_command)
 app.command("demo")(demo.demo)
+app.command("export")(export.export_command)
+app.command("fit")(fit.fit_command)
 app.command("lens")(lens.lens_command)
 app.command("methods")(methods.methods)
 

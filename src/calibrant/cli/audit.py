@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import textwrap
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from calibrant.audit import Audit, audit
-from calibrant.cli.common import Json, Quiet, invocation, print_table, progress, remark
+from calibrant.cli.common import (
+    ClassNames,
+    Column,
+    IgnoreIndex,
+    Json,
+    Quiet,
+    Segmentation,
+    batch_progress,
+    how_to_open,
+    invocation,
+    print_table,
+    remark,
+    say,
+)
 from calibrant.predictions import Predictions
+from calibrant.selective import Policy
 
 
 def audit_command(
@@ -32,20 +43,13 @@ def audit_command(
         list[str] | None,
         typer.Option(help="Column to break the numbers down by (repeat for more).", show_default=False),
     ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What a column of yours holds, as labels=truth or probabilities=cat,dog,bird or logits='z_*' "
-            "(repeat for more).",
-            show_default=False,
-        ),
-    ] = None,
-    class_names: Annotated[
-        str | None, typer.Option(help="Names of the classes in order, separated by commas.", show_default=False)
-    ] = None,
-    segmentation: Annotated[bool, typer.Option("--segmentation", help="Each sample is an image of labels.")] = False,
-    ignore_index: Annotated[
-        int | None, typer.Option(help="Label that counts nowhere, 255 for example.", show_default=False)
+    column: Column = None,
+    class_names: ClassNames = None,
+    segmentation: Segmentation = False,
+    ignore_index: IgnoreIndex = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="A policy of calibrant fit: does it keep its promise on these samples?", show_default=False),
     ] = None,
     output: Annotated[
         Path | None,
@@ -66,12 +70,10 @@ def audit_command(
         raise ValueError(f"--output {report}: a report is written as .html, got {report.suffix!r}")
     if val is not None and val in files:
         raise ValueError(f"--val {val}: repairs must be fitted on other data than they are judged on")
-    opening: dict[str, Any] = {
-        "columns": _columns(column or []) or None,
-        "class_names": None if class_names is None else class_names.split(","),
-        "kind": "segmentation" if segmentation else None,
-        "ignore_index": ignore_index,
-    }
+    opening = how_to_open(column, class_names, segmentation, ignore_index)
+    fitted = None if policy is None else Policy.load(policy)
+    if fitted is not None and fitted.group is not None and fitted.group not in (group or []):
+        group = [*(group or []), fitted.group]
     named = {name: Predictions.open(path, groups=group or None, **opening) for name, path in _names(files).items()}
     held_out = None if val is None else Predictions.open(val, **opening)
     sizes = {f"reading {name}": len(one) for name, one in named.items()}
@@ -83,7 +85,8 @@ def audit_command(
         replicates=replicates,
         seed=seed,
         reproduce=shlex.join(["calibrant", *invocation]),
-        progress=lambda items, what: _progress(items, sizes.get(what, 0), what, quiet),
+        policy=fitted,
+        progress=lambda items, what: batch_progress(items, sizes.get(what, 0), what, quiet),
     )
     if report is not None:
         found.to_html(report)
@@ -99,16 +102,18 @@ def print_audit(found: Audit) -> None:
     """Verdicts and findings, then numbers with intervals, on standard output."""
     models = found.models
     for model in models:
-        _say(f"{model['name']}: {model['verdict']['headline']}" if len(models) > 1 else found.verdict)
-        _say(model["verdict"]["text"])
+        say(f"{model['name']}: {model['verdict']['headline']}" if len(models) > 1 else found.verdict)
+        say(model["verdict"]["text"])
         for finding in model["findings"]:
-            _say(f"- {finding['title']}. {finding['text']}", indent=2)
-            _say(finding["evidence"], indent=4)
+            say(f"- {finding['title']}. {finding['text']}", indent=2)
+            say(finding["evidence"], indent=4)
         for note in model["notes"]:
-            _say(f"- Note: {note}", indent=2)
+            say(f"- Note: {note}", indent=2)
         for table in model["groups"]:
             _print_group(table)
         print()
+    if found.document.get("policy"):
+        _print_promise(found.document["policy"])
     labels = {one["name"]: one["label"] for model in models for one in model["metrics"]}
     by_model = [{one["name"]: one for one in model["metrics"]} for model in models]
     level = format(found.document["level"], ".0%")
@@ -127,10 +132,11 @@ def print_audit(found: Audit) -> None:
         print_table("\nOn the same samples (pp: percentage points)", head, rows)
 
 
-def _say(text: str, *, indent: int = 0) -> None:
-    """A paragraph, wrapped to the terminal."""
-    width = min(100, shutil.get_terminal_size((100, 24)).columns)
-    print(textwrap.fill(text, width, initial_indent=" " * max(0, indent - 2), subsequent_indent=" " * indent))
+def _print_promise(part: dict[str, Any]) -> None:
+    say(f"Policy: {part['title']}.")
+    say(part["text"], indent=2)
+    say(part["evidence"], indent=2)
+    print()
 
 
 def _print_group(table: dict[str, Any], most: int = 12) -> None:
@@ -157,22 +163,6 @@ def _names(files: list[str]) -> dict[str, str]:
         raise ValueError(f"the same file is given twice: {next(f for f in files if files.count(f) > 1)}")
     short = [Path(file).name or file for file in files]
     return {name if short.count(name) == 1 else file: file for name, file in zip(short, files, strict=True)}
-
-
-def _columns(given: list[str]) -> dict[str, Any]:
-    columns: dict[str, Any] = {}
-    for item in given:
-        ours, equals, theirs = item.partition("=")
-        if not equals or not theirs:
-            raise ValueError(f"--column takes ours=yours, for example labels=truth, got {item!r}")
-        if ours in columns:
-            raise ValueError(f"--column {ours}=... is given twice")
-        columns[ours] = theirs.split(",") if "," in theirs else theirs
-    return columns
-
-
-def _progress(items: Iterable[Any], total: int, what: str, quiet: bool) -> Iterator[Any]:
-    return progress(items, total, what, quiet, size=lambda item: len(item) if total else 1)
 
 
 def _cells(one: dict[str, Any] | None) -> tuple[str, str]:

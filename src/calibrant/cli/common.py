@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
@@ -12,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
 from calibrant.losses import Loss, get
 
@@ -22,6 +25,47 @@ invocation: list[str] = []
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables, remarks or progress.")]
+
+#: How files of predictions are to be read, for every command that reads some; see `how_to_open`.
+Column = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What a column of yours holds, as labels=truth or probabilities=cat,dog,bird or logits='z_*' "
+        "(repeat for more).",
+        show_default=False,
+    ),
+]
+ClassNames = Annotated[
+    str | None, typer.Option(help="Names of the classes in order, separated by commas.", show_default=False)
+]
+Segmentation = Annotated[bool, typer.Option("--segmentation", help="Each sample is an image of labels.")]
+IgnoreIndex = Annotated[
+    int | None, typer.Option(help="Label that counts nowhere, 255 for example.", show_default=False)
+]
+
+
+def how_to_open(
+    column: list[str] | None, class_names: str | None, segmentation: bool, ignore_index: int | None
+) -> dict[str, Any]:
+    """The options above as arguments of `Predictions.open`."""
+    return {
+        "columns": _columns(column or []) or None,
+        "class_names": None if class_names is None else class_names.split(","),
+        "kind": "segmentation" if segmentation else None,
+        "ignore_index": ignore_index,
+    }
+
+
+def _columns(given: list[str]) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for item in given:
+        ours, equals, theirs = item.partition("=")
+        if not equals or not theirs:
+            raise ValueError(f"--column takes ours=yours, for example labels=truth, got {item!r}")
+        if ours in columns:
+            raise ValueError(f"--column {ours}=... is given twice")
+        columns[ours] = theirs.split(",") if "," in theirs else theirs
+    return columns
 
 
 def parse_losses(specification: str) -> dict[str, Loss]:
@@ -82,10 +126,16 @@ def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], 
     for i, name in enumerate(head):
         table.add_column(name, justify="right" if numbers and i else "left", no_wrap=i == 0)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) for cell in row))  # as it is: a name in brackets is no markup
     console = Console() if sys.stdout.isatty() else Console(width=160)
     console.print(title, style="bold", highlight=False, markup=False)
     console.print(table)
+
+
+def say(text: str, *, indent: int = 0) -> None:
+    """A paragraph on standard output, wrapped to the terminal."""
+    width = min(100, shutil.get_terminal_size((100, 24)).columns)
+    print(textwrap.fill(text, width, initial_indent=" " * max(0, indent - 2), subsequent_indent=" " * indent))
 
 
 def remark(message: str, quiet: bool) -> None:
@@ -113,3 +163,8 @@ def progress(
         soon.cancel()
         soon.join()
         bar.stop()
+
+
+def batch_progress(items: Iterable[Any], total: int, what: str, quiet: bool) -> Iterator[Any]:
+    """Progress over batches of ``total`` samples in all, or over single things if that is 0."""
+    return progress(items, total, what, quiet, size=lambda item: len(item) if total else 1)

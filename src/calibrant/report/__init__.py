@@ -9,14 +9,22 @@ from calibrant.report.figures import (
 )
 from calibrant.report.lens import draw_lens
 from calibrant.report.page import Section, write_page
+from calibrant.report.selective_figures import (
+    draw_errors_by_source,
+    draw_max_logit_given_msp,
+    draw_risk_coverage_by_method,
+)
 
 __all__ = [
     "Section",
     "draw_confidence_histogram",
+    "draw_errors_by_source",
     "draw_lens",
     "draw_logit_scatter",
+    "draw_max_logit_given_msp",
     "draw_reliability",
     "draw_risk_coverage",
+    "draw_risk_coverage_by_method",
     "write_audit",
     "write_page",
 ]

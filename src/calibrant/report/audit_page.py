@@ -175,6 +175,14 @@ def _finding(finding: Part) -> str:
     )
 
 
+def _policy(document: Part, models: Sequence[Part]) -> _Part | None:
+    found = document.get("policy")
+    if not found:
+        return None
+    body = f'<ul class="findings">{_finding(found)}</ul>' + tables.outcome(found)
+    return _Part("policy", "What the policy does here", "Policy", body)
+
+
 def _fixes(document: Part, models: Sequence[Part]) -> _Part | None:
     body = ""
     for k, model in enumerate(models):
@@ -369,6 +377,6 @@ def _reproduce(document: Part, models: Sequence[Part]) -> _Part | None:
 
 
 _SECTIONS = (
-    _findings, _fixes, _metrics, _comparisons, _reliability, _histogram, _risk, _logits, _classes, _groups, _errors,
-    _method, _reproduce,
+    _findings, _policy, _fixes, _metrics, _comparisons, _reliability, _histogram, _risk, _logits, _classes, _groups,
+    _errors, _method, _reproduce,
 )  # fmt: skip

@@ -161,6 +161,35 @@ def comparison(part: Part) -> str:
     return framed(table, f"{part['second']} against {part['first']}")
 
 
+def outcome(part: Part) -> str:
+    """What a policy did: shares answered and wrong, and the same by group."""
+    rows = "".join(
+        f'<tr><th scope="row">{escape(r["label"])}<span class="note">{escape(r.get("note") or "")}</span></th>'
+        f'<td class="num">{_valued(r["value"], r.get("low"), r.get("high"), r["unit"])}</td></tr>'
+        for r in part["rows"]
+    )
+    table = (
+        '<table class="metrics single"><caption class="unseen">Answers of the policy</caption><thead><tr>'
+        f'<th scope="col">Share</th><th scope="col">Value and interval</th></tr></thead><tbody>{rows}</tbody></table>'
+    )
+    made = framed(table, "Answers of the policy")
+    if part.get("groups"):
+        body = "".join(
+            f'<tr><th scope="row">{clipped(g["name"])}<span class="note">{escape(g.get("note") or "")}</span></th>'
+            f'<td class="num"{labelled("Samples")}>{count(g["samples"])}</td>'
+            f'<td class="num"{labelled("Answered")}>{quantity(g["answered"], "share")}</td>'
+            f'<td class="num"{labelled("Wrong")}>{_valued(g["wrong"], g.get("low"), g.get("high"), "share")}</td></tr>'
+            for g in part["groups"]
+        )
+        heads = "".join(f'<th scope="col">{head}</th>' for head in ("Group", "Samples", "Answered", "Wrong answers"))
+        grouped = (
+            f'<table class="spans stack"><caption>By group</caption><thead><tr>{heads}</tr></thead>'
+            f"<tbody>{body}</tbody></table>"
+        )
+        made += framed(grouped, "Answers of the policy by group")
+    return made
+
+
 def fixes(rows: Sequence[Part], label: str) -> str:
     """What each remedy would change; a remedy's rows stand together."""
     across, body = _reaches(rows), ""

@@ -1,0 +1,210 @@
+"""Does the guarantee hold? Thresholds fitted on thousands of drawn data sets, against the risk that is known.
+
+    ./dev bench guarantee                    2000 draws of every setting
+    ./dev bench guarantee --draws 5000 --seed 7
+
+Scores are uniform on (0, 1), and a prediction is wrong with a known probability that depends on its score; so the true
+risk of every threshold is an integral. "violated" is the share of draws whose threshold has a true risk above the
+target; it may be 1 - confidence, and three standard errors more by chance. "power" is the mean coverage of the
+thresholds over that of the best threshold there is (the oracle, which knows the risk). "planned" is what a policy does:
+a third of the samples decides in which order to test, the others are tested.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks import _harness as harness
+from benchmarks._harness import say
+from calibrant.selective import Threshold, threshold_for_risk
+from calibrant.selective.planning import Scored, planned
+
+RESULTS = Path("benchmarks/results/guarantee.json")
+POINTS = 1 << 16  # of the integrals
+
+Doubles = npt.NDArray[np.float64]
+Method = Callable[[Doubles, npt.NDArray[np.bool_], float, float], Threshold]
+
+
+def by(name: str) -> Method:
+    """One of the library's methods."""
+    return lambda score, correct, risk, confidence: threshold_for_risk(
+        score, correct, risk, confidence=confidence, method=name
+    )
+
+
+def as_a_policy(score: Doubles, correct: npt.NDArray[np.bool_], risk: float, confidence: float) -> Threshold:
+    """The first third plans the tests, the rest is tested; draws are independent, so any third will do."""
+    third = len(score) // 3
+    candidates, better = planned(Scored(score[:third], correct[:third]), len(score) - third, risk, 1 - confidence)
+    order = candidates if better == "fixed-sequence" else None
+    return threshold_for_risk(
+        score[third:], correct[third:], risk, confidence=confidence, method=better, candidates=order
+    )
+
+
+METHODS: dict[str, Method] = {
+    "fixed-sequence": by("fixed-sequence"),
+    "sgr": by("sgr"),
+    "best": by("best"),
+    "planned": as_a_policy,
+    "empirical": by("empirical"),
+}
+
+#: How often a prediction with score u is wrong, given the target risk.
+SHAPES: dict[str, Callable[[Doubles, float], Doubles]] = {
+    "rising": lambda u, r: np.clip(0.2 * r + 8 * r * (1 - u) ** 2, 0, 1),  # as good classifiers have it
+    "flat": lambda u, r: np.full_like(u, 1.002 * r),  # the worst case: no threshold holds, all nearly do
+    "edge": lambda u, r: np.where(u > 0.4, r * 1.0005, np.minimum(1, 5 * r)),  # just too high, then far too high
+    "wavy": lambda u, r: r * (1 + 0.9 * np.sin(40 * u)),  # crosses the target again and again
+}
+
+#: What becomes of the scores: as they are, rounded to ten values, or a third of them at the top value.
+TIES: dict[str, Callable[[Doubles], Doubles]] = {
+    "continuous": lambda u: u,
+    "ten values": lambda u: np.floor(10 * u) / 10,
+    "saturated": lambda u: np.minimum(u, 2 / 3),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One population, and what is asked of it."""
+
+    shape: str
+    ties: str
+    samples: int
+    risk: float
+    confidence: float
+
+    def draw(self, rng: np.random.Generator) -> tuple[Doubles, npt.NDArray[np.bool_]]:
+        """Scores and correctness of a data set."""
+        u = rng.random(self.samples)
+        wrong = rng.random(self.samples) < SHAPES[self.shape](u, self.risk)
+        return TIES[self.ties](u), ~wrong
+
+    def population(self) -> tuple[Doubles, Doubles, Doubles]:
+        """Scores, falling, and for "accept from here up" the coverage and the risk."""
+        u = 1 - (np.arange(POINTS) + 0.5) / POINTS
+        score = TIES[self.ties](u)
+        wrong = np.cumsum(SHAPES[self.shape](u, self.risk))
+        last = np.append(np.flatnonzero(np.diff(score)), POINTS - 1)  # of a tie, the end counts
+        return score[last], (last + 1) / POINTS, wrong[last] / (last + 1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method did over all draws of a setting."""
+
+    draws: int
+    violated: float
+    coverage: float
+    abstained: float
+
+    def holds(self, confidence: float) -> bool:
+        """Whether violations are at most what was promised, and three standard errors."""
+        allowed = 1 - confidence
+        return self.violated <= allowed + 3 * math.sqrt(allowed * (1 - allowed) / self.draws)
+
+
+def simulate(setting: Setting, methods: Mapping[str, Method], draws: int, seed: int) -> dict[str, Outcome]:
+    """Every method on the same draws."""
+    rng = np.random.default_rng(seed)
+    score, coverage, risk = setting.population()
+    found: dict[str, list[tuple[float, bool]]] = {name: [] for name in methods}
+    for _ in range(draws):
+        data = setting.draw(rng)
+        for name, method in methods.items():
+            value = method(*data, setting.risk, setting.confidence).value
+            # The last accepted point of the population; a threshold above all of them accepts (almost) nothing.
+            at = int(np.searchsorted(-score, -value, side="right")) - 1
+            found[name].append((coverage[at], risk[at] > setting.risk) if at >= 0 else (0.0, False))
+    made = {}
+    for name, rows in found.items():
+        covered, broken = (np.array(column, dtype=np.float64) for column in zip(*rows, strict=True))
+        made[name] = Outcome(draws, float(broken.mean()), float(covered.mean()), float((covered == 0).mean()))
+    return made
+
+
+def oracle(setting: Setting) -> float:
+    """The largest coverage whose true risk is at most the target."""
+    _, coverage, risk = setting.population()
+    fits = np.flatnonzero(risk <= setting.risk)
+    return float(coverage[fits[-1]]) if len(fits) else 0.0
+
+
+def settings() -> Iterator[Setting]:
+    """Every combination."""
+    for shape, ties, samples, (risk, confidence) in product(
+        SHAPES, TIES, (200, 1000, 5000), ((0.05, 0.95), (0.1, 0.9))
+    ):
+        yield Setting(shape, ties, samples, risk, confidence)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    every = [(setting, arguments.draws, arguments.seed + number) for number, setting in enumerate(settings())]
+    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
+        for number, found in enumerate(pool.imap(_rows, every)):
+            say(f"setting {number + 1} of {len(every)}", passing=True)
+            rows += found
+    harness.write_json(arguments.output, {"draws": arguments.draws, "seed": arguments.seed, "rows": rows})
+    harness.print_table(
+        [
+            "shape",
+            "scores",
+            "samples",
+            "risk",
+            "confidence",
+            "oracle",
+            *(f"{name}: violated, covers" for name in METHODS),
+        ],
+        [_row(rows[i : i + len(METHODS)]) for i in range(0, len(rows), len(METHODS))],
+    )
+    for name in METHODS:
+        own = [row for row in rows if row["method"] == name]
+        able = [row for row in own if row["oracle"] > 0]
+        power = np.mean([row["coverage"] / row["oracle"] for row in able])
+        broken = [row for row in own if not row["holds"]]
+        worst = max(own, key=lambda row: row["violated"] - (1 - row["confidence"]))
+        say(
+            f"{name}: {len(broken)} of {len(own)} settings violated beyond chance; most {worst['violated']:.2%} where "
+            f"{1 - worst['confidence']:.0%} is allowed; power {power:.1%} of the oracle's coverage"
+        )
+
+
+def _rows(job: tuple[Setting, int, int]) -> list[dict[str, Any]]:
+    setting, draws, seed = job
+    best = oracle(setting)
+    found = simulate(setting, METHODS, draws, seed)
+    return [
+        {**vars(setting), "method": name, "oracle": best, **vars(one), "holds": one.holds(setting.confidence)}
+        for name, one in found.items()
+    ]
+
+
+def _row(rows: list[dict[str, Any]]) -> list[str]:
+    first = rows[0]
+    head = [first["shape"], first["ties"], str(first["samples"]), f"{first['risk']:.0%}", f"{first['confidence']:.0%}"]
+    cells = [f"{row['violated']:.1%}{'' if row['holds'] else '!'}, {row['coverage']:.1%}" for row in rows]
+    return [*head, f"{first['oracle']:.1%}", *cells]
+
+
+if __name__ == "__main__":
+    main()

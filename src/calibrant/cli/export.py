@@ -1,0 +1,162 @@
+"""``calibrant export``: a model and its policy as one ONNX file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from calibrant.cli.common import Json, Quiet, print_json, print_table, progress, remark
+from calibrant.export import Exported, export_onnx, load_model
+from calibrant.selective.policy import Policy
+
+
+def export_command(
+    policy: Annotated[Path, typer.Option(help="The policy's file, from `calibrant fit`.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file to write.")] = Path("model.onnx"),
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A PyTorch model: package.module:factory, a function or class that gives one; the current folder is "
+            "looked in too.",
+            show_default=False,
+        ),
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Its weights: .safetensors, or a state dict saved by torch.save.", show_default=False),
+    ] = None,
+    model_args: Annotated[
+        str | None,
+        typer.Option(help="Keywords for the factory as JSON: '{\"num_classes\": 10}'.", show_default=False),
+    ] = None,
+    onnx: Annotated[
+        Path | None, typer.Option(help="Or an existing ONNX model, of any framework.", show_default=False)
+    ] = None,
+    logits_only: Annotated[
+        bool, typer.Option("--logits-only", help="Or no model: a graph that takes the logits.")
+    ] = False,
+    logits_output: Annotated[
+        str | None,
+        typer.Option(
+            help="Which output of the model is the logits (or the probabilities, if the policy takes them); of an ONNX "
+            "model any tensor may be named.",
+            show_default=False,
+        ),
+    ] = None,
+    input_shape: Annotated[
+        str | None,
+        typer.Option(help="Shape of the model's input without the batch: 3,224,224.", show_default=False),
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(help="Real inputs for the check, .npy or .npz by name; else random ones.", show_default=False),
+    ] = None,
+    opset: Annotated[
+        int | None, typer.Option(help="Opset of the graph; an existing ONNX model keeps its own.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model and its policy as one ONNX graph: label, calibrated confidence, accept, probabilities.
+
+    Checked before it is written: onnxruntime must answer as PyTorch does.
+    """
+    named = {"--model": model is not None, "--onnx": onnx is not None, "--logits-only": logits_only}
+    if sum(named.values()) != 1:
+        given = " and ".join(name for name, there in named.items() if there) or "none"
+        raise ValueError(f"one of {', '.join(named)} is needed, got {given}")
+    for name, value in (("--weights", weights), ("--model-args", model_args)):
+        if value is not None and model is None:
+            raise ValueError(f"{name} goes with --model")
+    if not policy.is_file():
+        raise ValueError(f"--policy {policy}: there is no such file")
+    chosen = Policy.load(policy)
+    made = None if model is None else load_model(model, weights, _keywords(model_args))
+    if made is not None and weights is None:
+        remark("no --weights: the model is exported as the factory made it", quiet)
+    for _ in progress([None], 0, "exporting", quiet):
+        done = export_onnx(
+            chosen,
+            output,
+            model=made,
+            onnx_model=onnx,
+            input_shape=None if input_shape is None else _shape(input_shape),
+            output=logits_output,
+            inputs=None if inputs is None else _inputs(inputs),
+            opset=opset,
+        )
+    if as_json:
+        print_json(_document(done))
+    elif not quiet:
+        _print(done)
+    for text in done.remarks:
+        remark(f"note: {text}", quiet)
+    remark(f"wrote {output}", quiet)
+
+
+def _keywords(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f'--model-args must be JSON like {{"num_classes": 10}}, got {text!r} ({error})') from None
+    if not isinstance(found, dict):
+        raise ValueError(f'--model-args must be keywords like {{"num_classes": 10}}, got {text!r}')
+    return found
+
+
+def _shape(text: str) -> list[int]:
+    parts = text.replace("x", ",").split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"--input-shape must be whole numbers above 0 like 3,224,224, got {text!r}")
+    return [int(part) for part in parts]
+
+
+def _inputs(path: Path) -> Any:
+    if not path.is_file():
+        raise ValueError(f"--inputs {path}: there is no such file")
+    try:
+        found = np.load(path, allow_pickle=False)
+        return found if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
+    except Exception as error:
+        raise ValueError(f"--inputs {path}: not a .npy or .npz file of numbers ({error})") from None
+
+
+def _document(done: Exported) -> dict[str, Any]:
+    def tensors(some: Any) -> list[dict[str, Any]]:
+        return [{"name": one.name, "type": one.kind, "shape": one.dims and list(one.dims)} for one in some]
+
+    return {
+        "path": str(done.path),
+        "inputs": tensors(done.inputs),
+        "outputs": tensors(done.outputs),
+        "opset": done.opset,
+        "rows": done.rows,
+        "accepted": done.accepted,
+        "undecided": done.undecided,
+        "largest_difference": done.difference,
+        "remarks": list(done.remarks),
+    }
+
+
+def _print(done: Exported) -> None:
+    rows = [
+        [one.name, side, (one.kind or "?").lower(), _dims(one.dims)]
+        for side, some in (("input", done.inputs), ("output", done.outputs))
+        for one in some
+    ]
+    print_table(f"{done.path} (opset {done.opset})", ["", "", "type", "shape"], rows, numbers=False)
+    share = f", {done.accepted:,} of them accepted" if done.accepted else ""
+    print(
+        f"onnxruntime answers as PyTorch does in {done.rows:,} rows{share}; "
+        f"largest difference of probabilities {done.difference:.1g}"
+    )
+
+
+def _dims(dims: Any) -> str:
+    return "?" if dims is None else f"[{', '.join('?' if d is None else str(d) for d in dims)}]"

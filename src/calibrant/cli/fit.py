@@ -1,0 +1,122 @@
+"""``calibrant fit``: a policy that answers or abstains, with a risk that holds."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from calibrant.cli.common import (
+    ClassNames,
+    Column,
+    IgnoreIndex,
+    Json,
+    Quiet,
+    Segmentation,
+    batch_progress,
+    how_to_open,
+    print_json,
+    print_table,
+    remark,
+    say,
+)
+from calibrant.predictions import Predictions
+from calibrant.selective import Policy
+from calibrant.selective.policy_file import to_dict
+from calibrant.selective.words import how, line
+
+
+def fit_command(
+    files: Annotated[
+        str,
+        typer.Argument(
+            metavar="PREDICTIONS",
+            help="Held-out predictions: .npz, .npy, .parquet, .safetensors or .csv, a folder or a quoted glob.",
+            show_default=False,
+        ),
+    ],
+    target_risk: Annotated[
+        float | None, typer.Option(help="Share of wrong answers allowed (0.05 if not given).", show_default=False)
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="How sure it is that the risk stays below the target.")] = 0.95,
+    target_coverage: Annotated[
+        float | None, typer.Option(help="Instead of a risk: share of samples to answer.", show_default=False)
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Policy to write.")] = Path("policy.json"),
+    method: Annotated[
+        str, typer.Option(help="How the threshold is found: best, fixed-sequence, sgr or empirical.")
+    ] = "best",
+    calibrator: Annotated[str, typer.Option(help="auto, none, temperature, ensemble, isotonic or vector.")] = "auto",
+    score: Annotated[
+        str,
+        typer.Option(help="auto, msp, max_logit, margin, negative_entropy, energy or normalised_max_logit."),
+    ] = "auto",
+    group: Annotated[
+        str | None, typer.Option(help="Column: a threshold for each of its values.", show_default=False)
+    ] = None,
+    column: Column = None,
+    class_names: ClassNames = None,
+    segmentation: Segmentation = False,
+    ignore_index: IgnoreIndex = None,
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Repair a model and decide when it may answer: fit a calibrator, a score and a threshold on held-out predictions.
+
+    A third of the samples chooses calibrator and score, the others set the threshold, so that with the given confidence
+    the share of wrong answers stays below the target on new samples of the same kind.
+    """
+    if output.suffix.lower() != ".json":
+        raise ValueError(f"--output {output}: a policy is written as .json, got {output.suffix!r}")
+    opening = how_to_open(column, class_names, segmentation, ignore_index)
+    predictions = Predictions.open(files, groups=None if group is None else [group], **opening)
+    policy = Policy.fit(
+        predictions,
+        target_risk,
+        confidence,
+        target_coverage=target_coverage,
+        method=method,  # type: ignore[arg-type]  # checked there
+        calibrator=calibrator,
+        score=score,
+        group=group,
+        seed=seed,
+        progress=lambda items, what: batch_progress(items, len(predictions), what, quiet),
+    )
+    policy.save(output)
+    if as_json:
+        print_json(to_dict(policy))
+    elif not quiet:
+        print_policy(policy)
+    remark(f"wrote {output}", quiet)
+
+
+def print_policy(policy: Policy) -> None:
+    """What the policy does, promises and rests on, on standard output."""
+    say(policy.summary)
+    say(how(policy))
+    evidence = policy.evidence
+    unit = "images" if policy.kind == "segmentation" else "samples"
+    chosen = f"{evidence['for_choice']:,} {unit} chose" if evidence["for_choice"] else "nothing was chosen"
+    say(f"Of {evidence['samples']:,} {unit} {chosen}, {evidence['for_threshold']:,} set the threshold.")
+    if policy.groups is not None:
+        head = [policy.group or "", "samples", "answers", "wrong", "with the confidence"]
+        print_table("\nBy group", head, [line(name, one) for name, one in policy.groups.items()])
+    for title, metric, rows in (
+        ("\nCalibrators tried (cross-fitted)", "NLL", evidence["calibrators"]),
+        ("\nScores tried (cross-fitted)", "AURC", evidence["scores"]),
+    ):
+        if len(rows) > 1:
+            head = ["", metric, "change", "beyond chance", "chosen"]
+            print_table(title, head, [_row(row) for row in rows])
+
+
+def _row(tried: dict[str, Any]) -> list[str]:
+    change, low, high = tried["change"], tried["low"], tried["high"]
+    if change is None:
+        return [tried["name"], f"{tried['value']:.4f}", "", "", "yes" if tried["chosen"] else ""]
+    known = high is not None and low is not None and math.isfinite(high)
+    beyond = "better" if known and high < 0 else "worse" if known and low > 0 else "no"
+    return [tried["name"], f"{tried['value']:.4f}", f"{change:+.4f}", beyond, "yes" if tried["chosen"] else ""]

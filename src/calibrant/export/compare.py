@@ -1,0 +1,192 @@
+"""The check before anything is written: onnxruntime against PyTorch, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from calibrant.export.graph import OUTPUTS
+from calibrant.export.source import brief
+from calibrant.posthoc.ops import TorchOps
+from calibrant.posthoc.stream import rows_of
+from calibrant.selective.formula import decision
+from calibrant.selective.policy import Policy
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+Feeds = dict[str, Array]
+Runner = Callable[[Feeds], list[Array]]
+
+CLOSE = 1e-5  # of probabilities, and of logits relative to the largest of their row
+ROUNDING = 1e-12  # of float64 formulas that sum in another order
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a check saw: rows, how many accepted, the largest difference; and that of rows that rounding excuses."""
+
+    rows: int
+    accepted: int
+    undecided: int
+    difference: float
+    blur: float
+
+
+def array_of(value: Any) -> Array:
+    """A NumPy array of what may be a tensor."""
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def runner(model: ModelProto, what: str) -> Runner:
+    """A model in onnxruntime on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = torch.get_num_threads()
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ValueError(f"onnxruntime cannot load {what} ({brief(error)})") from None
+
+    def run(feeds: Feeds) -> list[Array]:
+        try:
+            return list(session.run(None, feeds))
+        except Exception as error:
+            raise ValueError(f"onnxruntime cannot run {what} ({brief(error)})") from None
+
+    return run
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Answers ``[n]``, probabilities ``[n, C]``: each position of a segmentation is a row."""
+
+    label: Array
+    confidence: Array
+    accept: Array
+    probabilities: Array
+
+    @classmethod
+    def of(cls, answers: Sequence[Any]) -> Rows:
+        """Of what a graph or a module gives, in the order of `OUTPUTS`."""
+        label, confidence, accept, spread = (array_of(answer) for answer in answers)
+        wide = np.moveaxis(spread, 1, -1).reshape(-1, spread.shape[1])
+        return cls(label.reshape(-1), confidence.reshape(-1), accept.reshape(-1), wide)
+
+    def off(self, other: Rows) -> tuple[Bools, npt.NDArray[np.float64]]:
+        """Which rows differ from another's, and by how much the probabilities do."""
+        gap = np.maximum(_gap(self.probabilities, other.probabilities).max(1), _gap(self.confidence, other.confidence))
+        # Where logits are no numbers, nor is there a largest.
+        label = (self.label != other.label) & ~np.isnan(self.confidence)
+        return label | (self.accept != other.accept) | ~(gap <= CLOSE), gap
+
+
+def _gap(a: Array, b: Array) -> npt.NDArray[np.float64]:
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+
+
+class Comparison:
+    """Batches of a graph's answers against PyTorch's, added up.
+
+    Args:
+        policy: what the graph should do.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.module = policy, policy.module()
+        self.rows = self.accepted = self.undecided = self.wrong = 0
+        self.difference, self.blur, self.first = 0.0, 0.0, ""
+
+    def answers(self, logits: torch.Tensor, group: Array | None) -> Rows:
+        """PyTorch's answers to logits."""
+        with torch.no_grad():
+            return Rows.of(self.module(logits, *([] if group is None else [torch.from_numpy(group)])))
+
+    def add(self, graph: Sequence[Array], logits: torch.Tensor, group: Array | None, own: Callable[[], Array]) -> None:
+        """Compare a batch.
+
+        Args:
+            graph: the graph's answers.
+            logits: those that PyTorch's answers are for.
+            group: ``[N]``, if the policy has groups.
+            own: gives the graph's own logits in float64, which may differ by rounding.
+        """
+        ours, theirs = Rows.of(graph), self.answers(logits, group)
+        off, gap = ours.off(theirs)
+        if off.any():
+            excused = off & self._rounded(torch.from_numpy(own()), logits.cpu(), ours, group)
+            self.undecided += int(excused.sum())
+            self.blur = max(self.blur, float(np.where(excused, gap, 0.0).max()))
+            gap = np.where(excused, 0.0, gap)
+            off &= ~excused
+        if off.any() and not self.wrong:
+            self.first = _told(ours, theirs, int(np.argmax(off)), self.rows)
+        self.wrong += int(off.sum())
+        self.rows += len(off)
+        self.accepted += int(ours.accept.sum())
+        worst = float(gap.max())
+        self.difference = worst if np.isnan(worst) else max(self.difference, worst)
+
+    def _rounded(self, own: torch.Tensor, other: torch.Tensor, ours: Rows, group: Array | None) -> Bools:
+        """Rows in which the two logits are the same but for rounding, and the graph's answer is that to its own."""
+        a, b = (rows_of(z).double().numpy() for z in (own, other))
+        # Half precision rounds more; a network adds a few roundings up.
+        close = max(CLOSE, 8 * torch.finfo(other.dtype).eps if other.dtype.itemsize < 4 else 0.0)
+        same = _gap(a, b).max(1) <= close * np.maximum(1.0, np.abs(b).max(1))
+        off = ours.off(self.answers(own, group))[0]
+        return same & (~off | self._blurred(own, ours, group))
+
+    def _blurred(self, z: torch.Tensor, ours: Rows, group: Array | None) -> Bools:
+        """Rows whose answer, by PyTorch itself, becomes the graph's when logits move by float64's rounding.
+
+        Where a score is all but constant, moving the logits does not move it: there, rows count whose score meets the
+        threshold but for rounding.
+        """
+        generator = torch.Generator().manual_seed(0)
+        numbers = None if group is None else torch.from_numpy(group)
+        tied = self._ties(z, numbers)
+        found = np.zeros(len(ours.label), dtype=bool)
+        for _ in range(16):
+            noise = torch.randn(z.shape, generator=generator, dtype=torch.float64)
+            theirs = self.answers(z.double() * (1 + ROUNDING * noise), group)
+            found |= ~ours.off(replace(theirs, accept=np.where(tied, ours.accept, theirs.accept)))[0]
+        return found
+
+    def _ties(self, z: torch.Tensor, group: torch.Tensor | None) -> Bools:
+        """Rows whose score is the threshold but for rounding."""
+        rows = rows_of(z).double()
+        number = None if group is None else group.double().repeat_interleave(len(rows) // len(z))[:, None]
+        score = decision(self.policy, TorchOps(), rows, number).score[:, 0].numpy()
+        limits = np.array([*self.policy.limits, np.inf])
+        places = np.zeros(len(rows), dtype=int) if number is None else number[:, 0].long().numpy()
+        limit = limits[np.where((places >= 0) & (places < len(limits)), places, -1)]
+        scale = ROUNDING * np.maximum(1.0, np.abs(np.where(np.isfinite(limit), limit, 0.0)))
+        return _gap(score, limit) <= scale
+
+    def result(self) -> Found:
+        """What was seen; raises if the graph is wrong anywhere."""
+        if self.wrong:
+            raise ValueError(
+                f"the graph does not do what PyTorch does in {self.wrong} of {self.rows} rows, so nothing was written: "
+                f"{self.first}; the largest difference of probabilities is {self.difference:.3g}"
+            )
+        return Found(self.rows, self.accepted, self.undecided, self.difference, self.blur)
+
+
+def _told(ours: Rows, theirs: Rows, row: int, before: int) -> str:
+    parts = []
+    for name in OUTPUTS[:3]:
+        a, b = getattr(ours, name)[row].item(), getattr(theirs, name)[row].item()
+        parts.append(f"{name} {a:.7g} instead of {b:.7g}" if isinstance(a, float) else f"{name} {a} instead of {b}")
+    return f"row {before + row} has " + ", ".join(parts)

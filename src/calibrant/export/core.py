@@ -1,0 +1,243 @@
+"""`export_onnx`: a model and its policy as one ONNX graph, checked against PyTorch before it is written."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from calibrant.export.batches import Batch, batches_of, check_logits, given_inputs, telling_batches
+from calibrant.export.compare import Array, Comparison, Feeds, Found, Runner, runner
+from calibrant.export.extend import extended, logits_only, outputs_of, watched
+from calibrant.export.graph import GROUP, OLDEST
+from calibrant.export.source import Source, TensorInfo, prepare, read
+from calibrant.export.torch_model import INPUT, Picked, evaluating, to_onnx
+from calibrant.files import written_aside
+from calibrant.selective.policy import Policy
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+OPSET = 18  # of graphs that begin here; onnxruntime has it since 1.14
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and what the check before it saw.
+
+    Attributes:
+        path: the file.
+        inputs: of the graph, with types and shapes; None stands for any length.
+        outputs: likewise.
+        opset: of the graph.
+        rows: how many answers onnxruntime's and PyTorch's were compared on; positions count, for segmentation.
+        accepted: how many of them were accepted.
+        undecided: how many differ by no more than rounding explains.
+        difference: the largest difference of probabilities or confidences in the others.
+        remarks: what there is to know besides, in sentences.
+    """
+
+    path: Path
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    opset: int
+    rows: int
+    accepted: int
+    undecided: int
+    difference: float
+    remarks: tuple[str, ...]
+
+
+def export_onnx(
+    policy: Policy,
+    path: str | Path,
+    *,
+    model: nn.Module | None = None,
+    onnx_model: str | Path | ModelProto | None = None,
+    input_shape: Sequence[int] | None = None,
+    output: str | None = None,
+    inputs: Any = None,
+    opset: int | None = None,
+) -> Exported:
+    """Write one ONNX graph from a model's inputs to label, confidence, accept and probabilities.
+
+    Behind a PyTorch model, behind an existing ONNX model of any framework, or, with neither, from the logits on. The
+    graph computes the policy in float64. Before it is written, onnxruntime's answers are compared with PyTorch's:
+    labels and decisions must be equal, probabilities and confidences within 1e-5.
+
+    ================  ===========  ===============================================================================
+    output            type         shape
+    ================  ===========  ===============================================================================
+    label             int64        ``[N]``, for segmentation ``[N, H, W]``
+    confidence        float32      likewise
+    accept            bool         likewise
+    probabilities     float32      ``[N, C]``, for segmentation ``[N, C, H, W]``
+    ================  ===========  ===============================================================================
+
+    A policy with thresholds by group has the input ``group`` besides, int64 ``[N]``: the place of each sample's group
+    in the policy's list. A place that is not in the list is never accepted.
+
+    Args:
+        policy: what to do with the logits.
+        path: the .onnx file to write.
+        model: a PyTorch model with one input; it is exported in eval mode.
+        onnx_model: an ONNX file, or a ModelProto.
+        input_shape: of the model's input without the batch, where it cannot be known otherwise.
+        output: which output is the logits. Of an ONNX model an output's or any tensor's name, needed where several
+            could be; of a PyTorch model the key, attribute or place, where it returns more than one tensor.
+        inputs: for the check, real inputs: an array, or arrays by name (``group`` among them, if the policy has
+            groups). Random ones are drawn otherwise.
+        opset: of the graph, 18 if not given; an existing model keeps its own, or is raised to 13.
+
+    Returns:
+        What was written and what the check saw.
+
+    Example:
+        >>> import os, tempfile, numpy as np
+        >>> from calibrant import Policy, Predictions
+        >>> from calibrant.export import export_onnx
+        >>> logits = np.random.default_rng(0).standard_normal((500, 3))
+        >>> policy = Policy.fit(Predictions.from_logits(logits, logits.argmax(1)), target_risk=0.2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     done = export_onnx(policy, os.path.join(folder, "policy.onnx"))
+        >>> [one.name for one in done.inputs], done.difference < 1e-5
+        (['logits'], True)
+    """
+    need("export_onnx", *(["onnxscript"] if model is not None else []))
+    path = Path(path)
+    _check_arguments(policy, path, model, onnx_model, input_shape, output, inputs, opset)
+    if model is None and onnx_model is None:
+        source = logits_only(policy, opset or OPSET)
+        return _finish(policy, path, source, telling_batches(policy))
+    if model is None:
+        source = prepare(read(onnx_model), policy, output)  # type: ignore[arg-type]
+        return _finish(policy, path, source, batches_of(policy, source, inputs, input_shape))
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    with evaluating(model):
+        picked = Picked(model, output)
+        source = _from_torch(picked, policy, input_shape, inputs, opset or OPSET)
+        return _finish(policy, path, source, batches_of(policy, source, inputs, input_shape, picked))
+
+
+def need(caller: str, *others: str) -> None:
+    """Raise unless the packages of the extra are there."""
+    missing = [name for name in ("onnx", "onnxruntime", *others) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ValueError(f'{caller} needs {", ".join(missing)}: pip install "calibrant[export]"')
+
+
+def _check_arguments(
+    policy: Policy,
+    path: Path,
+    model: Any,
+    onnx_model: Any,
+    input_shape: Sequence[int] | None,
+    output: str | None,
+    inputs: Any,
+    opset: int | None,
+) -> None:
+    import onnx
+
+    if not isinstance(policy, Policy):
+        raise ValueError(f"policy must be a Policy, got {type(policy).__name__}")
+    if path.suffix.lower() != ".onnx":
+        raise ValueError(f"{path}: a graph is written as .onnx, got {path.suffix!r}")
+    if model is not None and onnx_model is not None:
+        raise ValueError("model and onnx_model are both given: one of them makes the logits")
+    if model is None and onnx_model is None:
+        others = {"output": output, "inputs": inputs, "input_shape": input_shape}
+        given = [name for name, one in others.items() if one is not None]
+        if given:
+            raise ValueError(f"{given[0]} goes with a model, and none is given")
+    if onnx_model is not None:
+        if opset is not None:
+            raise ValueError("opset is not taken with onnx_model, which has its own")
+        there = isinstance(onnx_model, str | Path) and path.exists() and Path(onnx_model).exists()
+        if there and os.path.samefile(path, onnx_model):
+            raise ValueError(f"{path}: the model would be overwritten by its extension, write to another file")
+    newest = onnx.defs.onnx_opset_version()
+    if opset is not None and (type(opset) is not int or not OLDEST <= opset <= newest):
+        raise ValueError(f"opset must be a whole number from {OLDEST} to {newest}, got {opset!r}")
+    if input_shape is not None and not all(type(n) is int and n > 0 for n in input_shape):
+        raise ValueError(f"input_shape must be whole numbers above 0, without the batch, got {input_shape!r}")
+
+
+# ---------------------------------------------------------------------- where logits come from
+
+
+def _from_torch(model: Picked, policy: Policy, shape: Sequence[int] | None, inputs: Any, opset: int) -> Source:
+    weight = next((p for p in (*model.parameters(), *model.buffers()) if p.is_floating_point()), torch.zeros(()))
+    if inputs is not None:
+        feeds, _ = given_inputs((TensorInfo(INPUT, None, None),), inputs)
+        sample = torch.from_numpy(feeds[INPUT][:2])
+        sample = sample.to(weight.dtype) if sample.is_floating_point() else sample
+        if shape is not None and list(sample.shape[1:]) != list(shape):
+            raise ValueError(f"inputs must have the input_shape {list(shape)}, got {list(sample.shape[1:])}")
+    elif shape is not None:
+        sample = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(weight.dtype)
+    else:
+        raise ValueError("the shape of the model's input is not known: give input_shape (without the batch) or inputs")
+    sample = sample.to(weight.device)
+    with torch.no_grad():
+        try:
+            check_logits(model(sample), policy)
+        except ValueError:
+            raise
+        except Exception as error:
+            first = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise ValueError(f"the model does not take inputs [N, {str(list(sample.shape[1:]))[1:]}: {first}") from None
+    # A batch of one would be taken for a constant.
+    sample = sample.repeat(2, *[1] * (sample.dim() - 1)) if len(sample) == 1 else sample
+    proto = to_onnx(model, sample, opset, free=policy.kind == "segmentation")
+    source = prepare(read(proto), policy, None)
+    if source.opset != opset:
+        source.remarks.append(f"PyTorch gave the graph opset {source.opset}: it cannot write this model in {opset}.")
+    return source
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def _finish(policy: Policy, path: Path, source: Source, batches: Sequence[Batch]) -> Exported:
+    """Extend, compare, write."""
+    rank = batches[0].logits.ndim
+    model = extended(policy, source, rank)
+    found = _compared(policy, model, batches)
+    if found.undecided:
+        source.remarks.append(
+            f"In {found.undecided} of {found.rows} rows the answers differ by what rounding of the logits explains, "
+            f"the probabilities by up to {found.blur:.2g}."
+        )
+    outputs = outputs_of(policy, source, rank)
+    inputs = source.inputs
+    if policy.group_names is not None:
+        inputs = (*inputs, TensorInfo(GROUP, "INT64", outputs[0].dims[:1] if outputs[0].dims else None))
+    with written_aside(path) as aside:
+        aside.write_bytes(model.SerializeToString())
+    done = (found.rows, found.accepted, found.undecided, found.difference)
+    return Exported(path, inputs, outputs, source.opset, *done, tuple(source.remarks))
+
+
+def _compared(policy: Policy, model: ModelProto, batches: Sequence[Batch]) -> Found:
+    run, comparison = runner(model, "the extended graph"), Comparison(policy)
+
+    @functools.cache
+    def watching() -> Runner:
+        return runner(watched(model), "the extended graph")
+
+    for batch in batches:
+        feeds = batch.feeds if batch.group is None else {**batch.feeds, GROUP: batch.group}
+
+        def own(feeds: Feeds = feeds) -> Array:
+            return watching()(feeds)[-1]
+
+        comparison.add(run(feeds), batch.reference, batch.group, own)
+    return comparison.result()

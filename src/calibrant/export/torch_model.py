@@ -1,0 +1,217 @@
+"""PyTorch models: made by a factory, filled with weights, exported to ONNX."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import logging
+import os
+import pickle
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant import _torchvision
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+INPUT, LOGITS = "input", "logits"
+
+
+class Picked(nn.Module):
+    """A model of which one output is taken, by key, attribute or place."""
+
+    def __init__(self, model: nn.Module, output: str | None) -> None:
+        super().__init__()
+        self.model, self.output = model, output
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The logits of a batch."""
+        found = self.model(inputs)
+        if self.output is not None:
+            if isinstance(found, Mapping) and self.output in found:
+                found = found[self.output]
+            elif isinstance(found, list | tuple) and self.output.isdigit() and int(self.output) < len(found):
+                found = found[int(self.output)]
+            elif isinstance(getattr(found, self.output, None), Tensor) and not isinstance(found, Tensor):
+                found = getattr(found, self.output)
+            else:
+                raise ValueError(f"the model has no output {self.output!r}, it returns {_described(found)}")
+        if not isinstance(found, Tensor):
+            raise ValueError(f"the model must return the logits as one tensor, got {_described(found)}: name an output")
+        return found
+
+
+def _described(found: Any) -> str:
+    if isinstance(found, Mapping):
+        return f"a mapping with {', '.join(map(str, found))}"
+    if isinstance(found, Tensor):
+        return f"one tensor {list(found.shape)}"
+    return f"a {type(found).__name__}" + (f" of {len(found)}" if isinstance(found, list | tuple) else "")
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode, and afterwards the mode each part had."""
+    before = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, training in before:
+            part.training = training
+
+
+def to_onnx(model: nn.Module, sample: Tensor, opset: int, *, free: bool) -> ModelProto:
+    """The model as ONNX with a batch of any size, and with ``free`` an image of any size where it allows that.
+
+    Args:
+        model: in eval mode, from one tensor to one tensor.
+        sample: at least two rows, so that none is taken for a constant.
+        opset: of the graph.
+        free: whether dimensions from the third on may vary.
+    """
+    dim = torch.export.Dim
+    dims: dict[int, Any] = {0: dim("batch")}
+    if free:
+        dims |= dict.fromkeys(range(2, sample.dim()), dim.AUTO)
+    with contextlib.suppress(ImportError):
+        _torchvision.ensure()  # PyTorch's exporter imports it where it is installed
+    logging.disable(logging.ERROR)
+    try:
+        said = io.StringIO()
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(said),
+            contextlib.redirect_stderr(said),
+            torch.no_grad(),
+        ):
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                model,
+                (sample,),
+                dynamo=True,
+                dynamic_shapes=(dims,),
+                input_names=[INPUT],
+                output_names=[LOGITS],
+                opset_version=opset,
+                verbose=False,
+            )
+            assert program is not None
+            proto: ModelProto = program.model_proto
+    except Exception as error:
+        raise ValueError(f"PyTorch cannot export the model to ONNX: {_reason(error)}") from None
+    finally:
+        logging.disable(logging.NOTSET)
+    return proto
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost reason, whose first line tells most."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = next((line for line in lines if not line.endswith("=")), type(error).__name__)
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def load_model(
+    factory: str, weights: str | Path | None = None, arguments: Mapping[str, Any] | None = None
+) -> nn.Module:
+    """A model from a factory named ``package.module:name``, with weights if given.
+
+    Args:
+        factory: a function or class that gives a module, or a module; looked for in the current folder too.
+        weights: a .safetensors file, or a state dict saved by ``torch.save``; nothing in it is executed.
+        arguments: keywords for the factory.
+
+    Example:
+        >>> from calibrant.export import load_model
+        >>> load_model("torch.nn:Linear", arguments={"in_features": 4, "out_features": 3})
+        Linear(in_features=4, out_features=3, bias=True)
+    """
+    module, colon, name = factory.partition(":")
+    if not colon or not module or not name:
+        raise ValueError(f"a model is named as package.module:factory, got {factory!r}")
+    sys.path.insert(0, os.getcwd())
+    try:
+        _torchvision.ensure()  # the factory may be torchvision's, or import it
+        found = importlib.import_module(module)
+    except Exception as error:
+        raise ValueError(f"model {factory!r}: cannot import {module} ({type(error).__name__}: {error})") from None
+    finally:
+        sys.path.remove(os.getcwd())
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"model {factory!r}: {module} has no {name!r}")
+        found = getattr(found, part)
+    made = found if isinstance(found, nn.Module) else _called(factory, found, arguments or {})
+    if weights is not None:
+        _fill(made, Path(weights))
+    return made
+
+
+def _called(factory: str, found: Any, arguments: Mapping[str, Any]) -> nn.Module:
+    if not callable(found):
+        raise ValueError(f"model {factory!r}: a function or class that gives a module is needed, got {type(found)}")
+    try:
+        made = found(**arguments)
+    except Exception as error:
+        raise ValueError(f"model {factory!r}: the call failed ({type(error).__name__}: {error})") from None
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"model {factory!r}: it must give a torch.nn.Module, got {type(made).__name__}")
+    return made
+
+
+def _fill(model: nn.Module, path: Path) -> None:
+    state = _state(path)
+    ours = model.state_dict()
+    if state and all(key.startswith("module.") for key in state) and not any(k.startswith("module.") for k in ours):
+        state = {key.removeprefix("module."): value for key, value in state.items()}  # as DataParallel saves them
+    missing, unexpected = (sorted(set(a) - set(b)) for a, b in ((ours, state), (state, ours)))
+    wrong = [f"lacks {_some(missing)}"] if missing else []
+    wrong += [f"the model has no place for {_some(unexpected)}"] if unexpected else []
+    if wrong:
+        raise ValueError(f"{path}: {' and '.join(wrong)}")
+    shapes = [key for key in ours if ours[key].shape != state[key].shape]
+    if shapes:
+        key = shapes[0]
+        both = f"{list(state[key].shape)}, the model's {list(ours[key].shape)}"
+        raise ValueError(f"{path}: {len(shapes)} weights have other shapes than the model's: {key} is {both}")
+    model.load_state_dict(state)
+
+
+def _some(keys: list[str], most: int = 3) -> str:
+    rest = f" and {len(keys) - most} more" if len(keys) > most else ""
+    return ", ".join(keys[:most]) + rest
+
+
+def _state(path: Path) -> dict[str, Tensor]:
+    """A state dict, of a file that may hold it under a name."""
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return dict(load_file(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ValueError(f"{path}: not a state dict: it holds more than tensors, or is no such file") from None
+    except Exception as error:
+        raise ValueError(f"{path}: not a file of weights ({str(error).splitlines()[0][:150]})") from None
+    for name in ("state_dict", "model_state_dict", "model"):
+        if isinstance(state, Mapping) and isinstance(state.get(name), Mapping):
+            state = state[name]
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError(f"{path}: not a state dict, which maps names to tensors")
+    return dict(state)

@@ -1,0 +1,370 @@
+"""SC's analyses of selective classification: what label smoothing does to a ranking, and what undoes it.
+
+============================  ===============================================  ===========================
+`risk_coverage_by_method`     risk against coverage, several scores or models  SC Fig. 1, 4, 8 left, 9 left
+`max_logit_given_msp`         the largest logit of right and wrong             SC Fig. 9 right, 13, 14
+                              predictions with the same MSP
+`errors_by_source`            which set the accepted errors come from          SC Fig. 8 right
+============================  ===============================================  ===========================
+
+The functions take arrays and give arrays; `calibrant.report` draws them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from calibrant.metrics.checks import ArrayLike, Bools, Floats, Ints, host, judged, number_in, real, whole, within
+from calibrant.metrics.groups import Doubles, group
+from calibrant.metrics.selective import (
+    aurc_of_groups,
+    coverage_at_risk_of_groups,
+    e_aurc_of_groups,
+    least,
+    risk_at_coverage_of_groups,
+)
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+# ---------------------------------------------------------------------- risk and coverage
+
+
+@dataclass(frozen=True, eq=False)
+class MethodCurve:
+    """The risk-coverage curve of one score, highest threshold first, and what is read off it.
+
+    Attributes:
+        coverage: ``[P]`` share of predictions with a score of at least the threshold.
+        risk: ``[P]`` error rate among them.
+        threshold: ``[P]`` the score.
+        aurc: area under the curve, of all predictions.
+        e_aurc: the area beyond that of the best ordering.
+        coverage_at_risk: the largest coverage for each risk asked for.
+        error_rate: the risk at full coverage.
+    """
+
+    coverage: Doubles
+    risk: Doubles
+    threshold: Doubles
+    aurc: float
+    e_aurc: float
+    coverage_at_risk: Mapping[float, float]
+    error_rate: float
+
+
+def risk_coverage_by_method(
+    scores: Mapping[str, ArrayLike],
+    correct: ArrayLike | Mapping[str, ArrayLike],
+    *,
+    risks: float | ArrayLike = (0.01, 0.05),
+    points: int = 2000,
+) -> dict[str, MethodCurve]:
+    """Risk-coverage curves of several scores, or of several models.
+
+    A curve has one point per distinct score. Where these are more than ``points``, the coverage is cut into slices
+    narrower than a pixel, and each keeps its lowest and its highest risk; the first and the last point always stay.
+    The numbers are those of all predictions: ties in expected order for the areas, whole for the coverages.
+
+    Args:
+        scores: ``[N]`` by name, higher is surer.
+        correct: ``[N]``, whether each prediction is right; by name where the models differ.
+        risks: error rates from 0 to 1 at which the coverage is wanted.
+        points: how many points a curve has at most, at least 4.
+
+    Returns:
+        A curve for each name, in the order given.
+
+    Example:
+        >>> from calibrant.selective import risk_coverage_by_method
+        >>> curves = risk_coverage_by_method(
+        ...     {"msp": [0.9, 0.8, 0.7, 0.6], "margin": [0.5, 0.1, 0.3, 0.2]}, [1, 0, 1, 1], risks=[0.25]
+        ... )
+        >>> {name: (curve.aurc, curve.coverage_at_risk[0.25]) for name, curve in curves.items()}
+        {'msp': (0.2708333333333333, 1.0), 'margin': (0.0625, 1.0)}
+
+    Reference:
+        SC, Fig. 1, 4 and 9 (left).
+    """
+    points = whole("points", points, 4)
+    wanted = [number_in("risks", risk, 0.0, 1.0) for risk in _listed("risks", risks)]
+    if not isinstance(scores, Mapping) or not scores:
+        raise ValueError(f"scores must be a mapping of at least one name to scores, got {_kind(scores)}")
+    if isinstance(correct, Mapping) and set(correct) != set(scores):
+        raise ValueError(f"correct must have the names of scores {_names(scores)}, got {_names(correct)}")
+    curves = {}
+    for name, score in scores.items():
+        right_of = correct[name] if isinstance(correct, Mapping) else correct
+        (values, _), right = judged(score, right_of, name=f"scores[{name!r}]")
+        curves[name] = _curve(values, right, wanted, points)
+    return curves
+
+
+def _curve(score: Floats, right: Bools, risks: list[float], points: int) -> MethodCurve:
+    groups = group(score, right)
+    accepted = np.cumsum(groups.count)
+    coverage, risk = accepted / accepted[-1], np.cumsum(groups.errors) / accepted
+    kept = _thinned(coverage, risk, points)
+    return MethodCurve(
+        coverage[kept],
+        risk[kept],
+        groups.score[kept],
+        aurc_of_groups(groups.count, groups.errors),
+        e_aurc_of_groups(groups.count, groups.errors),
+        {r: coverage_at_risk_of_groups(groups.count, groups.errors, r) for r in risks},
+        float(risk[-1]),
+    )
+
+
+def _thinned(coverage: Doubles, risk: Doubles, points: int) -> Ints:
+    """Which points to keep: the ends, and of each slice of the coverage the lowest and the highest risk."""
+    size = len(coverage)
+    if size <= points:
+        return np.arange(size)
+    slices = (points - 2) // 2
+    place = np.minimum((coverage * slices).astype(np.int64), slices - 1)
+    start = np.flatnonzero(np.diff(place, prepend=-1))
+    part = np.repeat(np.arange(len(start)), np.diff(start, append=size))
+    kept = [np.array([0, size - 1])]
+    for extreme in (np.minimum, np.maximum):
+        at = np.flatnonzero(risk == extreme.reduceat(risk, start)[part])
+        kept.append(at[np.unique(part[at], return_index=True)[1]])
+    return np.unique(np.concatenate(kept))
+
+
+# ---------------------------------------------------------------------- the largest logit
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Mean and spread of the values in each window.
+
+    Attributes:
+        count: ``[P]`` how many samples the window has.
+        mean: ``[P]``, NaN where they are too few.
+        std: ``[P]`` standard deviation of the samples (divided by their count), NaN likewise.
+    """
+
+    count: Ints
+    mean: Doubles
+    std: Doubles
+
+
+@dataclass(frozen=True, eq=False)
+class MaxLogitGivenMSP:
+    """The largest logit in windows of the MSP.
+
+    Attributes:
+        msp: ``[P]`` the middle of each window.
+        width: of the windows.
+        right: the largest logit of right predictions.
+        wrong: that of wrong ones.
+    """
+
+    msp: Doubles
+    width: float
+    right: Windows
+    wrong: Windows
+
+
+def max_logit_given_msp(
+    msp: ArrayLike,
+    max_logit: ArrayLike,
+    correct: ArrayLike,
+    *,
+    width: float = 0.05,
+    points: int | ArrayLike = 201,
+    fewest: int = 10,
+) -> MaxLogitGivenMSP:
+    r"""Mean and standard deviation of the largest logit given the MSP, of right and of wrong predictions.
+
+    The window at x holds the samples with an MSP in :math:`[x - w/2, x + w/2]`, both ends included. The ends are
+    rounded to 12 decimals and then to the precision the MSP came in, so that 0.275 lies on the edge 0.3 - 0.05/2.
+
+    Args:
+        msp: ``[N]`` largest softmax probability.
+        max_logit: ``[N]`` largest logit.
+        correct: ``[N]``, whether each prediction is right.
+        width: w, above 0 and at most 1.
+        points: how many windows, their middles evenly spaced from 0 to 1 (at least 2); or the middles themselves.
+        fewest: a window with fewer samples than this gives NaN.
+
+    Returns:
+        Counts, means and standard deviations for right and wrong predictions.
+
+    Example:
+        >>> from calibrant.selective import max_logit_given_msp
+        >>> seen = max_logit_given_msp(
+        ...     [0.48, 0.5, 0.52, 0.9], [4.0, 5.0, 7.0, 9.0], [1, 1, 0, 1], points=[0.5, 0.9], fewest=1
+        ... )
+        >>> seen.right.count.tolist(), seen.right.mean.tolist(), seen.right.std.tolist()
+        ([2, 1], [4.5, 9.0], [0.5, 0.0])
+        >>> seen.wrong.count.tolist(), seen.wrong.mean.tolist()
+        ([1, 0], [7.0, nan])
+
+    Reference:
+        SC, Fig. 9 (right) and 13; the width is SC's.
+    """
+    width = number_in("width", width, 0.0, 1.0, open_low=True)
+    fewest = whole("fewest", fewest, 1)
+    at = _middles(points)
+    (place, precision), right = judged(msp, correct, name="msp")
+    within("msp", place, 0.0, 1.0)
+    height = _shaped("max_logit", real("max_logit", max_logit).values, "msp", msp)
+    within("max_logit", height, -np.inf, np.inf)
+    low, high = (torch.from_numpy(np.round(at + s * width / 2, 12)).to(precision).double().numpy() for s in (-1, 1))
+    both = [_windows(place[mask], height[mask], low, high, fewest) for mask in (right, ~right)]
+    return MaxLogitGivenMSP(at, width, *both)
+
+
+def _middles(points: int | ArrayLike) -> Doubles:
+    """Middles of windows: so many from 0 to 1, or those given."""
+    if host("points", points)[0].ndim == 0:
+        return np.linspace(0.0, 1.0, whole("points", points, 2))  # type: ignore[arg-type]
+    given = real("points", points).values.astype(np.float64).reshape(-1)
+    within("points", given, 0.0, 1.0)
+    return given
+
+
+def _windows(x: Floats, y: Floats, low: Doubles, high: Doubles, fewest: int) -> Windows:
+    """Statistics of y where x lies in [low, high].
+
+    The sorted samples are cut at every end of a window. Each piece is summed once, about its own mean; a window is a
+    run of pieces, put together by the formula for merged samples. Unlike a difference of running sums of squares, this
+    loses no digits where the values of a window lie close together and far from the others.
+    """
+    order = np.argsort(x)
+    x, y = x[order], y[order].astype(np.float64)
+    first, last = np.searchsorted(x, low, side="left"), np.searchsorted(x, high, side="right")
+    count = last - first
+    mean, std = np.full(len(low), np.nan), np.full(len(low), np.nan)
+    held = np.flatnonzero(count >= fewest)
+    if not len(held):
+        return Windows(count, mean, std)
+    start = np.unique(np.concatenate([first[held], last[held]]))
+    begin, end = np.searchsorted(start, first), np.searchsorted(start, last)
+    # Samples before the first cut and after the last one are in no window.
+    y, size, start = y[start[0] : start[-1]], np.diff(start), start[:-1] - start[0]
+    middle = np.add.reduceat(y, start) / size
+    rest = y - np.repeat(middle, size)
+    middle += np.add.reduceat(rest, start) / size  # what rounding left of the first sum
+    square = np.add.reduceat(rest * rest, start)
+    for i in held:
+        run = slice(begin[i], end[i])
+        centre = (size[run] * middle[run]).sum() / count[i]
+        spread = square[run].sum() + (size[run] * (middle[run] - centre) ** 2).sum()
+        mean[i], std[i] = centre, np.sqrt(spread / count[i])
+    return Windows(count, mean, std)
+
+
+# ---------------------------------------------------------------------- the errors' origin
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorsBySource:
+    """The errors among the surest predictions of two pooled sets, one entry per coverage asked for.
+
+    Where a tie lies across the border, errors are expected numbers and need not be whole.
+
+    Attributes:
+        coverage: ``[C]`` as asked for.
+        accepted: ``[C]`` how many predictions are accepted.
+        risk: ``[C]`` error rate among them.
+        errors: ``[C]`` how many of them are wrong.
+        original_errors: ``[C]`` how many of these errors come from the original set.
+        shifted_errors: ``[C]`` how many come from the shifted set.
+        shifted_share: ``[C]`` share of the errors that come from the shifted set, NaN without errors.
+    """
+
+    coverage: Doubles
+    accepted: Ints
+    risk: Doubles
+    errors: Doubles
+    original_errors: Doubles
+    shifted_errors: Doubles
+    shifted_share: Doubles
+
+
+def errors_by_source(
+    scores: ArrayLike, correct: ArrayLike, shifted: ArrayLike, coverage: float | ArrayLike = 0.1
+) -> ErrorsBySource:
+    """How many errors are accepted when two sets are pooled, and how many of them come from the shifted one.
+
+    Accepted are the ``ceil(coverage * N)`` surest of all N predictions, as in `risk_at_coverage`: a tie across the
+    border is spread evenly, so that nothing depends on the order of the rows.
+
+    Args:
+        scores: ``[N]``, higher is surer.
+        correct: ``[N]``, whether each prediction is right.
+        shifted: ``[N]``, whether each row comes from the shifted set.
+        coverage: a share above 0 and at most 1, or several.
+
+    Returns:
+        One entry per coverage.
+
+    Example:
+        >>> from calibrant.selective import errors_by_source
+        >>> seen = errors_by_source([0.9, 0.8, 0.8, 0.7], [0, 0, 1, 0], [False, True, True, True], [0.5, 1.0])
+        >>> seen.accepted.tolist(), seen.errors.tolist(), seen.shifted_errors.tolist()
+        ([2, 4], [1.5, 3.0], [0.5, 2.0])
+
+    Reference:
+        SC, Fig. 8 (right).
+    """
+    (values, _), right = judged(scores, correct, name="scores")
+    foreign = _shaped("shifted", _flags("shifted", shifted), "scores", scores)
+    wanted = [number_in("coverage", c, 0.0, 1.0, open_low=True) for c in _listed("coverage", coverage)]
+    if not wanted:
+        raise ValueError("coverage must be at least one share, got none")
+    groups, of_shifted = group(values, right), group(values, right | ~foreign)
+    accepted = np.array([least(c, len(values)) for c in wanted])
+    risk = np.array([risk_at_coverage_of_groups(groups.count, groups.errors, c) for c in wanted])
+    errors = _expected(groups.count, groups.errors, accepted)
+    theirs = _expected(groups.count, of_shifted.errors, accepted)
+    share = np.divide(theirs, errors, out=np.full(len(wanted), np.nan), where=errors > 0)
+    return ErrorsBySource(np.array(wanted), accepted, risk, errors, errors - theirs, theirs, share)
+
+
+def _expected(count: Ints, marked: Ints, accepted: Ints) -> Doubles:
+    """How many marked predictions are among the first so many, a tie at the border spread evenly."""
+    upto, found = np.cumsum(count), np.cumsum(marked)
+    at = np.searchsorted(upto, accepted)
+    inside = accepted - (upto[at] - count[at])
+    return found[at] - marked[at] + inside * marked[at] / count[at]
+
+
+# ---------------------------------------------------------------------- arguments
+
+
+def _flags(name: str, x: ArrayLike) -> Bools:
+    """True and False, from bool or from numbers that are 0 or 1."""
+    array, _ = host(name, x)
+    if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
+        raise ValueError(f"{name} must be True and False or 1 and 0, got {array.dtype} {list(array.shape)}")
+    return array == 1
+
+
+def _shaped(name: str, array: npt.NDArray[Scalar], other: str, like: ArrayLike) -> npt.NDArray[Scalar]:
+    """The array flattened to ``[N]``, if it has the shape of another argument."""
+    shape = host(other, like)[0].shape
+    if array.shape != shape:
+        raise ValueError(f"{name} must have the shape of {other} {list(shape)}, got {list(array.shape)}")
+    return array.reshape(-1)
+
+
+def _listed(name: str, x: float | ArrayLike) -> list[float]:
+    """One number, or several, as a list."""
+    return list(host(name, x)[0].reshape(-1).tolist())
+
+
+def _names(named: Mapping[str, object]) -> str:
+    return ", ".join(repr(name) for name in named) or "none"
+
+
+def _kind(x: object) -> str:
+    return "none" if isinstance(x, Mapping) else type(x).__name__

@@ -1,0 +1,70 @@
+r"""Exact binomial bounds: what a number of errors among accepted samples says about the risk behind it.
+
+With k errors among n accepted samples, drawn independently, the hypothesis "the risk is above r" has the p-value
+:math:`P(\mathrm{Bin}(n, r) \le k)`. The largest risk that this does not reject at level :math:`\delta` is the limit of
+[ClopperPearson1934], and the same number is the bound :math:`B^*` that [Geifman2017, Lemma 3.1] builds SGR on.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betainc, betaincinv
+
+Doubles = npt.NDArray[np.float64]
+
+
+def binomial_tail(errors: npt.ArrayLike, accepted: npt.ArrayLike, risk: float) -> Doubles:
+    """P(Bin(accepted, risk) <= errors), the p-value of "the risk is above ``risk``"; 1 where nothing was accepted.
+
+    Example:
+        >>> from calibrant.selective.bounds import binomial_tail
+        >>> binomial_tail([0, 1, 10], [10, 10, 10], 0.5).tolist()  # 1/1024, 11/1024, 1
+        [0.0009765625, 0.0107421875, 1.0]
+    """
+    k, n = np.asarray(errors, dtype=np.float64), np.asarray(accepted, dtype=np.float64)
+    inside = k < n
+    tail: Doubles = np.where(inside, betainc(np.where(inside, n - k, 1.0), k + 1, 1 - risk), 1.0)
+    return tail
+
+
+def upper_limit(errors: int, accepted: int, delta: float) -> float:
+    """The risk that lies above the true one with probability 1 - delta at least; 1 where nothing was accepted.
+
+    Example:
+        >>> from calibrant.selective.bounds import upper_limit
+        >>> round(upper_limit(0, 59, 0.05), 4)  # 1 - 0.05 ** (1 / 59)
+        0.0495
+    """
+    return 1.0 if errors >= accepted else float(betaincinv(errors + 1, accepted - errors, 1 - delta))
+
+
+def lower_limit(errors: int, accepted: int, delta: float) -> float:
+    """The risk that lies below the true one with probability 1 - delta at least."""
+    return 0.0 if errors <= 0 else float(betaincinv(errors, accepted - errors + 1, delta))
+
+
+def fewest(risk: float, delta: float, errors: int = 0) -> int:
+    """How many samples must be accepted for ``errors`` among them to show a risk of at most ``risk`` at level delta.
+
+    Example:
+        >>> from calibrant.selective.bounds import fewest
+        >>> fewest(0.05, 0.05), fewest(0.05, 0.05, errors=1)
+        (59, 93)
+    """
+    if errors == 0:
+        return max(1, math.ceil(math.log(delta) / math.log1p(-risk) - 1e-9)) if 0 < risk < 1 else 1
+    low, high = errors, 2 * errors + 2
+    while _tail(errors, high, risk) > delta:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _tail(errors, middle, risk) <= delta else (middle, high)
+    return high
+
+
+def _tail(errors: Any, accepted: Any, risk: float) -> float:
+    return float(binomial_tail(errors, accepted, risk))

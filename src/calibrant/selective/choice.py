@@ -1,0 +1,216 @@
+"""Which calibrator and which score: by cross-fitting, and only what helps beyond chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.metrics.onepass import blocks
+from calibrant.metrics.paired import Judged, paired_differences
+from calibrant.metrics.selective import aurc
+from calibrant.posthoc import (
+    Calibrator,
+    EnsembleTemperatureScaling,
+    IsotonicCalibration,
+    LogitNorm,
+    TemperatureScaling,
+    VectorScaling,
+)
+from calibrant.posthoc.ops import TorchOps
+from calibrant.selective.formula import FLOOR, NORMALISED, Score
+from calibrant.selective.scores import FORMULAS
+from calibrant.selective.split import Kept
+
+FOLDS = 5
+LEVEL = 0.95  # of "beyond chance", shared by all that are tried
+ROWS_PER_CLASS = 10  # below which a parameter per class is not tried
+
+#: The calibrators to choose from, simple ones first: a later one must beat the best so far.
+TO_TRY: dict[str, Callable[[], Calibrator]] = {
+    "temperature": TemperatureScaling,
+    "ensemble": EnsembleTemperatureScaling,
+    "isotonic": lambda: IsotonicCalibration(mode="top-label"),
+    "vector": VectorScaling,
+}
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One candidate of the choice: its value, and the change against what it had to beat, with limits."""
+
+    name: str
+    value: float
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    chosen: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The choice, and all that was tried: calibrators by NLL, scores by AURC."""
+
+    calibrator: Calibrator | None
+    score: Score
+    calibrators: list[Tried]
+    scores: list[Tried]
+
+
+def choose(kept: Kept, takes: str, calibrator: str, score: str, seed: int) -> Chosen:
+    """Choose on these rows; ``"auto"`` leaves the choice open, a name closes it."""
+    z = kept.values if takes == "logits" else kept.values.clamp(min=FLOOR).log()
+    y, folds = kept.labels, _folds(kept.unit)
+    crossed, name, calibrators = _calibrated(z, y, kept.unit, folds, calibrator)
+    fitted = None if name is None else TO_TRY[name]().fit(z, y)
+    order = z if fitted is None or fitted.keeps_order else crossed
+    correct = (order.argmax(1) == y).numpy()
+    found, scores = _scored(z, crossed if fitted is not None else None, y, correct, folds, score, seed)
+    return Chosen(fitted, found, calibrators, scores)
+
+
+def _folds(unit: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Fold of each row; the rows of an image stay together."""
+    _, number = np.unique(unit, return_inverse=True)
+    return number % FOLDS
+
+
+def crossfit(make: Callable[[], Calibrator], z: Tensor, y: Tensor, folds: npt.NDArray[np.int64]) -> Tensor:
+    """Logits of which each row was transformed by a calibrator that was not fitted on it."""
+    out = torch.empty_like(z)
+    for k in np.unique(folds):
+        held = torch.from_numpy(folds == k)
+        out[held] = make().fit(z[~held], y[~held]).transform(z[held])
+    return out
+
+
+def _calibrated(
+    z: Tensor, y: Tensor, unit: npt.NDArray[np.int64], folds: npt.NDArray[np.int64], asked: str
+) -> tuple[Tensor, str | None, list[Tried]]:
+    """Cross-fitted logits of the chosen calibrator, its name, and how all did."""
+    if asked not in ("auto", "none", *TO_TRY):
+        raise ValueError(f"calibrator must be one of auto, none, {', '.join(TO_TRY)}, got {asked!r}")
+    best, chosen = _nll(z, y), None
+    crossed, tried = z, [Tried("none", float(best.mean()))]
+    names = [] if asked == "none" else list(TO_TRY) if asked == "auto" else [asked]
+    for name in names:
+        if asked == "auto" and name == "vector" and len(y) < ROWS_PER_CLASS * z.shape[1]:
+            continue
+        transformed = crossfit(TO_TRY[name], z, y, folds)
+        losses = _nll(transformed, y)
+        change, low, high = _difference(losses - best, unit, 1 - (1 - LEVEL) / len(TO_TRY))
+        tried.append(Tried(name, float(losses.mean()), change, low, high))
+        if high < 0 or asked != "auto":
+            best, chosen, crossed = losses, name, transformed
+    said = chosen or "none"
+    return crossed, chosen, [Tried(**{**vars(one), "chosen": one.name == said}) for one in tried]
+
+
+def _nll(z: Tensor, y: Tensor) -> Doubles:
+    return torch.cat([top.nll for top in blocks(z, y, kind="logits")]).numpy()
+
+
+def _difference(change: Doubles, unit: npt.NDArray[np.int64], level: float) -> tuple[float, float, float]:
+    """The mean change with limits; rows of one unit count as one draw."""
+    _, number = np.unique(unit, return_inverse=True)
+    mean = float(change.mean())
+    sums = np.bincount(number, change - mean)
+    error = math.sqrt(float(np.square(sums).sum())) / len(change) if len(sums) > 1 else math.inf
+    reach = NormalDist().inv_cdf(0.5 + level / 2) * error
+    return mean, mean - reach, mean + reach
+
+
+def _scored(
+    z: Tensor,
+    calibrated: Tensor | None,
+    y: Tensor,
+    correct: npt.NDArray[np.bool_],
+    folds: npt.NDArray[np.int64],
+    asked: str,
+    seed: int,
+) -> tuple[Score, list[Tried]]:
+    """The score with the least AURC among those that beat plain MSP beyond chance."""
+    if asked not in ("auto", *FORMULAS, NORMALISED):
+        raise ValueError(f"score must be one of auto, {', '.join((*FORMULAS, NORMALISED))}, got {asked!r}")
+    plain = _values(Score(), z, z)
+    if asked in FORMULAS:
+        value = aurc(_values(Score(asked), z, z), correct)
+        return Score(asked), [Tried(asked, value, chosen=True)]
+    norm, normalised = _normalised(z, plain, correct, folds)
+    if asked == NORMALISED:
+        score = Score(NORMALISED, p=norm.p_ or min(norm.aurc_, key=lambda p: norm.aurc_[p] if p else math.inf))
+        return score, [Tried(str(score), aurc(normalised, correct), chosen=True)]
+    candidates: dict[Score, Doubles] = {Score(name): _values(Score(name), z, z) for name in FORMULAS if name != "msp"}
+    if calibrated is not None:
+        candidates[Score(of="calibrated")] = _values(Score(of="calibrated"), z, calibrated)
+    if norm.p_ is not None:
+        candidates[Score(NORMALISED, p=norm.p_)] = normalised
+    return _beyond_chance(plain, candidates, correct, folds, seed)
+
+
+def _beyond_chance(
+    plain: Doubles, candidates: Mapping[Score, Doubles], correct: npt.NDArray[np.bool_], folds: Any, seed: int
+) -> tuple[Score, list[Tried]]:
+    before = aurc(plain, correct)
+    tried, best, least = [Tried(str(Score()), before)], Score(), before
+    some_wrong = 0 < int(correct.sum()) < len(correct)
+    ranks = _ranks_by_fold(plain, folds)
+    for score, values in candidates.items():
+        value = aurc(values, correct)
+        change = low = high = None
+        if some_wrong:
+            first = Judged(plain, correct, score=ranks)
+            second = Judged(plain, correct, score=_ranks_by_fold(values, folds))
+            level = 1 - (1 - LEVEL) / len(candidates)
+            found = paired_differences(first, second, level=level, seed=seed)["aurc"]
+            change, low, high = found.value, found.low, found.high
+        tried.append(Tried(str(score), value, change, low, high))
+        if high is not None and high < 0 and value < least:
+            best, least = score, value
+    return best, [Tried(**{**vars(one), "chosen": one.name == str(best)}) for one in tried]
+
+
+def _values(score: Score, z: Tensor, calibrated: Tensor) -> Doubles:
+    size = max(1, 2**20 // z.shape[1])
+    parts = zip(z.split(size), calibrated.split(size), strict=True)
+    return torch.cat([score.apply(TorchOps(), a, b) for a, b in parts]).squeeze(1).numpy()
+
+
+def _normalised(
+    z: Tensor, plain: Doubles, correct: npt.NDArray[np.bool_], folds: npt.NDArray[np.int64]
+) -> tuple[LogitNorm, Doubles]:
+    """The p of all rows, and scores of which each row's p was chosen on other folds, as ranks inside the fold."""
+    scores = {p: score.numpy() for p, score in LogitNorm().scores(z).items()}
+    crossed = np.empty(len(correct))
+    for k in np.unique(folds):
+        held = folds == k
+        known = {p: score[~held] for p, score in scores.items()}
+        norm = LogitNorm().choose(plain[~held], known, correct[~held])
+        crossed[held] = _ranks(plain[held] if norm.p_ is None else scores[norm.p_][held])
+    return LogitNorm().choose(plain, scores, correct), crossed
+
+
+def _ranks_by_fold(score: Doubles, folds: npt.NDArray[np.int64]) -> Doubles:
+    """Ranks inside each fold, as cross-fitted scores of different folds are not on one scale."""
+    out = np.empty(len(score))
+    for k in np.unique(folds):
+        out[folds == k] = _ranks(score[folds == k])
+    return out
+
+
+def _ranks(score: Doubles) -> Doubles:
+    """The share of scores that are no larger; tied scores share it."""
+    return np.searchsorted(np.sort(score), score, side="right") / len(score)

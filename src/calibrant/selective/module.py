@@ -1,0 +1,66 @@
+"""A policy as a PyTorch module: to run behind a model, and to export."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.posthoc.ops import TorchOps
+from calibrant.posthoc.stream import rows_of
+from calibrant.selective.formula import Rule, decision
+
+
+class Answers(NamedTuple):
+    """What a policy says: ``[N]`` or ``[N, ...]`` each, probabilities ``[N, C]`` or ``[N, C, ...]``."""
+
+    label: Tensor
+    confidence: Tensor
+    accept: Tensor
+    probabilities: Tensor
+
+
+class PolicyModule(nn.Module):
+    """Logits in, answers out; with a model given, the model's inputs in.
+
+    Confidence and probabilities have the precision of the logits, or float32 for half precision; inside, everything is
+    float64, so that thresholds hold to the last digit.
+
+    Args:
+        rule: a policy.
+        model: what makes the logits, or None.
+    """
+
+    def __init__(self, rule: Rule, model: nn.Module | None = None) -> None:
+        super().__init__()
+        self.rule = rule
+        self.model = model
+
+    def forward(self, inputs: Tensor, group: Tensor | None = None) -> Answers:
+        """Answers to a batch.
+
+        Args:
+            inputs: logits ``[N, C]`` or ``[N, C, ...]``, or what the model takes.
+            group: ``[N]`` whole numbers, each row's group by its place in the policy's list; -1 for one it does not
+                know, which is never accepted.
+        """
+        values = inputs if self.model is None else self.model(inputs)
+        if (group is None) == (self.rule.group_names is not None):
+            asked = "is needed" if group is None else "is not taken"
+            raise ValueError(f"group {asked}: the policy has {len(self.rule.limits)} threshold(s)")
+        rows = rows_of(values).double()
+        numbers = None
+        if group is not None:
+            places = rows.shape[0] // values.shape[0]
+            numbers = group.to(rows.device, torch.float64).reshape(-1, 1).repeat_interleave(places, 0)
+        found = decision(self.rule, TorchOps(rows.device), rows, numbers)
+        shape = (values.shape[0], *values.shape[2:])
+        precision = values.dtype if values.dtype in (torch.float32, torch.float64) else torch.float32
+        spread = found.probabilities.reshape(*shape, values.shape[1]).movedim(-1, 1)
+        return Answers(
+            found.label.reshape(shape),
+            found.confidence.reshape(shape).to(precision),
+            found.accept.reshape(shape),
+            spread.to(precision),
+        )

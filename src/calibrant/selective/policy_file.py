@@ -1,0 +1,280 @@
+"""Policies on disk: versioned JSON that a person can read, checked from end to end when it is loaded."""
+
+from __future__ import annotations
+
+import json
+import math
+import numbers
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calibrant.files import written_aside
+from calibrant.metrics.intervals import Interval
+from calibrant.posthoc import CALIBRATORS, Calibrator
+from calibrant.selective.formula import Score
+from calibrant.selective.policy import Policy
+from calibrant.selective.threshold import Threshold
+from calibrant.selective.words import how
+
+FORMAT, VERSION = "calibrant.policy", 1
+LARGEST = 2**28  # bytes of a file
+MOST_CLASSES = 10**6
+
+#: Infinite thresholds, which JSON has no number for, by what they accept.
+_WORDS = {math.inf: "nothing", -math.inf: "everything"}
+
+
+def write_policy(policy: Policy, path: str | Path) -> None:
+    """Write a policy."""
+    if Path(path).suffix.lower() != ".json":
+        raise ValueError(f"{path}: a policy is written as .json, got {Path(path).suffix!r}")
+    text = json.dumps(to_dict(policy), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def to_dict(policy: Policy) -> dict[str, Any]:
+    """A policy as plain data."""
+    from calibrant import __version__
+
+    calibrator = policy.calibrator
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "calibrant": __version__,
+        "summary": policy.summary,
+        "how": how(policy),
+        "takes": policy.takes,
+        "kind": policy.kind,
+        "classes": policy.num_classes,
+        "class_names": None if policy.class_names is None else list(policy.class_names),
+        "target_risk": policy.target_risk,
+        "confidence": policy.confidence,
+        "calibrator": None if calibrator is None else {"name": calibrator.name, **calibrator.state()},
+        "score": policy.score.to_dict(),
+        "threshold": _threshold(policy.threshold),
+        "group": policy.group,
+        "groups": None if policy.groups is None else {k: _threshold(v) for k, v in policy.groups.items()},
+        "evidence": _clean(dict(policy.evidence)),
+    }
+
+
+def _threshold(found: Threshold) -> dict[str, Any]:
+    value: float | str | None = _WORDS.get(found.value, found.value)
+    return {
+        "accept_from": None if isinstance(value, float) and math.isnan(value) else value,
+        "method": found.method,
+        "target_risk": found.target_risk,
+        "confidence": found.confidence,
+        "samples": found.samples,
+        "accepted": found.accepted,
+        "errors": found.errors,
+        "coverage": _clean(vars(found.coverage)),
+        "risk": _clean(vars(found.risk)),
+        "needed": found.needed,
+        "reason": found.reason,
+    }
+
+
+def _clean(value: Any) -> Any:
+    """NaN and infinity as null."""
+    if isinstance(value, Mapping):
+        return {key: _clean(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_policy(path: str | Path) -> Policy:
+    """Read a policy; whatever is wrong with the file is a ValueError that names it and the place."""
+    size = Path(path).stat().st_size
+    if size > LARGEST:
+        raise ValueError(f"{path}: a policy has at most {LARGEST:,} bytes, got {size:,}")
+    try:
+        found = json.loads(Path(path).read_bytes().decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
+        return from_dict(found)
+    except RecursionError:
+        raise ValueError(f"{path}: not a policy: nested too deeply") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not a policy: the text is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: not a policy: {error.msg} in line {error.lineno}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("not a policy: a name appears twice")
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"not a policy: {constant} is not a number in JSON")
+
+
+def from_dict(found: Any) -> Policy:
+    """A policy out of plain data, checked."""
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ValueError(f"not a policy: expected an object with format {FORMAT!r}")
+    if found.get("version") != VERSION:
+        raise ValueError(f"policies of version {VERSION} are read, got version {_shown(found.get('version'))}")
+    top = _Fields(found, "")
+    top.only("format version calibrant summary how takes kind classes class_names target_risk confidence calibrator "
+             "score threshold group groups evidence")  # fmt: skip
+    classes = top.whole("classes", 2, MOST_CLASSES)
+    target = top.number("target_risk", 0, 1, optional=True)
+    policy = Policy(
+        num_classes=classes,
+        class_names=_names(top.get("class_names"), classes),
+        takes=top.word("takes", ("logits", "probabilities")),
+        kind=top.word("kind", ("classification", "segmentation")),
+        calibrator=_calibrator(top.get("calibrator"), classes),
+        score=_score(top.get("score")),
+        threshold=_read_threshold(top.get("threshold"), "threshold", unset=top.get("groups") is not None),
+        groups=_groups(top.get("groups")),
+        group=top.text("group", optional=True),
+        target_risk=target,
+        confidence=top.number("confidence", 0, 1) or 0.0,
+        evidence=top.get("evidence") if isinstance(top.get("evidence"), dict) else {},
+    )
+    if (policy.groups is None) != (policy.group is None):
+        raise ValueError("group and groups go together: one is null and the other is not")
+    if policy.score.of == "calibrated" and policy.calibrator is None:
+        raise ValueError("score is of calibrated logits, but there is no calibrator")
+    return policy
+
+
+class _Fields:
+    """Values of an object by name, each asked for with what it must be."""
+
+    def __init__(self, found: Any, where: str) -> None:
+        if not isinstance(found, dict):
+            raise ValueError(f"{where} must be an object, got {_shown(found)}")
+        self.found, self.where = found, f"{where}." if where else ""
+
+    def only(self, names: str) -> None:
+        unknown = [name for name in self.found if name not in names.split()]
+        if unknown:
+            raise ValueError(f"{self.where}{unknown[0][:40]} is not known in a policy of version {VERSION}")
+
+    def get(self, name: str) -> Any:
+        if name not in self.found:
+            raise ValueError(f"{self.where}{name} is missing")
+        return self.found[name]
+
+    def number(self, name: str, low: float, high: float, *, optional: bool = False) -> float | None:
+        value = self.get(name)
+        if value is None and optional:
+            return None
+        real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not real or not low <= value <= high:
+            raise ValueError(f"{self.where}{name} must be a number from {low:g} to {high:g}, got {_shown(value)}")
+        return float(value)
+
+    def whole(self, name: str, low: int, high: int) -> int:
+        value = self.get(name)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"{self.where}{name} must be a whole number from {low} to {high:,}, got {_shown(value)}")
+        return value
+
+    def text(self, name: str, *, optional: bool = False) -> Any:
+        value = self.get(name)
+        if not isinstance(value, str) and not (optional and value is None):
+            raise ValueError(f"{self.where}{name} must be text, got {_shown(value)}")
+        return value
+
+    def word(self, name: str, words: tuple[str, ...]) -> str:
+        value = self.get(name)
+        if not isinstance(value, str) or value not in words:
+            raise ValueError(f"{self.where}{name} must be one of {', '.join(words)}, got {_shown(value)}")
+        return value
+
+    def interval(self, name: str) -> Interval:
+        inner = _Fields(self.get(name), f"{self.where}{name}")
+        inner.only("value low high")
+        read = [inner.number(key, 0, 1, optional=True) for key in ("value", "low", "high")]
+        return Interval(*(math.nan if one is None else one for one in read))
+
+
+def _read_threshold(found: Any, where: str, *, unset: bool = False) -> Threshold:
+    fields = _Fields(found, where)
+    fields.only("accept_from method target_risk confidence samples accepted errors coverage risk needed reason")
+    given = fields.get("accept_from")
+    words = {word: value for value, word in _WORDS.items()}
+    if isinstance(given, str) and given in words:
+        value = words[given]
+    elif given is None and unset:
+        value = math.nan
+    else:
+        value = fields.number("accept_from", -math.inf, math.inf) or 0.0
+        if not math.isfinite(value):
+            raise ValueError(f"{where}.accept_from must be a finite number, 'nothing' or 'everything'")
+    most = 2**62
+    needed = None if fields.get("needed") is None else fields.whole("needed", 1, most)
+    return Threshold(
+        value,
+        fields.text("method"),
+        fields.number("target_risk", 0, 1, optional=True),
+        fields.number("confidence", 0, 1, optional=True),
+        fields.whole("samples", 0, most),
+        fields.whole("accepted", 0, most),
+        fields.whole("errors", 0, most),
+        fields.interval("coverage"),
+        fields.interval("risk"),
+        needed,
+        fields.text("reason"),
+    )
+
+
+def _groups(found: Any) -> dict[str, Threshold] | None:
+    if found is None:
+        return None
+    if not isinstance(found, dict) or not found:
+        raise ValueError(f"groups must be an object with a threshold for each, or null, got {_shown(found)}")
+    return {name: _read_threshold(one, f"groups.{name[:40]}") for name, one in found.items()}
+
+
+def _names(found: Any, classes: int) -> tuple[str, ...] | None:
+    if found is None:
+        return None
+    if not isinstance(found, list) or len(found) != classes or not all(isinstance(one, str) for one in found):
+        raise ValueError(f"class_names must be {classes} names or null")
+    return tuple(found)
+
+
+def _calibrator(found: Any, classes: int) -> Calibrator | None:
+    if found is None:
+        return None
+    fields = _Fields(found, "calibrator")
+    made = CALIBRATORS[fields.word("name", tuple(CALIBRATORS))]()
+    state = {key: value for key, value in found.items() if key != "name"}
+    try:
+        made.restore(state, classes)
+        unknown = set(state) - set(made.state())
+    except ValueError as error:
+        raise ValueError(f"calibrator: {error}") from None
+    if unknown:
+        raise ValueError(f"calibrator.{min(unknown)[:40]} is not known for {made.name}")
+    return made
+
+
+def _score(found: Any) -> Score:
+    fields = _Fields(found, "score")
+    fields.only("name of p centre")
+    given = dict(found)
+    if not isinstance(given.get("name"), str) or not isinstance(given.get("of"), str):
+        raise ValueError("score must have a name and say what it is of")
+    if not isinstance(given.get("centre", True), bool):
+        raise ValueError(f"score.centre must be true or false, got {_shown(given['centre'])}")
+    try:
+        return Score(**given)
+    except ValueError as error:
+        raise ValueError(f"score: {error}") from None
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else json.dumps(value, default=str)
+    return text if len(text) <= 40 else f"{text[:40]}..."

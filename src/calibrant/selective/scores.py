@@ -1,0 +1,127 @@
+r"""Scores that rank predictions by how sure they are, from logits; a higher one is surer.
+
+======================  ===============================================================================================
+``msp``                 the largest softmax probability
+``max_logit``           the largest logit; sees a common offset, which the softmax does not
+``margin``              the lead of the largest probability over the second
+``negative_entropy``    :math:`\sum_k p_k \log p_k`
+``energy``              :math:`\log \sum_k e^{z_k}` [Liu2020]; sees a common offset
+``normalised_max_logit``  the largest logit over the p-norm of the (centred) logits [Cattelan2024; SC Eq. 17]
+======================  ===============================================================================================
+
+Each is a function of logits ``[N, C]`` or ``[N, C, ...]`` that gives ``[N]`` or ``[N, ...]`` in float64, and a formula
+(in `FORMULAS`) that a policy computes and exports.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from calibrant.posthoc import logit_norm
+from calibrant.posthoc.logit_norm import by_rows
+from calibrant.posthoc.ops import Ops, TorchOps, log_softmax
+
+V = TypeVar("V")
+
+
+def _max_logit(ops: Ops[V], z: V) -> V:
+    return ops.largest(z)
+
+
+def _margin(ops: Ops[V], z: V) -> V:
+    two = ops.top(z, 2)
+    first, second = ops.columns(two, 0, 1), ops.columns(two, 1, 2)
+    lead = ops.sub(ops.constant(1.0), ops.exp(ops.sub(second, first)))
+    return ops.mul(logit_norm.msp(ops, z), lead)
+
+
+def _negative_entropy(ops: Ops[V], z: V) -> V:
+    logs = log_softmax(ops, z)
+    return ops.total(ops.mul(ops.exp(logs), logs))
+
+
+def _energy(ops: Ops[V], z: V) -> V:
+    largest = ops.largest(z)
+    return ops.add(largest, ops.log(ops.total(ops.exp(ops.sub(z, largest)))))
+
+
+#: The scores without parameters; a policy's file calls them by these names.
+FORMULAS: dict[str, Callable[[Ops[Any], Any], Any]] = {
+    "msp": logit_norm.msp,
+    "max_logit": _max_logit,
+    "margin": _margin,
+    "negative_entropy": _negative_entropy,
+    "energy": _energy,
+}
+
+
+def msp(logits: Any) -> Tensor:
+    """The largest softmax probability of each row.
+
+    Example:
+        >>> from calibrant.selective import msp
+        >>> msp([[0.0, 0.0], [1000.0, 0.0]]).tolist()
+        [0.5, 1.0]
+    """
+    return by_rows(logits, lambda z: logit_norm.msp(TorchOps(z.device), z))
+
+
+def max_logit(logits: Any) -> Tensor:
+    """The largest logit of each row.
+
+    Example:
+        >>> from calibrant.selective import max_logit
+        >>> max_logit([[0.0, 3.0], [-1.0, -2.0]]).tolist()
+        [3.0, -1.0]
+    """
+    return by_rows(logits, lambda z: _max_logit(TorchOps(z.device), z))
+
+
+def margin(logits: Any) -> Tensor:
+    """The lead of the largest probability of each row over its second.
+
+    Example:
+        >>> from calibrant.selective import margin
+        >>> margin([[0.0, 0.0, -1000.0], [1000.0, 0.0, 0.0]]).tolist()
+        [0.0, 1.0]
+    """
+    return by_rows(logits, lambda z: _margin(TorchOps(z.device), z))
+
+
+def negative_entropy(logits: Any) -> Tensor:
+    """The entropy of each row's probabilities with its sign changed, in nats.
+
+    Example:
+        >>> from calibrant.selective import negative_entropy
+        >>> negative_entropy([[0.0, 0.0], [1000.0, 0.0]]).tolist()
+        [-0.6931471805599453, 0.0]
+    """
+    return by_rows(logits, lambda z: _negative_entropy(TorchOps(z.device), z))
+
+
+def energy(logits: Any) -> Tensor:
+    """The logarithm of the sum of each row's exponentials: the negative of what [Liu2020] calls energy.
+
+    Example:
+        >>> from calibrant.selective import energy
+        >>> energy([[1000.0, 0.0], [0.0, 0.0]]).tolist()
+        [1000.0, 0.6931471805599453]
+    """
+    return by_rows(logits, lambda z: _energy(TorchOps(z.device), z))
+
+
+def normalised_max_logit(logits: Any, p: int, *, centre: bool = True) -> Tensor:
+    """The largest logit of each row over the p-norm of its logits, which are centred unless told otherwise.
+
+    Example:
+        >>> from calibrant.selective import normalised_max_logit
+        >>> normalised_max_logit([[4.0, 1.0, -2.0]], 1).tolist()  # v = (3, 0, -3)
+        [0.5]
+    """
+    if isinstance(p, bool) or not isinstance(p, numbers.Integral) or p < 1:
+        raise ValueError(f"p must be a whole number from 1 on, got {p!r}")
+    return by_rows(logits, lambda z: logit_norm.normalised_max_logit(TorchOps(z.device), z, int(p), centre=centre))

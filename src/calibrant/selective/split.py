@@ -1,0 +1,113 @@
+"""One reading of the predictions for the choice, one for the threshold: which sample is for what, and what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from calibrant.posthoc.stream import as_tensor, rows_of
+from calibrant.predictions import Predictions
+
+SHARE = 1 / 3  # of the samples, for the choice
+FEWEST = 150  # samples, below which nothing is chosen and all are for the threshold
+ROWS_KEPT = 50_000
+NUMBERS_KEPT = 2**25  # logits, for the choice
+PIXELS = 2000  # of an image, for the choice
+_BLOCK = 2**16
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Rows for the choice.
+
+    Attributes:
+        values: ``[n, C]`` float64, logits or probabilities as the predictions hold them.
+        labels: ``[n]``.
+        unit: ``[n]`` number of the sample that a row belongs to; for segmentation that of the image.
+        groups: ``[n]`` text, or None.
+    """
+
+    values: Tensor
+    labels: Tensor
+    unit: npt.NDArray[np.int64]
+    groups: npt.NDArray[np.str_] | None
+
+
+def draws(seed: int, start: int, count: int) -> Doubles:
+    """Uniform random numbers of samples ``start`` to ``start + count``, the same whatever the batches are."""
+    first, last = start // _BLOCK, (start + count - 1) // _BLOCK
+    blocks = [np.random.default_rng([seed, number]).random(_BLOCK) for number in range(first, last + 1)]
+    return np.concatenate(blocks)[start - first * _BLOCK :][:count]
+
+
+def values_of(batch: Predictions) -> Tensor:
+    """What a batch holds."""
+    return as_tensor(batch.logits if batch.holds == "logits" else batch.probabilities)
+
+
+def for_choice(batches: Iterator[Predictions], seed: int, share: float, group: str | None) -> Kept:
+    """The rows for the choice; of very many, a part."""
+    parts: list[tuple[Any, ...]] = []
+    start, kept, limit = 0, 0, share
+    most = ROWS_KEPT
+    for batch in batches:
+        u = draws(seed, start, len(batch))
+        rows = np.flatnonzero(u < limit)
+        if len(rows):
+            values, labels = values_of(batch)[rows], as_tensor(batch.labels)[rows]
+            names = None if group is None else np.asarray(batch.groups[group]).astype(str)[rows]
+            parts.append((*_positions(values, labels, rows + start, batch.ignore_index, names), u[rows]))
+            kept += len(parts[-1][1])
+            most = min(ROWS_KEPT, max(1000, NUMBERS_KEPT // values.shape[1]))
+        start += len(batch)
+        if kept > 2 * most and batch.kind == "classification":
+            parts, limit = _thinned(parts, most)
+            kept = len(parts[0][1])
+    if not parts:
+        raise ValueError("no sample fell to the choice: there are too few")
+    values, labels, unit, names, _ = _joined(parts)
+    return Kept(values, labels, unit, names)
+
+
+def _positions(
+    values: Tensor, labels: Tensor, units: npt.NDArray[np.int64], ignore_index: int | None, names: Any
+) -> tuple[Any, ...]:
+    """Rows ``[n, C]`` of the samples; of an image at most `PIXELS`, evenly spread over those that count."""
+    unit = units
+    if values.dim() > 2:
+        places = labels[0].numel()
+        z, y = rows_of(values), labels.reshape(-1)
+        step = max(1, places // PIXELS)
+        chosen = torch.arange(0, len(y), step) if step > 1 else torch.arange(len(y))
+        z, y, unit = z[chosen], y[chosen], np.repeat(units, places)[chosen.numpy()]
+        names = None if names is None else np.repeat(names, places)[chosen.numpy()]
+    else:
+        z, y = values, labels
+    if ignore_index is not None:
+        counted = (y != ignore_index).numpy()
+        z, y, unit = z[counted], y[counted], unit[counted]
+        names = None if names is None else names[counted]
+    return z.double(), y.long(), unit, names
+
+
+def _joined(parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    values, labels, unit, names, u = zip(*parts, strict=True)
+    joined = None if names[0] is None else np.concatenate(names)
+    return torch.cat(values), torch.cat(labels), np.concatenate(unit), joined, np.concatenate(u)
+
+
+def _thinned(parts: list[tuple[Any, ...]], most: int) -> tuple[list[tuple[Any, ...]], float]:
+    """Keep the rows with the smallest random numbers, and no others from here on."""
+    values, labels, unit, names, u = _joined(parts)
+    limit = float(np.partition(u, most)[most])
+    stay = np.flatnonzero(u < limit)
+    kept = values[stay], labels[stay], unit[stay], None if names is None else names[stay], u[stay]
+    return [kept], limit

@@ -1,0 +1,415 @@
+r"""Thresholds on a score: accept where score >= threshold, so that a target holds.
+
+For a target risk r the answer is the threshold that accepts most among those that satisfy one of these:
+
+====================  =================================================================================================
+``"empirical"``       the error rate of the accepted samples is at most r on these data; no promise for others
+``"sgr"``             [Geifman2017, Alg. 1]: a binary search over the n distinct scores; each of its
+                      :math:`\lceil \log_2 n \rceil` steps compares the binomial bound at level delta / steps with r
+``"fixed-sequence"``  [Angelopoulos2021, Sec. 2.2.1]: candidates are tested in an order fixed beforehand, strict ones
+                      first, each at the full level delta, until the first that cannot be shown to hold
+``"best"``            both, at level delta / 2 each, and of the two the one that accepts more
+====================  =================================================================================================
+
+The last three keep :math:`P(\text{risk} > r) \le \delta = 1 - \text{confidence}`, over samples drawn independently from
+what the policy will see. The risk is that of new samples, given that they are accepted.
+
+Why this holds. Let the k-th rank stand for "accept what scores above the (k+1)-th". Given that score, the samples above
+it are independent draws from the accepted population, tied scores or not, and their errors are binomial: every single
+test is exact. With ``candidates`` fixed beforehand (as a policy has them, from other data) a fixed sequence of tests
+keeps the level whatever the risk does. Where candidates are ranks of these data, the proof for the sequence and for SGR
+asks that the risk, as more is accepted, crosses r once; `docs/repair.md` has the argument.
+
+Without candidates the sequence starts at a quarter of the samples, at least the fewest that could be shown to hold.
+From sixteen times that number on, a third of delta is kept for a second start, at the fewest that can bear two errors:
+it finds small coverages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betaincinv
+
+from calibrant.metrics.checks import ArrayLike, choice, judged, number_in
+from calibrant.metrics.groups import group
+from calibrant.metrics.intervals import Interval, wilson
+from calibrant.selective.bounds import binomial_tail, fewest, lower_limit, upper_limit
+
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Method: TypeAlias = Literal["best", "fixed-sequence", "sgr", "empirical"]
+
+STEPS = 64  # candidates of a sequence
+PLENTY = 16  # times the fewest samples: from here on a second start
+_INTO_GAP = 2.0**-10  # how far above the first rejected score a threshold lies, as a share of the gap
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold and what is known about it.
+
+    Attributes:
+        value: accept where score >= value; ``inf`` abstains always, ``-inf`` never.
+        method: how it was found.
+        target_risk: the risk asked for; None when a coverage was.
+        confidence: of the guarantee and of the limits; None for the empirical threshold, which has none.
+        samples: how many it was found on.
+        accepted: how many of them it accepts.
+        errors: how many of those are wrong.
+        coverage: share accepted, with limits at the confidence (0.95 without one).
+        risk: error rate of the accepted, with limits; NaN where nothing is accepted.
+        needed: where the answer is to abstain always: about how many samples would have given another, as far as the
+            error rates seen here tell; None where no number would.
+        reason: a sentence about the outcome.
+    """
+
+    value: float
+    method: str
+    target_risk: float | None
+    confidence: float | None
+    samples: int
+    accepted: int
+    errors: int
+    coverage: Interval
+    risk: Interval
+    needed: int | None
+    reason: str
+
+    @property
+    def abstains(self) -> bool:
+        """Whether nothing is accepted, ever."""
+        return self.value == math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """What each threshold accepts, ``[G + 1]``: nothing first, then one more of the G distinct scores each.
+
+    Attributes:
+        threshold: just above the first score that is not accepted.
+        lowest: the lowest accepted score.
+        accepted: how many samples.
+        errors: how many of those are wrong.
+    """
+
+    threshold: Doubles
+    lowest: Doubles
+    accepted: Ints
+    errors: Ints
+
+    @property
+    def samples(self) -> int:
+        """The number of samples."""
+        return int(self.accepted[-1])
+
+    @property
+    def sets(self) -> int:
+        """The number of distinct scores, each of which ends a set that can be accepted."""
+        return len(self.accepted) - 1
+
+    def at_rank(self, rank: npt.ArrayLike) -> Ints:
+        """The index of the largest whole set of ties with at most ``rank`` members."""
+        return np.searchsorted(self.accepted, rank, side="right") - 1
+
+    def at_threshold(self, threshold: npt.ArrayLike) -> Ints:
+        """The index of the set that a threshold of one's own accepts."""
+        return np.searchsorted(-self.lowest, -np.asarray(threshold, dtype=np.float64), side="right") - 1
+
+
+def curve_of(score: ArrayLike, correct: ArrayLike) -> Curve:
+    """Count what every threshold accepts; ties are accepted whole or not at all."""
+    (values, _), right = judged(score, correct)
+    groups = group(values, right)
+    upper = groups.score
+    lower = np.append(upper[1:], -np.inf)
+    # Just above the first rejected score, which the proof asks for, but by more than rounding elsewhere may differ.
+    with np.errstate(invalid="ignore", over="ignore"):
+        inside = np.minimum(np.maximum(lower + (upper - lower) * _INTO_GAP, np.nextafter(lower, np.inf)), upper)
+    inside[-1] = -np.inf
+    threshold = np.concatenate([[np.inf], inside])
+    accepted = np.concatenate([[0], np.cumsum(groups.count)])
+    lowest = np.concatenate([[np.inf], upper])
+    return Curve(threshold, lowest, accepted, np.concatenate([[0], np.cumsum(groups.errors)]))
+
+
+def threshold_for_risk(
+    score: ArrayLike,
+    correct: ArrayLike,
+    target_risk: float,
+    *,
+    confidence: float = 0.95,
+    method: Method = "best",
+    candidates: Sequence[float] | Doubles | None = None,
+) -> Threshold:
+    """The threshold that accepts most while the risk stays at most ``target_risk``.
+
+    Args:
+        score: ``[N]``, higher is surer.
+        correct: ``[N]``, whether each prediction is right.
+        target_risk: the error rate allowed among accepted samples, above 0 and below 1.
+        confidence: how sure the promise is: P(risk > target_risk) <= 1 - confidence.
+        method: how, see the table of the module.
+        candidates: thresholds for the fixed sequence, in the order in which they are to be tested, chosen without
+            looking at these data.
+
+    Returns:
+        The threshold, and what is known about it. Where none can be promised it abstains always, and says how many
+        samples would be needed.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant.selective import threshold_for_risk
+        >>> rng = np.random.default_rng(0)
+        >>> score = rng.random(2000)
+        >>> correct = rng.random(2000) < 0.5 + 0.5 * np.sqrt(score)
+        >>> found = threshold_for_risk(score, correct, 0.1, confidence=0.95)
+        >>> found.method, bool(found.risk.high <= 0.1), round(found.coverage.value, 2)
+        ('fixed-sequence', True, 0.58)
+        >>> print(threshold_for_risk(score[:40], correct[:40], 0.1).reason)
+        Abstain always: ...
+    """
+    target_risk = open_share("target_risk", target_risk)
+    confidence = open_share("confidence", confidence)
+    choice("method", method, get_args(Method))
+    curve = curve_of(score, correct)
+    order = None if candidates is None else _ordered(candidates)
+    if method == "empirical":
+        fits = np.flatnonzero((curve.errors <= target_risk * curve.accepted) & (curve.accepted > 0))
+        at = int(fits[-1]) if len(fits) else 0
+        return _described(curve, at, "empirical", target_risk, None, 1 - confidence)
+    delta = 1 - confidence
+    tried = ("fixed-sequence", "sgr") if method == "best" else (method,)
+    found = [_searched(curve, name, target_risk, delta / len(tried), order) for name in tried]
+    best = max(found, key=lambda one: one.at)
+    name = best.method if best.at else method
+    described = _described(curve, best.at, name, target_risk, confidence, best.level)
+    return described if best.value is None else replace(described, value=best.value)
+
+
+def threshold_for_coverage(
+    score: ArrayLike, correct: ArrayLike, coverage: float, *, confidence: float = 0.95
+) -> Threshold:
+    """The threshold that accepts the ``ceil(coverage N)`` surest samples, or a whole tie more, and the risk that comes.
+
+    The rank is fixed beforehand, so the upper limit of the risk holds with the given confidence.
+
+    Args:
+        score: ``[N]``, higher is surer.
+        correct: ``[N]``, whether each prediction is right.
+        coverage: the share to accept, above 0 and at most 1.
+        confidence: of the limits.
+
+    Example:
+        >>> from calibrant.selective import threshold_for_coverage
+        >>> found = threshold_for_coverage([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 1], 0.5)
+        >>> found.accepted, 0.7 < found.value < 0.8
+        (2, True)
+    """
+    coverage = number_in("coverage", coverage, 0.0, 1.0, open_low=True)
+    confidence = open_share("confidence", confidence)
+    curve = curve_of(score, correct)
+    rank = math.ceil(coverage * curve.samples * (1 - 1e-12))
+    at = int(np.searchsorted(curve.accepted, rank, side="left"))
+    return _described(curve, at, "coverage", None, confidence, 1 - confidence)
+
+
+def thresholds_by_group(
+    score: ArrayLike,
+    correct: ArrayLike,
+    groups: ArrayLike,
+    target_risk: float,
+    *,
+    confidence: float = 0.95,
+    method: Method = "best",
+) -> dict[str, Threshold]:
+    """A threshold for every group, such that the target holds in all of them at once with the given confidence.
+
+    Each of G groups gets (1 - confidence) / G of the chance to fail.
+
+    Args:
+        score: ``[N]``, higher is surer.
+        correct: ``[N]``, whether each prediction is right.
+        groups: ``[N]`` whole numbers or text.
+        target_risk: the error rate allowed among accepted samples, in every group.
+        confidence: how sure the promise is, for all groups together.
+        method: how, see the table of the module.
+
+    Returns:
+        Threshold by the group's name, as text.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant.selective import thresholds_by_group
+        >>> score, site = np.linspace(0, 1, 600), np.arange(600) % 2
+        >>> found = thresholds_by_group(score, (site == 0) | (score > 0.5), site, 0.1)
+        >>> found["0"].value, round(found["1"].coverage.value, 2)
+        (-inf, 0.52)
+    """
+    (values, _), right = judged(score, correct)
+    names = np.asarray(groups)
+    if names.shape != values.shape:
+        raise ValueError(f"groups must have the shape of score {list(values.shape)}, got {list(names.shape)}")
+    confidence = open_share("confidence", confidence)
+    distinct = np.unique(names)
+    each = 1 - (1 - confidence) / len(distinct)
+    found = {}
+    for name in distinct.tolist():
+        held = names == name
+        one = threshold_for_risk(values[held], right[held], target_risk, confidence=each, method=method)
+        found[str(name)] = one
+    return found
+
+
+def sequence(curve: Curve, target_risk: float, delta: float) -> list[tuple[Ints, float]]:
+    """Where the sequence starts and goes without candidates: indices into the curve with the share of delta each."""
+    n = curve.samples
+    least = fewest(target_risk, delta)
+    starts = [(max(least, n // 4), 1.0)]
+    if n >= PLENTY * least:
+        starts = [(n // 4, 2 / 3), (fewest(target_risk, delta / 3, errors=2), 1 / 3)]
+    found = []
+    for start, share in starts:
+        ranks = np.unique(np.linspace(min(start, n), n, STEPS).round().astype(np.int64))
+        indices = np.unique(curve.at_rank(ranks))
+        # A rank inside a large tie stands for the few samples above it, which could never be shown to hold.
+        found.append((indices[curve.accepted[indices] >= fewest(target_risk, delta * share)], share))
+    return found
+
+
+class _Found(NamedTuple):
+    """Where on the curve, at which level, by which method; with candidates the one that it is."""
+
+    at: int
+    level: float
+    method: str
+    value: float | None = None
+
+
+def _searched(curve: Curve, method: str, target_risk: float, delta: float, order: Doubles | None) -> _Found:
+    """The loosest threshold that a method can show to hold; at 0 there is none."""
+    if method == "sgr":
+        return _Found(
+            _sgr(curve, target_risk, delta), delta / steps_of_sgr(curve.sets, curve.sets < curve.samples), method
+        )
+    if order is not None:
+        indices = curve.at_threshold(order)
+        passed = _passed(curve, indices, target_risk, delta)
+        at = int(indices[:passed].max()) if passed else 0
+        # The candidate itself is the threshold, not the place in the gap where these data would put it.
+        return _Found(at, delta, method, float(order[:passed].min()) if at else None)
+    found = [_Found(0, delta, method)]
+    for indices, share in sequence(curve, target_risk, delta):
+        passed = _passed(curve, indices, target_risk, delta * share)
+        found.append(_Found(int(indices[:passed].max()) if passed else 0, delta * share, method))
+    return max(found, key=lambda one: one.at)
+
+
+def _passed(curve: Curve, indices: Ints, target_risk: float, level: float) -> int:
+    """How many tests of a sequence hold before the first that does not."""
+    holds = binomial_tail(curve.errors[indices], curve.accepted[indices], target_risk) <= level
+    return len(holds) if holds.all() else int(np.argmin(holds))
+
+
+def steps_of_sgr(scores: int, tied: bool = False) -> int:
+    """How many bounds SGR's search over distinct scores looks at."""
+    return max(1, math.ceil(math.log2(scores + tied)))
+
+
+def _sgr(curve: Curve, target_risk: float, delta: float) -> int:
+    """The binary search of [Geifman2017, Alg. 1] over the distinct scores; the loosest that holds."""
+    # As published the strictest is never looked at, which is a single sample, or a whole tie, that may be all there is.
+    tied = curve.sets < curve.samples
+    low, high, best = 0 if tied else 1, curve.sets, 0
+    steps = steps_of_sgr(curve.sets, tied)
+    for _ in range(steps):
+        at = math.ceil((low + high) / 2)
+        if float(binomial_tail(curve.errors[at], curve.accepted[at], target_risk)) <= delta / steps:
+            low, best = at, max(best, at)
+        else:
+            high = at
+    return best
+
+
+def _described(
+    curve: Curve, at: int, method: str, target_risk: float | None, confidence: float | None, delta: float
+) -> Threshold:
+    """The threshold at an index of the curve; ``delta`` is what the test behind it was allowed."""
+    n, accepted, errors = curve.samples, int(curve.accepted[at]), int(curve.errors[at])
+    level = 0.95 if confidence is None else confidence
+    coverage = Interval(accepted / n, *(float(limit) for limit in wilson(accepted, n, level)))
+    needed = None
+    if not accepted:
+        risk = Interval(math.nan, math.nan, math.nan)
+        assert target_risk is not None
+        reason, needed = _why_nothing(curve, method, target_risk, delta)
+    else:
+        limits = lower_limit(errors, accepted, (1 - level) / 2), upper_limit(errors, accepted, delta)
+        risk = Interval(errors / accepted, *limits)
+        reason = f"Accepts {accepted:,} of {n:,} samples, {errors:,} of them wrong."
+    value = float(curve.threshold[at])
+    return Threshold(value, method, target_risk, confidence, n, accepted, errors, coverage, risk, needed, reason)
+
+
+def _why_nothing(curve: Curve, method: str, target_risk: float, delta: float) -> tuple[str, int | None]:
+    """The sentence for "abstain always", and how many samples would have been enough at the rates seen here."""
+    accepted, errors = curve.accepted[1:], curve.errors[1:]
+    lowest = float((errors / accepted).min())
+    if method == "empirical":
+        return f"Abstain always: the error rate is {lowest:.2%} at least, above the target of {target_risk:.2%}.", None
+    least = fewest(target_risk, delta)
+    head = f"Abstain always: {curve.samples:,} samples cannot show a risk of at most {target_risk:.2%}"
+    floor = f"even without an error {least:,} accepted samples are needed"
+    # Rates that lie above the true ones four times in five: a short lucky run at the top does not promise much.
+    rate = betaincinv(errors + 1, np.maximum(accepted - errors, 0.5), 0.8)
+    useful = np.flatnonzero(rate < target_risk)
+    if not len(useful):
+        if curve.samples < 2 * least:  # too few to tell
+            return f"{head}; {floor}.", least
+        return f"{head}; at the error rates seen here no number would be enough.", None
+    chosen = useful[np.unique(np.linspace(0, len(useful) - 1, 64).astype(np.int64))]
+    needed = _enough(rate[chosen], accepted[chosen] / curve.samples, target_risk, delta)
+    return f"{head}; {floor}, and at the error rates seen here about {needed:,} samples in all would do.", needed
+
+
+def _enough(rate: Doubles, coverage: Doubles, target_risk: float, delta: float) -> int:
+    """The fewest samples of which a share ``coverage``, wrong at ``rate``, shows the target; the best of several."""
+
+    def shown(number: Doubles) -> npt.NDArray[np.bool_]:
+        return binomial_tail(np.ceil(rate * number), number, target_risk) <= delta
+
+    high = np.full_like(rate, 2.0)
+    while not (fits := shown(high)).all():
+        high = np.where(fits, high, 2 * high)
+    low = np.maximum(1.0, high / 2)
+    while (high - low > np.maximum(1.0, 1e-3 * high)).any():
+        middle = np.floor((low + high) / 2)
+        fits = shown(middle)
+        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
+    return math.ceil(float((high / coverage).min()))
+
+
+def open_share(name: str, value: float) -> float:
+    """A number above 0 and below 1."""
+    value = number_in(name, value, 0.0, 1.0)
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must be a number above 0 and below 1, got {value!r}")
+    return value
+
+
+def _ordered(candidates: Sequence[float] | Doubles) -> Doubles:
+    order = np.asarray(candidates, dtype=np.float64)
+    if order.ndim != 1 or not len(order) or np.isnan(order).any():
+        raise ValueError(f"candidates must be thresholds [M], got {list(order.shape)}")
+    return order
+
+
+def abstaining(method: str, target_risk: float | None, confidence: float | None) -> Threshold:
+    """The threshold that accepts nothing, before anything is known."""
+    unknown = Interval(math.nan, math.nan, math.nan)
+    return Threshold(math.inf, method, target_risk, confidence, 0, 0, 0, unknown, unknown, None, "Not fitted.")

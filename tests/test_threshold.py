@@ -1,0 +1,202 @@
+"""Thresholds: bounds against SciPy's binomial, hand-worked cases, ties, what is said when nothing can be promised."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import beta, binom
+
+from calibrant.metrics import coverage_at_risk
+from calibrant.selective import threshold_for_coverage, threshold_for_risk, thresholds_by_group
+from calibrant.selective.bounds import binomial_tail, fewest, lower_limit, upper_limit
+from calibrant.selective.threshold import curve_of
+
+METHODS = ("best", "fixed-sequence", "sgr", "empirical")
+
+
+def drawn(n, seed=0, scale=0.4):
+    rng = np.random.default_rng(seed)
+    score = rng.random(n)
+    return score, rng.random(n) >= scale * (1 - score) ** 2
+
+
+@given(n=st.integers(1, 400), k=st.integers(0, 400), risk=st.floats(0.001, 0.999))
+def test_tail_is_the_binomial_distribution(n, k, risk):
+    k = min(k, n)
+    assert float(binomial_tail(k, n, risk)) == pytest.approx(binom.cdf(k, n, risk), rel=1e-9, abs=1e-300)
+
+
+@given(n=st.integers(1, 300), k=st.integers(0, 300), delta=st.floats(0.001, 0.5))
+def test_limits_are_those_of_clopper_and_pearson(n, k, delta):
+    k = min(k, n)
+    upper = 1.0 if k == n else beta.ppf(1 - delta, k + 1, n - k)
+    lower = 0.0 if k == 0 else beta.ppf(delta, k, n - k + 1)
+    assert upper_limit(k, n, delta) == pytest.approx(upper, rel=1e-9)
+    assert lower_limit(k, n, delta) == pytest.approx(lower, rel=1e-9)
+    if k < n:  # the limit is where the tail is delta
+        assert binom.cdf(k, n, upper_limit(k, n, delta)) == pytest.approx(delta, rel=1e-6)
+
+
+@pytest.mark.parametrize(("risk", "delta"), [(0.05, 0.05), (0.01, 0.1), (0.3, 0.001)])
+def test_fewest_is_the_first_number_that_shows_it(risk, delta):
+    for errors in range(5):
+        n = fewest(risk, delta, errors)
+        assert binom.cdf(errors, n, risk) <= delta < binom.cdf(errors, n - 1, risk)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("values", [None, 7, 2])
+def test_what_it_accepts_is_what_it_says(method, values):
+    score, correct = drawn(3000)
+    score = score if values is None else np.floor(values * score) / values
+    found = threshold_for_risk(score, correct, 0.1, confidence=0.9, method=method)
+    accepted = score >= found.value
+    assert found.accepted == accepted.sum() > 0
+    assert found.errors == (~correct[accepted]).sum()
+    assert found.coverage.value == accepted.mean()
+    assert found.samples == 3000
+    if method != "empirical":
+        assert found.risk.value < found.risk.high <= 0.1
+        assert found.confidence == 0.9
+    else:
+        assert found.accepted / 3000 == coverage_at_risk(score, correct, 0.1)
+        assert found.confidence is None
+
+
+def test_sgr_by_hand():
+    """Eight samples, the two lowest wrong, at 60%: ranks 5, 7, 6, each at delta / 3."""
+    score, correct = np.arange(8, 0, -1.0), np.array([1, 1, 1, 1, 1, 1, 0, 0], dtype=bool)
+    # 0.4^5 = 0.0102, then P(Bin(7, 0.6) <= 1) = 0.0188, then 0.4^6 = 0.0041.
+    assert threshold_for_risk(score, correct, 0.6, confidence=1 - 3 * 0.02, method="sgr").accepted == 7
+    assert threshold_for_risk(score, correct, 0.6, confidence=1 - 3 * 0.011, method="sgr").accepted == 6
+    assert threshold_for_risk(score, correct, 0.6, confidence=1 - 3 * 0.005, method="sgr").accepted == 0
+
+
+def test_sequence_stops_at_the_first_candidate_that_fails():
+    """Of 400 samples the surest 100 and the surest 300 hold, the surest 200 do not: it must stop before those."""
+    score, correct = -np.arange(400.0), np.ones(400, dtype=bool)
+    correct[100:130] = False
+    order = [-99.5, -199.5, -299.5]
+    tail = binomial_tail([0, 30, 30], [100, 200, 300], 0.14)
+    assert tail[0] < 0.05 < tail[1]
+    assert tail[2] < 0.05
+    found = threshold_for_risk(score, correct, 0.14, method="fixed-sequence", candidates=order)
+    assert (found.value, found.accepted) == (-99.5, 100)
+    # In another order, fixed beforehand just as well, it starts with those and then fails.
+    found = threshold_for_risk(score, correct, 0.14, method="fixed-sequence", candidates=order[::-1])
+    assert (found.value, found.accepted) == (-299.5, 300)
+
+
+def test_best_is_either_at_half_the_chance():
+    score, correct = drawn(2000, 3)
+    best = threshold_for_risk(score, correct, 0.08)
+    halves = [
+        threshold_for_risk(score, correct, 0.08, confidence=0.975, method=method)
+        for method in ("fixed-sequence", "sgr")
+    ]
+    assert best.accepted == max(one.accepted for one in halves)
+
+
+@pytest.mark.parametrize("method", ["fixed-sequence", "sgr", "best"])
+def test_more_confidence_never_covers_more(method):
+    score, correct = drawn(4000, 5)
+    covered = [
+        threshold_for_risk(score, correct, 0.1, confidence=c, method=method).accepted for c in (0.5, 0.9, 0.99, 0.9999)
+    ]
+    assert covered == sorted(covered, reverse=True)
+
+
+def test_everything_is_accepted_where_nothing_is_wrong():
+    found = threshold_for_risk(np.random.default_rng(0).random(500), np.ones(500, dtype=bool), 0.05)
+    assert (found.value, found.accepted, found.coverage.value) == (-math.inf, 500, 1.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_score_for_all(method):
+    """Ties cannot be split: all or nothing."""
+    good, bad = np.arange(300) < 295, np.arange(300) < 200
+    assert threshold_for_risk(np.ones(300), good, 0.1, method=method).accepted == 300
+    assert threshold_for_risk(np.ones(300), bad, 0.1, method=method).abstains
+
+
+def test_abstaining_says_how_many_samples_are_needed():
+    few = threshold_for_risk(np.arange(30.0), np.ones(30, dtype=bool), 0.05)
+    assert few.abstains
+    assert few.needed is not None
+    assert "59" not in few.reason  # at half the chance it is 72
+    assert "72 accepted samples" in few.reason
+    assert math.isnan(few.risk.value)
+    never = threshold_for_risk(np.arange(4000.0), np.arange(4000) % 2 == 0, 0.05)
+    assert never.abstains
+    assert never.needed is None
+    assert "no number would be enough" in never.reason
+    missed = threshold_for_risk([0.1, 0.2], [0, 0], 0.3, method="empirical")
+    assert missed.abstains
+    assert "100.00% at least" in missed.reason
+
+
+def test_needed_is_about_right():
+    """Twice the needed samples, drawn alike, nearly always give a threshold; half of them hardly ever do."""
+    rng = np.random.default_rng(1)
+
+    def one(n):
+        return threshold_for_risk(rng.random(n), rng.random(n) < 0.97, 0.05, method="fixed-sequence")
+
+    told = [found.needed for found in (one(150) for _ in range(60)) if found.needed is not None]
+    needed = int(np.median(told))
+    assert np.mean([one(2 * needed).abstains for _ in range(60)]) < 0.35
+    assert np.mean([one(needed // 5).abstains for _ in range(60)]) > 0.6
+
+
+def test_a_threshold_lies_inside_the_gap():
+    """Rounding elsewhere must not move a tie across it."""
+    score = np.repeat([0.9, 0.5, 0.1], 200)
+    correct = np.repeat([True, True, False], 200)
+    found = threshold_for_risk(score, correct, 0.05)
+    assert found.accepted == 400
+    assert 0.1 + 1e-6 < found.value < 0.5 - 1e-6
+
+
+def test_curve_by_hand():
+    curve = curve_of([3.0, 1.0, 3.0, 2.0], [1, 0, 0, 1])
+    assert curve.accepted.tolist() == [0, 2, 3, 4]
+    assert curve.errors.tolist() == [0, 1, 1, 2]
+    assert curve.at_rank([0, 1, 2, 3, 4]).tolist() == [0, 0, 1, 2, 3]
+    assert curve.at_threshold([4.0, 3.0, 2.5, 2.0, 1.0, -9]).tolist() == [0, 1, 1, 2, 3, 3]
+
+
+def test_coverage():
+    score, correct = drawn(1000, 2)
+    found = threshold_for_coverage(score, correct, 0.3)
+    assert found.accepted == 300
+    assert found.risk.value <= found.risk.high == pytest.approx(beta.ppf(0.95, found.errors + 1, 300 - found.errors))
+    assert threshold_for_coverage(np.repeat([1.0, 0.0], 5), [1] * 10, 0.3).accepted == 5  # a whole tie more
+    assert threshold_for_coverage(score, correct, 1).value == -math.inf
+
+
+def test_groups_share_the_chance_to_fail():
+    score, correct = drawn(4000, 8)
+    site = np.where(np.arange(4000) % 3 == 0, "a", "b")
+    found = thresholds_by_group(score, correct, site, 0.1, confidence=0.9)
+    alone = threshold_for_risk(score[site == "a"], correct[site == "a"], 0.1, confidence=0.95)
+    assert found["a"] == alone
+    assert set(found) == {"a", "b"}
+    with pytest.raises(ValueError, match="groups must have the shape"):
+        thresholds_by_group(score, correct, site[:-1], 0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"target_risk": 0}, "target_risk"), ({"target_risk": 1.0}, "target_risk"), ({"confidence": 1}, "confidence"),
+        ({"confidence": 0.0}, "confidence"), ({"method": "magic"}, "method"), ({"score": [0.1, np.nan]}, "score"),
+        ({"correct": [1]}, "correct"), ({"score": [], "correct": []}, "score"), ({"candidates": []}, "candidates"),
+        ({"candidates": [np.nan]}, "candidates"),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_refused(change, message):
+    given = {"score": [0.1, 0.2], "correct": [1, 0], "target_risk": 0.1} | change
+    with pytest.raises(ValueError, match=message):
+        threshold_for_risk(**given)
