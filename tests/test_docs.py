@@ -172,7 +172,20 @@ def test_cited_papers_are_in_the_bibliography(path: Path) -> None:
     assert cited(path) <= set(bibliography())
 
 
+def keys_in(path: Path) -> set[str]:
+    """Everything in square brackets that begins with a name and a year, anywhere in a file."""
+    return set(re.findall(r"(?<!\w)\[([A-Z][A-Za-z]+(?:19|20)\d\d)\b", path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("folder", ["src", "docs"])
+def test_keys_with_a_year_are_in_the_bibliography(folder: str) -> None:
+    files = [path for kind in ("*.py", "*.md") for path in (ROOT / folder).rglob(kind)]
+    unknown = {key: path.name for path in files for key in keys_in(path) - set(bibliography())}
+    assert unknown == {}
+
+
 def test_citations_are_found() -> None:
+    assert keys_in(ROOT / "src/calibrant/selective/bounds.py") == {"ClopperPearson1934", "Geifman2017"}
     assert cited(ROOT / "src/calibrant/losses/focal.py") == {"Lin2017"}
 
 
@@ -198,7 +211,7 @@ def test_links_are_found() -> None:
     assert "../references.bib" in links(ROOT / "docs/methods.md")
 
 
-TOLD = [ROOT / "README.md", ROOT / "docs/guide.md", ROOT / "docs/audit.md"]
+TOLD = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("guide.md", "audit.md", "repair.md"))]
 
 
 @pytest.mark.parametrize("block", [b for page in TOLD for b in blocks(page, "python", "py", "pycon")], ids=str)

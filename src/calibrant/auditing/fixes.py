@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,11 @@ from calibrant.metrics.intervals import Interval
 from calibrant.metrics.onepass import blocks
 from calibrant.metrics.paired import Judged, paired_differences
 from calibrant.posthoc import LogitNorm, TemperatureScaling
+from calibrant.posthoc.stream import FLOOR
+from calibrant.selective.choice import crossfit_powers, ranks, ranks_by_fold
 
 FOLDS = 5
 FEWEST = 50  # samples, below which nothing is fitted
-_FLOOR = 1e-30  # of probabilities, whose logarithms are taken for logits
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def logits_of(found: Collected) -> tuple[Tensor, Tensor]:
     """The kept logits ``[n, C]`` (of probabilities, their logarithms) and labels, float64."""
     values, labels, _ = (tensor(np.ascontiguousarray(column)) for column in found.logits.columns())
     values = values.double()
-    return (values.clamp(min=_FLOOR).log() if found.holds == "probabilities" else values), labels
+    return (values.clamp(min=FLOOR).log() if found.holds == "probabilities" else values), labels
 
 
 def fixes(
@@ -61,16 +62,18 @@ def fixes(
     if found.holds == "confidence" or found.samples < FEWEST or errors in (0, found.samples):
         return []
     z, y = logits_of(found)
-    splits = list(_splits(z, y, found, val))
+    folds = _folds(found, val)
+    if val is None and len(np.unique(folds)) < 2:
+        return []
     before = judge(z, y)
-    temperatures, scaled = _scaled(splits, z)
+    temperatures, scaled = _scaled(z, y, folds, val)
     settings = {"level": level, "replicates": replicates, "seed": seed}
     change = _changes(found, before, judge(scaled, y), settings)
     how = _how(temperatures, "T", "{:.3g}", val)
     gained = [Fix("Temperature scaling", how, "ece_15", values["ece_15"], change["ece"])]
     if not found.impossible:
         gained.append(Fix("Temperature scaling", how, "nll", values["nll"], change["nll"]))
-    powers, plain, normalised = _normalised(splits, z, before, crossed=val is None)
+    powers, plain, normalised = _normalised(z, before, folds, val)
     first = Judged(before.confidence, before.correct, score=plain)
     second = Judged(before.confidence, before.correct, score=normalised)
     change = _changes(found, first, second, settings)
@@ -93,55 +96,33 @@ def judge(z: Tensor, y: Tensor) -> Judged:
     return Judged(**{name: torch.cat([getattr(top, name) for top in tops]).numpy() for name in names})
 
 
-Split = tuple[Tensor, Tensor, npt.NDArray[np.int64], Tensor]
+def _folds(found: Collected, val: Collected | None) -> npt.NDArray[np.int64]:
+    """Fold of each kept row, one for all where repairs are fitted on other data; pixels of an image stay together."""
+    number = found.logits.columns()[2] if found.kind == "segmentation" else np.arange(len(found.logits.columns()[1]))
+    return np.zeros_like(number) if val is not None else number % FOLDS
 
 
-def _splits(z: Tensor, y: Tensor, found: Collected, val: Collected | None) -> Iterator[Split]:
-    """Logits and labels to fit on, then the rows to judge and their logits; the pixels of an image stay together."""
-    if val is not None:
-        yield *logits_of(val), np.arange(len(y)), z
-        return
-    number = found.logits.columns()[2] if found.kind == "segmentation" else np.arange(len(y))
-    fold = torch.from_numpy(number % FOLDS)
-    for k in range(FOLDS):
-        held = fold == k
-        if bool(held.any()) and not bool(held.all()):
-            yield z[~held], y[~held], held.nonzero().squeeze(1).numpy(), z[held]
-
-
-def _scaled(splits: list[Split], logits: Tensor) -> tuple[list[float], Tensor]:
+def _scaled(z: Tensor, y: Tensor, folds: npt.NDArray[np.int64], val: Collected | None) -> tuple[list[float], Tensor]:
     """Temperatures, and the logits with each row scaled by the one that was not fitted on it."""
-    temperatures, scaled = [], torch.empty_like(logits)
-    for fit_z, fit_y, rows, z in splits:
-        scaling = TemperatureScaling().fit(fit_z, fit_y)
+    temperatures, scaled = [], torch.empty_like(z)
+    for k in np.unique(folds):
+        held = torch.from_numpy(folds == k)
+        scaling = TemperatureScaling().fit(*((z[~held], y[~held]) if val is None else logits_of(val)))
         temperatures.append(scaling.temperature_)
-        scaled[torch.from_numpy(rows)] = scaling.transform(z)
+        scaled[held] = scaling.transform(z[held])
     return temperatures, scaled
 
 
 def _normalised(
-    splits: list[Split], z: Tensor, before: Judged, *, crossed: bool
-) -> tuple[list[float | None], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    z: Tensor, before: Judged, folds: npt.NDArray[np.int64], val: Collected | None
+) -> tuple[list[int | None], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Chosen powers, and both scores as ranks inside each fold: folds may differ in p, and so in scale."""
-    powers: list[float | None] = []
-    plain, normalised = np.empty(len(before.correct)), np.empty(len(before.correct))
     scores = {p: score.numpy() for p, score in LogitNorm().scores(z).items()}
-    for fit_z, fit_y, rows, _ in splits:
-        if crossed:  # what is not judged is fitted on, and its scores are known
-            rest = np.setdiff1d(np.arange(len(z)), rows)
-            known = {p: score[rest] for p, score in scores.items()}
-            norm = LogitNorm().choose(before.confidence[rest], known, before.correct[rest])
-        else:
-            norm = LogitNorm().fit(fit_z, fit_y)
-        powers.append(norm.p_)
-        plain[rows] = _ranks(before.confidence[rows])
-        normalised[rows] = plain[rows] if norm.p_ is None else _ranks(scores[norm.p_][rows])
-    return powers, plain, normalised
-
-
-def _ranks(score: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The share of scores that are no larger; tied scores share it."""
-    return np.searchsorted(np.sort(score), score, side="right") / len(score)
+    if val is None:
+        powers, normalised = crossfit_powers(scores, before.confidence, before.correct, folds)
+        return powers, ranks_by_fold(before.confidence, folds), normalised
+    norm, plain = LogitNorm().fit(*logits_of(val)), ranks(before.confidence)
+    return [norm.p_], plain, plain if norm.p_ is None else ranks(scores[norm.p_])
 
 
 def _how(values: Sequence[float | None], letter: str, form: str, val: Collected | None, none: str = "") -> str:

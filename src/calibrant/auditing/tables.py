@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from torch import Tensor
 
 from calibrant.metrics.cells import BASE
 from calibrant.metrics.onepass import TopLabel
+from calibrant.selective.bounds import binomial_tail
 
 BINS = 15
 MOST_LEVELS = 10_000
@@ -102,7 +101,7 @@ def _worse_than_the_rest(
     gap = (sure - right) / n
     rest = ((sure - right).sum() - (sure - right)) / (n.sum() - n)
     expected = np.clip(sure / n - rest, 1e-9, 1 - 1e-9)
-    p = np.array([binomial_tail(int(right[i]), int(n[i]), float(expected[i])) for i in tested])
+    p = np.array([two_sided(int(right[i]), int(n[i]), float(expected[i])) for i in tested])
     for step, k in enumerate(np.argsort(p)):
         if p[k] > (1 - level) / (len(tested) - step):
             break
@@ -110,21 +109,17 @@ def _worse_than_the_rest(
     return flags
 
 
-def binomial_tail(successes: int, number: int, share: float) -> float:
+def two_sided(successes: int, number: int, share: float) -> float:
     """Two-sided p-value of a binomial number: twice the smaller tail, at most 1.
 
     Example:
-        >>> from calibrant.auditing.tables import binomial_tail
-        >>> round(binomial_tail(9, 10, 0.5), 6)  # 2 (10 + 1) / 1024
+        >>> from calibrant.auditing.tables import two_sided
+        >>> round(two_sided(9, 10, 0.5), 6)  # 2 (10 + 1) / 1024
         0.021484
     """
-    if number > 5000:  # the normal tail with a continuity correction is as good by then
-        spread = math.sqrt(number * share * (1 - share))
-        return min(1.0, 2 * NormalDist().cdf(-max(0.0, abs(successes - number * share) - 0.5) / spread))
-    k = torch.arange(number + 1, dtype=torch.float64)
-    log = math.lgamma(number + 1) - torch.lgamma(k + 1) - torch.lgamma(number - k + 1)
-    chance = torch.exp(log + k * math.log(share) + (number - k) * math.log1p(-share))
-    return min(1.0, 2 * min(float(chance[: successes + 1].sum()), float(chance[successes:].sum())))
+    below = float(binomial_tail(successes, number, share))
+    above = float(binomial_tail(number - successes, number, 1 - share))
+    return min(1.0, 2 * min(below, above))
 
 
 @dataclass

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from calibrant.posthoc.ops import Ops, TorchOps
-from calibrant.posthoc.stream import Stream, as_logits, check_finite, chunks_of, rows_of
+from calibrant.posthoc.stream import Stream, as_logits, check_finite, chunks_of, logits_of, rows_of
 from calibrant.predictions import Predictions
 
 V = TypeVar("V")
@@ -133,11 +133,9 @@ class Calibrator(Parameters, ABC):
     def _transformed(self, given: Predictions) -> Predictions:
         if given.holds == "confidence":
             raise ValueError("a calibrator takes logits or probabilities of every class, got confidences alone")
-        # A stream would leave out what counts nowhere; predictions keep every row.
         parts = []
         for batch in given.batches():
-            z = batch.logits if batch.holds == "logits" else np.log(np.maximum(batch.probabilities, 1e-30))
-            parts.append(self.transform(np.asarray(z)))
+            parts.append(self.transform(logits_of(batch)).numpy())
         columns = {"ids": given.ids, "groups": given.groups or None, "objectness": given.objectness}
         facts: dict[str, Any] = {
             name: getattr(given, name) for name in ("class_names", "kind", "ignore_index", "split")

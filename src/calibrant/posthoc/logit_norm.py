@@ -13,7 +13,7 @@ precision, those that `score` gives are float64.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -97,7 +97,7 @@ class LogitNorm(Parameters):
         self.p_ = None if self.fell_back_ else best
         return self
 
-    def score(self, logits: Any) -> Tensor:
+    def score(self, logits: Any) -> Any:
         """The score of each row ``[N]``, or of each position ``[N, ...]``, float64, higher for surer."""
         self._check_fitted("p_")
         ops = TorchOps()
@@ -140,13 +140,14 @@ class LogitNorm(Parameters):
         return found
 
 
-def by_rows(logits: Any, score: Any) -> Tensor:
-    """A score ``[n, 1]`` of rows ``[n, C]`` float64, as ``[N]`` or ``[N, ...]`` of all positions."""
+def by_rows(logits: Any, score: Callable[[Tensor], Tensor]) -> Any:
+    """A score ``[n, 1]`` of rows ``[n, C]`` float64, as ``[N]`` or ``[N, ...]``; a tensor of a tensor, else NumPy."""
     z, parts = as_logits(logits), []
     for part in chunks_of(z):
         check_finite(part)
         parts.append(score(rows_of(part).double()).reshape(part.shape[0], *part.shape[2:]))
-    return torch.cat(parts)
+    found = torch.cat(parts)
+    return found if isinstance(logits, Tensor) else found.numpy()
 
 
 def msp(ops: Ops[V], z: V) -> V:

@@ -13,7 +13,7 @@ from torch import Tensor
 from calibrant.predictions import Predictions
 
 CHUNK = 2**20  # numbers per chunk: small enough for the cache, large enough to hide the calls
-_FLOOR = 1e-30  # of probabilities, whose logarithms are taken for logits
+FLOOR = 1e-30  # of probabilities, whose logarithms are taken for logits
 
 Pair = tuple[Tensor, Tensor]
 
@@ -34,6 +34,13 @@ def as_logits(logits: Any) -> Tensor:
         asked = "floating point [N, C] or [N, C, ...] with N >= 1 and C >= 2"
         raise ValueError(f"logits must be {asked}, got {z.dtype} {list(z.shape)}")
     return z if z.dtype in (torch.float32, torch.float64) else z.float()
+
+
+def logits_of(batch: Predictions) -> Tensor:
+    """The logits of predictions; of probabilities, their logarithms in float64."""
+    if batch.holds == "logits":
+        return as_logits(batch.logits)
+    return as_logits(batch.probabilities).double().clamp(min=FLOOR).log()
 
 
 def rows_of(z: Tensor) -> Tensor:
@@ -108,10 +115,7 @@ class Stream:
             return
         for batch in self._source.batches():
             y = as_tensor(batch.labels)
-            if batch.holds == "logits":
-                z = as_logits(batch.logits)
-            else:
-                z = as_logits(batch.probabilities).double().clamp(min=_FLOOR).log()
+            z = logits_of(batch)
             size = max(1, CHUNK // z[0].numel())
             yield from zip(z.split(size), y.split(size), strict=True)
 

@@ -25,7 +25,8 @@ from calibrant.posthoc import (
     VectorScaling,
 )
 from calibrant.posthoc.ops import TorchOps
-from calibrant.selective.formula import FLOOR, NORMALISED, Score
+from calibrant.posthoc.stream import FLOOR
+from calibrant.selective.formula import NORMALISED, Score
 from calibrant.selective.scores import FORMULAS
 from calibrant.selective.split import Kept
 
@@ -167,13 +168,13 @@ def _beyond_chance(
     before = aurc(plain, correct)
     tried, best, least = [Tried(str(Score()), before)], Score(), before
     some_wrong = 0 < int(correct.sum()) < len(correct)
-    ranks = _ranks_by_fold(plain, folds)
+    before_ranks = ranks_by_fold(plain, folds)
     for score, values in candidates.items():
         value = aurc(values, correct)
         change = low = high = None
         if some_wrong:
-            first = Judged(plain, correct, score=ranks)
-            second = Judged(plain, correct, score=_ranks_by_fold(values, folds))
+            first = Judged(plain, correct, score=before_ranks)
+            second = Judged(plain, correct, score=ranks_by_fold(values, folds))
             level = 1 - (1 - LEVEL) / len(candidates)
             found = paired_differences(first, second, level=level, seed=seed)["aurc"]
             change, low, high = found.value, found.low, found.high
@@ -192,25 +193,34 @@ def _values(score: Score, z: Tensor, calibrated: Tensor) -> Doubles:
 def _normalised(
     z: Tensor, plain: Doubles, correct: npt.NDArray[np.bool_], folds: npt.NDArray[np.int64]
 ) -> tuple[LogitNorm, Doubles]:
-    """The p of all rows, and scores of which each row's p was chosen on other folds, as ranks inside the fold."""
+    """The p of all rows, and cross-fitted scores."""
     scores = {p: score.numpy() for p, score in LogitNorm().scores(z).items()}
-    crossed = np.empty(len(correct))
+    _, crossed = crossfit_powers(scores, plain, correct, folds)
+    return LogitNorm().choose(plain, scores, correct), crossed
+
+
+def crossfit_powers(
+    scores: Mapping[int, Doubles], plain: Doubles, correct: npt.NDArray[np.bool_], folds: npt.NDArray[np.int64]
+) -> tuple[list[int | None], Doubles]:
+    """The p chosen without each fold, and the fold's scores with it, as ranks inside the fold."""
+    powers, crossed = [], np.empty(len(correct))
     for k in np.unique(folds):
         held = folds == k
         known = {p: score[~held] for p, score in scores.items()}
         norm = LogitNorm().choose(plain[~held], known, correct[~held])
-        crossed[held] = _ranks(plain[held] if norm.p_ is None else scores[norm.p_][held])
-    return LogitNorm().choose(plain, scores, correct), crossed
+        powers.append(norm.p_)
+        crossed[held] = ranks(plain[held] if norm.p_ is None else scores[norm.p_][held])
+    return powers, crossed
 
 
-def _ranks_by_fold(score: Doubles, folds: npt.NDArray[np.int64]) -> Doubles:
+def ranks_by_fold(score: Doubles, folds: npt.NDArray[np.int64]) -> Doubles:
     """Ranks inside each fold, as cross-fitted scores of different folds are not on one scale."""
     out = np.empty(len(score))
     for k in np.unique(folds):
-        out[folds == k] = _ranks(score[folds == k])
+        out[folds == k] = ranks(score[folds == k])
     return out
 
 
-def _ranks(score: Doubles) -> Doubles:
+def ranks(score: Doubles) -> Doubles:
     """The share of scores that are no larger; tied scores share it."""
     return np.searchsorted(np.sort(score), score, side="right") / len(score)

@@ -11,12 +11,12 @@ import numpy.typing as npt
 from calibrant.posthoc import Calibrator
 from calibrant.posthoc.logit_norm import normalised_max_logit
 from calibrant.posthoc.ops import Ops, softmax
+from calibrant.posthoc.stream import FLOOR
 from calibrant.selective.scores import FORMULAS
 
 V = TypeVar("V")
 
 NORMALISED = "normalised_max_logit"
-FLOOR = 1e-30  # of probabilities, whose logarithms are taken for logits
 
 
 @dataclass(frozen=True)

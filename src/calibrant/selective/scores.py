@@ -9,8 +9,8 @@ r"""Scores that rank predictions by how sure they are, from logits; a higher one
 ``normalised_max_logit``  the largest logit over the p-norm of the (centred) logits [Cattelan2024; SC Eq. 17]
 ======================  ===============================================================================================
 
-Each is a function of logits ``[N, C]`` or ``[N, C, ...]`` that gives ``[N]`` or ``[N, ...]`` in float64, and a formula
-(in `FORMULAS`) that a policy computes and exports.
+Each is a function of logits ``[N, C]`` or ``[N, C, ...]`` that gives ``[N]`` or ``[N, ...]`` in float64, NumPy for
+NumPy and PyTorch for PyTorch, and a formula (in `FORMULAS`) that a policy computes and exports.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from typing import Any, TypeVar
-
-from torch import Tensor
 
 from calibrant.posthoc import logit_norm
 from calibrant.posthoc.logit_norm import by_rows
@@ -59,7 +57,7 @@ FORMULAS: dict[str, Callable[[Ops[Any], Any], Any]] = {
 }
 
 
-def msp(logits: Any) -> Tensor:
+def msp(logits: Any) -> Any:
     """The largest softmax probability of each row.
 
     Example:
@@ -70,7 +68,7 @@ def msp(logits: Any) -> Tensor:
     return by_rows(logits, lambda z: logit_norm.msp(TorchOps(z.device), z))
 
 
-def max_logit(logits: Any) -> Tensor:
+def max_logit(logits: Any) -> Any:
     """The largest logit of each row.
 
     Example:
@@ -81,7 +79,7 @@ def max_logit(logits: Any) -> Tensor:
     return by_rows(logits, lambda z: _max_logit(TorchOps(z.device), z))
 
 
-def margin(logits: Any) -> Tensor:
+def margin(logits: Any) -> Any:
     """The lead of the largest probability of each row over its second.
 
     Example:
@@ -92,7 +90,7 @@ def margin(logits: Any) -> Tensor:
     return by_rows(logits, lambda z: _margin(TorchOps(z.device), z))
 
 
-def negative_entropy(logits: Any) -> Tensor:
+def negative_entropy(logits: Any) -> Any:
     """The entropy of each row's probabilities with its sign changed, in nats.
 
     Example:
@@ -103,7 +101,7 @@ def negative_entropy(logits: Any) -> Tensor:
     return by_rows(logits, lambda z: _negative_entropy(TorchOps(z.device), z))
 
 
-def energy(logits: Any) -> Tensor:
+def energy(logits: Any) -> Any:
     """The logarithm of the sum of each row's exponentials: the negative of what [Liu2020] calls energy.
 
     Example:
@@ -114,7 +112,7 @@ def energy(logits: Any) -> Tensor:
     return by_rows(logits, lambda z: _energy(TorchOps(z.device), z))
 
 
-def normalised_max_logit(logits: Any, p: int, *, centre: bool = True) -> Tensor:
+def normalised_max_logit(logits: Any, p: int, *, centre: bool = True) -> Any:
     """The largest logit of each row over the p-norm of its logits, which are centred unless told otherwise.
 
     Example:

@@ -6,7 +6,7 @@ For a target risk r the answer is the threshold that accepts most among those th
 ``"empirical"``       the error rate of the accepted samples is at most r on these data; no promise for others
 ``"sgr"``             [Geifman2017, Alg. 1]: a binary search over the n distinct scores; each of its
                       :math:`\lceil \log_2 n \rceil` steps compares the binomial bound at level delta / steps with r
-``"fixed-sequence"``  [Angelopoulos2021, Sec. 2.2.1]: candidates are tested in an order fixed beforehand, strict ones
+``"fixed-sequence"``  [Angelopoulos2021]: candidates are tested in an order fixed beforehand, strict ones
                       first, each at the full level delta, until the first that cannot be shown to hold
 ``"best"``            both, at level delta / 2 each, and of the two the one that accepts more
 ====================  =================================================================================================
