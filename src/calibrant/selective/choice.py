@@ -73,7 +73,7 @@ class Chosen:
 
 def choose(kept: Kept, takes: str, calibrator: str, score: str, seed: int) -> Chosen:
     """Choose on these rows; ``"auto"`` leaves the choice open, a name closes it."""
-    z = kept.values if takes == "logits" else kept.values.clamp(min=FLOOR).log()
+    z = kept.values if takes == "logits" else kept.values.double().clamp(min=FLOOR).log()
     y, folds = kept.labels, _folds(kept.unit)
     crossed, name, calibrators = _calibrated(z, y, kept.unit, folds, calibrator)
     fitted = None if name is None else TO_TRY[name]().fit(z, y)
@@ -187,7 +187,7 @@ def _beyond_chance(
 def _values(score: Score, z: Tensor, calibrated: Tensor) -> Doubles:
     size = max(1, 2**20 // z.shape[1])
     parts = zip(z.split(size), calibrated.split(size), strict=True)
-    return torch.cat([score.apply(TorchOps(), a, b) for a, b in parts]).squeeze(1).numpy()
+    return torch.cat([score.apply(TorchOps(), a.double(), b.double()) for a, b in parts]).squeeze(1).numpy()
 
 
 def _normalised(

@@ -29,7 +29,7 @@ class Kept:
     """Rows for the choice.
 
     Attributes:
-        values: ``[n, C]`` float64, logits or probabilities as the predictions hold them.
+        values: ``[n, C]``, logits or probabilities as the predictions hold them; half precision as float32.
         labels: ``[n]``.
         unit: ``[n]`` number of the sample that a row belongs to; for segmentation that of the image.
         groups: ``[n]`` text, or None.
@@ -95,7 +95,7 @@ def _positions(
         counted = (y != ignore_index).numpy()
         z, y, unit = z[counted], y[counted], unit[counted]
         names = None if names is None else names[counted]
-    return z.double(), y.long(), unit, names
+    return z if z.dtype in (torch.float32, torch.float64) else z.float(), y.long(), unit, names
 
 
 def _joined(parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
