@@ -31,7 +31,7 @@ from benchmarks._harness import say
 from benchmarks._speed_metrics import table
 from calibrant.files import written_aside
 from calibrant.selective import Threshold, threshold_for_risk
-from calibrant.selective.planning import Scored, planned
+from calibrant.selective.planning import Scored, threshold_planned
 
 RESULTS = Path("benchmarks/results/guarantee.json")
 PAGE = Path("docs/guarantee.md")
@@ -50,12 +50,8 @@ def by(name: str) -> Method:
 
 def as_a_policy(score: Doubles, correct: npt.NDArray[np.bool_], risk: float, confidence: float) -> Threshold:
     """The first third plans the tests, the rest is tested; draws are independent, so any third will do."""
-    third = len(score) // 3
-    candidates, better = planned(Scored(score[:third], correct[:third]), len(score) - third, risk, 1 - confidence)
-    order = candidates if better == "fixed-sequence" else None
-    return threshold_for_risk(
-        score[third:], correct[third:], risk, confidence=confidence, method=better, candidates=order
-    )
+    plan, rest = (Scored(score[part], correct[part]) for part in (slice(len(score) // 3), slice(len(score) // 3, None)))
+    return threshold_planned(rest, plan, risk, confidence, "best")
 
 
 METHODS: dict[str, Method] = {

@@ -62,8 +62,9 @@ def data(rows, classes=C, seed=0):
 
 
 def at(value):
-    share = Interval(0.5, 0.4, 0.6)
-    return Threshold(value, "empirical", 0.1, None, 100, 50, 5, share, share, None, "Accepts half.")
+    """A threshold that was met on 100 samples."""
+    coverage, risk = Interval(0.6, 0.5, 0.7), Interval(0.05, 0.02, 0.1)
+    return Threshold(float(value), "fixed-sequence", 0.1, 0.95, 100, 60, 3, coverage, risk, None, "Accepts 60.")
 
 
 def make_policy(score=SCORES[0], limit=0.7, *, calibrator="temperature", classes=C, groups=None, **more):
@@ -77,6 +78,7 @@ def make_policy(score=SCORES[0], limit=0.7, *, calibrator="temperature", classes
         threshold=at(limit),
         groups=None if groups is None else {name: at(value) for name, value in groups.items()},
         group=None if groups is None else "site",
+        target_risk=0.1,
         **given,
     )
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 
 from calibrant.export import export_onnx
 from calibrant.posthoc import TemperatureScaling
@@ -76,13 +77,15 @@ def test_scikit_learn_models_are_extended(kind, zipmap, opset, tmp_path):
     assert list(done.remarks) == raised
 
 
-def test_a_policy_on_logits_behind_probabilities_is_remarked_upon(tmp_path):
+def test_a_policy_on_logits_behind_probabilities_is_refused(tmp_path):
     skl2onnx = pytest.importorskip("skl2onnx")
     for kind, makers in (("logistic", ("Softmax", "Normalizer")), ("forest", ("TreeEnsembleClassifier",))):
         model, x = sklearn_model(kind)
         proto = skl2onnx.to_onnx(model, x[:1], target_opset={"": 17, "ai.onnx.ml": 3})
-        done = export_onnx(make_policy(classes=3), tmp_path / "m.onnx", onnx_model=proto)
-        assert done.remarks[0].split(", which gives probabilities")[0].endswith(makers)
+        with pytest.raises(ValueError, match="which gives probabilities") as refusal:
+            export_onnx(make_policy(classes=3), tmp_path / "m.onnx", onnx_model=proto)
+        assert str(refusal.value).split(", which gives probabilities")[0].endswith(makers)
+        assert not (tmp_path / "m.onnx").exists()
 
 
 def test_class_names_of_a_zipmap_must_be_the_policys(tmp_path):
@@ -140,8 +143,11 @@ def test_tensorflow_names_and_batches(batch, tmp_path):
 
 def test_the_tensor_before_the_softmax_can_be_taken(tmp_path):
     model, policy = tensorflow_like("N"), make_policy(limit=0.5)
-    done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=model)
-    assert any("comes from Softmax" in text for text in done.remarks)
+    with pytest.raises(ValueError, match=r"comes from Softmax.*before it, 'net/dense/BiasAdd:0'"):
+        export_onnx(policy, tmp_path / "m.onnx", onnx_model=model)
+    last = model.graph.output[0].name
+    named = export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output=last)  # on purpose: said, not refused
+    assert any("comes from Softmax" in text for text in named.remarks)
     done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output="net/dense/BiasAdd:0")
     assert not done.remarks
     x = RNG.standard_normal((9, 2, 3, 2)).astype(np.float32)
@@ -151,6 +157,30 @@ def test_the_tensor_before_the_softmax_can_be_taken(tmp_path):
     other = make_policy(takes="probabilities")
     with pytest.raises(ValueError, match=r"takes probabilities.*net/dense/BiasAdd:0 has values from -"):
         export_onnx(other, tmp_path / "n.onnx", onnx_model=model, output="net/dense/BiasAdd:0")
+
+
+def test_classes_in_another_order_are_refused_without_a_zipmap_too(tmp_path):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((90, 2)).astype(np.float32)
+    y = np.array(["healthy", "benign", "malign"])[rng.integers(0, 3, 90)]
+    model = LogisticRegression().fit(x, y)  # its classes are sorted: benign, healthy, malign
+    proto = skl2onnx.to_onnx(model, x[:1], options={"zipmap": False}, target_opset={"": 17, "ai.onnx.ml": 3})
+    for names in (("healthy", "benign", "malign"), ("benign", "healthy", "malign")):
+        policy = make_policy(classes=3, takes="probabilities", class_names=names)
+        if names == tuple(model.classes_):
+            export_onnx(policy, tmp_path / "m.onnx", onnx_model=proto)
+        else:
+            with pytest.raises(ValueError, match="must be in the same order"):
+                export_onnx(policy, tmp_path / "m.onnx", onnx_model=proto)
+
+
+def test_a_model_without_a_finite_output_is_refused(tmp_path):
+    broken = torch.nn.Linear(4, C)
+    torch.nn.init.constant_(broken.weight, float("nan"))
+    with pytest.raises(ValueError, match="no finite number"):
+        export_onnx(make_policy(), tmp_path / "m.onnx", model=broken, input_shape=[4])
+    assert not (tmp_path / "m.onnx").exists()
 
 
 # ---------------------------------------------------------------------- names, types, opsets

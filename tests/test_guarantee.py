@@ -5,6 +5,7 @@ import pytest
 
 from benchmarks.guarantee import METHODS, Outcome, Setting, by, oracle, simulate
 from calibrant import Policy, Predictions
+from calibrant.selective import threshold_for_coverage
 from calibrant.selective.images import shows
 
 DRAWS = 2000
@@ -60,10 +61,11 @@ def test_a_whole_policy_keeps_its_promise():
         honest = 2 * rng.standard_normal((n, 3))
         return 2 * honest, (honest + rng.gumbel(size=honest.shape)).argmax(1)
 
-    fresh, truth = drawn(np.random.default_rng(99), 60_000)
-    broken, answered, draws = 0, [], 60
+    fresh, truth = drawn(np.random.default_rng(99), 30_000)
+    broken, answered, draws = 0, [], 200
     for seed in range(draws):
-        policy = Policy.fit(Predictions.from_logits(*drawn(np.random.default_rng(seed), 600)), 0.1, 0.8, seed=seed)
+        data = Predictions.from_logits(*drawn(np.random.default_rng(seed), 450))
+        policy = Policy.fit(data, 0.1, 0.8, calibrator="temperature", seed=seed)
         labels, _, accept = policy.decide(fresh)
         answered.append(accept.mean())
         broken += bool(accept.any()) and (labels != truth)[accept].mean() > 0.1
@@ -82,3 +84,31 @@ def test_images_are_the_draws_of_a_mask():
         broken += bool(gained[0]), not pixels.abstains
     assert broken[0] / DRAWS <= 0.1 + 3 * np.sqrt(0.09 / DRAWS)
     assert broken[1] / DRAWS > 0.2
+
+
+def test_masks_of_which_little_counts():
+    """Most images have one labelled pixel, right; a rare one is labelled all over, and wrong: the risk is a fifth."""
+
+    def drawn(rng, images):
+        z = rng.standard_normal((images, 2, 8, 8))
+        predicted = z.argmax(1)
+        y = np.full((images, 8, 8), 255)
+        y[:, 0, 0] = predicted[:, 0, 0]
+        big = rng.random(images) < 1 / 250
+        y[big] = 1 - predicted[big]
+        return Predictions.from_logits(z, y, kind="segmentation", ignore_index=255)
+
+    answered = [not Policy.fit(drawn(np.random.default_rng(s), 160), 0.1, seed=s).abstains for s in range(60)]
+    assert np.mean(answered) <= 0.05 + 3 * np.sqrt(0.0475 / 60)
+
+
+def test_the_limit_at_a_coverage_with_a_tie_at_the_border():
+    """Which of two values ends the accepted set is decided by the data; the limit holds all the same."""
+    rng = np.random.default_rng(11)
+    broken = 0
+    for _ in range(DRAWS):
+        top = rng.random(400) < 0.5
+        correct = np.where(top, rng.random(400) >= 0.9, True)
+        found = threshold_for_coverage(top.astype(float), correct, 0.48)
+        broken += (0.9 if found.value > 0 else 0.45) > found.risk.high
+    assert broken / DRAWS <= 0.05 + 3 * np.sqrt(0.0475 / DRAWS)

@@ -10,7 +10,7 @@ import torch
 from calibrant import Policy, Predictions
 from calibrant.metrics import ece
 from calibrant.posthoc import TemperatureScaling
-from calibrant.selective import fitting
+from calibrant.selective import planning
 from calibrant.selective.formula import Score
 from calibrant.selective.split import draws
 
@@ -241,6 +241,64 @@ def test_an_honest_abstention(policy):
     assert math.isinf(found.threshold.value)
 
 
+def test_an_empirical_threshold_promises_nothing():
+    z, y = drawn(900)
+    data = Predictions.from_logits(z, y, groups={"s": np.arange(900) % 2})
+    for found in (Policy.fit(data, 0.2, method="empirical"), Policy.fit(data, 0.2, group="s", method="empirical")):
+        assert "nothing is promised" in found.summary
+        assert "confidence" not in found.summary
+        assert found.threshold.confidence is None
+    with pytest.raises(ValueError, match="method is for a target risk"):
+        Policy.fit(data, target_coverage=0.5, method="empirical")
+
+
+def test_what_is_needed_is_more_than_there_was():
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        n = int(rng.choice([40, 200, 500]))
+        found = Policy.fit(Predictions.from_logits(*drawn(n, seed=seed)), float(rng.choice([0.01, 0.05, 0.2])))
+        assert found.threshold.needed is None or found.threshold.needed > n
+
+
+def test_masks_are_planned_also_where_nothing_is_chosen():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((120, 3, 4, 4))
+    data = Predictions.from_logits(z, z.argmax(1), kind="segmentation")
+    for settings in ({}, {"calibrator": "none", "score": "msp"}):
+        found = Policy.fit(data, 0.2, **settings)
+        assert found.threshold.coverage.value == 1
+        assert found.evidence["for_choice"] > 0
+    covered = Policy.fit(data, target_coverage=0.5)
+    assert covered.threshold.coverage.value == pytest.approx(0.5, abs=0.05)
+    assert "none is promised" in covered.summary
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    data = Predictions.from_logits(*drawn(400))
+    found = Policy.fit(data, np.float32(0.2), np.float32(0.9), seed=np.int64(3))
+    found.save(tmp_path / "p.json")
+    assert Policy.load(tmp_path / "p.json").target_risk == pytest.approx(0.2)
+    with pytest.raises(ValueError, match="seed must be a whole number"):
+        Policy.fit(data, 0.2, seed=1.5)
+
+
+def test_too_few_to_choose_or_to_count():
+    z, y = drawn(12)
+    with pytest.raises(ValueError, match="too few"):
+        Policy.fit(Predictions.from_logits(z[:3], y[:3]), 0.2, calibrator="temperature")
+    with pytest.raises(ValueError, match=r"too few|counts"):
+        Policy.fit(Predictions.from_logits(z, np.full(12, -1), ignore_index=-1), 0.2)
+
+
+def test_energy_needs_logits():
+    z, y = drawn(600)
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    data = Predictions.from_probabilities(p, y)
+    with pytest.raises(ValueError, match="energy is of logits"):
+        Policy.fit(data, 0.2, score="energy")
+    assert "energy" not in {row["name"] for row in Policy.fit(data, 0.2).evidence["scores"]}
+
+
 def test_ignored_samples_count_nowhere():
     z, y = drawn(3000)
     y = y.copy()
@@ -309,7 +367,7 @@ def test_rounding_of_a_calibrator_makes_no_ties():
 def test_planning_is_on_other_samples(monkeypatch):
     """The order of the tests must not depend on the samples that are tested."""
     seen = []
-    real = fitting.planned
-    monkeypatch.setattr(fitting, "planned", lambda plan, *rest: seen.append(len(plan.score)) or real(plan, *rest))
+    real = planning.planned
+    monkeypatch.setattr(planning, "planned", lambda plan, *rest: seen.append(len(plan.score)) or real(plan, *rest))
     found = Policy.fit(Predictions.from_logits(*drawn(1200)), 0.1)
     assert seen == [found.evidence["for_choice"]]

@@ -98,6 +98,39 @@ def test_every_part_is_checked(saved, place, value, message):
     assert str(saved) in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        ({("target_risk",): 0.01}, "threshold.target_risk must be the policy's 0.01"),
+        ({("target_risk",): 0}, "between 0 and 1"),
+        ({("confidence",): 1}, "between 0 and 1"),
+        ({("threshold", "errors"): 10**9}, "must not fall"),
+        ({("threshold", "samples"): 0}, "must not fall"),
+        ({("threshold", "coverage", "value"): 0.9999}, "coverage.value must be"),
+        ({("threshold", "coverage", "low"): 1.0}, "between its limits"),
+        ({("threshold", "risk", "value"): None}, "risk.value must be"),
+        ({("threshold", "risk", "high"): 0.9}, "at most the target"),
+        ({("threshold", "confidence"): 0.5}, "policy's 0.95 at least"),
+        ({("calibrator", "temperature"): 5e-324}, "not finite"),
+        ({("calibrator", "temperature"): 10**400}, "too large"),
+        ({("threshold", "accept_from"): 10**400}, "too large"),
+        ({("version",): True}, "version 1 are read"),
+        ({("evidence",): [1]}, "evidence must be an object"),
+    ],
+    ids=str,
+)
+def test_parts_must_agree(saved, places, message):
+    found = json.loads(saved.read_text(encoding="utf-8"))
+    for place, value in places.items():
+        inner = found
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = value
+    saved.write_text(json.dumps(found), encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        Policy.load(saved)
+
+
 @pytest.mark.parametrize("key", ["classes", "calibrator", "score", "threshold", "groups", "evidence", "takes"])
 def test_nothing_may_be_missing(saved, key):
     found = json.loads(saved.read_text(encoding="utf-8"))

@@ -2,8 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
 
 from calibrant.posthoc import LogitNorm, TemperatureScaling
 from tests.reference import metrics as reference
@@ -48,7 +51,8 @@ def test_temperature_where_there_is_no_minimiser():
     z = torch.randn(50, 4, generator=torch.Generator().manual_seed(1)).double() * 3
     right = TemperatureScaling().fit(z, z.argmax(1))  # the rule of succession: sure of 51 in 52
     assert float((z / right.temperature_).softmax(1).amax(1).mean()) == pytest.approx(51 / 52, abs=1e-3)
-    assert TemperatureScaling().fit(z, z.argmin(1)).temperature_ == 1e6
+    widest = float((z.amax(1) - z.amin(1)).max())
+    assert TemperatureScaling().fit(z, z.argmin(1)).temperature_ == pytest.approx(1e6 * widest)
     for scaling in (right, TemperatureScaling().fit(1e4 * z, z.argmax(1)), TemperatureScaling().fit(z, z.argmin(1))):
         assert not scaling.converged_
         assert scaling.passes_ <= 8
@@ -56,6 +60,74 @@ def test_temperature_where_there_is_no_minimiser():
     assert TemperatureScaling().fit(torch.ones(5, 3), torch.tensor([0, 1, 2, 0, 1])).temperature_ == 1
     one = TemperatureScaling().fit(torch.tensor([[1.0, 0.0]]), torch.tensor([1]))
     assert math.isfinite(one.temperature_)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1e-4, 0.3, 1e4])
+def test_heavy_tails_and_odd_scales_take_eight_passes_at_most(dtype, scale):
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        honest = rng.standard_t(1.5, size=(int(rng.choice([20, 300])), int(rng.choice([2, 9]))))
+        y = torch.from_numpy((honest + rng.gumbel(size=honest.shape)).argmax(1))
+        z = torch.from_numpy(scale * honest).to(dtype)
+        scaling = TemperatureScaling().fit(z, y)
+        t = torch.tensor(scaling.temperature_, dtype=torch.float64, requires_grad=True)
+        torch.nn.functional.cross_entropy(z.double() / t, y).backward()
+        assert scaling.passes_ <= 8
+        assert not scaling.converged_ or abs(float(t.grad)) < 1e-8
+
+
+def test_float32_and_float64_agree():
+    """A seed for which the float32 slope has the wrong sign near the root."""
+    rng = np.random.default_rng(381)
+    honest = 2 * rng.standard_normal((1000, 3))
+    y = torch.from_numpy((honest + rng.gumbel(size=honest.shape)).argmax(1))
+    z = torch.from_numpy(honest.astype(np.float32)).repeat(200, 1)  # enough of it to begin in float32
+    single, double = TemperatureScaling().fit(z, y.repeat(200)), TemperatureScaling().fit(z.double(), y.repeat(200))
+    assert single.converged_
+    assert single.temperature_ == pytest.approx(double.temperature_, rel=1e-10)
+
+
+def test_a_few_rows_of_another_scale():
+    z = torch.tensor([[0.0, 1.0]] * 10 + [[0.0, 1e4]])
+    scaling = TemperatureScaling().fit(z, torch.tensor([1] * 7 + [0] * 3 + [1]))
+    assert scaling.converged_
+    assert scaling.passes_ <= 8
+    assert scaling.temperature_ == pytest.approx(1 / math.log(7 / 3))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.5, 2.0])
+def test_the_rule_of_succession(scale):
+    z = scale * np.random.default_rng(0).standard_normal((1000, 50))
+    sure = TemperatureScaling().fit(z, z.argmax(1)).predict_proba(z).max(1)
+    assert (1 - sure).mean() == pytest.approx(1 / 1002, rel=0.02)
+
+
+def test_arrays_of_every_make():
+    z, y = drawn(300, 4, 2.0, 1)
+    z, y = z.numpy(), y.numpy()
+    whole = TemperatureScaling().fit(z, y).temperature_
+    frozen = z.copy()
+    frozen.setflags(write=False)
+    for same, labels in (
+        (z[::-1], y[::-1]),
+        (z.astype(">f8"), y.astype(">i8")),
+        (np.asfortranarray(z), y),
+        (frozen, y),
+    ):
+        assert TemperatureScaling().fit(same, labels).temperature_ == pytest.approx(whole, rel=1e-9)
+    tracked = torch.from_numpy(z).requires_grad_()
+    assert TemperatureScaling().fit(tracked, y).temperature_ == whole
+
+
+def test_inside_a_pipeline_of_scikit_learn():
+    z, y = drawn(300, 4, 2.0, 1)
+    pipe = make_pipeline(TemperatureScaling())
+    assert np.allclose(pipe.fit(z.numpy(), y.numpy()).transform(z.numpy()), TemperatureScaling().fit(z, y).transform(z))
+    assert np.allclose(pipe.fit_transform(z.numpy(), y.numpy()), pipe.transform(z.numpy()))
+    chosen = clone(TemperatureScaling("ece", grid=np.array([1.0, 2.0]), bins=np.int64(10)))
+    assert chosen.fit(z, y).temperature_ == 2
+    assert "grid=array" in repr(chosen)
 
 
 def test_temperature_of_saturated_logits():

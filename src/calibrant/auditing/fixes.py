@@ -18,9 +18,8 @@ from calibrant.metrics.onepass import blocks
 from calibrant.metrics.paired import Judged, paired_differences
 from calibrant.posthoc import LogitNorm, TemperatureScaling
 from calibrant.posthoc.stream import FLOOR
-from calibrant.selective.choice import crossfit_powers, ranks, ranks_by_fold
+from calibrant.selective.choice import FOLDS, crossfit_powers, ranks, ranks_by_fold
 
-FOLDS = 5
 FEWEST = 50  # samples, below which nothing is fitted
 
 

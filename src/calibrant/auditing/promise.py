@@ -13,11 +13,13 @@ from calibrant.selective import Policy
 from calibrant.selective.applied import Outcome, observe
 from calibrant.selective.words import how
 
-_LEVELS = {"yes": "good", "no": "poor", "unclear": "fair", "unknown": "info"}
+_LEVELS = {"yes": "good", "no": "poor", "unclear": "fair", "no sign": "info", "nothing": "info", "unknown": "info"}
 _TITLES = {
     "yes": "The policy keeps its promise",
     "no": "The policy breaks its promise",
     "unclear": "More answers are wrong than promised, which may be chance",
+    "no sign": "No sign that the policy breaks its promise",
+    "nothing": "The policy answers nothing here",
     "unknown": "The policy promises no risk",
 }
 
@@ -47,15 +49,15 @@ def calibrated(policy: Policy, batches: Iterable[Predictions]) -> Iterator[Predi
 
 def described(outcome: Outcome, name: str) -> dict[str, Any]:
     """The policy's part of the document."""
-    policy, target = outcome.policy, outcome.policy.target_risk
+    policy, promised = outcome.policy, outcome.policy.promised
     rows = [
-        _row("Answered", outcome.coverage.value, outcome.coverage.low, outcome.coverage.high, "promised on validation"),
+        _row("Answered", outcome.coverage.value, outcome.coverage.low, outcome.coverage.high, ""),
         _row("Wrong answers", outcome.risk.value, outcome.risk.low, outcome.risk.high, ""),
         _row("Wrong if all were answered", outcome.all_errors / outcome.samples, None, None, ""),
     ]
     expected = policy.threshold.coverage
     rows[0]["note"] = f"expected {expected.value:.1%}" if policy.groups is None and not policy.abstains else ""
-    rows[1]["note"] = "" if target is None else f"target {target:.2%}"
+    rows[1]["note"] = "" if promised is None else f"promised: at most {promised:.2%}"
     if policy.kind == "segmentation":  # pixels are not independent, and images were not kept apart here
         rows = [row | {"low": None, "high": None} for row in rows]
     return {
@@ -65,6 +67,7 @@ def described(outcome: Outcome, name: str) -> dict[str, Any]:
         "text": " ".join(outcome.sentences()),
         "evidence": f"Promised: {policy.summary} {how(policy)}",
         "kept": outcome.kept,
+        "column": policy.group,
         "rows": rows,
         "groups": [_group(policy, key, *counts) for key, counts in outcome.groups.items()],
     }
@@ -75,8 +78,9 @@ def _row(label: str, value: float, low: float | None, high: float | None, note: 
 
 
 def _group(policy: Policy, name: str, samples: int, accepted: int, errors: int) -> dict[str, Any]:
-    known = policy.groups is not None and name in policy.groups
+    own = (policy.groups or {}).get(name)
     low, high = wilson(errors, accepted, 0.95)
+    note = "unknown to the policy: never answered" if own is None else "never answered" if own.abstains else ""
     return {
         "name": name,
         "samples": samples,
@@ -84,5 +88,6 @@ def _group(policy: Policy, name: str, samples: int, accepted: int, errors: int) 
         "wrong": errors / accepted if accepted else None,
         "low": float(low) if accepted else None,
         "high": float(high) if accepted else None,
-        "note": "" if known else "not among the policy's groups: never answered",
+        "promised": None if own is None or own.abstains else policy.promised,
+        "note": note,
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from typing import Annotated
 
 import typer
@@ -48,6 +50,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 2 bad input, 130 interrupted."""
     given = sys.argv[1:] if arguments is None else arguments
     common.invocation[:] = [str(word) for word in given]
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-written files are removed
     try:
         code = app(args=given or ["--help"], prog_name="calibrant", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
@@ -59,6 +63,8 @@ def main(arguments: list[str] | None = None) -> None:
         # Usage errors are known by how they print themselves; their class has moved between typer versions.
         if hasattr(error, "format_message"):
             sys.exit(_fail(error.format_message()))
+        if isinstance(error, OSError) and error.strerror and error.filename is not None:
+            sys.exit(_fail(f"{error.filename}: {error.strerror}"))
         if isinstance(error, (ValueError, OSError)):
             sys.exit(_fail(str(error)))
         raise

@@ -17,12 +17,13 @@ from calibrant.cli.common import (
     batch_progress,
     how_to_open,
     print_json,
+    print_table,
     remark,
     say,
 )
 from calibrant.predictions import Predictions
 from calibrant.selective import Policy
-from calibrant.selective.applied import FORMATS, apply_policy
+from calibrant.selective.applied import FORMATS, Outcome, apply_policy
 
 
 def apply_command(
@@ -37,8 +38,13 @@ def apply_command(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Decisions to write: .parquet or .csv; .npz for segmentation.")
-    ] = Path("decisions.parquet"),
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Decisions to write: .parquet or .csv (decisions.parquet if not given); .npz for masks.",
+        ),
+    ] = None,
     column: Column = None,
     class_names: ClassNames = None,
     segmentation: Segmentation = False,
@@ -51,19 +57,35 @@ def apply_command(
     Writes a row per sample: id, label, class_name, confidence, accept. Where the true labels are known, the error rate
     of the answers is printed as well.
     """
-    if output.suffix.lower() not in FORMATS:
-        raise ValueError(f"--output {output}: decisions are written as {', '.join(FORMATS)}, got {output.suffix!r}")
     fitted = Policy.load(policy)
-    opening = how_to_open(column, class_names, segmentation, ignore_index)
+    masks = fitted.kind == "segmentation"
+    path = output or Path("decisions.npz" if masks else "decisions.parquet")
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"--output {path}: decisions are written as {', '.join(FORMATS)}, got {path.suffix!r}")
+    ignored = fitted.evidence.get("ignore_index") if ignore_index is None else ignore_index
+    opening = how_to_open(column, class_names, segmentation or masks, ignored if isinstance(ignored, int) else None)
     groups = None if fitted.group is None else [fitted.group]
     predictions = Predictions.open(files, groups=groups, unlabelled=True, **opening)
+    if path.exists() and any(path.samefile(file) for file in predictions.files):
+        raise ValueError(f"--output {path}: the predictions would be overwritten, write to another file")
     total = len(predictions)
     found = apply_policy(
-        fitted, predictions, output, progress=lambda items, what: batch_progress(items, total, what, quiet)
+        fitted, predictions, path, progress=lambda items, what: batch_progress(items, total, what, quiet)
     )
     if as_json:
         print_json(found.to_dict())
     elif not quiet:
-        for sentence in found.sentences():
-            say(sentence)
-    remark(f"wrote {output}", quiet)
+        print_outcome(found)
+    remark(f"wrote {path}", quiet)
+
+
+def print_outcome(found: Outcome) -> None:
+    """What the policy did, and by group if it has thresholds for each, on standard output."""
+    for sentence in found.sentences():
+        say(sentence)
+    if found.groups:
+        rows = [
+            [name, f"{n:,}", f"{accepted / n:.1%}", f"{errors / accepted:.2%}" if accepted and found.labelled else "-"]
+            for name, (n, accepted, errors) in found.groups.items()
+        ]
+        print_table(f"\nBy {found.policy.group}", ["", "samples", "answered", "wrong answers"], rows)

@@ -70,8 +70,11 @@ def audit_command(
         raise ValueError(f"--output {report}: a report is written as .html, got {report.suffix!r}")
     if val is not None and val in files:
         raise ValueError(f"--val {val}: repairs must be fitted on other data than they are judged on")
-    opening = how_to_open(column, class_names, segmentation, ignore_index)
     fitted = None if policy is None else Policy.load(policy)
+    if fitted is not None and fitted.kind == "segmentation":
+        known = fitted.evidence.get("ignore_index")
+        segmentation, ignore_index = True, known if ignore_index is None and isinstance(known, int) else ignore_index
+    opening = how_to_open(column, class_names, segmentation, ignore_index)
     if fitted is not None and fitted.group is not None and fitted.group not in (group or []):
         group = [*(group or []), fitted.group]
     named = {name: Predictions.open(path, groups=group or None, **opening) for name, path in _names(files).items()}
@@ -101,6 +104,8 @@ def audit_command(
 def print_audit(found: Audit) -> None:
     """Verdicts and findings, then numbers with intervals, on standard output."""
     models = found.models
+    if found.document.get("policy"):
+        _print_promise(found.document["policy"])
     for model in models:
         say(f"{model['name']}: {model['verdict']['headline']}" if len(models) > 1 else found.verdict)
         say(model["verdict"]["text"])
@@ -112,8 +117,6 @@ def print_audit(found: Audit) -> None:
         for table in model["groups"]:
             _print_group(table)
         print()
-    if found.document.get("policy"):
-        _print_promise(found.document["policy"])
     labels = {one["name"]: one["label"] for model in models for one in model["metrics"]}
     by_model = [{one["name"]: one for one in model["metrics"]} for model in models]
     level = format(found.document["level"], ".0%")
@@ -136,6 +139,18 @@ def _print_promise(part: dict[str, Any]) -> None:
     say(f"Policy: {part['title']}.")
     say(part["text"], indent=2)
     say(part["evidence"], indent=2)
+    if part["groups"]:
+        rows = [
+            [
+                row["name"],
+                f"{row['samples']:,}",
+                _value(row["answered"], "share"),
+                _value(row["wrong"], "share"),
+                row["note"],
+            ]
+            for row in part["groups"]
+        ]
+        print_table(f"\nBy {part['column']}", ["", "samples", "answered", "wrong answers", ""], rows)
     print()
 
 

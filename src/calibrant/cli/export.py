@@ -93,6 +93,11 @@ def export_command(
         print_json(_document(done))
     elif not quiet:
         _print(done)
+    if chosen.group_names is not None:
+        places = ", ".join(f"{place} = {name}" for place, name in enumerate(chosen.group_names))
+        remark(
+            f"note: the input group is the place of a sample's {chosen.group}: {places}; others are not accepted", quiet
+        )
     for text in done.remarks:
         remark(f"note: {text}", quiet)
     remark(f"wrote {output}", quiet)

@@ -102,21 +102,23 @@ def print_policy(policy: Policy) -> None:
     chosen = f"{evidence['for_choice']:,} {unit} chose" if evidence["for_choice"] else "nothing was chosen"
     say(f"Of {evidence['samples']:,} {unit} {chosen}, {evidence['for_threshold']:,} set the threshold.")
     if policy.groups is not None:
-        head = [policy.group or "", "samples", "answers", "wrong", "with the confidence"]
-        print_table("\nBy group", head, [line(name, one) for name, one in policy.groups.items()])
+        each = next(iter(policy.groups.values())).confidence
+        head = ["", "samples", "answers", "wrong", "" if each is None else f"with {100 * each:.4g}% confidence"]
+        print_table(f"\nBy {policy.group}", head, [line(name, one) for name, one in policy.groups.items()])
     for title, metric, rows in (
         ("\nCalibrators tried (cross-fitted)", "NLL", evidence["calibrators"]),
         ("\nScores tried (cross-fitted)", "AURC", evidence["scores"]),
     ):
         if len(rows) > 1:
-            head = ["", metric, "change", "beyond chance", "chosen"]
+            head = ["", metric, "change", "against", "beyond chance", "chosen"]
             print_table(title, head, [_row(row) for row in rows])
 
 
 def _row(tried: dict[str, Any]) -> list[str]:
     change, low, high = tried["change"], tried["low"], tried["high"]
+    chosen = "yes" if tried["chosen"] else ""
     if change is None:
-        return [tried["name"], f"{tried['value']:.4f}", "", "", "yes" if tried["chosen"] else ""]
+        return [tried["name"], f"{tried['value']:.4f}", "", "", "", chosen]
     known = high is not None and low is not None and math.isfinite(high)
     beyond = "better" if known and high < 0 else "worse" if known and low > 0 else "no"
-    return [tried["name"], f"{tried['value']:.4f}", f"{change:+.4f}", beyond, "yes" if tried["chosen"] else ""]
+    return [tried["name"], f"{tried['value']:.4f}", f"{change:+.4f}", tried["against"] or "", beyond, chosen]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -113,6 +115,31 @@ def export_onnx(
     need("export_onnx", *(["onnxscript"] if model is not None else []))
     path = Path(path)
     _check_arguments(policy, path, model, onnx_model, input_shape, output, inputs, opset)
+    done = _exported(policy, path, model, onnx_model, input_shape, output, inputs, opset)
+    return done if inputs is None else replace(done, remarks=(*done.remarks, *_unlike(policy, done)))
+
+
+def _unlike(policy: Policy, done: Exported) -> list[str]:
+    """Whether real inputs are accepted about as often as the samples that the policy was fitted on."""
+    expected, seen = policy.threshold.coverage.value, done.accepted / max(1, done.rows)
+    if done.rows < 50 or abs(seen - expected) <= 0.02 + 4 * math.sqrt(expected * (1 - expected) / done.rows):
+        return []
+    return [
+        f"Of the given inputs {seen:.1%} are accepted, of the samples that the policy was fitted on {expected:.1%}: "
+        "is it the same model, and are the inputs alike?"
+    ]
+
+
+def _exported(
+    policy: Policy,
+    path: Path,
+    model: nn.Module | None,
+    onnx_model: str | Path | ModelProto | None,
+    input_shape: Sequence[int] | None,
+    output: str | None,
+    inputs: Any,
+    opset: int | None,
+) -> Exported:
     if model is None and onnx_model is None:
         source = logits_only(policy, opset or OPSET)
         return _finish(policy, path, source, telling_batches(policy))
@@ -208,6 +235,8 @@ def _from_torch(model: Picked, policy: Policy, shape: Sequence[int] | None, inpu
 
 def _finish(policy: Policy, path: Path, source: Source, batches: Sequence[Batch]) -> Exported:
     """Extend, compare, write."""
+    if not any(np.isfinite(batch.logits).any() for batch in batches):
+        raise ValueError("the model gives no finite number on any input of the check: are its weights sound?")
     rank = batches[0].logits.ndim
     model = extended(policy, source, rank)
     found = _compared(policy, model, batches)

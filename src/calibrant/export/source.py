@@ -143,7 +143,8 @@ def prepare(model: ModelProto, policy: Policy, output: str | None) -> Source:
         inferred = graph
     logits = _chosen(graph, inferred, policy, output)
     _check_shape(logits, policy)
-    remarks += _remarks(graph, logits, policy)
+    remarks += _remarks(graph, logits, policy, named=output is not None)
+    remarks += _order_of_classes(graph, policy)
     inputs = tuple(_tensor(one) for one in graph.input)
     del graph.output[:]
     kind = onnx.TensorProto.DataType.Value(logits.kind) if logits.kind else 0
@@ -245,8 +246,32 @@ def _check_names(node: NodeProto | None, policy: Policy) -> None:
             raise ValueError(f"the model's classes are {theirs}, the policy's {ours}: they must be the same, in order")
 
 
-def _remarks(graph: GraphProto, logits: TensorInfo, policy: Policy) -> list[str]:
-    """What the last node tells about logits and probabilities, and what a fixed batch means."""
+def _order_of_classes(graph: GraphProto, policy: Policy) -> list[str]:
+    """What a classifier's own labels, wherever the graph keeps them, tell about the order of the classes."""
+    import onnx
+
+    if policy.class_names is None:
+        return []
+    told = [
+        tuple(name.decode() for name in attribute.strings)
+        for node in graph.node
+        for attribute in node.attribute
+        if attribute.name == "classlabels_strings"
+    ]
+    texts = [one for one in graph.initializer if one.data_type == onnx.TensorProto.STRING]
+    told += [tuple(value.decode() for value in one.string_data) for one in texts]
+    told = [names for names in told if sorted(names) == sorted(policy.class_names)]
+    if any(names != policy.class_names for names in told):
+        theirs, ours = (", ".join(some[:5]) for some in (told[0], policy.class_names))
+        raise ValueError(f"the model's classes are {theirs}, the policy's {ours}: they must be in the same order")
+    if told:
+        return []
+    ours = ", ".join(policy.class_names[:5]) + (", ..." if len(policy.class_names) > 5 else "")
+    return [f"The model does not name its classes: they must be in the policy's order, {ours}."]
+
+
+def _remarks(graph: GraphProto, logits: TensorInfo, policy: Policy, *, named: bool) -> list[str]:
+    """What the last node tells about logits and probabilities: an error, unless the tensor was named on purpose."""
     makers = {name: node for node in graph.node for name in node.output}
     maker = makers.get(logits.name)
     while maker is not None and maker.op_type in _PASSING:
@@ -255,10 +280,15 @@ def _remarks(graph: GraphProto, logits: TensorInfo, policy: Policy) -> list[str]
     after = [a.s.decode() for a in maker.attribute if a.name == "post_transform"] if maker is not None else []
     found = []
     if policy.takes == "logits" and (kind in _PROBABLE or after == ["SOFTMAX"] or after == ["LOGISTIC"]):
-        found.append(
-            f"{logits.name} comes from {kind}, which gives probabilities, but the policy was fitted on logits: name "
-            "the tensor before it, or fit the policy on probabilities."
+        assert maker is not None
+        before = f"name the tensor before it, {maker.input[0]!r}, or " if kind in _PROBABLE else ""
+        text = (
+            f"{logits.name} comes from {kind}, which gives probabilities, but the policy was fitted on logits: "
+            f"{before}fit the policy on probabilities"
         )
+        if not named:
+            raise ValueError(text)
+        found.append(f"{text}.")
     if policy.takes == "probabilities" and kind in _LINEAR:
         found.append(
             f"{logits.name} comes from {kind}, which does not give probabilities, but the policy was fitted on them."

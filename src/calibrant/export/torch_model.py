@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _torchvision
+from calibrant.export.source import brief
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -208,7 +209,7 @@ def _state(path: Path) -> dict[str, Tensor]:
     except pickle.UnpicklingError:
         raise ValueError(f"{path}: not a state dict: it holds more than tensors, or is no such file") from None
     except Exception as error:
-        raise ValueError(f"{path}: not a file of weights ({str(error).splitlines()[0][:150]})") from None
+        raise ValueError(f"{path}: not a file of weights ({brief(error, 150)})") from None
     for name in ("state_dict", "model_state_dict", "model"):
         if isinstance(state, Mapping) and isinstance(state.get(name), Mapping):
             state = state[name]

@@ -7,6 +7,7 @@ and of the rest log-sum-exp and the probabilities: nothing is gathered, and noth
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -56,7 +57,7 @@ class Minimum(NamedTuple):
 
 def strength_of(name: str, value: object) -> float:
     """A parameter that is a finite number of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= float(value) < math.inf:
         raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
     return float(value)
 

@@ -50,9 +50,15 @@ class Parameters:
             name = type(self).__name__
             raise ValueError(f"{name} is not fitted: call fit with held-out logits and labels first")
 
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn's pipelines ask for; nobody else calls it."""
+        from sklearn.utils import Tags, TargetTags, TransformerTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=True), transformer_tags=TransformerTags())
+
     def __repr__(self) -> str:
         defaults = {name: p.default for name, p in inspect.signature(type(self)).parameters.items()}
-        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v is not defaults[k] and v != defaults[k]]
+        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if repr(v) != repr(defaults[k])]
         return f"{type(self).__name__}({', '.join(changed)})"
 
 
@@ -121,6 +127,10 @@ class Calibrator(Parameters, ABC):
             parts.append(done if z.dim() == 2 else _unrowed(done, part.shape))
         found = torch.cat(parts)
         return found if isinstance(logits, Tensor) else found.numpy()
+
+    def fit_transform(self, logits: Any, labels: Any = None) -> Any:
+        """Fit, then transform the same data, as scikit-learn's pipelines do."""
+        return self.fit(logits, labels).transform(logits)
 
     def predict_proba(self, logits: Any) -> Any:
         """The calibrated probabilities, ``[N, C]`` or ``[N, C, ...]``, of the kind and precision that came."""

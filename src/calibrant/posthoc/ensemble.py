@@ -36,13 +36,14 @@ import torch
 from calibrant.posthoc.base import Calibrator, numbers
 from calibrant.posthoc.ops import Ops, log_softmax
 from calibrant.posthoc.stream import Stream
-from calibrant.posthoc.temperature import HOTTEST, TemperatureScaling
+from calibrant.posthoc.temperature import TemperatureScaling
 
 V = TypeVar("V")
 Doubles = npt.NDArray[np.float64]
 
 _FACES = [list(face) for size in (1, 2, 3) for face in itertools.combinations(range(3), size)]
 _LEAST = 1e-6
+_PARTS = ("tempered", "plain", "uniform")  # what the weights are called in a file
 _MOST = 50  # Newton steps; ten do
 
 
@@ -97,7 +98,7 @@ class EnsembleTemperatureScaling(Calibrator):
         found = _nll(data, self.temperature_) if self.objective == "nll" else _mse(data, self.temperature_)
         self.weights_, self.gap_ = found
         if self.weights_[2] > 1 - _LEAST:
-            tempered = 1.0 if self.temperature_ >= HOTTEST else _LEAST
+            tempered = _LEAST if temperature.converged_ else 1.0  # without a minimiser the first part is uniform too
             self.weights_ = np.array([tempered, 0.0, 1 - tempered])
         self.converged_, self.passes_ = self.gap_ <= 1e-9, data.passes
 
@@ -124,15 +125,16 @@ class EnsembleTemperatureScaling(Calibrator):
     def state(self) -> dict[str, Any]:
         """T and the weights."""
         self._check_fitted(self.learned)
-        return {"temperature": self.temperature_, "weights": self.weights_.tolist()}
+        return {"temperature": self.temperature_, **dict(zip(_PARTS, self.weights_.tolist(), strict=True))}
 
     def restore(self, state: Mapping[str, Any], num_classes: int) -> None:
         """Take over T and the weights."""
-        temperature, weights = float(numbers(state, "temperature", ())), numbers(state, "weights", (3,))
+        temperature = float(numbers(state, "temperature", ()))
+        weights = np.array([float(numbers(state, part, ())) for part in _PARTS])
         if temperature <= 0:
             raise ValueError(f"temperature must be above 0, got {temperature}")
         if weights.min() < 0 or abs(weights.sum() - 1) > 1e-9 or weights[2] == 1:
-            raise ValueError("weights must be at least 0 with sum 1, and the third below 1")
+            raise ValueError(f"{', '.join(_PARTS)} must be at least 0 with sum 1, and the last below 1")
         self.temperature_, self.weights_, self.n_classes_ = temperature, weights, num_classes
 
 

@@ -128,7 +128,8 @@ def isotonic(p: Doubles, hit: npt.NDArray[np.bool_]) -> tuple[Doubles, Doubles]:
     """
     order = np.argsort(p, kind="stable")
     x, y = p[order], hit[order].astype(np.float64)
-    starts = np.flatnonzero(np.concatenate([[True], x[1:] > x[:-1]]))
+    # What differs in the last digits alone is one value, rounded in two ways.
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(x) > 1e-12 * x[1:]]))
     weights = np.diff(np.append(starts, len(x))).astype(np.float64)
     sums = np.add.reduceat(y, starts)
     first = pav(sums, weights)

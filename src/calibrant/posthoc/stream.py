@@ -22,9 +22,14 @@ def as_tensor(values: Any) -> Tensor:
     """An array as a tensor that shares its memory; nobody here writes to it."""
     if isinstance(values, Tensor):
         return values.detach()
+    array = np.asarray(values)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
+        array = array.astype(array.dtype.newbyteorder("="))  # what torch cannot share is copied
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return torch.as_tensor(np.asarray(values))
+        return torch.as_tensor(array)
 
 
 def as_logits(logits: Any) -> Tensor:

@@ -12,15 +12,15 @@ lead of the largest logit over the label's. Both are sums, known after one pass,
 .. math:: \varphi(\log s) = \log \frac{f'(s) + A}{B - f'(s)}
 
 is nearly a straight line (its slope is 1 where s is small and about 2 where it is large), so that Newton's method on
-:math:`\varphi = \log(A/B)` needs three to six passes from anywhere; a bracket keeps it safe. The first passes over
-float32 logits are in float32, the last ones always in float64.
+:math:`\varphi = \log(A/B)` needs three to six passes, eight on odd data; a bracket keeps it safe. The first passes over
+many float32 logits are in float32, the last ones always in float64.
 
 Where there is no minimiser, this is the answer, and ``converged_`` is False:
 
 ====================================  =================================================================================
-every label has the largest logit     T at which the mean confidence is (N + 1) / (N + 2), Laplace's rule of
-(B = 0): T would go to 0              succession; never above 1, nor below 1e-6
-labels lie no higher than the mean    1e6: the probabilities are as good as uniform
+every label has the largest logit     T at which the mean confidence is about (N + 1) / (N + 2), Laplace's rule of
+(B = 0): T would go to 0              succession; never above 1
+labels lie no higher than the mean    1e6 times the widest spread of a row: the probabilities are as good as uniform
 (A <= 0): T would go to infinity
 logits constant in every row          1, and it is a minimiser as any other T is
 ====================================  =================================================================================
@@ -44,14 +44,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.metrics.checks import whole
 from calibrant.posthoc.base import Calibrator, numbers
 from calibrant.posthoc.ops import Ops
 from calibrant.posthoc.stream import Stream
 
 V = TypeVar("V")
 
-COLDEST, HOTTEST = 1e-6, 1e6
-MOST_PASSES = 60  # a bisection's; Newton's are six at most
+FLAT = 1e6  # times the widest spread of a row: a temperature that makes the probabilities as good as uniform
+MOST_PASSES = 60  # of a bisection; Newton's method takes a few
 GRIDS: dict[str, tuple[float, ...]] = {
     "lr": (0.25, 0.5, 0.75, *(round(1 + 0.1 * i, 1) for i in range(11)), 2.5, 3.0),
     "mbls": tuple(round(0.1 * i, 1) for i in range(1, 101)),
@@ -137,12 +138,10 @@ class TemperatureScaling(Calibrator):
 
     def _minimise(self, data: Stream) -> None:
         z, _ = data.sample(1000)
-        spread = float((z.double() - z.double().mean(1, keepdim=True)).square().mean().sqrt())
-        s = 2 / spread if spread > 0 else 1.0
-        low, high = 1 / HOTTEST, 1 / COLDEST
-        s = min(max(s, low), high)
-        exact = z.dtype == torch.float64
-        ends: _Ends | None = None
+        # A pass in float32 costs half, which matters where there is much; small data are exact from the start.
+        exact = z.dtype == torch.float64 or z.numel() < 2**17
+        s = 2 / _usual_spread(z)
+        low, high, ends, settled = 0.0, math.inf, None, False
         for _ in range(MOST_PASSES):
             slope, curvature, ends = _derivatives(data, s, torch.float64 if exact else torch.float32, ends)
             self._take(s, slope)
@@ -152,13 +151,16 @@ class TemperatureScaling(Calibrator):
             if ends.above == 0 or ends.lead <= 0:
                 self._without_minimiser(data, ends, s)
                 return
-            low, high = (s, high) if slope < 0 else (low, s)
+            if exact:  # near the root float32 may have the wrong sign, and what it shut out would stay out
+                low, high = (s, high) if slope < 0 else (low, s)
             following = _newton(s, slope, curvature, ends, low, high)
-            done = abs(following - s) <= 1e-14 * s or abs(self.gradient_) < 1e-11 or high - low <= 1e-14 * high
-            if exact and done:
+            step = abs(following - s) / s
+            small = abs(self.gradient_) < 1e-10 and step <= 1e-7
+            if exact and (small or settled or step <= 1e-13):
                 break
+            settled = exact and step <= 1e-9  # the next one would be rounding
             # Once float32 has nothing more to say, float64 has.
-            exact = exact or done or abs(following - s) <= 1e-3 * s
+            exact = exact or step <= 1e-3
             s = following
         self.converged_ = abs(self.gradient_) < 1e-8
 
@@ -168,19 +170,16 @@ class TemperatureScaling(Calibrator):
 
     def _without_minimiser(self, data: Stream, ends: _Ends, s: float) -> None:
         if ends.above > 0:
-            self._take(1 / HOTTEST, -ends.lead)
+            self._take(1 / (FLAT * ends.widest), -ends.lead)
             return
-        wanted = math.log(ends.rows + 1)  # the log-odds of the rule of succession
-        low, high = 1.0, 1 / COLDEST
+        wanted = math.log(ends.rows + 2)  # -log of the doubt that the rule of succession leaves
         seen: list[tuple[float, float]] = []
-        for guess in (1.0, s, *[math.nan] * 4):
-            s = _secant(seen, wanted) if math.isnan(guess) else guess
-            s = s if low <= s < high else math.sqrt(low * min(high, 16 * low))
+        # The doubt falls about as 1 / s once s is large.
+        for guess in (1.0, max(2.0, s * ends.rows / 8), *[math.nan] * 4):
+            s = math.exp(_secant(seen, wanted)) if math.isnan(guess) else guess
             doubt = _doubt(data, s)
-            odds = math.log((1 - doubt) / doubt) if doubt > 0 else math.inf
-            seen.append((s, odds))
-            low, high = (s, high) if odds < wanted else (low, s)
-            if abs(odds - wanted) < 1e-3 * wanted or low >= high:
+            seen.append((math.log(s), -math.log(doubt) if doubt > 0 else math.inf))
+            if abs(seen[-1][1] - wanted) < 1e-3 or (s == 1.0 and seen[-1][1] >= wanted):
                 break
         self._take(s, _derivatives(data, s, torch.float64).slope)
 
@@ -255,23 +254,39 @@ def _derivatives(data: Stream, s: float, dtype: torch.dtype, ends: _Ends | None 
 
 
 def _newton(s: float, slope: float, curvature: float, ends: _Ends, low: float, high: float) -> float:
-    """The next s: Newton's step on phi, or the middle of the bracket's logarithm where that leaves it."""
+    """The next s: Newton's step on phi, or, where that leaves the bracket, the middle of its logarithm."""
     above_start, below_end = slope + ends.lead, ends.above - slope
     following = math.nan
     if above_start > 0 and below_end > 0 and curvature > 0:
         rise = s * curvature * (1 / above_start + 1 / below_end)
         step = (math.log(above_start / below_end) - math.log(ends.lead / ends.above)) / rise
         following = s * math.exp(-step) if abs(step) < 50 else math.nan
-    return following if low < following < high else math.sqrt(low * high)
+        if abs(step) <= 1e-9:  # at the root, where rounding decides the signs that make the bracket
+            return following
+    if low < following < high:
+        return following
+    if low == 0 or high == math.inf:
+        return s * 16 if slope < 0 else s / 16
+    return math.sqrt(low * high)
+
+
+def _usual_spread(z: Tensor) -> float:
+    """The standard deviation of a row's logits as most rows have it; 1 where all are constant."""
+    spread = z.double().std(1, correction=0)
+    spread = spread[spread > 0]
+    return float(spread.median()) if len(spread) else 1.0
 
 
 def _secant(seen: list[tuple[float, float]], wanted: float) -> float:
-    """Where the log-odds of the mean confidence are as wanted: by a line through the last two points, or the origin."""
-    s, odds = seen[-1]
-    before, odds_before = seen[-2] if len(seen) > 1 else (0.0, 0.0)
-    if not math.isfinite(odds) or not math.isfinite(odds_before) or odds == odds_before:
-        return math.nan
-    return s + (wanted - odds) * (s - before) / (odds - odds_before)
+    """Where a line through the last two points is as wanted; kept between the points around it, if there are any."""
+    (x0, y0), (x1, y1) = seen[-2:]
+    low = max((x for x, y in seen if y < wanted), default=-math.inf)
+    high = min((x for x, y in seen if y >= wanted), default=math.inf)
+    slope = (y1 - y0) / (x1 - x0) if len(seen) > 2 and math.isfinite(y0 + y1) and x0 != x1 else 1.0
+    x = x1 + (wanted - y1) / slope if slope > 0 else math.nan
+    if low < x < high:
+        return x
+    return (low + high) / 2 if math.isfinite(high) else low + 4
 
 
 def _doubt(data: Stream, s: float) -> float:
@@ -299,8 +314,7 @@ def _nlls(data: Stream, grid: tuple[float, ...]) -> list[float]:
 
 def _eces(data: Stream, grid: tuple[float, ...], bins: int) -> list[float]:
     """The ECE at every temperature, in one pass: gaps of equal-width bins (lo, hi] add up."""
-    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-        raise ValueError(f"bins must be a whole number of at least 1, got {bins!r}")
+    bins = whole("bins", bins, 1)
     gaps, rows = torch.zeros(len(grid), bins, dtype=torch.float64), 0
     for z, y in data:
         shifted = z.double() - z.amax(1, keepdim=True)

@@ -309,6 +309,11 @@ class Predictions:
         return self._store.about.split
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """The files that the predictions are read from; none where they are in memory."""
+        return self._store.files
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """What looks odd though it is allowed, one sentence each; values are used as they were declared.
 

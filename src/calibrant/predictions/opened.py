@@ -168,6 +168,11 @@ class FileStore:
         more = f" and {len(counts) - 1} more" if len(counts) > 1 else ""
         return f"{size}{self.sources[0].path}{more}"
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(self.stamps)
+
     def _check_stamp(self, file: str) -> None:
         if _stamp(file) != self.stamps[file]:
             raise ValueError(f"{file}: the file has changed since it was opened")

@@ -37,6 +37,10 @@ class Store(Protocol):
     def describe(self) -> str:
         """How many samples, or which file when that is not known without reading it."""
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files behind it."""
+
 
 class MemoryStore:
     """Columns that are arrays."""
@@ -70,6 +74,11 @@ class MemoryStore:
     def describe(self) -> str:
         """The number of samples."""
         return f"{len(self)} samples"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """None."""
+        return ()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

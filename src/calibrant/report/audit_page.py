@@ -377,6 +377,6 @@ def _reproduce(document: Part, models: Sequence[Part]) -> _Part | None:
 
 
 _SECTIONS = (
-    _findings, _policy, _fixes, _metrics, _comparisons, _reliability, _histogram, _risk, _logits, _classes, _groups,
+    _policy, _findings, _fixes, _metrics, _comparisons, _reliability, _histogram, _risk, _logits, _classes, _groups,
     _errors, _method, _reproduce,
 )  # fmt: skip

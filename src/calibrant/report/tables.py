@@ -178,16 +178,22 @@ def outcome(part: Part) -> str:
             f'<tr><th scope="row">{clipped(g["name"])}<span class="note">{escape(g.get("note") or "")}</span></th>'
             f'<td class="num"{labelled("Samples")}>{count(g["samples"])}</td>'
             f'<td class="num"{labelled("Answered")}>{quantity(g["answered"], "share")}</td>'
-            f'<td class="num"{labelled("Wrong")}>{_valued(g["wrong"], g.get("low"), g.get("high"), "share")}</td></tr>'
+            f'<td class="num"{labelled("Wrong answers")}>'
+            f"{_valued(g['wrong'], g.get('low'), g.get('high'), 'share')}</td>"
+            f'<td class="num"{labelled("Promised at most")}>{quantity(g.get("promised"), "share")}</td></tr>'
             for g in part["groups"]
         )
-        heads = "".join(f'<th scope="col">{head}</th>' for head in ("Group", "Samples", "Answered", "Wrong answers"))
-        grouped = (
-            f'<table class="spans stack"><caption>By group</caption><thead><tr>{heads}</tr></thead>'
-            f"<tbody>{body}</tbody></table>"
+        heads = "".join(
+            f'<th scope="col" class="num">{head}</th>'
+            for head in ("Samples", "Answered", "Wrong answers", "Promised at most")
         )
-        made += framed(grouped, "Answers of the policy by group")
-    return made
+        column = escape(part.get("column") or "Group")
+        grouped = (
+            f'<table class="stack outcome"><caption>By {column}</caption><thead><tr><th scope="col">{column}</th>'
+            f"{heads}</tr></thead><tbody>{body}</tbody></table>"
+        )
+        made += framed(grouped, f"Answers of the policy by {column}")
+    return f'<div class="outcome">{made}</div>'
 
 
 def fixes(rows: Sequence[Part], label: str) -> str:

@@ -16,6 +16,8 @@ from calibrant.metrics.intervals import Interval, wilson
 from calibrant.predictions import Predictions
 from calibrant.selective.bounds import binomial_tail, lower_limit, upper_limit
 from calibrant.selective.policy import Decisions, Policy, Progress
+from calibrant.selective.split import Fingerprint
+from calibrant.selective.words import listed
 
 FORMATS = (".parquet", ".csv", ".npz")
 
@@ -32,6 +34,7 @@ class Outcome:
         errors: wrong answers, if labels are known.
         all_errors: what would be wrong if every sample was answered.
         groups: the same by group: samples, accepted, errors.
+        fingerprint: of the predictions.
     """
 
     policy: Policy
@@ -41,10 +44,13 @@ class Outcome:
     errors: int = 0
     all_errors: int = 0
     groups: dict[str, list[int]] = field(default_factory=dict)
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
 
     @property
     def coverage(self) -> Interval:
         """Share answered, with limits."""
+        if not self.samples:
+            return Interval(math.nan, math.nan, math.nan)
         low, high = wilson(self.accepted, self.samples, 0.95)
         return Interval(self.accepted / self.samples, float(low), float(high))
 
@@ -57,25 +63,63 @@ class Outcome:
         return Interval(self.errors / self.accepted, *limits)
 
     @property
+    def parts(self) -> dict[str, tuple[int, int]]:
+        """Answered and wrong, by group where the policy has thresholds for each."""
+        if self.policy.groups is None:
+            return {"": (self.accepted, self.errors)}
+        return {name: (accepted, errors) for name, (_, accepted, errors) in self.groups.items()}
+
+    @property
+    def broken(self) -> dict[str, tuple[int, int]]:
+        """The parts in which more answers are wrong than promised, beyond chance."""
+        risk = self.policy.promised
+        if risk is None or not self.labelled or self.policy.kind == "segmentation":
+            return {}
+        answered = {name: counts for name, counts in self.parts.items() if counts[0]}
+        # The chance of so many errors, or more, at the promised risk; shared by all parts that were answered.
+        return {
+            name: (n, k) for name, (n, k) in answered.items()
+            if float(binomial_tail(n - k, n, 1 - risk)) * len(answered) < 0.05
+        }  # fmt: skip
+
+    @property
     def kept(self) -> str:
-        """Whether the promise was kept: ``"yes"``, ``"no"`` beyond chance, ``"unclear"``, or ``"unknown"``."""
-        target = self.policy.target_risk
-        if target is None or self.policy.threshold.confidence is None or not self.labelled:
+        """Whether the promise was kept.
+
+        ``"yes"``: shown on these samples; ``"no"``: broken beyond chance; ``"no sign"`` that it is broken;
+        ``"unclear"``: more are wrong than promised, perhaps by chance; ``"nothing"`` was answered; ``"unknown"``: there
+        is no promise, or there are no labels.
+        """
+        risk = self.policy.promised
+        if self.labelled and not self.accepted:
+            return "nothing"
+        if risk is None or not self.labelled:
             return "unknown"
-        parts = [(self.accepted, self.errors)]
-        if self.policy.groups is not None:
-            parts = [(accepted, errors) for _, accepted, errors in self.groups.values()]
-        if all(errors <= target * accepted for accepted, errors in parts):
-            return "yes"
-        # The chance of so many errors, or more, at the target; over all groups that are looked at.
-        chance = [1 - float(binomial_tail(errors - 1, accepted, target)) for accepted, errors in parts if errors]
-        return "no" if min(chance) * len(chance) < 0.05 and self.policy.kind == "classification" else "unclear"
+        if self.broken:
+            return "no"
+        answered = [(n, k) for n, k in self.parts.values() if n]
+        if any(k > risk * n for n, k in answered):
+            return "unclear"
+        shown = all(upper_limit(k, n, 0.05 / len(answered)) <= risk for n, k in answered)
+        return "yes" if shown and self.policy.kind == "classification" else "no sign"
+
+    @property
+    def unknown_groups(self) -> dict[str, int]:
+        """Samples of groups that the policy has no threshold for."""
+        known = self.policy.group_names or ()
+        return {name: counts[0] for name, counts in self.groups.items() if name not in known}
 
     def sentences(self) -> list[str]:
         """What happened, in plain sentences."""
         unit = "pixels" if self.policy.kind == "segmentation" else "samples"
+        if not self.samples:
+            return [f"There are no {unit} that count."]
         share = self.accepted / self.samples
         said = [f"Answers {self.accepted:,} of {self.samples:,} {unit} ({share:.1%}), abstains on the rest."]
+        if self.unknown_groups:
+            number = sum(self.unknown_groups.values())
+            names = listed(list(self.unknown_groups))
+            said.append(f"{number:,} {unit} are of groups that the policy does not know ({names}): never answered.")
         if not self.labelled:
             return [*said, "There are no labels, so the share of wrong answers is not known."]
         if self.accepted:
@@ -85,14 +129,22 @@ class Outcome:
                 f"{self.errors:,} answers are wrong, {risk.value:.2%}{limits}; "
                 f"answering everything would be wrong in {self.all_errors / self.samples:.2%}."
             )
-        target = self.policy.target_risk
+        if str(self.fingerprint) == self.policy.evidence.get("fingerprint"):
+            said.append("These are the very predictions that the policy was fitted on: they cannot tell what it does.")
+        return [*said, *self._verdict(unit)]
+
+    def _verdict(self, unit: str) -> list[str]:
+        promised = f"The promise of at most {self.policy.promised or 0:.2%} wrong answers"
+        where = ""
+        if self.policy.groups is not None and self.broken:
+            where = " in " + listed([f"{name} ({k / n:.1%} of {n:,})" for name, (n, k) in self.broken.items()])
         words = {
-            "yes": f"The promise of at most {target or 0:.2%} is kept here.",
-            "no": f"The promise of at most {target or 0:.2%} is broken beyond chance: these {unit} are not like those "
-            "the policy was fitted on.",
-            "unclear": f"More than the promised {target or 0:.2%} are wrong here, which may be chance.",
+            "yes": f"{promised} is kept here.",
+            "no sign": f"{promised}: no sign that it is broken.",
+            "no": f"{promised} is broken beyond chance{where}: these {unit} are not like those it was fitted on.",
+            "unclear": f"{promised} is missed here, which may be chance.",
         }
-        return [*said, words[self.kept]] if self.kept in words else said
+        return [words[self.kept]] if self.kept in words else []
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -100,11 +152,12 @@ class Outcome:
         return {
             "samples": self.samples,
             "accepted": self.accepted,
-            "coverage": vars(self.coverage),
+            "coverage": {k: None if math.isnan(v) else v for k, v in vars(self.coverage).items()},
             "errors": self.errors if known else None,
             "risk": {k: None if math.isnan(v) else v for k, v in vars(self.risk).items()},
-            "risk_of_all": self.all_errors / self.samples if known else None,
+            "risk_of_all": self.all_errors / self.samples if known and self.samples else None,
             "target_risk": self.policy.target_risk,
+            "promised_risk": self.policy.promised,
             "promise_kept": self.kept,
             "groups": {
                 name: {"samples": n, "accepted": a, "errors": e if known else None}
@@ -115,6 +168,7 @@ class Outcome:
 
 def observe(outcome: Outcome, batch: Predictions, decided: Decisions[npt.NDArray[Any]]) -> None:
     """Count a batch."""
+    outcome.fingerprint.add(batch)
     labels, accept = batch.labels, decided.accept
     counted = np.ones(accept.shape, dtype=bool)
     outcome.labelled = labels is not None
@@ -164,9 +218,9 @@ def _decided(
 
 
 def _write_arrays(path: Path, batches: Iterable[tuple[int, Predictions, Decisions[npt.NDArray[Any]]]]) -> None:
-    columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("ids", "label", "confidence", "accept")}
+    columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("id", "label", "confidence", "accept")}
     for start, batch, decided in batches:
-        columns["ids"].append(_ids(start, batch))
+        columns["id"].append(_ids(start, batch))
         for name, values in zip(("label", "confidence", "accept"), decided, strict=True):
             columns[name].append(values.astype(np.float32) if name == "confidence" else values)
     arrays: dict[str, Any] = {name: np.concatenate(parts) for name, parts in columns.items()}
@@ -181,12 +235,12 @@ def _write_table(
     import pyarrow.parquet
 
     writer: Any = None
-    names = None if policy.class_names is None else np.asarray(policy.class_names)
     try:
         for start, batch, decided in batches:
+            names = policy.class_names or batch.class_names
             columns = {"id": _ids(start, batch), "label": decided.labels}
             if names is not None:
-                columns["class_name"] = names[decided.labels]
+                columns["class_name"] = np.asarray(names)[decided.labels]
             table = pa.table(columns | {"confidence": decided.confidence, "accept": decided.accept})
             if writer is None:
                 make = pa.parquet.ParquetWriter if suffix == ".parquet" else pa.csv.CSVWriter

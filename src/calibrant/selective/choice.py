@@ -47,10 +47,11 @@ Doubles = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Tried:
-    """One candidate of the choice: its value, and the change against what it had to beat, with limits."""
+    """One candidate of the choice: its value, what it had to beat, and the change against that, with limits."""
 
     name: str
     value: float
+    against: str | None = None
     change: float | None = None
     low: float | None = None
     high: float | None = None
@@ -75,11 +76,16 @@ def choose(kept: Kept, takes: str, calibrator: str, score: str, seed: int) -> Ch
     """Choose on these rows; ``"auto"`` leaves the choice open, a name closes it."""
     z = kept.values if takes == "logits" else kept.values.double().clamp(min=FLOOR).log()
     y, folds = kept.labels, _folds(kept.unit)
+    if len(np.unique(folds)) < FOLDS:
+        number = len(np.unique(kept.unit))
+        raise ValueError(
+            f"a choice is made by {FOLDS}-fold cross-fitting, and {number} of the samples are too few for it"
+        )
     crossed, name, calibrators = _calibrated(z, y, kept.unit, folds, calibrator)
     fitted = None if name is None else TO_TRY[name]().fit(z, y)
     order = z if fitted is None or fitted.keeps_order else crossed
     correct = (order.argmax(1) == y).numpy()
-    found, scores = _scored(z, crossed if fitted is not None else None, y, correct, folds, score, seed)
+    found, scores = _scored(z, crossed if fitted is not None else None, takes, correct, folds, score, seed)
     return Chosen(fitted, found, calibrators, scores)
 
 
@@ -113,7 +119,7 @@ def _calibrated(
         transformed = crossfit(TO_TRY[name], z, y, folds)
         losses = _nll(transformed, y)
         change, low, high = _difference(losses - best, unit, 1 - (1 - LEVEL) / len(TO_TRY))
-        tried.append(Tried(name, float(losses.mean()), change, low, high))
+        tried.append(Tried(name, float(losses.mean()), chosen or "none", change, low, high))
         if high < 0 or asked != "auto":
             best, chosen, crossed = losses, name, transformed
     said = chosen or "none"
@@ -137,7 +143,7 @@ def _difference(change: Doubles, unit: npt.NDArray[np.int64], level: float) -> t
 def _scored(
     z: Tensor,
     calibrated: Tensor | None,
-    y: Tensor,
+    takes: str,
     correct: npt.NDArray[np.bool_],
     folds: npt.NDArray[np.int64],
     asked: str,
@@ -154,7 +160,9 @@ def _scored(
     if asked == NORMALISED:
         score = Score(NORMALISED, p=norm.p_ or min(norm.aurc_, key=lambda p: norm.aurc_[p] if p else math.inf))
         return score, [Tried(str(score), aurc(normalised, correct), chosen=True)]
-    candidates: dict[Score, Doubles] = {Score(name): _values(Score(name), z, z) for name in FORMULAS if name != "msp"}
+    # Of probabilities the energy is 0, and what is left of it rounding.
+    names = [name for name in FORMULAS if name != "msp" and (takes == "logits" or name != "energy")]
+    candidates: dict[Score, Doubles] = {Score(name): _values(Score(name), z, z) for name in names}
     if calibrated is not None:
         candidates[Score(of="calibrated")] = _values(Score(of="calibrated"), z, calibrated)
     if norm.p_ is not None:
@@ -165,20 +173,21 @@ def _scored(
 def _beyond_chance(
     plain: Doubles, candidates: Mapping[Score, Doubles], correct: npt.NDArray[np.bool_], folds: Any, seed: int
 ) -> tuple[Score, list[Tried]]:
-    before = aurc(plain, correct)
+    before_ranks = ranks_by_fold(plain, folds)
+    before = aurc(before_ranks, correct)
     tried, best, least = [Tried(str(Score()), before)], Score(), before
     some_wrong = 0 < int(correct.sum()) < len(correct)
-    before_ranks = ranks_by_fold(plain, folds)
     for score, values in candidates.items():
-        value = aurc(values, correct)
+        after_ranks = ranks_by_fold(values, folds)
+        value = aurc(after_ranks, correct)
         change = low = high = None
         if some_wrong:
             first = Judged(plain, correct, score=before_ranks)
-            second = Judged(plain, correct, score=ranks_by_fold(values, folds))
+            second = Judged(plain, correct, score=after_ranks)
             level = 1 - (1 - LEVEL) / len(candidates)
             found = paired_differences(first, second, level=level, seed=seed)["aurc"]
             change, low, high = found.value, found.low, found.high
-        tried.append(Tried(str(score), value, change, low, high))
+        tried.append(Tried(str(score), value, str(Score()), change, low, high))
         if high is not None and high < 0 and value < least:
             best, least = score, value
     return best, [Tried(**{**vars(one), "chosen": one.name == str(best)}) for one in tried]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from calibrant.metrics.checks import choice as check_choice
-from calibrant.metrics.checks import number_in
+from calibrant.metrics.checks import number_in, whole
 from calibrant.metrics.intervals import Interval, wilson
 from calibrant.posthoc.ops import TorchOps
 from calibrant.posthoc.stream import as_tensor, check_finite, chunks_of, rows_of
@@ -21,22 +21,26 @@ from calibrant.predictions import Predictions
 from calibrant.selective.bounds import lower_limit, upper_limit
 from calibrant.selective.choice import Chosen, choose
 from calibrant.selective.formula import Score, decision
-from calibrant.selective.images import limits_over_images, threshold_over_images
-from calibrant.selective.planning import Scored, planned
+from calibrant.selective.images import ImageCounts, coverage_over_images, first_test, threshold_over_images
+from calibrant.selective.planning import Scored, candidates_of, threshold_planned
 from calibrant.selective.policy import Policy
-from calibrant.selective.split import FEWEST, SHARE, Kept, draws, for_choice, values_of
+from calibrant.selective.scores import FORMULAS
+from calibrant.selective.split import FEWEST, SHARE, Fingerprint, Kept, draws, for_choice, number_above, values_of
 from calibrant.selective.threshold import (
+    STEPS,
     Method,
     Threshold,
     abstaining,
+    of_all_samples,
     open_share,
     threshold_for_coverage,
-    threshold_for_risk,
 )
+from calibrant.selective.words import listed
 
 Doubles = npt.NDArray[np.float64]
 
-FEWEST_TO_PLAN = 50  # rows of a group, below which the order of its tests is not planned on them
+FINE_STEPS = 512  # candidates over images where none is tested
+FEWEST_OF_GROUP = 200  # rows of the choice, from which on a group's tests are planned on its own
 
 
 @dataclass(frozen=True)
@@ -53,29 +57,43 @@ class Settings:
     seed: int
     progress: Callable[[Iterable[Any], str], Iterable[Any]]
 
-    def __post_init__(self) -> None:
+    def checked(self) -> Settings:
+        """The same as plain Python values, or one sentence about what is wrong."""
         if (self.target_risk is None) == (self.target_coverage is None):
             raise ValueError("ask for a target risk or for a target coverage, not for both")
-        if self.target_risk is not None:
-            open_share("target_risk", self.target_risk)
-        else:
-            number_in("target_coverage", self.target_coverage or 0.0, 0.0, 1.0, open_low=True)
-        open_share("confidence", self.confidence)
         check_choice("method", self.method, get_args(Method))
-        if self.target_coverage is not None and self.group is not None:
-            raise ValueError("thresholds by group are for a target risk; a target coverage has one threshold for all")
+        if self.target_coverage is not None:
+            if self.group is not None:
+                raise ValueError("thresholds by group are for a target risk, a target coverage has one for all")
+            if self.method != "best":
+                raise ValueError(f"method is for a target risk, got {self.method!r} with a target coverage")
+        return replace(
+            self,
+            target_risk=None if self.target_risk is None else open_share("target_risk", self.target_risk),
+            target_coverage=(
+                None
+                if self.target_coverage is None
+                else number_in("target_coverage", self.target_coverage, 0.0, 1.0, open_low=True)
+            ),
+            confidence=open_share("confidence", self.confidence),
+            seed=whole("seed", self.seed, 0),
+        )
 
 
 def fit_policy(predictions: Predictions, settings: Settings) -> Policy:
     """Fit a policy."""
+    settings = settings.checked()
     _check(predictions, settings)
-    fixed = settings.calibrator == "none" and settings.score not in ("auto", "normalised_max_logit")
-    free = settings.calibrator in ("auto", "none") and settings.score in ("auto", "msp")
-    share = 0.0 if fixed or (free and len(predictions) < FEWEST) else SHARE
-    kept, chosen = None, Chosen(None, Score(settings.score if fixed else "msp"), [], [])
+    closed = settings.calibrator == "none" and settings.score in FORMULAS
+    by_default = settings.calibrator in ("auto", "none") and settings.score in ("auto", "msp")
+    chooses = not closed and (len(predictions) >= FEWEST or not by_default)
+    # Over images the tests are always planned on others, also where there is nothing to choose.
+    share = SHARE if chooses or predictions.kind == "segmentation" else 0.0
+    kept, chosen = None, Chosen(None, Score(settings.score if closed else "msp"), [], [])
     if share:
         reading = settings.progress(predictions.batches(), "reading for the choice")
         kept = for_choice(iter(reading), settings.seed, share, settings.group)
+    if kept is not None and chooses:
         chosen = choose(kept, predictions.holds, settings.calibrator, settings.score, settings.seed)
     policy = Policy(
         num_classes=int(predictions.num_classes),
@@ -88,16 +106,23 @@ def fit_policy(predictions: Predictions, settings: Settings) -> Policy:
         target_risk=settings.target_risk,
         confidence=settings.confidence,
     )
-    reading = settings.progress(predictions.batches(), "reading for the threshold")
-    scored = _for_threshold(policy, iter(reading), settings, share)
     plan = None if kept is None else _scored(policy, kept)
-    threshold, groups = _thresholds(scored, plan, settings)
+    reading = settings.progress(predictions.batches(), "reading for the threshold")
+    fingerprint = Fingerprint()
+    judged = _judged_batches(policy, iter(reading), settings, share, fingerprint)
+    if policy.kind == "segmentation":
+        assert plan is not None
+        threshold, groups = _over_images(judged, plan, settings), None
+    else:
+        threshold, groups = _over_samples(judged, plan, settings, share)
     evidence = {
         "created": datetime.date.today().isoformat(),
         "samples": len(predictions),
         "for_choice": 0 if kept is None else len(np.unique(kept.unit)),
-        "for_threshold": len(scored.score) if scored.images is None else len(np.unique(scored.images)),
+        "for_threshold": number_above(settings.seed, len(predictions), share),
         "seed": settings.seed,
+        "fingerprint": str(fingerprint),
+        "ignore_index": predictions.ignore_index,
         "calibrators": [one.to_dict() for one in chosen.calibrators],
         "scores": [one.to_dict() for one in chosen.scores],
     }
@@ -119,40 +144,34 @@ def _check(predictions: Predictions, settings: Settings) -> None:
         raise ValueError(f"group {settings.group!r} is not among the predictions' groups: {known}")
     if predictions.kind == "segmentation" and settings.group is not None:
         raise ValueError("thresholds by group are for classification; for segmentation there is one for all")
+    if predictions.holds == "probabilities" and settings.score == "energy":
+        raise ValueError("energy is of logits: of probabilities, which sum to 1, it is always 0")
     if predictions.kind == "segmentation" and settings.method == "sgr":
         raise ValueError("sgr counts independent samples, and pixels are not; use best or fixed-sequence")
 
 
-def _for_threshold(policy: Policy, batches: Iterator[Predictions], settings: Settings, share: float) -> Scored:
-    """Scores and correctness of the samples that are not for the choice."""
-    columns: list[tuple[Any, ...]] = []
+def _judged_batches(
+    policy: Policy, batches: Iterator[Predictions], settings: Settings, share: float, fingerprint: Fingerprint
+) -> Iterator[tuple[Scored, int]]:
+    """Scores and correctness of the samples that are not for the choice, some at a time, with how many samples."""
     start = 0
     for batch in batches:
+        fingerprint.add(batch)
         rows = np.flatnonzero(draws(settings.seed, start, len(batch)) >= share)
         values, labels = values_of(batch)[rows], as_tensor(batch.labels)[rows].long()
         names = None if settings.group is None else np.asarray(batch.groups[settings.group]).astype(str)[rows]
         first = 0
         for part in chunks_of(values) if len(rows) else ():
             check_finite(part)
-            held = slice(first, first + len(part))
-            y = labels[held].reshape(-1)
+            y = labels[first : first + len(part)].reshape(-1)
             score, correct = _judged(policy, rows_of(part), y)
-            units = np.repeat(rows[held] + start, len(y) // len(part))
-            counted = np.ones(len(y), dtype=bool) if batch.ignore_index is None else (y != batch.ignore_index).numpy()
-            columns.append(
-                (score[counted], correct[counted], None if names is None else names[held][counted], units[counted])
-            )
+            places = len(y) // len(part)
+            keep = np.ones(len(y), dtype=bool) if batch.ignore_index is None else (y != batch.ignore_index).numpy()
+            own = None if names is None else names[first : first + len(part)][keep]
+            number = np.repeat(np.arange(len(part)), places)[keep]
+            yield Scored(score[keep], correct[keep], own, number, places), len(part)
             first += len(part)
         start += len(batch)
-    if not columns or not sum(len(column[0]) for column in columns):
-        raise ValueError("no sample is left for the threshold: there are too few")
-    scores, rights, groups, images = zip(*columns, strict=True)
-    return Scored(
-        np.concatenate(scores),
-        np.concatenate(rights),
-        None if settings.group is None else np.concatenate(groups),
-        np.concatenate(images) if policy.kind == "segmentation" else None,
-    )
 
 
 def _judged(policy: Policy, z: torch.Tensor, y: torch.Tensor) -> tuple[Doubles, npt.NDArray[np.bool_]]:
@@ -162,53 +181,62 @@ def _judged(policy: Policy, z: torch.Tensor, y: torch.Tensor) -> tuple[Doubles, 
 
 def _scored(policy: Policy, kept: Kept) -> Scored:
     """The choice's own rows, by which the order of the tests is planned."""
-    parts = []
-    for z, y in zip(chunks_of(kept.values), kept.labels.split(len(next(chunks_of(kept.values)))), strict=True):
-        parts.append(_judged(policy, z, y))
+    size = len(next(chunks_of(kept.values)))
+    parts = [_judged(policy, z, y) for z, y in zip(kept.values.split(size), kept.labels.split(size), strict=True)]
     score, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Scored(score, correct, kept.groups, kept.unit if policy.kind == "segmentation" else None)
+    return Scored(score, correct, kept.groups, kept.unit, kept.places)
 
 
-def _thresholds(
-    scored: Scored, plan: Scored | None, settings: Settings
-) -> tuple[Threshold, dict[str, Threshold] | None]:
+def _over_images(judged: Iterator[tuple[Scored, int]], plan: Scored, settings: Settings) -> Threshold:
+    """A threshold for pixels; only counts for each image and candidate are kept."""
+    tested = settings.target_risk is not None and settings.method != "empirical"
+    candidates, _, _ = candidates_of(plan, STEPS if tested else FINE_STEPS)
+    counts: ImageCounts | None = None
+    for part, images in judged:
+        counts = ImageCounts(candidates, part.places) if counts is None else counts
+        assert part.images is not None
+        counts.add(part.score, part.correct, part.images, images)
+    if counts is None or not counts.pixels:
+        raise ValueError("no pixel that counts is left for the threshold: there are too few images")
     if settings.target_risk is None:
         assert settings.target_coverage is not None
-        found = threshold_for_coverage(
-            scored.score, scored.correct, settings.target_coverage, confidence=settings.confidence
-        )
-        return (found if scored.images is None else limits_over_images(found, scored)), None
-    if scored.images is not None:
-        return threshold_over_images(scored, plan, settings.target_risk, settings.confidence, settings.method), None
-    if scored.groups is None:
-        return _one(scored, plan, settings, settings.target_risk, settings.confidence), None
-    names = np.unique(scored.groups)
-    each = 1 - (1 - settings.confidence) / len(names)
+        return coverage_over_images(counts, settings.target_coverage, settings.confidence)
+    first = first_test(plan, candidates, settings.target_risk) if tested else 0
+    return threshold_over_images(counts, first, settings.target_risk, settings.confidence, settings.method)
+
+
+def _over_samples(
+    judged: Iterator[tuple[Scored, int]], plan: Scored | None, settings: Settings, share: float
+) -> tuple[Threshold, dict[str, Threshold] | None]:
+    """A threshold for all samples, or one for each group."""
+    parts = [part for part, _ in judged]
+    if not sum(len(part.score) for part in parts):
+        raise ValueError("no sample that counts is left for the threshold: there are too few")
+    score, correct = (np.concatenate([getattr(part, key) for part in parts]) for key in ("score", "correct"))
+    names = None if settings.group is None else np.concatenate([part.groups for part in parts])
+    scored = Scored(score, correct, names)
+    if settings.target_risk is None:
+        assert settings.target_coverage is not None
+        wanted = settings.target_coverage
+        return threshold_for_coverage(score, correct, wanted, confidence=settings.confidence), None
+    asked = settings.target_risk, settings.confidence, settings.method
+    if names is None:
+        return of_all_samples(threshold_planned(scored, plan, *asked), share), None
+    distinct = np.unique(names)
+    each = 1 - (1 - settings.confidence) / len(distinct)
     groups = {}
-    for name in names.tolist():
-        part = _of_group(scored, name)
+    for name in distinct.tolist():
         own = None if plan is None else _of_group(plan, name)
-        groups[name] = _one(part, own, settings, settings.target_risk, each)
+        # Few rows of its own say less about where to test than all rows do.
+        own = own if own is not None and len(own.score) >= FEWEST_OF_GROUP else plan
+        found = threshold_planned(_of_group(scored, name), own, settings.target_risk, each, settings.method)
+        groups[name] = of_all_samples(found, share)
     return _together(groups, settings), groups
 
 
 def _of_group(scored: Scored, name: str) -> Scored:
     held = scored.groups == name
     return Scored(scored.score[held], scored.correct[held])
-
-
-def _one(scored: Scored, plan: Scored | None, settings: Settings, risk: float, confidence: float) -> Threshold:
-    """A threshold for one set of independent samples; the other samples say in which order to test."""
-    method, candidates = settings.method, None
-    if plan is not None and len(plan.score) >= FEWEST_TO_PLAN and method in ("best", "fixed-sequence"):
-        candidates, better = planned(plan, len(scored.score), risk, 1 - confidence)
-        method = better if method == "best" else method
-    elif method == "best":
-        method = "fixed-sequence"
-    return threshold_for_risk(
-        scored.score, scored.correct, risk, confidence=confidence, method=method,
-        candidates=candidates if method == "fixed-sequence" else None,
-    )  # fmt: skip
 
 
 def _together(groups: dict[str, Threshold], settings: Settings) -> Threshold:
@@ -225,8 +253,9 @@ def _together(groups: dict[str, Threshold], settings: Settings) -> Threshold:
     silent = [name for name, one in groups.items() if one.abstains]
     reason = f"Accepts {accepted:,} of {samples:,} samples, {errors:,} of them wrong, over {len(groups)} groups."
     if silent:
-        reason += f" Abstains always in {', '.join(silent)}."
-    nothing = abstaining("by group", settings.target_risk, settings.confidence)
+        reason += f" Abstains always in {listed(silent)}."
+    sure = None if settings.method == "empirical" else settings.confidence
+    nothing = abstaining("by group", settings.target_risk, sure)
     coverage = Interval(accepted / samples, float(low), float(high))
     return replace(
         nothing, value=math.nan, samples=samples, accepted=accepted, errors=errors, coverage=coverage, risk=risk,

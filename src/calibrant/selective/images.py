@@ -1,11 +1,11 @@
 r"""A guarantee where samples come in images: pixels of an image are alike, so images are the draws.
 
-With A the share of an image's pixels that are accepted and Y the share that is accepted and wrong (of the largest
-number of pixels an image has), the risk over pixels is E[Y] / E[A], and it is above r exactly if the mean of
-:math:`X = r A - Y \in [r - 1, r]` is negative. Whoever bets on the contrary, with stakes that depend on earlier images
-alone, has the capital :math:`K_i = \prod_{j \le i} (1 + \lambda_j X_j)`, which reaches :math:`1 / \delta` with
-probability :math:`\delta` at most if the risk is above r [WaudbySmith2024]: an exact test, whatever happens inside an
-image.
+With A the share of an image's positions that are accepted and Y the share that is accepted and wrong (of all
+positions, counted or not, a number known before any image is seen), the risk over pixels is E[Y] / E[A], and it is
+above r exactly if the mean of :math:`X = r A - Y \in [r - 1, r]` is negative. Whoever bets on the contrary, with stakes
+that depend on earlier images alone, has the capital :math:`K_i = \prod_{j \le i} (1 + \lambda_j X_j)`, which reaches
+:math:`1 / \delta` with probability :math:`\delta` at most if the risk is above r [WaudbySmith2024]: an exact test,
+whatever happens inside an image.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.metrics.intervals import Interval, normal_interval
-from calibrant.selective.planning import Scored, candidates_of
-from calibrant.selective.threshold import Method, Threshold, abstaining, threshold_for_risk
+from calibrant.selective.planning import Scored
+from calibrant.selective.threshold import Method, Threshold, abstaining
 
 Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 METHOD = "fixed-sequence over images"
 MOST_STAKE = 0.9  # of the stake at which the worst image would take everything
@@ -62,71 +63,100 @@ def fewest_images(target_risk: float, delta: float) -> int:
     return math.ceil(math.log(1 / delta) / math.log1p(MOST_STAKE * target_risk / (1 - target_risk)))
 
 
-def threshold_over_images(
-    scored: Scored, plan: Scored | None, risk: float, confidence: float, method: Method
-) -> Threshold:
-    """A threshold for pixels, guaranteed over images; ``plan`` says where to test, and in which order."""
-    if method == "empirical":
-        return limits_over_images(threshold_for_risk(scored.score, scored.correct, risk, method="empirical"), scored)
-    delta, least, images = 1 - confidence, fewest_images(risk, 1 - confidence), len(np.unique(_numbers(scored)))
-    reason = (
-        f"Abstain always: {images:,} images cannot show a risk of at most {risk:.2%}; "
-        f"even without a wrong pixel about {least:,} images are needed."
-    )
-    nothing = replace(
-        abstaining(METHOD, risk, confidence), samples=len(scored.score), coverage=Interval(0.0, 0.0, 0.0),
-        reason=reason, needed=max(least, images + 1),
-    )  # fmt: skip
-    if plan is None:
-        return nothing
-    candidates, _, _ = candidates_of(plan)
-    order = candidates[int(np.argmax(_margin(plan, candidates, risk))) :]
-    holds = shows(*_shares(scored, order), risk, delta)
-    passed = len(holds) if holds.all() else int(np.argmin(holds))
-    if not passed:
-        return nothing
-    value = float(order[passed - 1])
-    held = scored.score >= value
-    number, wrong = int(held.sum()), int((~scored.correct[held]).sum())
-    found = replace(
-        nothing, value=value, accepted=number, errors=wrong, risk=Interval(wrong / number, math.nan, risk), needed=None,
-        reason=f"Accepts {number:,} of {len(held):,} pixels, {wrong:,} of them wrong.",
-    )  # fmt: skip
-    return limits_over_images(found, scored)
+class ImageCounts:
+    """How many positions of each image each of some thresholds accepts, and how many of those are wrong.
+
+    Args:
+        thresholds: ``[M]``, falling.
+        places: how many positions an image has, whether they count or not: the most that it could have accepted,
+            known before any image is seen.
+    """
+
+    def __init__(self, thresholds: Doubles, places: int) -> None:
+        self.thresholds, self.places, self.pixels = thresholds, places, 0
+        self._parts: list[tuple[Ints, Ints]] = []
+
+    def add(self, score: Doubles, correct: npt.NDArray[np.bool_], number: Ints, images: int) -> None:
+        """Count positions of ``images`` images, with ``number`` from 0 on."""
+        # The first of the thresholds that accepts a pixel; what it accepts, all later ones do.
+        place = np.searchsorted(-self.thresholds, -score, side="left")
+        size = (images, len(self.thresholds) + 1)
+        code = number * size[1] + place
+        parts = (np.bincount(code, weights, size[0] * size[1]).reshape(size) for weights in (None, ~correct))
+        accepted, errors = (np.cumsum(part, axis=1)[:, :-1].astype(np.int64) for part in parts)
+        self._parts.append((accepted, errors))
+        self.pixels += len(score)
+
+    @classmethod
+    def of(cls, scored: Scored, thresholds: Doubles) -> ImageCounts:
+        """The counts of positions at hand."""
+        assert scored.images is not None
+        _, number = np.unique(scored.images, return_inverse=True)
+        made = cls(thresholds, scored.places)
+        made.add(scored.score, scored.correct, number.astype(np.int64), int(number.max()) + 1)
+        return made
+
+    def totals(self) -> tuple[Ints, Ints]:
+        """Accepted and wrongly accepted, ``[images, M]``."""
+        accepted, errors = zip(*self._parts, strict=True)
+        return np.concatenate(accepted), np.concatenate(errors)
+
+    def shares(self) -> tuple[Doubles, Doubles]:
+        """The same as shares of an image's positions."""
+        accepted, errors = self.totals()
+        return accepted / self.places, errors / self.places
 
 
-def limits_over_images(found: Threshold, scored: Scored) -> Threshold:
-    """Limits of the coverage over images; of the risk only what was shown."""
-    number = _numbers(scored)
-    share = np.bincount(number, scored.score >= found.value) / np.bincount(number)
-    error = float(share.std()) / math.sqrt(len(share))
-    covered = found.accepted / found.samples
-    coverage = normal_interval(covered, error, found.confidence or 0.95, 0.0, 1.0)
-    shown = found.risk.high if found.method == METHOD else math.nan
-    return replace(found, coverage=coverage, risk=Interval(found.risk.value, math.nan, shown))
-
-
-def _numbers(scored: Scored) -> npt.NDArray[np.int64]:
-    """The images' numbers from 0 on."""
-    assert scored.images is not None
-    return np.unique(scored.images, return_inverse=True)[1].astype(np.int64)
-
-
-def _shares(scored: Scored, thresholds: Doubles) -> tuple[Doubles, Doubles]:
-    """Shares accepted and wrongly accepted, ``[images, thresholds]``, of the largest image's number of pixels."""
-    number = _numbers(scored)
-    # The first of the thresholds, which fall, that accepts a pixel; what it accepts, all later ones do.
-    place = np.searchsorted(-thresholds, -scored.score, side="left")
-    size = (int(number.max()) + 1, len(thresholds) + 1)
-    code = number * size[1] + place
-    accepted = np.bincount(code, minlength=size[0] * size[1]).reshape(size)
-    errors = np.bincount(code, ~scored.correct, minlength=size[0] * size[1]).reshape(size)
-    most = np.bincount(number).max()
-    return np.cumsum(accepted, axis=1)[:, :-1] / most, np.cumsum(errors, axis=1)[:, :-1] / most
-
-
-def _margin(plan: Scored, candidates: Doubles, risk: float) -> Doubles:
-    """How far below the target each candidate seems to be, in units of the spread over images."""
-    accepted, errors = _shares(plan, candidates)
+def first_test(plan: Scored, candidates: Doubles, risk: float) -> int:
+    """The most promising candidate: how far below the target it seems to be, in units of the spread over images."""
+    accepted, errors = ImageCounts.of(plan, candidates).shares()
     gain = risk * accepted - errors
-    return gain.mean(0) / (gain.std(0) + 1e-3 * risk)
+    return int(np.argmax(gain.mean(0) / (gain.std(0) + 1e-3 * risk)))
+
+
+def threshold_over_images(counts: ImageCounts, first: int, risk: float, confidence: float, method: Method) -> Threshold:
+    """The loosest threshold for pixels that can be shown over images, tested from the ``first`` on."""
+    accepted, errors = counts.totals()
+    if method == "empirical":
+        total = accepted.sum(0)
+        fits = np.flatnonzero((errors.sum(0) <= risk * total) & (total > 0))
+        return _found(counts, int(fits[-1]) if len(fits) else -1, risk, None)
+    shares, wrong = counts.shares()
+    holds = shows(shares[:, first:], wrong[:, first:], risk, 1 - confidence)
+    passed = len(holds) if holds.all() else int(np.argmin(holds))
+    return _found(counts, first + passed - 1 if passed else -1, risk, confidence)
+
+
+def coverage_over_images(counts: ImageCounts, coverage: float, confidence: float) -> Threshold:
+    """The strictest threshold that accepts so large a share of the pixels; nothing is promised about the risk."""
+    total = counts.totals()[0].sum(0)
+    enough = np.flatnonzero(total >= coverage * counts.pixels * (1 - 1e-12))
+    at = int(enough[0]) if len(enough) else len(total) - 1
+    return replace(_found(counts, at, None, confidence), method="coverage over images")
+
+
+def _found(counts: ImageCounts, at: int, risk: float | None, confidence: float | None) -> Threshold:
+    accepted, errors = counts.totals()
+    images = len(accepted)
+    method = "empirical" if confidence is None else METHOD
+    nothing = replace(abstaining(method, risk, confidence), samples=counts.pixels, coverage=Interval(0.0, 0.0, 0.0))
+    if at < 0:
+        assert risk is not None
+        if confidence is None:
+            return replace(nothing, reason=f"Abstain always: no threshold has an error rate of {risk:.2%} or less.")
+        least = fewest_images(risk, 1 - confidence)
+        more = f"even without a wrong pixel about {least:,} images are needed" if images < least else "more may"
+        reason = f"Abstain always: {images:,} images cannot show a risk of at most {risk:.2%}; {more}."
+        return replace(nothing, reason=reason, needed=least if images < least else None)
+    number, wrong = int(accepted[:, at].sum()), int(errors[:, at].sum())
+    # Images with few positions that count weigh little, in the share and in its error alike.
+    covered = number / counts.pixels
+    positions = accepted[:, -1] if np.isneginf(counts.thresholds[-1]) else accepted.max(1)
+    error = math.sqrt(float(np.square(accepted[:, at] - covered * positions).sum())) / counts.pixels
+    coverage = normal_interval(covered, error, confidence or 0.95, 0.0, 1.0)
+    shown = math.nan if risk is None or confidence is None else risk
+    return replace(
+        nothing, value=float(counts.thresholds[at]), accepted=number, errors=wrong, coverage=coverage, needed=None,
+        risk=Interval(wrong / number if number else math.nan, math.nan, shown),
+        reason=f"Accepts {number:,} of {counts.pixels:,} pixels, {wrong:,} of them wrong.",
+    )  # fmt: skip

@@ -8,9 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.selective.bounds import binomial_tail
-from calibrant.selective.threshold import STEPS, Method, curve_of, steps_of_sgr
+from calibrant.selective.threshold import STEPS, Method, Threshold, curve_of, steps_of_sgr, threshold_for_risk
 
 Doubles = npt.NDArray[np.float64]
+
+FEWEST_TO_PLAN = 50  # rows, below which the order of the tests is not planned on them
+FEWEST_ACCEPTED = 10  # of these rows, for a candidate
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,13 +24,15 @@ class Scored:
         score: ``[n]``.
         correct: ``[n]`` bool.
         groups: ``[n]`` text, or None.
-        images: ``[n]`` number of the image, or None.
+        images: ``[n]`` number of the image, from 0 on, or None.
+        places: how many positions an image has, whether they count or not.
     """
 
     score: Doubles
     correct: npt.NDArray[np.bool_]
     groups: npt.NDArray[np.str_] | None = None
     images: npt.NDArray[np.int64] | None = None
+    places: int = 1
 
 
 def planned(plan: Scored, samples: int, risk: float, delta: float) -> tuple[Doubles, Method]:
@@ -48,11 +53,27 @@ def planned(plan: Scored, samples: int, risk: float, delta: float) -> tuple[Doub
     return candidates[start:], better
 
 
-def candidates_of(plan: Scored) -> tuple[Doubles, Doubles, Doubles]:
+def threshold_planned(scored: Scored, plan: Scored | None, risk: float, confidence: float, method: Method) -> Threshold:
+    """A threshold for one set of independent samples; the plan's, which are others, say in which order to test."""
+    candidates = None
+    if plan is not None and len(plan.score) >= FEWEST_TO_PLAN and method in ("best", "fixed-sequence"):
+        candidates, better = planned(plan, len(scored.score), risk, 1 - confidence)
+        method = better if method == "best" else method
+    elif method == "best":
+        method = "fixed-sequence"
+    return threshold_for_risk(
+        scored.score, scored.correct, risk, confidence=confidence, method=method,
+        candidates=candidates if method == "fixed-sequence" else None,
+    )  # fmt: skip
+
+
+def candidates_of(plan: Scored, steps: int = STEPS) -> tuple[Doubles, Doubles, Doubles]:
     """Thresholds from strict to loose, the last of which accepts everything, with what they accept of the plan's."""
     curve = curve_of(plan.score, plan.correct)
-    ranks = np.linspace(len(plan.score) / STEPS, len(plan.score), STEPS).round().astype(np.int64)
-    at = np.unique(curve.at_rank(ranks))
+    size = len(plan.score)
+    # Evenly over all, and ever closer towards the top, where a strict target may be met by a small share alone.
+    ranks = np.concatenate([np.linspace(size / steps, size, steps), size / steps * 2.0 ** -np.arange(0.5, 8, 0.5)])
+    at = np.unique(curve.at_rank(ranks[ranks >= FEWEST_ACCEPTED].round().astype(np.int64)))
     at = at[at > 0]
     if at[-1] < len(curve.accepted) - 1:
         at = np.append(at, len(curve.accepted) - 1)

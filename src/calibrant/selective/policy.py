@@ -148,6 +148,12 @@ class Policy:
         return bool((self.limits == math.inf).all())
 
     @property
+    def promised(self) -> float | None:
+        """The risk that is promised: the target, or the limit that came with a coverage; None if there is none."""
+        limit = self.target_risk if self.target_risk is not None else self.threshold.risk.high
+        return None if self.threshold.confidence is None or self.abstains or math.isnan(limit) else limit
+
+    @property
     def summary(self) -> str:
         """What it does and promises, in a sentence or two."""
         from calibrant.selective.words import summary
@@ -226,7 +232,10 @@ class Policy:
             return None
         if groups is None:
             raise ValueError(f"groups are needed: the policy has a threshold for every {self.group}")
-        given = np.asarray(groups).astype(str)
+        given = np.asarray(groups)
+        if given.dtype.kind == "f":
+            raise ValueError("groups must be whole numbers or text, got floating point")
+        given = given.astype(str)
         if given.shape != (rows,):
             raise ValueError(f"groups must be [{rows}], one for each sample, got {list(given.shape)}")
         place = {name: number for number, name in enumerate(self.groups)}

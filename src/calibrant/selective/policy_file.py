@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from calibrant.files import written_aside
 from calibrant.metrics.intervals import Interval
 from calibrant.posthoc import CALIBRATORS, Calibrator
@@ -100,6 +102,8 @@ def read_policy(path: str | Path) -> Policy:
         raise ValueError(f"{path}: not a policy: the text is not UTF-8") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}: not a policy: {error.msg} in line {error.lineno}") from None
+    except OverflowError:
+        raise ValueError(f"{path}: not a policy: a number in it is too large") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -119,7 +123,7 @@ def from_dict(found: Any) -> Policy:
     """A policy out of plain data, checked."""
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ValueError(f"not a policy: expected an object with format {FORMAT!r}")
-    if found.get("version") != VERSION:
+    if found.get("version") != VERSION or isinstance(found["version"], bool):
         raise ValueError(f"policies of version {VERSION} are read, got version {_shown(found.get('version'))}")
     top = _Fields(found, "")
     top.only("format version calibrant summary how takes kind classes class_names target_risk confidence calibrator "
@@ -138,13 +142,50 @@ def from_dict(found: Any) -> Policy:
         group=top.text("group", optional=True),
         target_risk=target,
         confidence=top.number("confidence", 0, 1) or 0.0,
-        evidence=top.get("evidence") if isinstance(top.get("evidence"), dict) else {},
+        evidence=_Fields(top.get("evidence"), "evidence").found,
     )
+    _check_together(policy)
+    return policy
+
+
+def _check_together(policy: Policy) -> None:
+    """What no field can say alone: that they agree with each other, and that the policy works."""
+    for name, share in (("confidence", policy.confidence), ("target_risk", policy.target_risk)):
+        if share is not None and not 0 < share < 1:
+            raise ValueError(f"{name} must lie between 0 and 1, got {share:g}")
     if (policy.groups is None) != (policy.group is None):
         raise ValueError("group and groups go together: one is null and the other is not")
     if policy.score.of == "calibrated" and policy.calibrator is None:
         raise ValueError("score is of calibrated logits, but there is no calibrator")
-    return policy
+    if policy.groups is not None and policy.kind == "segmentation":
+        raise ValueError("groups go with classification, and this policy is for segmentation")
+    for where, one in {"threshold": policy.threshold, **(policy.groups or {})}.items():
+        _check_threshold(where, one, policy)
+    size = (2, policy.num_classes) if policy.kind == "classification" else (2, policy.num_classes, 1, 1)
+    probe = np.zeros(size)
+    probe[0, 0], probe[1] = 1.0, 1 / policy.num_classes
+    groups = None if policy.groups is None else list(policy.groups)[:1] * 2
+    if not np.isfinite(policy.decide(probe, groups).confidence).all():
+        raise ValueError("calibrator gives probabilities that are not finite")
+
+
+def _check_threshold(where: str, one: Threshold, policy: Policy) -> None:
+    if not one.errors <= one.accepted <= one.samples:
+        counts = f"{one.errors}, {one.accepted} and {one.samples}"
+        raise ValueError(f"{where}: errors, accepted and samples must not fall, got {counts}")
+    if one.target_risk != policy.target_risk:
+        raise ValueError(f"{where}.target_risk must be the policy's {policy.target_risk}, got {one.target_risk}")
+    if one.confidence is not None and not policy.confidence <= one.confidence < 1:
+        raise ValueError(f"{where}.confidence must be the policy's {policy.confidence} at least, got {one.confidence}")
+    shares = {"coverage": (one.coverage, one.accepted, one.samples), "risk": (one.risk, one.errors, one.accepted)}
+    for name, (given, part, of) in shares.items():
+        if of and not math.isclose(given.value, part / of, rel_tol=1e-9, abs_tol=1e-12):
+            raise ValueError(f"{where}.{name}.value must be {part} of {of}, got {given.value}")
+        if given.low > given.value + 1e-12 or given.high < given.value - 1e-12:
+            raise ValueError(f"{where}.{name} must lie between its limits, got {given}")
+    promised = one.confidence is not None and policy.target_risk is not None and one.accepted > 0
+    if promised and not math.isnan(one.value) and one.risk.high > (policy.target_risk or 0) + 1e-9:
+        raise ValueError(f"{where}.risk.high must be at most the target {policy.target_risk}, got {one.risk.high}")
 
 
 class _Fields:

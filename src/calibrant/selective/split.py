@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ SHARE = 1 / 3  # of the samples, for the choice
 FEWEST = 150  # samples, below which nothing is chosen and all are for the threshold
 ROWS_KEPT = 50_000
 NUMBERS_KEPT = 2**25  # logits, for the choice
-PIXELS = 2000  # of an image, for the choice
+PIXELS = 250  # of an image at most, for the choice
 _BLOCK = 2**16
 
 Doubles = npt.NDArray[np.float64]
@@ -32,6 +33,7 @@ class Kept:
         values: ``[n, C]``, logits or probabilities as the predictions hold them; half precision as float32.
         labels: ``[n]``.
         unit: ``[n]`` number of the sample that a row belongs to; for segmentation that of the image.
+        places: how many rows an image would have if none were left out.
         groups: ``[n]`` text, or None.
     """
 
@@ -39,6 +41,7 @@ class Kept:
     labels: Tensor
     unit: npt.NDArray[np.int64]
     groups: npt.NDArray[np.str_] | None
+    places: int = 1
 
 
 def draws(seed: int, start: int, count: int) -> Doubles:
@@ -46,6 +49,30 @@ def draws(seed: int, start: int, count: int) -> Doubles:
     first, last = start // _BLOCK, (start + count - 1) // _BLOCK
     blocks = [np.random.default_rng([seed, number]).random(_BLOCK) for number in range(first, last + 1)]
     return np.concatenate(blocks)[start - first * _BLOCK :][:count]
+
+
+def number_above(seed: int, count: int, share: float) -> int:
+    """How many of the first ``count`` samples have a random number of at least ``share``."""
+    return sum(int((draws(seed, s, min(_BLOCK, count - s)) >= share).sum()) for s in range(0, count, _BLOCK))
+
+
+class Fingerprint:
+    """A checksum by which the same predictions are known again: of all labels, and of the first batch's values."""
+
+    def __init__(self) -> None:
+        self.sum, self.rows = 0, 0
+
+    def add(self, batch: Predictions) -> None:
+        """Take in a batch."""
+        if not self.rows:
+            values = batch.logits if batch.holds == "logits" else batch.probabilities
+            self.sum = zlib.crc32(np.ascontiguousarray(values[:1024]).tobytes())
+        if batch.labels is not None:
+            self.sum = zlib.crc32(np.ascontiguousarray(batch.labels).tobytes(), self.sum)
+        self.rows += len(batch)
+
+    def __str__(self) -> str:
+        return f"{self.rows}:{self.sum:08x}"
 
 
 def values_of(batch: Predictions) -> Tensor:
@@ -56,7 +83,7 @@ def values_of(batch: Predictions) -> Tensor:
 def for_choice(batches: Iterator[Predictions], seed: int, share: float, group: str | None) -> Kept:
     """The rows for the choice; of very many, a part."""
     parts: list[tuple[Any, ...]] = []
-    start, kept, limit = 0, 0, share
+    start, kept, limit, places = 0, 0, share, 1
     most = ROWS_KEPT
     for batch in batches:
         u = draws(seed, start, len(batch))
@@ -64,17 +91,25 @@ def for_choice(batches: Iterator[Predictions], seed: int, share: float, group: s
         if len(rows):
             values, labels = values_of(batch)[rows], as_tensor(batch.labels)[rows]
             names = None if group is None else np.asarray(batch.groups[group]).astype(str)[rows]
-            parts.append((*_positions(values, labels, rows + start, batch.ignore_index, names), u[rows]))
+            part = _positions(values, labels, rows + start, batch.ignore_index, names)
+            parts.append((*part, u[part[2] - start]))
             kept += len(parts[-1][1])
             most = min(ROWS_KEPT, max(1000, NUMBERS_KEPT // values.shape[1]))
+            places = labels[0].numel()
         start += len(batch)
-        if kept > 2 * most and batch.kind == "classification":
+        if kept > 2 * most:
             parts, limit = _thinned(parts, most)
             kept = len(parts[0][1])
-    if not parts:
-        raise ValueError("no sample fell to the choice: there are too few")
+    if not kept:
+        raise ValueError(f"no sample that counts is among those for the choice: {start} are too few")
     values, labels, unit, names, _ = _joined(parts)
-    return Kept(values, labels, unit, names)
+    step = _step(places)
+    return Kept(values, labels, unit, names, -(-places // step))
+
+
+def _step(places: int) -> int:
+    """Every which position of an image is kept."""
+    return -(-places // PIXELS)
 
 
 def _positions(
@@ -85,8 +120,8 @@ def _positions(
     if values.dim() > 2:
         places = labels[0].numel()
         z, y = rows_of(values), labels.reshape(-1)
-        step = max(1, places // PIXELS)
-        chosen = torch.arange(0, len(y), step) if step > 1 else torch.arange(len(y))
+        # Each image from its own first position on, so that all keep the same number.
+        chosen = torch.arange(len(y)).reshape(-1, places)[:, :: _step(places)].reshape(-1)
         z, y, unit = z[chosen], y[chosen], np.repeat(units, places)[chosen.numpy()]
         names = None if names is None else np.repeat(names, places)[chosen.numpy()]
     else:
@@ -105,9 +140,9 @@ def _joined(parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 def _thinned(parts: list[tuple[Any, ...]], most: int) -> tuple[list[tuple[Any, ...]], float]:
-    """Keep the rows with the smallest random numbers, and no others from here on."""
+    """Keep the samples with the smallest random numbers, and no others from here on."""
     values, labels, unit, names, u = _joined(parts)
-    limit = float(np.partition(u, most)[most])
+    limit = float(np.partition(u, most)[most])  # rows of one image share theirs, and go together
     stay = np.flatnonzero(u < limit)
     kept = values[stay], labels[stay], unit[stay], None if names is None else names[stay], u[stay]
     return [kept], limit

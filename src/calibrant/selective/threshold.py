@@ -46,7 +46,9 @@ Ints = npt.NDArray[np.int64]
 Method: TypeAlias = Literal["best", "fixed-sequence", "sgr", "empirical"]
 
 STEPS = 64  # candidates of a sequence
+LEVEL = 0.95  # of limits where no confidence is asked for
 PLENTY = 16  # times the fewest samples: from here on a second start
+_ROUNDING = 1e-12  # relative: scores that differ by less are tied
 _INTO_GAP = 2.0**-10  # how far above the first rejected score a threshold lies, as a share of the gap
 
 
@@ -63,7 +65,8 @@ class Threshold:
         accepted: how many of them it accepts.
         errors: how many of those are wrong.
         coverage: share accepted, with limits at the confidence (0.95 without one).
-        risk: error rate of the accepted, with limits; NaN where nothing is accepted.
+        risk: error rate of the accepted; above it the limit that was shown, below it one at half of 1 - confidence; NaN
+            where nothing is accepted.
         needed: where the answer is to abstain always: about how many samples would have given another, as far as the
             error rates seen here tell; None where no number would.
         reason: a sentence about the outcome.
@@ -126,16 +129,17 @@ def curve_of(score: ArrayLike, correct: ArrayLike) -> Curve:
     """Count what every threshold accepts; ties are accepted whole or not at all."""
     (values, _), right = judged(score, correct)
     groups = group(values, right)
-    upper = groups.score
-    lower = np.append(upper[1:], -np.inf)
-    # Just above the first rejected score, which the proof asks for, but by more than rounding elsewhere may differ.
+    lower = np.append(groups.score[1:], -np.inf)
     with np.errstate(invalid="ignore", over="ignore"):
-        inside = np.minimum(np.maximum(lower + (upper - lower) * _INTO_GAP, np.nextafter(lower, np.inf)), upper)
+        gap = groups.score - lower
+        # Scores that differ in the last digits alone may do so the other way round in another program: tied.
+        ends = np.flatnonzero(gap > _ROUNDING * np.abs(groups.score))
+        # Just above the first rejected score, which the proof asks for, by more than rounding.
+        inside = (lower + gap * _INTO_GAP)[ends]
     inside[-1] = -np.inf
     threshold = np.concatenate([[np.inf], inside])
-    accepted = np.concatenate([[0], np.cumsum(groups.count)])
-    lowest = np.concatenate([[np.inf], upper])
-    return Curve(threshold, lowest, accepted, np.concatenate([[0], np.cumsum(groups.errors)]))
+    accepted, errors = (np.concatenate([[0], np.cumsum(x)[ends]]) for x in (groups.count, groups.errors))
+    return Curve(threshold, np.concatenate([[np.inf], groups.score[ends]]), accepted, errors)
 
 
 def threshold_for_risk(
@@ -182,7 +186,7 @@ def threshold_for_risk(
     if method == "empirical":
         fits = np.flatnonzero((curve.errors <= target_risk * curve.accepted) & (curve.accepted > 0))
         at = int(fits[-1]) if len(fits) else 0
-        return _described(curve, at, "empirical", target_risk, None, 1 - confidence)
+        return _described(curve, at, "empirical", target_risk, None, (1 - LEVEL) / 2)
     delta = 1 - confidence
     tried = ("fixed-sequence", "sgr") if method == "best" else (method,)
     found = [_searched(curve, name, target_risk, delta / len(tried), order) for name in tried]
@@ -197,7 +201,8 @@ def threshold_for_coverage(
 ) -> Threshold:
     """The threshold that accepts the ``ceil(coverage N)`` surest samples, or a whole tie more, and the risk that comes.
 
-    The rank is fixed beforehand, so the upper limit of the risk holds with the given confidence.
+    The rank is fixed beforehand, so the upper limit of the risk holds with the given confidence; it is wider where a
+    tie is accepted whole.
 
     Args:
         score: ``[N]``, higher is surer.
@@ -216,7 +221,9 @@ def threshold_for_coverage(
     curve = curve_of(score, correct)
     rank = math.ceil(coverage * curve.samples * (1 - 1e-12))
     at = int(np.searchsorted(curve.accepted, rank, side="left"))
-    return _described(curve, at, "coverage", None, confidence, 1 - confidence)
+    # Where a tie decides which set it is, the limit has to hold for every set that it might have been.
+    several = 1 if int(curve.accepted[at]) == rank else curve.sets
+    return _described(curve, at, "coverage", None, confidence, (1 - confidence) / several)
 
 
 def thresholds_by_group(
@@ -252,7 +259,7 @@ def thresholds_by_group(
         (-inf, 0.52)
     """
     (values, _), right = judged(score, correct)
-    names = np.asarray(groups)
+    names = np.asarray(groups).astype(str)
     if names.shape != values.shape:
         raise ValueError(f"groups must have the shape of score {list(values.shape)}, got {list(names.shape)}")
     confidence = open_share("confidence", confidence)
@@ -341,7 +348,7 @@ def _described(
 ) -> Threshold:
     """The threshold at an index of the curve; ``delta`` is what the test behind it was allowed."""
     n, accepted, errors = curve.samples, int(curve.accepted[at]), int(curve.errors[at])
-    level = 0.95 if confidence is None else confidence
+    level = LEVEL if confidence is None else confidence
     coverage = Interval(accepted / n, *(float(limit) for limit in wilson(accepted, n, level)))
     needed = None
     if not accepted:
@@ -359,22 +366,42 @@ def _described(
 def _why_nothing(curve: Curve, method: str, target_risk: float, delta: float) -> tuple[str, int | None]:
     """The sentence for "abstain always", and how many samples would have been enough at the rates seen here."""
     accepted, errors = curve.accepted[1:], curve.errors[1:]
-    lowest = float((errors / accepted).min())
     if method == "empirical":
+        lowest = float((errors / accepted).min())
         return f"Abstain always: the error rate is {lowest:.2%} at least, above the target of {target_risk:.2%}.", None
     least = fewest(target_risk, delta)
-    head = f"Abstain always: {curve.samples:,} samples cannot show a risk of at most {target_risk:.2%}"
-    floor = f"even without an error {least:,} accepted samples are needed"
     # Rates that lie above the true ones four times in five: a short lucky run at the top does not promise much.
     rate = betaincinv(errors + 1, np.maximum(accepted - errors, 0.5), 0.8)
-    useful = np.flatnonzero(rate < target_risk)
-    if not len(useful):
-        if curve.samples < 2 * least:  # too few to tell
-            return f"{head}; {floor}.", least
-        return f"{head}; at the error rates seen here no number would be enough.", None
-    chosen = useful[np.unique(np.linspace(0, len(useful) - 1, 64).astype(np.int64))]
-    needed = _enough(rate[chosen], accepted[chosen] / curve.samples, target_risk, delta)
-    return f"{head}; {floor}, and at the error rates seen here about {needed:,} samples in all would do.", needed
+    useful = np.flatnonzero(rate < 0.98 * target_risk)
+    needed = None
+    if len(useful):
+        chosen = useful[np.unique(np.linspace(0, len(useful) - 1, 64).astype(np.int64))]
+        # No fewer than were here: these did not do.
+        needed = max(_enough(rate[chosen], accepted[chosen] / curve.samples, target_risk, delta), curve.samples + 1)
+    elif curve.samples < 2 * least:  # too few to tell
+        needed = max(least, curve.samples + 1)
+    return _abstention(curve.samples, target_risk, least, needed), needed
+
+
+def _abstention(samples: int, target_risk: float, least: int, needed: int | None) -> str:
+    have = "1 sample" if samples == 1 else f"{samples:,} samples"
+    head = f"Abstain always: {have} cannot show a risk of at most {target_risk:.2%}"
+    if needed is None:
+        return f"{head}; the error rates seen here stay too close to it, or above, for more samples to help."
+    if samples < least:
+        head += f"; even without an error {least:,} accepted samples are needed"
+    return f"{head}; at the error rates seen here about {needed:,} or more would do."
+
+
+def of_all_samples(found: Threshold, share: float) -> Threshold:
+    """What is said about samples needed, where a ``share`` of them goes to something else than the threshold."""
+    if found.needed is None or share == 0:
+        return found
+    needed = math.ceil(found.needed / (1 - share))
+    delta = 1 - (found.confidence or 0.0)
+    least = fewest(found.target_risk or 0.5, delta)
+    reason = _abstention(found.samples, found.target_risk or 0.5, least, needed)
+    return replace(found, needed=needed, reason=reason.replace("or more would do", "or more in all would do"))
 
 
 def _enough(rate: Doubles, coverage: Doubles, target_risk: float, delta: float) -> int:

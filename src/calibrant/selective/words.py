@@ -15,6 +15,8 @@ def summary(policy: Policy) -> str:
     found = policy.threshold
     if policy.abstains:
         return found.reason if policy.groups is None else f"Abstains always. {found.reason}"
+    if found.accepted == found.samples:
+        return f"Answers all {_unit(policy)}. {promise(policy)}"
     answered = f"Answers {_share(found.coverage.value)} of {_unit(policy)}"
     if not math.isnan(found.coverage.low):
         answered += f" ({_share(found.coverage.low)} to {_share(found.coverage.high)})"
@@ -37,7 +39,7 @@ def promise(policy: Policy) -> str:
         every = f"in every {policy.group}"
         text = f"With {sure} confidence at most {target} of the answers are wrong {every} ({seen} in all)."
         silent = [name for name, one in policy.groups.items() if one.abstains]
-        return text + (f" It never answers for {_listed(silent)}." if silent else "")
+        return text + (f" It never answers for {listed(silent)}." if silent else "")
     return f"With {sure} confidence at most {target} of the answers are wrong ({seen})."
 
 
@@ -54,7 +56,7 @@ def line(name: str, found: Threshold) -> list[str]:
     if found.abstains:
         needed = "" if found.needed is None else f"{found.needed:,} samples needed"
         return [name, f"{found.samples:,}", "never answers", "", needed]
-    limit = "" if math.isnan(found.risk.high) else f"at most {_share(found.risk.high)}"
+    limit = "" if found.confidence is None or math.isnan(found.risk.high) else f"at most {_share(found.risk.high)}"
     return [name, f"{found.samples:,}", _share(found.coverage.value), _share(found.risk.value), limit]
 
 
@@ -66,5 +68,6 @@ def _share(value: float) -> str:
     return f"{100 * value:.2f}%" if value < 0.1 or value > 0.9 else f"{100 * value:.1f}%"
 
 
-def _listed(names: list[str], most: int = 5) -> str:
+def listed(names: list[str], most: int = 5) -> str:
+    """Some names, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
