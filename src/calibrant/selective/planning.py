@@ -38,7 +38,7 @@ class Scored:
 def planned(plan: Scored, samples: int, risk: float, delta: float) -> tuple[Doubles, Method]:
     """Candidates in the order to test them, and which of the two methods promises more coverage.
 
-    Candidates lie midway between scores at evenly spaced ranks. The test that is most likely to hold comes first, and
+    Candidates lie midway between scores. The test that is most likely to hold comes first, and
     from there on ever more is accepted.
     """
     candidates, accepted, errors = candidates_of(plan)
@@ -73,10 +73,8 @@ def candidates_of(plan: Scored, steps: int = STEPS) -> tuple[Doubles, Doubles, D
     size = len(plan.score)
     # Evenly over all, and ever closer towards the top, where a strict target may be met by a small share alone.
     ranks = np.concatenate([np.linspace(size / steps, size, steps), size / steps * 2.0 ** -np.arange(0.5, 8, 0.5)])
-    at = np.unique(curve.at_rank(ranks[ranks >= FEWEST_ACCEPTED].round().astype(np.int64)))
-    at = at[at > 0]
-    if at[-1] < len(curve.accepted) - 1:
-        at = np.append(at, len(curve.accepted) - 1)
+    at = curve.at_rank(ranks[ranks >= FEWEST_ACCEPTED].round().astype(np.int64))
+    at = np.unique(np.append(at[at > 0], curve.sets))
     below = np.append(curve.lowest[1:], -np.inf)[at]
     middle = np.where(np.isinf(below), -np.inf, (curve.lowest[at] + below) / 2)
     return middle, curve.accepted[at].astype(np.float64), curve.errors[at].astype(np.float64)
