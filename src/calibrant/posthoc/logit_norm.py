@@ -25,7 +25,8 @@ from calibrant.metrics.onepass import blocks
 from calibrant.metrics.selective import aurc
 from calibrant.posthoc.base import Parameters
 from calibrant.posthoc.ops import Ops, TorchOps
-from calibrant.posthoc.stream import Stream, as_logits, check_finite, chunks_of, rows_of
+from calibrant.posthoc.stream import Stream, as_logits, check_finite, chunks_of, logits_of, rows_of
+from calibrant.predictions import Predictions
 
 V = TypeVar("V")
 
@@ -142,6 +143,8 @@ class LogitNorm(Parameters):
 
 def by_rows(logits: Any, score: Callable[[Tensor], Tensor]) -> Any:
     """A score ``[n, 1]`` of rows ``[n, C]`` float64, as ``[N]`` or ``[N, ...]``; a tensor of a tensor, else NumPy."""
+    if isinstance(logits, Predictions):
+        return np.concatenate([by_rows(logits_of(batch).numpy(), score) for batch in logits.batches()])
     z, parts = as_logits(logits), []
     for part in chunks_of(z):
         check_finite(part)

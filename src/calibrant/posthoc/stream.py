@@ -43,6 +43,8 @@ def as_logits(logits: Any) -> Tensor:
 
 def logits_of(batch: Predictions) -> Tensor:
     """The logits of predictions; of probabilities, their logarithms in float64."""
+    if batch.holds == "confidence":
+        raise ValueError("logits or probabilities of every class are needed, got confidences alone")
     if batch.holds == "logits":
         return as_logits(batch.logits)
     return as_logits(batch.probabilities).double().clamp(min=FLOOR).log()
