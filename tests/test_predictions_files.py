@@ -15,7 +15,8 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from calibrant import Predictions
+from calibrant import Policy, Predictions, audit
+from calibrant.posthoc import TemperatureScaling
 
 N, C = 11, 3
 FORMATS = (".npz", ".npy", ".parquet", ".safetensors", ".csv")
@@ -384,3 +385,7 @@ def test_labels_may_be_missing_only_where_that_is_said(tmp_path, suffix):
     assert opened.labels is None
     assert np.allclose(np.concatenate([batch.logits for batch in opened.batches(2)]), logits)
     assert len(opened) == 7
+    assert not opened.labelled
+    for needs_labels in (audit, Policy.fit, TemperatureScaling().fit):
+        with pytest.raises(ValueError, match="label"):
+            needs_labels(opened)

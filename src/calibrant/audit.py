@@ -199,6 +199,9 @@ def _named(predictions: Predictions | Mapping[str, Predictions]) -> dict[str, Pr
         )
     if not named:
         raise ValueError("audit takes predictions of at least one model, got none")
+    unlabelled = [name for name, one in named.items() if not one.labelled]
+    if unlabelled:
+        raise ValueError(f"an audit needs labels, and the predictions of {unlabelled[0]} have none")
     return dict(named)
 
 

@@ -146,6 +146,8 @@ class Calibrator(Parameters, ABC):
         parts = []
         for batch in given.batches():
             parts.append(self.transform(logits_of(batch)).numpy())
+        if not given.labelled:
+            raise ValueError("predictions without labels cannot be made anew: transform their logits")
         columns = {"ids": given.ids, "groups": given.groups or None, "objectness": given.objectness}
         facts: dict[str, Any] = {
             name: getattr(given, name) for name in ("class_names", "kind", "ignore_index", "split")

@@ -145,6 +145,8 @@ def _fittable(predictions: Predictions, labels: Any) -> Predictions:
         raise ValueError("labels are part of the predictions: give one or the other")
     if predictions.split == "test":
         raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
+    if not predictions.labelled:
+        raise ValueError("a fit needs labels, and these predictions have none")
     if predictions.holds == "confidence":
         raise ValueError("a fit needs logits or probabilities of every class, got confidences alone")
     return predictions

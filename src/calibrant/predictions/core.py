@@ -40,6 +40,8 @@ class Predictions:
         kind: ``"classification"`` or ``"segmentation"``.
         ignore_index: labels with this value count nowhere.
         split: ``"train"``, ``"val"``, ``"test"`` or None.
+        labelled: whether it is known what was right.
+        files: what the predictions are read from, if they are not in memory.
         remarks: sentences about values that are allowed and look odd, such as logits that look like probabilities.
 
     Example:
@@ -307,6 +309,11 @@ class Predictions:
     def split(self) -> str | None:
         """What the samples are for, or None."""
         return self._store.about.split
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it is known what was right; unlike `labels` it reads no data."""
+        return "labels" in self._store.names or "correct" in self._store.names
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -137,6 +137,8 @@ def _check(predictions: Predictions, settings: Settings) -> None:
         )
     if predictions.split == "test":
         raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
+    if not predictions.labelled:
+        raise ValueError("a policy is fitted on labelled predictions, and these have no labels")
     if predictions.holds == "confidence":
         raise ValueError("a policy needs logits or probabilities of every class, got confidences alone")
     if settings.group is not None and settings.group not in predictions.group_names:
