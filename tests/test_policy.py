@@ -9,7 +9,6 @@ import torch
 
 from calibrant import Policy, Predictions
 from calibrant.metrics import ece
-from calibrant.posthoc import TemperatureScaling
 from calibrant.selective import planning
 from calibrant.selective.formula import Score
 from calibrant.selective.split import draws
@@ -209,7 +208,7 @@ def test_masks_are_guaranteed_over_images(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".csv"])
-def test_files_are_read_a_batch_at_a_time(tmp_path, suffix, monkeypatch):
+def test_files_are_read_a_batch_at_a_time(tmp_path, suffix):
     z, y = drawn(900)
     data = Predictions.from_logits(z, y)
     data.save(tmp_path / f"val{suffix}")
@@ -232,7 +231,7 @@ def test_draws_do_not_depend_on_batches():
     assert (draws(4, 0, 10) != whole[:10]).all()
 
 
-def test_an_honest_abstention(policy):
+def test_an_honest_abstention():
     found = Policy.fit(Predictions.from_logits(*drawn(300)), 0.01)
     assert found.abstains
     assert found.summary.startswith("Abstain always")
@@ -360,7 +359,6 @@ def test_rounding_of_a_calibrator_makes_no_ties():
     z = np.array([[1.0, np.nextafter(1.0, 2.0)]])
     policy = Policy.fit(Predictions.from_logits(*drawn(400, classes=2)), 0.4, calibrator="temperature")
     policy.calibrator.temperature_ = 3.0
-    assert TemperatureScaling().restore({"temperature": 3.0}, 2) is None
     assert policy.decide(z).labels.tolist() == [1]
 
 

@@ -101,11 +101,10 @@ class LogitNorm(Parameters):
     def score(self, logits: Any) -> Any:
         """The score of each row ``[N]``, or of each position ``[N, ...]``, float64, higher for surer."""
         self._check_fitted("p_")
-        ops = TorchOps()
         if self.p_ is None:
-            return by_rows(logits, lambda z: msp(ops, z))
+            return by_rows(logits, lambda z: z.softmax(1).amax(1))
         p = self.p_
-        return by_rows(logits, lambda z: normalised_max_logit(ops, z, p, centre=self.centre))
+        return by_rows(logits, lambda z: normalised_max_logit(TorchOps(z.device), z, p, centre=self.centre))
 
     def scores(self, logits: Any, powers: Sequence[int] | None = None) -> dict[int, Tensor]:
         """The score of each row for every p, ``[N]`` float64, all in one pass."""
@@ -142,7 +141,7 @@ class LogitNorm(Parameters):
 
 
 def by_rows(logits: Any, score: Callable[[Tensor], Tensor]) -> Any:
-    """A score ``[n, 1]`` of rows ``[n, C]`` float64, as ``[N]`` or ``[N, ...]``; a tensor of a tensor, else NumPy."""
+    """A score of rows ``[n, C]`` float64 as ``[N]`` or ``[N, ...]``; a tensor for a tensor, else NumPy."""
     if isinstance(logits, Predictions):
         return np.concatenate([by_rows(logits_of(batch).numpy(), score) for batch in logits.batches()])
     z, parts = as_logits(logits), []

@@ -228,7 +228,8 @@ def open_file(path: Path, asked: Request) -> CsvSource:
         raise ValueError(
             f"{path}: {plan.holds} must be one column per class, {columns}_0, {columns}_1, ..., got {columns}{hint}"
         )
-    source = CsvSource(str(path), plan, header, min(1 << 30, max(1 << 20, 8 * length)))
+    # Arrow reads many blocks ahead, so that their size decides how much memory a pass takes.
+    source = CsvSource(str(path), plan, header, min(1 << 30, max(1 << 18, 8 * length)))
     facts = asked.facts
     if plan.holds == "confidence":
         facts = {"split": facts.get("split")}
