@@ -17,6 +17,7 @@ from calibrant.metrics.calibration import (
     underconfidence,
 )
 from calibrant.metrics.classwise import classwise_ece
+from calibrant.metrics.context import ContextReliance, context_reliance
 from calibrant.metrics.facts import METRICS, Fact
 from calibrant.metrics.intervals import Interval, intervals
 from calibrant.metrics.objectness import objectness_deviation
@@ -42,6 +43,7 @@ __all__ = [
     "METRICS",
     "Approximate",
     "ConfidenceSketch",
+    "ContextReliance",
     "Fact",
     "Interval",
     "Judged",
@@ -54,6 +56,7 @@ __all__ = [
     "aurc",
     "brier",
     "classwise_ece",
+    "context_reliance",
     "coverage_at_risk",
     "e_aurc",
     "ece",

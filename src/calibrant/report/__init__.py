@@ -1,6 +1,7 @@
 """Figures and pages: they draw the numbers they are given and compute none."""
 
 from calibrant.report.audit_page import write_audit
+from calibrant.report.data_figures import Cell, draw_contact_sheet, draw_data_summary
 from calibrant.report.figures import (
     draw_confidence_histogram,
     draw_logit_scatter,
@@ -16,8 +17,11 @@ from calibrant.report.selective_figures import (
 )
 
 __all__ = [
+    "Cell",
     "Section",
     "draw_confidence_histogram",
+    "draw_contact_sheet",
+    "draw_data_summary",
     "draw_errors_by_source",
     "draw_lens",
     "draw_logit_scatter",

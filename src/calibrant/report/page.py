@@ -13,7 +13,7 @@ from calibrant.files import written_aside
 
 @dataclass(frozen=True)
 class Section:
-    """One part of a page: heading, text, and optionally an SVG figure and a table (head, rows of texts)."""
+    """One part of a page: heading, text, and optionally a figure (SVG or PNG) and a table (head, rows of texts)."""
 
     heading: str
     text: str
@@ -28,7 +28,8 @@ def write_page(path: str | Path, *, title: str, intro: str, sections: Sequence[S
         parts.append(f"<section><h2>{html.escape(section.heading)}</h2><p>{html.escape(section.text)}</p>")
         if section.figure is not None:
             data = base64.b64encode(section.figure.read_bytes()).decode()
-            parts.append(f"<img alt='{html.escape(section.heading)}' src='data:image/svg+xml;base64,{data}'>")
+            kind = {".png": "png"}.get(section.figure.suffix.lower(), "svg+xml")
+            parts.append(f"<img alt='{html.escape(section.heading)}' src='data:image/{kind};base64,{data}'>")
         parts.append((_table(*section.table) if section.table else "") + "</section>")
     page = _PAGE.replace("TITLE", html.escape(title)).replace("BODY", "\n".join(parts))
     with written_aside(path) as aside:

@@ -1,0 +1,81 @@
+"""Data sets: readers, boxes and crops, variants, mixing, splits, batches, and embedded data with a known truth."""
+
+from calibrant.data.colour import ColourJitter
+from calibrant.data.dataset import NO_CLASS, Dataset, Sample
+from calibrant.data.findings import Finding, Findings, Report
+from calibrant.data.layouts import Layout, layouts, read, recognise
+from calibrant.data.loading import Batch, Batches, Pipeline, normalised
+from calibrant.data.mixing import RICAP, CutMix, Cutout, Mixed, Mixup, Part, RandomErasing
+from calibrant.data.objects import Boxes, objectness, union_area
+from calibrant.data.sources import ImageArray, ImageFiles, Rows, TextFiles, UnreadableError
+from calibrant.data.splits import HOLD_OUTS, by_ids, disjoint, hold_out, resample
+from calibrant.data.text import Vocabulary, encoded, read_glove, tokens
+from calibrant.data.variants import context_only, cover, pixel_mean, single_object
+from calibrant.data.views import (
+    CentreCrop,
+    Pad,
+    RandomCrop,
+    RandomFlip,
+    RandomResizedCrop,
+    Resize,
+    View,
+    draw_view,
+    objectness_of,
+    render,
+)
+
+__all__ = [
+    "HOLD_OUTS",
+    "NO_CLASS",
+    "RICAP",
+    "Batch",
+    "Batches",
+    "Boxes",
+    "CentreCrop",
+    "ColourJitter",
+    "CutMix",
+    "Cutout",
+    "Dataset",
+    "Finding",
+    "Findings",
+    "ImageArray",
+    "ImageFiles",
+    "Layout",
+    "Mixed",
+    "Mixup",
+    "Pad",
+    "Part",
+    "Pipeline",
+    "RandomCrop",
+    "RandomErasing",
+    "RandomFlip",
+    "RandomResizedCrop",
+    "Report",
+    "Resize",
+    "Rows",
+    "Sample",
+    "TextFiles",
+    "UnreadableError",
+    "View",
+    "Vocabulary",
+    "by_ids",
+    "context_only",
+    "cover",
+    "disjoint",
+    "draw_view",
+    "encoded",
+    "hold_out",
+    "layouts",
+    "normalised",
+    "objectness",
+    "objectness_of",
+    "pixel_mean",
+    "read",
+    "read_glove",
+    "recognise",
+    "render",
+    "resample",
+    "single_object",
+    "tokens",
+    "union_area",
+]

@@ -1,0 +1,189 @@
+"""A data set: columns of what is known about each sample, and a source that reads its input when asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch.utils.data
+from numpy.typing import ArrayLike, NDArray
+
+from calibrant.data.findings import Report
+from calibrant.data.objects import Boxes, Floats, Integers
+from calibrant.data.sources import Joined, Kind, Source, as_indices
+
+#: The label of a sample that shows none of the classes (an image without objects).
+NO_CLASS = -1
+
+
+class Sample(NamedTuple):
+    """One sample: what the data set knows about it, with its input read."""
+
+    id: str
+    input: Any
+    label: int
+    boxes: Floats | None = None
+    box_labels: Integers | None = None
+    mask: Any = None
+    soft: Floats | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset(torch.utils.data.Dataset[Sample]):
+    """Samples of a classification or segmentation task, from any reader.
+
+    Attributes:
+        name: Of the data set, as its reader calls it.
+        split: ``"train"``, ``"val"``, ``"test"`` or what the layout calls it.
+        classes: The names of the K classes, in the order of the labels.
+        ids: One per sample, unique: usually the path inside the data folder.
+        labels: [N] int64 in 0..K-1; -1 for a sample that shows none of the classes (and for all with masks).
+        inputs: Where images, texts or rows come from.
+        boxes: The objects in each image.
+        masks: Label masks, for segmentation; `ignore_index` marks pixels without a class.
+        soft: [N, K]: class probabilities, from people (CIFAR-10H) or known (scenes).
+        groups: [N]: the domain or another group of each sample.
+        context: [N] bool: samples from which all objects were removed; their target is uniform.
+        ignore_index: The value of mask pixels without a class.
+        report: What the reader skipped and what it found odd.
+
+    Example:
+        >>> from calibrant.data import ImageArray
+        >>> pixels = np.zeros((3, 8, 8, 3), dtype=np.uint8)
+        >>> data = Dataset("tiny", "train", ("cat", "dog"), ("a", "b", "c"), [0, 1, 0], ImageArray(pixels))
+        >>> len(data), data[1].label, data.take([2, 0]).ids, data.counts.tolist()
+        (3, 1, ('c', 'a'), [2, 1])
+    """
+
+    name: str
+    split: str
+    classes: tuple[str, ...]
+    ids: tuple[str, ...]
+    labels: Integers
+    inputs: Source
+    boxes: Boxes | None = None
+    masks: Source | None = None
+    soft: Floats | None = None
+    groups: tuple[str, ...] | None = None
+    context: NDArray[np.bool_] | None = None
+    ignore_index: int | None = None
+    report: Report = field(default_factory=Report)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.int64))
+        object.__setattr__(self, "classes", tuple(self.classes))
+        object.__setattr__(self, "ids", tuple(self.ids))
+        number = len(self.ids)
+        for column in ("labels", "inputs", "boxes", "masks", "soft", "groups", "context"):
+            value = getattr(self, column)
+            if value is not None and len(value) != number:
+                raise ValueError(f"{self.title}: {len(value)} {column} for {number} samples.")
+        if len(set(self.ids)) != number:
+            raise ValueError(f"{self.title}: the id {_first_repeated(self.ids)!r} occurs more than once.")
+        if len(set(self.classes)) != len(self.classes):
+            raise ValueError(f"{self.title}: the class {_first_repeated(self.classes)!r} occurs more than once.")
+        if number and not (self.labels.min() >= NO_CLASS and self.labels.max() < len(self.classes)):
+            bad = self.labels[(self.labels < NO_CLASS) | (self.labels >= len(self.classes))][0]
+            raise ValueError(f"{self.title}: the label {bad} is outside 0..{len(self.classes) - 1}.")
+        if self.soft is not None and self.soft.shape != (number, len(self.classes)):
+            raise ValueError(
+                f"{self.title}: soft labels of shape {self.soft.shape} for {number} x {len(self.classes)}."
+            )
+
+    @property
+    def title(self) -> str:
+        """Name and split, for messages."""
+        return f"{self.name} {self.split}".strip()
+
+    @property
+    def kind(self) -> Kind:
+        """``"image"``, ``"text"`` or ``"array"``."""
+        return self.inputs.kind
+
+    @property
+    def counts(self) -> Integers:
+        """Number of samples of each class, [K]."""
+        return np.bincount(self.labels[self.labels >= 0], minlength=len(self.classes))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, index: int) -> Sample:
+        index = range(len(self))[index]  # negative ones count from the end, and the range ends
+        span = None if self.boxes is None else self.boxes.span(index)
+        return Sample(
+            self.ids[index],
+            self.inputs[index],
+            int(self.labels[index]),
+            None if self.boxes is None else self.boxes.corners[span],
+            None if self.boxes is None else self.boxes.labels[span],
+            None if self.masks is None else self.masks[index],
+            None if self.soft is None else self.soft[index],
+        )
+
+    def take(self, indices: ArrayLike | Sequence[int], **changes: Any) -> Dataset:
+        """Some of the samples, by position or by mask, in that order; ``changes`` replace other columns."""
+        rows = as_indices(np.asarray(indices))
+        columns: dict[str, Any] = {
+            "ids": tuple(self.ids[i] for i in rows),
+            "labels": self.labels[rows],
+            "inputs": self.inputs.take(rows),
+            "boxes": None if self.boxes is None else self.boxes.take(rows),
+            "masks": None if self.masks is None else self.masks.take(rows),
+            "soft": None if self.soft is None else self.soft[rows],
+            "groups": None if self.groups is None else tuple(self.groups[i] for i in rows),
+            "context": None if self.context is None else self.context[rows],
+        }
+        return dataclasses.replace(self, **(columns | changes))
+
+    def replace(self, **changes: Any) -> Dataset:
+        """The same with other columns."""
+        return dataclasses.replace(self, **changes)
+
+    def merged(self, other: Dataset) -> Dataset:
+        """Both data sets in one; they must have the same classes and no id in common."""
+        if self.classes != other.classes:
+            raise ValueError(f"cannot merge {self.title} and {other.title}: their classes differ.")
+
+        def both(column: str) -> tuple[Any, Any] | None:
+            pair = getattr(self, column), getattr(other, column)
+            if (pair[0] is None) != (pair[1] is None):
+                raise ValueError(f"cannot merge {self.title} and {other.title}: only one of them has {column}.")
+            return None if pair[0] is None else pair
+
+        boxes, masks, soft, groups, context = map(both, ("boxes", "masks", "soft", "groups", "context"))
+        return Dataset(
+            self.name,
+            "+".join(dict.fromkeys((self.split, other.split))),
+            self.classes,
+            self.ids + other.ids,
+            np.concatenate([self.labels, other.labels]),
+            Joined.of(self.inputs, other.inputs),
+            boxes and _boxes_of_both(*boxes),
+            masks and Joined.of(*masks),
+            None if soft is None else np.concatenate(soft),
+            groups and groups[0] + groups[1],
+            None if context is None else np.concatenate(context),
+            self.ignore_index,
+            self.report + other.report,
+        )
+
+
+def _boxes_of_both(a: Boxes, b: Boxes) -> Boxes:
+    return Boxes(
+        np.concatenate([a.corners, b.corners]),
+        np.concatenate([a.offsets, b.offsets[1:] + a.offsets[-1]]),
+        np.concatenate([a.labels, b.labels]),
+        np.concatenate([a.crowd, b.crowd]),
+    )
+
+
+def _first_repeated(names: Sequence[str]) -> str:
+    seen: set[str] = set()
+    return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]

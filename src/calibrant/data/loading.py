@@ -1,0 +1,330 @@
+"""From a data set to training batches: decode, augment, and say how much of each crop its objects fill.
+
+A sample's randomness depends on (seed, epoch, index) alone, not on workers or on what was read before, so that a run
+can be taken up in the middle of an epoch. Images travel as uint8; `normalised` makes floats of a whole batch, on its
+device. Objectness is computed once per batch from the views' rectangles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils.data
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from calibrant.data.dataset import Dataset
+from calibrant.data.findings import OnError
+from calibrant.data.objects import Boxes, Reading
+from calibrant.data.sources import UnreadableError
+from calibrant.data.variants import Colour, open_covered, pixel_mean
+from calibrant.data.views import Step, View, draw_view, objectness_of, render, smaller_decoding
+
+#: Changes the colours of one uint8 image [C, H, W].
+Colouring = Callable[[Tensor, np.random.Generator], Tensor]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One mini-batch.
+
+    Attributes:
+        inputs: uint8 [N, C, H, W] for images, else the rows of the data set.
+        labels: [N] int64.
+        ids: Of the samples.
+        indices: [N]: their positions in the data set.
+        objectness: [N] float64: how much of each view its objects fill; None without boxes.
+        context: [N] bool: samples without objects, whose target is uniform; None if there are none.
+        masks: [N, H, W] int64, for segmentation.
+        soft: [N, K], where the data set has them.
+        boxes: Of the images; with ``views`` what object-aware mixing needs.
+        views: How each image was rendered.
+        skipped: id and reason of samples that could not be read (``on_error="skip"``).
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    ids: tuple[str, ...]
+    indices: Tensor
+    objectness: Tensor | None = None
+    context: Tensor | None = None
+    masks: Tensor | None = None
+    soft: Tensor | None = None
+    boxes: Boxes | None = None
+    views: tuple[View, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
+        """The same with its tensors on a device."""
+        return self._mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Batch:
+        """The same with its tensors in pinned memory; a DataLoader calls it."""
+        return self._mapped(Tensor.pin_memory)
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        columns: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        changed: dict[str, Any] = {name: change(v) for name, v in columns.items() if isinstance(v, Tensor)}
+        return dataclasses.replace(self, **changed)
+
+
+class Pipeline(torch.utils.data.Dataset[Batch]):
+    """Samples of a data set as a model takes them, read batch by batch.
+
+    Args:
+        dataset: What to read.
+        steps: The chain of `calibrant.data.views` for images; they must end in one size.
+        colouring: Changes the colours of each image after rendering.
+        seed: Of all randomness.
+        context_rate: With this probability an image is shown with all its objects covered (ALS uses 0.15).
+        fill: The colour of covered objects; the data set's mean pixel if None.
+        padding: The colour of padding.
+        reading: As for `objectness`.
+        on_error: ``"skip"`` leaves unreadable samples out of their batch and lists them in ``batch.skipped``.
+
+    Example:
+        >>> from calibrant.data import Boxes, ImageArray, RandomFlip, RandomResizedCrop
+        >>> pixels = np.zeros((4, 48, 48, 3), dtype=np.uint8)
+        >>> boxes = Boxes.of([[[0, 0, 48, 24]]] * 4)
+        >>> data = Dataset("tiny", "train", ("cat", "dog"), tuple("abcd"), [0, 1, 0, 1], ImageArray(pixels), boxes)
+        >>> pipeline = Pipeline(data, [RandomResizedCrop(32, scale=(1.0, 1.0), ratio=(1.0, 1.0)), RandomFlip()])
+        >>> batch = pipeline.batch([0, 2, 3])
+        >>> batch.inputs.shape, batch.labels.tolist(), batch.objectness.tolist()
+        (torch.Size([3, 3, 32, 32]), [0, 0, 1], [0.5, 0.5, 0.5])
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        steps: Sequence[Step] = (),
+        *,
+        colouring: Colouring | None = None,
+        seed: int = 0,
+        context_rate: float = 0.0,
+        fill: Colour | None = None,
+        padding: int | Colour = 0,
+        reading: Reading = "union",
+        on_error: OnError = "raise",
+    ):
+        if not 0.0 <= context_rate <= 1.0:
+            raise ValueError(f"Pipeline takes a context rate in 0..1, got {context_rate}.")
+        if context_rate > 0 and dataset.boxes is None:
+            raise ValueError(f"{dataset.title}: context-only samples need boxes, and it has none.")
+        self.dataset, self.steps, self.colouring, self.seed = dataset, tuple(steps), colouring, seed
+        self.context_rate, self.padding, self.reading, self.on_error = context_rate, padding, reading, on_error
+        self.fill = pixel_mean(dataset) if fill is None and context_rate > 0 else fill or (0, 0, 0)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int | tuple[int, int]) -> Batch:
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: Sequence[int | tuple[int, int]]) -> Batch:
+        """A batch by positions, or by (epoch, position) as `Batches` gives them; what a DataLoader calls."""
+        pairs = [index if isinstance(index, tuple) else (0, int(index)) for index in indices]
+        return self._batch(pairs)
+
+    def batch(self, indices: Sequence[int], epoch: int = 0) -> Batch:
+        """A batch by positions."""
+        return self._batch([(epoch, int(index)) for index in indices])
+
+    def loader(self, batches: Batches, workers: int = 0, **options: Any) -> torch.utils.data.DataLoader[Any]:
+        """A DataLoader that gives a `Batch` for each of ``batches``."""
+        return torch.utils.data.DataLoader(
+            self,
+            batch_sampler=batches,
+            collate_fn=_as_it_is,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            **options,
+        )
+
+    def _batch(self, pairs: list[tuple[int, int]]) -> Batch:
+        if self.dataset.kind != "image":
+            return self._rows([index for _, index in pairs])
+        read: list[tuple[int, _Shown]] = []
+        skipped = []
+        for epoch, index in pairs:
+            try:
+                read.append((index, self._shown(epoch, index)))
+            except UnreadableError as error:
+                if self.on_error == "raise":
+                    raise
+                skipped.append((self.dataset.ids[index], str(error)))
+        rows = np.array([index for index, _ in read], dtype=np.int64)
+        shown = [one for _, one in read]
+        views = tuple(one.view for one in shown)
+        boxes, fills = self._objects(rows, shown, views)
+        marked = np.array([one.context for one in shown], dtype=bool)
+        if self.dataset.context is not None:
+            marked |= self.dataset.context[rows]
+        return dataclasses.replace(
+            self._columns(rows),
+            inputs=_stacked([one.pixels for one in shown]).permute(0, 3, 1, 2),
+            objectness=fills,
+            context=torch.from_numpy(marked) if self.context_rate or self.dataset.context is not None else None,
+            masks=None if self.dataset.masks is None else _stacked([one.mask for one in shown]).long(),
+            boxes=boxes,
+            views=views,
+            skipped=tuple(skipped),
+        )
+
+    def _objects(
+        self, rows: NDArray[np.int64], shown: list[_Shown], views: tuple[View, ...]
+    ) -> tuple[Boxes | None, Tensor | None]:
+        if self.dataset.boxes is None:
+            return None, None
+        boxes = self.dataset.boxes.take(rows)
+        if any(one.context for one in shown):  # their objects are covered
+            bare = [np.zeros((0, 4)) if one.context else boxes[i] for i, one in enumerate(shown)]
+            boxes = Boxes.of(bare)
+        names = [self.dataset.ids[i] for i in rows]
+        fills = objectness_of(boxes, views, reading=self.reading, names=names)
+        return boxes, torch.from_numpy(fills)
+
+    def _shown(self, epoch: int, index: int) -> _Shown:
+        data = self.dataset
+        random = sample_generator(self.seed, epoch, index)
+        images: Any = data.inputs
+        context = data.boxes is not None and self.context_rate > 0 and random.random() < self.context_rate
+        if context and data.boxes is not None and len(data.boxes[index]) == 0:
+            context = False  # no box, hence nothing known to cover
+        view: list[View] = []
+
+        def draft(image: Image.Image) -> None:
+            view.append(draw_view(self.steps, image.size, random))
+            smaller_decoding(view[0])(image)
+
+        if context and data.boxes is not None:
+            image = open_covered(images, index, data.boxes[index], self.fill, draft=draft)
+        else:
+            image = images.open(index, draft)
+        if not view:  # the source has no headers to look at
+            view.append(draw_view(self.steps, image.size, random))
+        pixels = render(image, view[0], self.padding)
+        if self.colouring is not None:
+            coloured = self.colouring(torch.from_numpy(pixels.copy()).permute(2, 0, 1), random)
+            pixels = coloured.permute(1, 2, 0).numpy()
+        mask = None
+        if data.masks is not None:
+            nothing = 255 if data.ignore_index is None else data.ignore_index
+            mask = render(data.masks[index], view[0], nothing, Image.Resampling.NEAREST)
+        return _Shown(pixels, view[0], context, mask)
+
+    def _rows(self, indices: list[int]) -> Batch:
+        rows = np.array(indices, dtype=np.int64)
+        if self.dataset.kind == "text":
+            raise ValueError(f"{self.dataset.title}: texts must be encoded before they are batched.")
+        values = np.stack([np.asarray(self.dataset.inputs[i]) for i in rows])
+        return dataclasses.replace(self._columns(rows), inputs=torch.from_numpy(values))
+
+    def _columns(self, rows: NDArray[np.int64]) -> Batch:
+        data = self.dataset
+        return Batch(
+            torch.empty(0),
+            torch.from_numpy(data.labels[rows]),
+            tuple(data.ids[i] for i in rows),
+            torch.from_numpy(rows),
+            soft=None if data.soft is None else torch.from_numpy(data.soft[rows]),
+        )
+
+
+@dataclass(frozen=True)
+class _Shown:
+    pixels: NDArray[np.uint8]
+    view: View
+    context: bool
+    mask: NDArray[np.uint8] | None
+
+
+class Batches:
+    """Which samples make up each batch of an epoch, as (epoch, position); it can be taken up in the middle.
+
+    Args:
+        number: Of samples.
+        size: Of a batch.
+        shuffle: In an order drawn from (seed, epoch).
+        seed: Of the order.
+        drop_last: Leave out a last batch that is not full.
+
+    Example:
+        >>> batches = Batches(5, 2, shuffle=False)
+        >>> list(batches)
+        [[(0, 0), (0, 1)], [(0, 2), (0, 3)], [(0, 4)]]
+        >>> batches.epoch, batches.start = 3, 2
+        >>> list(batches)
+        [[(3, 4)]]
+    """
+
+    def __init__(self, number: int, size: int, *, shuffle: bool = True, seed: int = 0, drop_last: bool = False):
+        if number < 0 or size < 1:
+            raise ValueError(
+                f"Batches takes a number of samples and a batch size of at least 1, got {number} and {size}."
+            )
+        self.number, self.size, self.shuffle, self.seed, self.drop_last = number, size, shuffle, seed, drop_last
+        self.epoch = 0
+        self.start = 0
+
+    def __len__(self) -> int:
+        whole = self.number // self.size if self.drop_last else -(-self.number // self.size)
+        return max(0, whole - self.start)
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        order = np.arange(self.number)
+        if self.shuffle:
+            order = sample_generator(self.seed, self.epoch, -1).permutation(self.number)
+        for batch in range(self.start, self.start + len(self)):
+            yield [(self.epoch, int(i)) for i in order[batch * self.size : (batch + 1) * self.size]]
+
+
+def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
+    """The random numbers of one sample in one epoch: a counter-based stream of its own, cheap to make."""
+    counter = np.array([0, 0, epoch, index & (2**64 - 1)], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 0], counter=counter))
+
+
+def normalised(
+    images: Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """uint8 images [N, C, H, W] as floats: (images / 255 - mean) / std, per channel.
+
+    Example:
+        >>> normalised(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8), [0.5] * 3, [0.25] * 3).flatten().tolist()
+        [2.0, 2.0, 2.0]
+    """
+    number, channels, height, width = images.shape
+    deviation = torch.as_tensor(std, dtype=torch.float64)
+    scale = (1.0 / (255.0 * deviation)).to(images.device, dtype)
+    shift = (-torch.as_tensor(mean, dtype=torch.float64) / deviation).to(images.device, dtype)
+    if images.is_contiguous():
+        return torch.addcmul(shift.view(-1, 1, 1), images.to(dtype), scale.view(-1, 1, 1))
+    # Images as they are read, channels last: rows of width x channels keep the inner loop long.
+    rows = images.permute(0, 2, 3, 1).reshape(number * height, width * channels).to(dtype)
+    torch.addcmul(shift.repeat(width), rows, scale.repeat(width), out=rows)
+    return rows.view(number, height, width, channels).permute(0, 3, 1, 2)
+
+
+def _stacked(arrays: list[Any]) -> Tensor:
+    """One tensor; an error says what to do if the sizes differ."""
+    if not arrays:
+        return torch.zeros((0, 0, 0, 3), dtype=torch.uint8)
+    if len({array.shape for array in arrays}) > 1:
+        shapes = sorted({array.shape[1::-1] for array in arrays})[:2]
+        raise ValueError(
+            f"images of different sizes in one batch (such as {shapes}): end the steps with a crop or a resize."
+        )
+    return torch.from_numpy(np.stack(arrays))
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

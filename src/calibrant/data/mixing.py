@@ -1,0 +1,281 @@
+"""Mixing the images of a batch: CutMix [Yun2019], RICAP [Takahashi2018], Mixup [Zhang2018]; cutout and random erasing.
+
+All work on batch tensors on any device and draw from the generator they are given. The share of each label is counted
+in pixels after clipping, so that labels say exactly what the image shows. `calibrant.targets.mixed_adaptive_targets`
+follows the objects into the parts (ALS with CutMix).
+
+    paper: lambda = share of the first image; alpha, beta = parameters of the Beta distribution it is drawn from
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.data.objects import Boxes
+from calibrant.data.views import View, objectness_of
+
+Rectangle = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one sample gives to each mixed image.
+
+    Attributes:
+        samples: [N]: which sample of the batch gives this part to image n.
+        share: Of the image's area; with Mixup, of its intensity.
+        rectangle: left, top, right, bottom in pixels of the giving image: the piece it gives.
+        outside: It gives everything but the rectangle.
+    """
+
+    samples: Tensor
+    share: float
+    rectangle: Rectangle
+    outside: bool = False
+
+    def objectness(self, boxes: Boxes, views: Sequence[View]) -> Tensor:
+        """How much of this part the giving samples' objects fill, [N]; 0 for a part without area."""
+        rows = self.samples.cpu().numpy()
+        given, seen = boxes.take(rows), [views[row] for row in rows]
+        left, top, right, bottom = self.rectangle
+        empty = right <= left or bottom <= top
+        if empty and not self.outside:
+            return torch.zeros(len(rows), dtype=torch.float64)
+        pieces = None
+        if not empty:
+            views_of_piece = [view.part(left, top, right, bottom, right - left, bottom - top) for view in seen]
+            pieces = torch.from_numpy(objectness_of(given, views_of_piece))
+        if not self.outside:
+            assert pieces is not None
+            return pieces
+        whole = torch.from_numpy(objectness_of(given, seen))
+        if pieces is None or self.share == 0.0:
+            return whole if pieces is None else torch.zeros_like(whole)
+        # Areas add up: what all of the view shows, less what the rectangle shows of it.
+        return ((whole - (1.0 - self.share) * pieces) / self.share).clamp(0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Mixed images, and the parts that each is made of.
+
+    Attributes:
+        images: [N, C, H, W].
+        parts: Their shares sum to 1.
+    """
+
+    images: Tensor
+    parts: tuple[Part, ...]
+
+    def targets(self, targets: Tensor) -> Tensor:
+        """Mix soft targets [N, K] by the parts' shares."""
+        return torch.stack([part.share * targets[part.samples.to(targets.device)] for part in self.parts]).sum(0)
+
+
+class CutMix:
+    """Paste a rectangle of another image at the same place.
+
+    Its area is 1 - lambda of the image before clipping, lambda from Beta(alpha, alpha); one draw per batch, as
+    published.
+
+    Example:
+        >>> images = torch.arange(4.0).reshape(4, 1, 1, 1).expand(4, 3, 8, 8)
+        >>> mixed = CutMix()(images, np.random.default_rng(3))
+        >>> shown = mixed.images[:, 0].mean((1, 2))  # image k is the constant k
+        >>> torch.allclose(shown, mixed.targets(torch.eye(4)) @ torch.arange(4.0))
+        True
+
+    Reference:
+        [Yun2019], Eq. 1 and 2.
+    """
+
+    def __init__(self, alpha: float = 1.0, probability: float = 1.0):
+        self.alpha, self.probability = _positive("alpha", alpha), _share("probability", probability)
+
+    def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
+        """Mix a batch [N, C, H, W]."""
+        number, _, height, width = _batch(images)
+        if random.random() >= self.probability:
+            return _unmixed(images)
+        cut = math.sqrt(1.0 - random.beta(self.alpha, self.alpha))
+        w, h = int(width * cut), int(height * cut)
+        x, y = int(random.integers(width)), int(random.integers(height))
+        left, right = max(x - w // 2, 0), min(x + w // 2, width)
+        top, bottom = max(y - h // 2, 0), min(y + h // 2, height)
+        partner = _permutation(number, images.device, random)
+        result = images.clone()
+        result[:, :, top:bottom, left:right] = images[partner, :, top:bottom, left:right]
+        pasted = (right - left) * (bottom - top) / (width * height)
+        here = torch.arange(number, device=images.device)
+        rectangle = (left, top, right, bottom)
+        return Mixed(result, (Part(here, 1.0 - pasted, rectangle, outside=True), Part(partner, pasted, rectangle)))
+
+
+class RICAP:
+    """Four pieces of four images around one point, drawn from Beta(beta, beta) in both directions.
+
+    Example:
+        >>> mixed = RICAP()(torch.zeros(5, 3, 8, 8), np.random.default_rng(0))
+        >>> len(mixed.parts), sum(part.share for part in mixed.parts)
+        (4, 1.0)
+
+    Reference:
+        [Takahashi2018], section 3.
+    """
+
+    def __init__(self, beta: float = 0.3):
+        self.beta = _positive("beta", beta)
+
+    def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
+        """Mix a batch [N, C, H, W]."""
+        number, _, height, width = _batch(images)
+        x, y = (round(side * random.beta(self.beta, self.beta)) for side in (width, height))
+        result = torch.empty_like(images)
+        parts = []
+        for left, right in ((0, x), (x, width)):
+            for top, bottom in ((0, y), (y, height)):
+                w, h = right - left, bottom - top
+                giver = _permutation(number, images.device, random)
+                u, v = int(random.integers(width - w + 1)), int(random.integers(height - h + 1))
+                result[:, :, top:bottom, left:right] = images[giver, :, v : v + h, u : u + w]
+                parts.append(Part(giver, w * h / (width * height), (u, v, u + w, v + h)))
+        return Mixed(result, tuple(parts))
+
+
+class Mixup:
+    """Blend each image with another: lambda x + (1 - lambda) x', lambda from Beta(alpha, alpha).
+
+    Images of whole numbers are blended in float32.
+
+    Example:
+        >>> images = torch.tensor([0.0, 1.0]).reshape(2, 1, 1, 1)
+        >>> mixed = Mixup()(images, np.random.default_rng(1))
+        >>> torch.equal(mixed.images.flatten(), mixed.targets(torch.eye(2))[:, 1])
+        True
+
+    Reference:
+        [Zhang2018], section 2.
+    """
+
+    def __init__(self, alpha: float = 0.2):
+        self.alpha = _positive("alpha", alpha)
+
+    def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
+        """Mix a batch [N, C, H, W]."""
+        number, _, height, width = _batch(images)
+        share = float(random.beta(self.alpha, self.alpha))
+        partner = _permutation(number, images.device, random)
+        floating = images if images.is_floating_point() else images.float()
+        blended = share * floating + (1.0 - share) * floating[partner]
+        whole, here = (0, 0, width, height), torch.arange(number, device=images.device)
+        return Mixed(blended, (Part(here, share, whole), Part(partner, 1.0 - share, whole)))
+
+
+class Cutout:
+    """Blank a square at a random place of each image; what leaves the image is clipped.
+
+    Example:
+        >>> blanked = Cutout(4)(torch.ones(2, 3, 8, 8), np.random.default_rng(0)) == 0
+        >>> int(blanked[0, 0].sum()) <= 16
+        True
+
+    Reference:
+        [DeVries2017].
+    """
+
+    def __init__(self, size: int, value: float = 0.0):
+        if size < 1:
+            raise ValueError(f"Cutout takes a size of at least 1 pixel, got {size}.")
+        self.size, self.value = size, value
+
+    def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
+        """Blank a batch [N, C, H, W]."""
+        number, _, height, width = _batch(images)
+        left = random.integers(width, size=number) - self.size // 2
+        top = random.integers(height, size=number) - self.size // 2
+        return _blanked(images, left, top, left + self.size, top + self.size, self.value)
+
+
+class RandomErasing:
+    """Blank a rectangle (area by ``scale``, aspect by ``ratio``) of some images.
+
+    Example:
+        >>> erased = RandomErasing(probability=1.0)(torch.ones(2, 3, 32, 32), np.random.default_rng(0))
+        >>> bool((erased == 0).any())
+        True
+
+    Reference:
+        [Zhong2020], Algorithm 1.
+    """
+
+    def __init__(
+        self,
+        probability: float = 0.5,
+        scale: tuple[float, float] = (0.02, 0.33),
+        ratio: tuple[float, float] = (0.3, 3.3),
+        value: float = 0.0,
+    ):
+        self.probability, self.scale, self.ratio, self.value = _share("probability", probability), scale, ratio, value
+
+    def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
+        """Blank a batch [N, C, H, W]."""
+        number, _, height, width = _batch(images)
+        area = random.uniform(*self.scale, size=(number, 10)) * height * width
+        aspect = np.exp(random.uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), size=(number, 10)))
+        w, h = np.rint(np.sqrt(area / aspect)).astype(int), np.rint(np.sqrt(area * aspect)).astype(int)
+        fits = (w >= 1) & (h >= 1) & (w < width) & (h < height)
+        first = fits.argmax(axis=1)[:, None]  # ten tries, the first that fits
+        w, h = np.take_along_axis(w, first, 1)[:, 0], np.take_along_axis(h, first, 1)[:, 0]
+        erased = fits.any(axis=1) & (random.random(number) < self.probability)
+        w, h = np.where(erased, w, 0), np.where(erased, h, 0)
+        left, top = random.integers(width - w + 1), random.integers(height - h + 1)
+        return _blanked(images, left, top, left + w, top + h, self.value)
+
+
+Mixing = CutMix | RICAP | Mixup
+
+
+def _blanked(
+    images: Tensor, left: np.ndarray, top: np.ndarray, right: np.ndarray, bottom: np.ndarray, value: float
+) -> Tensor:
+    def between(low: np.ndarray, high: np.ndarray, size: int) -> Tensor:
+        places = torch.arange(size, device=images.device)
+        low_, high_ = (torch.as_tensor(edge, device=images.device)[:, None] for edge in (low, high))
+        return (places >= low_) & (places < high_)
+
+    rows, columns = between(top, bottom, images.shape[2]), between(left, right, images.shape[3])
+    return images.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], value)
+
+
+def _unmixed(images: Tensor) -> Mixed:
+    height, width = images.shape[2:]
+    return Mixed(images, (Part(torch.arange(len(images), device=images.device), 1.0, (0, 0, width, height)),))
+
+
+def _permutation(number: int, device: torch.device, random: np.random.Generator) -> Tensor:
+    return torch.from_numpy(random.permutation(number)).to(device)
+
+
+def _batch(images: Tensor) -> tuple[int, int, int, int]:
+    if images.ndim != 4:
+        raise ValueError(f"images are mixed as batches [N, C, H, W], got shape {list(images.shape)}.")
+    number, channels, height, width = images.shape
+    return number, channels, height, width
+
+
+def _positive(name: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a number above 0, got {value}.")
+    return float(value)
+
+
+def _share(name: str, value: float) -> float:
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} must lie in 0..1, got {value}.")
+    return float(value)

@@ -1,0 +1,214 @@
+"""A data set in one file of arrays: ``.npz`` or Parquet.
+
+An npz archive holds the features or images (``x``, ``X``, ``features``, ``embeddings`` or ``images``), the labels
+(``y``, ``labels`` or ``label``) and, if there are any, ``ids``, ``groups``, ``soft``, ``classes`` and ``split``. A
+Parquet file has the same as columns: its features are one column of lists, or all numeric columns without another part.
+uint8 arrays [N, H, W] or [N, H, W, 3] are images; all else becomes rows of float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.data.dataset import Dataset
+from calibrant.data.findings import Findings, OnError
+from calibrant.data.layouts import layout
+from calibrant.data.objects import Floats, Integers
+from calibrant.data.readers._array_files import ArrayFile, open_arrays
+from calibrant.data.readers._checks import check_split
+from calibrant.data.readers._shared import never_raising
+from calibrant.data.sources import ImageArray, Rows, Source
+
+INPUTS = ("x", "X", "features", "embeddings", "images")
+LABELS = ("y", "labels", "label")
+OTHERS = ("ids", "groups", "soft", "classes", "split")
+
+#: How far from 1 the sum of a row of soft labels may be.
+TOLERANCE = 1e-3
+_INVALID = -1
+_BLOCK = 2**14  # rows looked at together
+
+
+def _splits(path: Path) -> tuple[str, ...]:
+    if not path.is_file():
+        return ()
+    file = open_arrays(path)
+    # Parquet files name their label column as they like; an archive of arrays might be anything.
+    if path.suffix == ".npz" and not (set(INPUTS) & set(file.names) and set(LABELS) & set(file.names)):
+        return ()
+    return tuple(dict.fromkeys(_texts(file.read("split")))) if "split" in file.names else ("all",)
+
+
+@layout("arrays", summary="one .npz (x, y, ...) or Parquet file (features, label)", splits=never_raising(_splits))
+def arrays(
+    root: str | Path,
+    split: str,
+    *,
+    on_error: OnError = "raise",
+    label: str | None = None,
+    features: str | Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+) -> Dataset:
+    """Read a data set from one file of arrays.
+
+    Args:
+        root: The file.
+        split: ``"all"``, or one of the values in ``split`` if the file has that.
+        on_error: What to do with rows that hold NaN or infinite values, or no valid label.
+        label: What the labels are called; if left out, ``y``, ``labels`` or ``label``.
+        features: The array, or the columns, to take as inputs; if left out, the one that has a usual name, else every
+            numeric column that has no other part.
+        classes: Names, in the order of integer labels; if left out, those in the file, else the sorted labels.
+    """
+    path = Path(root)
+    file = open_arrays(path)
+    check_split(path, split, tuple(dict.fromkeys(_texts(file.read("split")))) if "split" in file.names else ("all",))
+    target = _first_of(path, file, "label", (label,) if label is not None else LABELS)
+    inputs = _inputs(path, file, features, target)
+    held = {name: file.read(name) for name in (target, *OTHERS) if name in file.names}
+    number = len(inputs)
+    for name, values in held.items():
+        if name != "classes" and (values.ndim < 1 or len(values) != number):
+            raise ValueError(f"{path}: {name!r} has the shape {list(values.shape)} for {number} samples.")
+    soft = _soft(path, held["soft"]) if "soft" in held else None
+    if classes is None:
+        classes = _texts(held["classes"]) if "classes" in held and path.suffix == ".npz" else None
+    if classes is None and soft is not None:
+        classes = [str(i) for i in range(soft.shape[1])]
+    labels, names = _labels(path, held[target], classes)
+    digits = len(str(max(number - 1, 0)))
+    ids = _texts(held["ids"]) if "ids" in held else [f"{path.stem}/{row:0{digits}d}" for row in range(number)]
+    groups = _texts(held["groups"]) if "groups" in held else None
+
+    findings = Findings(on_error)
+    asked = np.array(_texts(held["split"])) == split if "split" in held else np.ones(number, dtype=bool)
+    rows = _sound(path, np.flatnonzero(asked), inputs, labels, soft, ids, findings)
+    taken = inputs if len(rows) == number else inputs[rows]
+    source: Source = ImageArray(taken, path.name) if _are_images(taken) else Rows(taken, path.name)
+    return Dataset(
+        path.stem,
+        split,
+        tuple(names),
+        tuple(ids[i] for i in rows),
+        labels[rows],
+        source,
+        soft=None if soft is None else soft[rows],
+        groups=None if groups is None else tuple(groups[i] for i in rows),
+        report=findings.report(),
+    )
+
+
+def _first_of(path: Path, file: ArrayFile, what: str, names: Sequence[str]) -> str:
+    for name in names:
+        if name in file.names:
+            return name
+    raise ValueError(f"{path}: no {what} called {' or '.join(names)}; the file has {', '.join(file.names)}.")
+
+
+def _inputs(path: Path, file: ArrayFile, features: str | Sequence[str] | None, target: str) -> NDArray[Any]:
+    """Images as they are, all else as float32 [N, ...]."""
+    if features is None:
+        usual = [name for name in INPUTS if name in file.names]
+        features = usual[:1] or [n for n, numeric in file.names.items() if numeric and n not in (target, *OTHERS)]
+    columns = [features] if isinstance(features, str) else list(features)
+    if not columns:
+        raise ValueError(f"{path}: no numeric column besides {target!r}; the file has {', '.join(file.names)}.")
+    parts = []
+    for name in columns:
+        _first_of(path, file, "feature", (name,))
+        if not file.names[name]:
+            raise ValueError(f"{path}: the feature {name!r} does not hold numbers.")
+        values = file.read(name)
+        if values.ndim == 0:
+            raise ValueError(f"{path}: the feature {name!r} is a single number.")
+        if len(columns) == 1 and _are_images(values):
+            return values
+        with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold becomes infinite, and is found
+            values = np.asarray(values, dtype=np.float32)
+        parts.append(values[:, None] if values.ndim == 1 else values)
+    if len({part.shape[:1] + part.shape[2:] for part in parts}) != 1:
+        raise ValueError(f"{path}: the features {', '.join(columns)} do not have the same number of rows.")
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def _are_images(values: NDArray[Any]) -> bool:
+    return values.dtype == np.uint8 and (values.ndim == 3 or (values.ndim == 4 and values.shape[3] == 3))
+
+
+def _texts(values: NDArray[Any]) -> list[str]:
+    """Strings from an array of strings, bytes or numbers."""
+    values = np.atleast_1d(values)
+    plain = values.tolist() if values.ndim == 1 else [str(row) for row in values.reshape(len(values), -1).tolist()]
+    return [value.decode("latin-1") if isinstance(value, bytes) else str(value) for value in plain]
+
+
+def _labels(path: Path, values: NDArray[Any], classes: Iterable[str] | None) -> tuple[Integers, list[str]]:
+    """Labels as places in a list of classes, -1 where there is none; sorted ones if no list is given."""
+    if values.ndim != 1:
+        raise ValueError(f"{path}: labels [N] are expected, got the shape {list(values.shape)}.")
+    if values.dtype.kind not in "biufOUS":
+        raise ValueError(f"{path}: labels are integers or strings, got {values.dtype}.")
+    numbers = values.dtype.kind in "iuf"
+    there = np.isfinite(values) if numbers else np.array([value is not None for value in values.tolist()], dtype=bool)
+    if numbers:
+        if (values[there] != np.floor(values[there])).any() or (np.abs(values[there].astype(np.float64)) > 2**53).any():
+            raise ValueError(f"{path}: integer labels are expected, got numbers such as {values[there][0]}.")
+        whole = values[there].astype(np.int64)
+        if classes is not None:  # integers are places in the list already
+            names = list(classes)
+            places = np.where((whole >= 0) & (whole < len(names)), whole, _INVALID)
+        else:
+            distinct, places = np.unique(whole, return_inverse=True)
+            names = [str(value) for value in distinct.tolist()]
+    else:
+        texts = _texts(values[there])
+        names = sorted(set(texts)) if classes is None else list(classes)
+        place = {name: i for i, name in enumerate(names)}
+        places = np.array([place.get(text, _INVALID) for text in texts], dtype=np.int64)
+    labels = np.full(len(values), _INVALID, dtype=np.int64)
+    labels[there] = places
+    return labels, names
+
+
+def _soft(path: Path, values: NDArray[Any]) -> Floats:
+    if values.ndim != 2 or values.dtype.kind not in "iuf":
+        raise ValueError(f"{path}: soft labels [N, K] are expected, got {values.dtype} {list(values.shape)}.")
+    return values.astype(np.float64)
+
+
+def _sound(
+    path: Path,
+    rows: Integers,
+    inputs: NDArray[Any],
+    labels: Integers,
+    soft: Floats | None,
+    ids: Sequence[str],
+    findings: Findings,
+) -> Integers:
+    """The rows to keep."""
+    finite = np.ones(len(inputs), dtype=bool)
+    if inputs.dtype.kind == "f":
+        for start in range(0, len(inputs), _BLOCK):
+            part = inputs[start : start + _BLOCK]
+            finite[start : start + _BLOCK] = np.isfinite(part).reshape(len(part), -1).all(axis=1)
+    seen: set[str] = set()
+    kept = []
+    for row in rows.tolist():
+        where = f"{path.name}[{row}]"
+        if not finite[row]:
+            findings.skip(where, "features that are not finite")
+        elif labels[row] == _INVALID:
+            findings.skip(where, "no label, or one outside the classes")
+        elif soft is not None and not ((soft[row] >= 0).all() and abs(soft[row].sum() - 1) <= TOLERANCE):
+            findings.skip(where, "soft labels that are no probabilities")
+        elif ids[row] in seen:
+            findings.skip(where, "id that occurs twice", ids[row])
+        else:
+            seen.add(ids[row])
+            kept.append(row)
+    return np.array(kept, dtype=np.int64)

@@ -1,0 +1,236 @@
+"""Open Images (V4 to V7): 600 classes with boxes, in CSV files of up to 14 million lines.
+
+    train/*.jpg  validation/*.jpg  test/*.jpg                  <ImageID>.jpg
+    [oidv6-]<split>-annotations-bbox.csv                       corners in units of the image's width and height
+    [oidv7-]class-descriptions[-boxable].csv                   lines "MID,name"
+    bbox_labels_600_hierarchy.json                             the tree of classes
+
+The tables lie beside the folders, or in annotations, csv_folder or metadata. Labels follow the class descriptions.
+Departures from other layouts: images without a box of the classes asked for are left out, since most images of Open
+Images were never annotated, and so are boxes of images that are not there, since most users hold a part. torchvision
+has no reader for it.
+
+[ALS] A.2 takes the leaf classes, merges confusing ones and caps the images per class.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import itertools
+import os
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant.data.dataset import NO_CLASS, Dataset
+from calibrant.data.findings import Findings, OnError
+from calibrant.data.layouts import layout
+from calibrant.data.readers._boxes import Box, BoxError, BoxSamples, box, class_labels
+from calibrant.data.readers._checks import check_split, printable, unique_names
+from calibrant.data.readers.coco import read_json
+from calibrant.data.sources import UnreadableError
+
+_SPLITS = ("train", "validation", "test")
+_PLACES = ("", "annotations", "csv_folder", "metadata")
+_COLUMNS = ("ImageID", "LabelName", "XMin", "YMin", "XMax", "YMax")
+_MAX_LINE = 2**16
+
+
+def _splits(root: Path) -> tuple[str, ...]:
+    try:
+        return tuple(s for s in _SPLITS if os.path.isdir(root / s) and _table(root, f"{s}-annotations-bbox.csv"))
+    except OSError:
+        return ()
+
+
+def _table(root: Path, *endings: str) -> Path | None:
+    """The first file whose name ends so, in the places where tables lie."""
+    for ending in endings:
+        for place in _PLACES:
+            folder = root / place
+            names = sorted(f for f in os.listdir(folder) if f.endswith(ending)) if os.path.isdir(folder) else []
+            if names:
+                return folder / names[0]
+    return None
+
+
+@layout(
+    "open-images",
+    summary="train, validation, test with <split>-annotations-bbox.csv and class-descriptions-boxable.csv",
+    splits=_splits,
+)
+def open_images(
+    root: str | Path,
+    split: str,
+    *,
+    on_error: OnError = "raise",
+    leaf_only: bool = True,
+    merge: Mapping[str, str] | None = None,
+    cap: int | None = None,
+    seed: int = 0,
+) -> Dataset:
+    """Read Open Images; an image's class is that of its largest box that is not a group.
+
+    Args:
+        root: The folder with train, validation, test.
+        split: One of them.
+        on_error: See `calibrant.data.read`.
+        leaf_only: Drop the boxes of classes that have classes below them (needs the hierarchy file).
+        merge: New class names by old ones; an empty new name drops a class's boxes.
+        cap: At most so many images per class; which ones follows from a hash of ``seed`` and the id, not from the rest
+            of the set.
+        seed: Of the choice under ``cap``.
+    """
+    root = Path(root)
+    check_split(root, split, _splits(root))
+    if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or cap < 1):
+        raise ValueError(f"cap takes a number of images per class of at least 1, got {cap!r}.")
+    findings = Findings(on_error)
+    samples = BoxSamples(root, findings)
+    names = _class_names(root)
+    parents = _parents(root) if leaf_only else set()
+    leaves = {key: name for key, name in names.items() if key not in parents}
+    classes, labels = class_labels(leaves.values(), None, merge, root)
+    # Boxes of a class in `names` but not here are dropped; None is what class_labels says of dropped ones.
+    label_of = {key: labels[name] for key, name in leaves.items()} | dict.fromkeys(parents & set(names))
+    table = _table(root, f"{split}-annotations-bbox.csv")
+    assert table is not None  # _splits found it
+    images = tuple(samples.listing(split))
+    rows = _read_table(table, {_stem(name): i for i, name in enumerate(images)}, label_of, findings)
+    ends = np.cumsum(rows.counts(len(images)))
+    order = np.argsort(np.asarray(rows.images), kind="stable")
+    for i, name in enumerate(images):
+        path, mine = f"{split}/{name}", order[ends[i - 1] if i else 0 : ends[i]]
+        if i in rows.broken:
+            findings.skip(path, "box that is inverted or not made of numbers", f"{rows.broken[i]}, in {table.name}")
+        elif len(mine):
+            samples.add(path, rows.boxes(mine), normalised=True, source=table.name)
+        else:
+            findings.leave_out(path, "image without a box of the classes asked for")
+    data = samples.dataset("open-images", split, classes)
+    return data if cap is None else _capped(data, cap, seed, findings)
+
+
+@dataclass
+class _Rows:
+    """Columns of the boxes, lean: 14 million Python objects would take gigabytes."""
+
+    images: array[int] = field(default_factory=lambda: array("i"))
+    corners: array[float] = field(default_factory=lambda: array("d"))
+    labels: array[int] = field(default_factory=lambda: array("i"))
+    crowd: array[int] = field(default_factory=lambda: array("b"))
+    broken: dict[int, str] = field(default_factory=dict)
+
+    def counts(self, images: int) -> Any:
+        return np.bincount(np.asarray(self.images, dtype=np.int64), minlength=images)
+
+    def boxes(self, places: Any) -> Iterator[Box]:
+        for j in places:
+            x1, y1, x2, y2 = self.corners[4 * j : 4 * j + 4]
+            yield Box(x1, y1, x2, y2, self.labels[j], bool(self.crowd[j]))
+
+
+def _read_table(path: Path, images: Mapping[str, int], label_of: Mapping[str, int | None], findings: Findings) -> _Rows:
+    rows = _Rows()
+    table = _csv(path)
+    header = next(table, [])
+    missing = [name for name in _COLUMNS if name not in header]
+    if missing:
+        raise UnreadableError(f"{path}: the file's first line has no column {missing[0]}.")
+    image_at, label_at, *corners_at = (header.index(name) for name in _COLUMNS)
+    group_at = header.index("IsGroupOf") if "IsGroupOf" in header else None
+    for row in table:
+        if len(row) != len(header):
+            findings.skip(path.name, "line with another number of columns", printable(",".join(row)))
+            continue
+        image, key = images.get(row[image_at]), row[label_at]
+        if image is None:
+            findings.leave_out(printable(row[image_at]), "box of an image that is not there")
+        elif key not in label_of:
+            findings.skip(row[image_at], "box of a class that has no description", f"{key[:200]!r}, in {path.name}")
+        elif (label := label_of[key]) is None:
+            findings.leave_out(row[image_at], "box of a class above others, or of a dropped class")
+        else:
+            try:
+                corners = box([row[i] for i in corners_at])[:4]
+            except BoxError as error:
+                rows.broken[image] = str(error)
+                continue
+            rows.images.append(image)
+            rows.corners.extend(corners)
+            rows.labels.append(label)
+            rows.crowd.append(group_at is not None and row[group_at] == "1")
+    return rows
+
+
+def _csv(path: Path) -> Iterator[list[str]]:
+    """The lines of a CSV file, one at a time; empty ones are left out."""
+
+    def lines() -> Iterator[str]:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            while line := file.readline(_MAX_LINE):
+                if len(line) == _MAX_LINE:
+                    raise UnreadableError(f"{path}: a line has {_MAX_LINE} characters or more.")
+                yield line
+
+    try:
+        yield from filter(None, csv.reader(lines()))
+    except csv.Error as error:
+        raise UnreadableError(f"{path}: the file is not CSV ({error}).") from error
+
+
+def _class_names(root: Path) -> dict[str, str]:
+    """Names by MID, in the order of the file, which may have a header."""
+    path = _table(root, "class-descriptions-boxable.csv", "class-descriptions.csv")
+    if path is None:
+        raise ValueError(f"{root}: there is no class-descriptions-boxable.csv, which names the classes.")
+    names: dict[str, str] = {}
+    for row in _csv(path):
+        if row[0] == "LabelName":
+            continue
+        if len(row) < 2 or not row[0] or not row[1].strip() or row[0] in names:
+            raise UnreadableError(f"{path}: a line has no MID, no name, or a MID that was there before.")
+        names[row[0]] = row[1].strip()
+    return dict(zip(names, unique_names(list(names.values()), list(names)), strict=True))
+
+
+def _parents(root: Path) -> set[str]:
+    """The classes that have classes below them; a part of a thing (Part) is not a kind of it."""
+    path = _table(root, "bbox_labels_600_hierarchy.json", "hierarchy.json")
+    if path is None:
+        raise ValueError(
+            f"{root}: leaf_only needs bbox_labels_600_hierarchy.json, which is not there; leaf_only=False reads all."
+        )
+    result, waiting = set(), [read_json(path)]
+    while waiting:
+        node = waiting.pop()
+        kinds, parts = (node.get(key, []) if isinstance(node, dict) else None for key in ("Subcategory", "Part"))
+        if not (isinstance(kinds, list) and isinstance(parts, list) and isinstance(node.get("LabelName"), str)):
+            raise UnreadableError(f"{path}: the tree has a node without a LabelName, or with no list of nodes below.")
+        if kinds:
+            result.add(node["LabelName"])
+        waiting += kinds + parts
+    return result
+
+
+def _stem(name: str) -> str:
+    return name.rpartition("/")[2].rpartition(".")[0]
+
+
+def _capped(data: Dataset, cap: int, seed: int, findings: Findings) -> Dataset:
+    """At most ``cap`` images of each class: those whose ids hash lowest."""
+    hashes = [hashlib.blake2b(f"{seed}:{name}".encode(errors="surrogateescape")).digest() for name in data.ids]
+    taken: dict[int, int] = {}
+    kept = np.zeros(len(data), dtype=bool)
+    for i in sorted(range(len(data)), key=hashes.__getitem__):
+        label = int(data.labels[i])
+        taken[label] = taken.get(label, 0) + 1
+        kept[i] = label == NO_CLASS or taken[label] <= cap
+    for name in itertools.compress(data.ids, ~kept):
+        findings.leave_out(name, "image beyond the cap of its class")
+    return data.take(kept, report=findings.report())

@@ -1,0 +1,148 @@
+"""Splits by id: deterministic, independent of the order of files, and never overlapping.
+
+A sample's place in a split follows from a keyed hash of its id, so that the same id lands on the same side on every
+machine, and adding samples moves few others.
+
+The papers' hold-outs, as ``hold_out`` takes them:
+
+    LR    1/6 of the training data (text before its Table 1)             fraction=1/6
+    ACLS  10% of the training samples (section 4.1)                      fraction=0.1
+    MbLS  CIFAR-10: 5,000 of 50,000; Tiny-ImageNet: 50 per class         count=5000; per_class=50
+    SC    ImageNet: 50,000 training images; CIFAR-100: 5,000             count=50_000; count=5000
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from calibrant.data.dataset import Dataset
+from calibrant.data.objects import Integers
+
+#: The papers' hold-outs by name: what `hold_out` takes.
+HOLD_OUTS: dict[str, dict[str, float | int]] = {
+    "lr": {"fraction": 1 / 6},
+    "acls": {"fraction": 0.1},
+    "cifar-10": {"count": 5000},
+    "tiny-imagenet": {"per_class": 50},
+    "sc-imagenet": {"count": 50_000},
+    "sc-cifar-100": {"count": 5000},
+}
+
+
+def hold_out(
+    dataset: Dataset,
+    *,
+    fraction: float | None = None,
+    count: int | None = None,
+    per_class: int | None = None,
+    seed: int = 0,
+) -> tuple[Dataset, Dataset]:
+    """Split off a validation set: one of a fraction, a count, or a count of every class.
+
+    Returns:
+        What stays, and what is held out; both in the order of the data set.
+
+    Example:
+        >>> from calibrant.data import Rows
+        >>> ids = tuple(f"{i}" for i in range(12))
+        >>> data = Dataset("tiny", "train", ("a", "b"), ids, [0, 1] * 6, Rows(np.zeros((12, 2))))
+        >>> train, val = hold_out(data, fraction=1 / 6)
+        >>> len(train), len(val), set(train.ids) & set(val.ids)
+        (10, 2, set())
+        >>> hold_out(data, per_class=2)[1].counts.tolist()
+        [2, 2]
+    """
+    given = {k: v for k, v in (("fraction", fraction), ("count", count), ("per_class", per_class)) if v is not None}
+    if len(given) != 1:
+        raise ValueError(f"hold_out takes one of fraction, count and per_class, got {', '.join(given) or 'none'}.")
+    order = _order(dataset.ids, seed)
+    if per_class is not None:
+        short = [(n, name) for n, name in zip(dataset.counts, dataset.classes, strict=True) if 0 <= n <= per_class]
+        if per_class < 1 or short:
+            what = f"class {short[0][1]!r} has {short[0][0]}" if short else f"{per_class} is below 1"
+            raise ValueError(f"{dataset.title}: {per_class} samples of every class were asked for, and {what}.")
+        labels = dataset.labels[order]
+        held = np.concatenate([order[labels == k][:per_class] for k in range(len(dataset.classes))])
+    else:
+        number = count if count is not None else round(len(dataset) * _between(fraction))
+        if not 0 < number < len(dataset):
+            raise ValueError(f"{dataset.title}: cannot hold out {number} of {len(dataset)} samples.")
+        held = order[:number]
+    chosen = np.zeros(len(dataset), dtype=bool)
+    chosen[held] = True
+    return dataset.take(~chosen), dataset.take(chosen, split="val")
+
+
+def resample(train: Dataset, test: Dataset, *, seed: int) -> tuple[Dataset, Dataset]:
+    """Merge training and test data and draw them anew, at the old sizes, for every seed [LR, experimental setting].
+
+    Example:
+        >>> from calibrant.data import Rows
+        >>> a = Dataset("tiny", "train", ("a", "b"), ("1", "2", "3"), [0, 1, 0], Rows(np.zeros((3, 2))))
+        >>> b = Dataset("tiny", "test", ("a", "b"), ("4", "5"), [1, 0], Rows(np.ones((2, 2))))
+        >>> new_train, new_test = resample(a, b, seed=1)
+        >>> len(new_train), len(new_test), sorted(new_train.ids + new_test.ids)
+        (3, 2, ['1', '2', '3', '4', '5'])
+    """
+    disjoint(train, test)
+    merged = train.merged(test)
+    order = _order(merged.ids, seed)
+    return (
+        merged.take(np.sort(order[: len(train)]), split=train.split),
+        merged.take(np.sort(order[len(train) :]), split=test.split),
+    )
+
+
+def by_ids(dataset: Dataset, splits: Mapping[str, Iterable[str]]) -> dict[str, Dataset]:
+    """Splits by lists of ids; an id in two lists, twice in one, or in none of the samples is an error.
+
+    Example:
+        >>> from calibrant.data import Rows
+        >>> data = Dataset("tiny", "all", ("a",), ("1", "2", "3"), [0, 0, 0], Rows(np.zeros((3, 2))))
+        >>> {name: part.ids for name, part in by_ids(data, {"train": ["3", "1"], "val": ["2"]}).items()}
+        {'train': ('3', '1'), 'val': ('2',)}
+    """
+    place = {name: i for i, name in enumerate(dataset.ids)}
+    taken: dict[str, str] = {}
+    result = {}
+    for split, ids in splits.items():
+        rows = []
+        for name in ids:
+            if name not in place:
+                raise ValueError(f"{dataset.title}: split {split!r} asks for the id {name!r}, which no sample has.")
+            if name in taken:
+                raise ValueError(f"{dataset.title}: the id {name!r} is in the splits {taken[name]!r} and {split!r}.")
+            taken[name] = split
+            rows.append(place[name])
+        result[split] = dataset.take(np.array(rows, dtype=np.int64), split=split)
+    return result
+
+
+def disjoint(*datasets: Dataset) -> None:
+    """Raise a ValueError if an id occurs in two of the data sets."""
+    owner: dict[str, str] = {}
+    for dataset in datasets:
+        for name in dataset.ids:
+            if name in owner:
+                raise ValueError(
+                    f"the id {name!r} is in {owner[name]} and in {dataset.title}: splits must not overlap."
+                )
+        owner.update(dict.fromkeys(dataset.ids, dataset.title))
+
+
+def _order(ids: tuple[str, ...], seed: int) -> Integers:
+    """All positions in the order of their ids' keyed hashes."""
+    key = f"calibrant split {seed}".encode()
+    digests = [
+        hashlib.blake2b(name.encode("utf-8", "surrogateescape"), key=key, digest_size=16).digest() for name in ids
+    ]
+    return np.array(sorted(range(len(ids)), key=digests.__getitem__), dtype=np.int64)
+
+
+def _between(fraction: float | None) -> float:
+    if fraction is None or not 0.0 < fraction < 1.0:
+        raise ValueError(f"hold_out takes a fraction between 0 and 1, got {fraction}.")
+    return fraction

@@ -1,0 +1,198 @@
+"""Texts as rows of numbers: words, a vocabulary, and word vectors from a file [GloVe's format].
+
+A word is a run of letters and digits, in lower case, with apostrophes inside it: ``don't`` is one word. Index 0 fills
+up short texts, index 1 stands for words that the vocabulary does not have.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.data.dataset import Dataset
+from calibrant.data.objects import Integers
+from calibrant.data.sources import Rows
+
+PAD, UNKNOWN = "<pad>", "<unk>"
+
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+
+
+def tokens(text: str) -> list[str]:
+    r"""The words of a text: matches of ``[^\W_]+(?:'[^\W_]+)*`` in lower case.
+
+    Example:
+        >>> tokens("Don't panic: it's 42_times BETTER.")
+        ["don't", 'panic', "it's", '42', 'times', 'better']
+    """
+    return _WORD.findall(text.lower())
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words and their indices; 0 is ``<pad>``, 1 is ``<unk>``.
+
+    Example:
+        >>> vocabulary = Vocabulary.build(["the cat", "the dog"], size=4)
+        >>> vocabulary.words
+        ('<pad>', '<unk>', 'the', 'cat')
+        >>> vocabulary.encode("The dog, the cat!", 5).tolist()
+        [2, 1, 2, 3, 0]
+    """
+
+    words: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.words[:2] != (PAD, UNKNOWN):
+            raise ValueError(f"a vocabulary begins with {PAD} and {UNKNOWN}, got {list(self.words[:2])}.")
+        if len(set(self.words)) != len(self.words):
+            raise ValueError("a vocabulary has each word once, and this one repeats some.")
+
+    @classmethod
+    def build(cls, texts: Iterable[str], *, size: int | None = None, min_count: int = 1) -> Vocabulary:
+        """The most frequent words of some texts (the training texts), equally frequent ones by the alphabet.
+
+        Args:
+            texts: Where the words come from.
+            size: How many entries at most, with ``<pad>`` and ``<unk>``; all if left out.
+            min_count: How often a word must occur to be taken.
+        """
+        if size is not None and size < 2:
+            raise ValueError(f"a vocabulary has at least the 2 entries {PAD} and {UNKNOWN}, and size is {size}.")
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(tokens(text))
+        ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
+        return cls((PAD, UNKNOWN, *(word for _, word in ranked[: None if size is None else size - 2])))
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """The index of each word."""
+        return {word: i for i, word in enumerate(self.words)}
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def encode(self, text: str, length: int) -> Integers:
+        """The indices of a text's first ``length`` words, int64 [length]; shorter texts end in ``<pad>``."""
+        if length < 1:
+            raise ValueError(f"encode takes a length of at least 1, got {length}.")
+        result = np.zeros(length, dtype=np.int64)
+        ids = [self.index.get(word, 1) for word in tokens(text)[:length]]
+        result[: len(ids)] = ids
+        return result
+
+    def to_json(self) -> str:
+        """The vocabulary as JSON."""
+        return json.dumps({"words": self.words}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Vocabulary:
+        """The vocabulary that `to_json` wrote.
+
+        Example:
+            >>> Vocabulary.from_json(Vocabulary.build(["a b"]).to_json()).words
+            ('<pad>', '<unk>', 'a', 'b')
+        """
+        try:
+            held = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"a vocabulary is written as JSON, and this is not ({error}).") from error
+        words = held.get("words") if isinstance(held, dict) else None
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ValueError('a vocabulary is written as {"words": [...]}, a list of strings, and this is not.')
+        return cls(tuple(words))
+
+
+class Vectors(NamedTuple):
+    """Word vectors of a vocabulary: values float32 [V, D], and the share of its words that the file has."""
+
+    values: NDArray[np.float32]
+    coverage: float
+
+
+def read_glove(path: str | Path, vocabulary: Vocabulary, dimensions: int, *, seed: int = 0) -> Vectors:
+    """Word vectors from a text file: a word and D numbers per line, separated by single spaces (GloVe's format).
+
+    The file is read as a stream; of a word that occurs twice the first line counts. ``<pad>`` is zero; words that the
+    file does not have, and ``<unk>``, are drawn from a normal distribution with the standard deviation of the vectors
+    found.
+
+    Args:
+        path: The file, unpacked.
+        vocabulary: The words to look for.
+        dimensions: D; the file must have it.
+        seed: Of the vectors that are drawn.
+
+    Raises:
+        ValueError: A line with more or fewer numbers, or with something that is not a finite number; it names the line.
+    """
+    path = Path(path)
+    wanted = {word.encode(): i for i, word in enumerate(vocabulary.words) if i >= 2}
+    values = np.random.default_rng(seed).standard_normal((len(vocabulary), dimensions)).astype(np.float32)
+    found = np.zeros(len(vocabulary), dtype=bool)
+    with path.open("rb") as file:
+        for number, (word, fields) in enumerate(_glove_lines(file, path, dimensions), start=1):
+            i = wanted.get(word)
+            if i is not None and not found[i]:
+                values[i], found[i] = _floats(fields, path, number), True
+    if found.any():
+        values[~found] *= values[found].std()
+    values[0] = 0.0
+    return Vectors(values, float(found.sum() / len(wanted)) if wanted else 0.0)
+
+
+def _glove_lines(file: IO[bytes], path: Path, dimensions: int) -> Iterable[tuple[bytes, list[bytes]]]:
+    limit = 1024 + 64 * dimensions  # a line without an end must not fill the memory
+    number = 0
+    while line := file.readline(limit):
+        number += 1
+        if len(line) == limit:
+            raise ValueError(f"{path}: line {number} is longer than a word and {dimensions} numbers can be.")
+        word, *fields = line.rstrip(b"\r\n").rsplit(b" ", dimensions)
+        # GloVe's largest file has words with spaces (". . ."); numbers in front of the numbers are another width.
+        extra = word.split(b" ")[1:]
+        if len(fields) != dimensions or any(_is_number(part) for part in extra) or (number == 1 and extra):
+            got = len(fields) + len(extra)
+            raise ValueError(f"{path}: line {number} has {got} numbers after its word; {dimensions} were asked for.")
+        yield word, fields
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _floats(fields: list[bytes], path: Path, number: int) -> list[float]:
+    try:
+        result = [float(field) for field in fields]
+    except ValueError as error:
+        raise ValueError(f"{path}: line {number} holds something that is not a number ({error}).") from error
+    if not all(math.isfinite(value) and abs(value) < 1e30 for value in result):
+        raise ValueError(f"{path}: line {number} holds a number that is not finite.")
+    return result
+
+
+def encoded(dataset: Dataset, vocabulary: Vocabulary, length: int) -> Dataset:
+    """The same data set with its texts as rows of word indices, int64 [N, length]; all texts are read now."""
+    if dataset.kind != "text":
+        raise ValueError(
+            f"{dataset.title}: texts are needed to encode them, and its inputs are of kind {dataset.kind}."
+        )
+    rows = np.zeros((len(dataset), length), dtype=np.int64)
+    for i in range(len(dataset)):
+        rows[i] = vocabulary.encode(dataset.inputs[i], length)
+    return dataset.replace(inputs=Rows(rows, name=dataset.title))

@@ -1,0 +1,225 @@
+"""``calibrant data``: a small detection set with everything that can be wrong, looked at and written anew."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from calibrant.cli import main
+from calibrant.data import Boxes, Dataset, ImageArray, context_only, read, single_object
+from calibrant.data.digits import digits
+from calibrant.data.written import write_dataset
+from calibrant.metrics import context_reliance
+
+SIZE = "<size><width>{w}</width><height>{h}</height></size>"
+XML = f"<annotation><filename>{{name}}.jpg</filename>{SIZE}{{objects}}</annotation>"
+CORNERS = "<bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax></bndbox>"
+OBJECT = f"<object><name>{{}}</name>{CORNERS}</object>"
+
+
+def annotate(root, name, objects, size=(40, 30), mode="RGB", seed=0):
+    (root / "Annotations").mkdir(parents=True, exist_ok=True)
+    (root / "JPEGImages").mkdir(exist_ok=True)
+    channels = {"RGB": (3,), "L": (), "CMYK": (4,)}[mode]
+    pixels = np.random.default_rng(seed).integers(0, 255, (size[1], size[0], *channels), dtype=np.uint8)
+    Image.fromarray(pixels, mode=None if mode != "CMYK" else "CMYK").save(root / "JPEGImages" / f"{name}.jpg")
+    text = XML.format(name=name, w=size[0], h=size[1], objects="".join(OBJECT.format(*o) for o in objects))
+    (root / "Annotations" / f"{name}.xml").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def household(tmp_path):
+    root = tmp_path / "household"
+    annotate(root, "000001", [("cup", 2, 3, 20, 18), ("spoon", 10, 10, 39, 28)], seed=1)
+    annotate(root, "000002", [("cup", 0, 0, 40, 30)], seed=2)
+    annotate(root, "000003", [("tea cup", 5, 5, 5, 20), ("spoon", 1, 1, 9, 9)], mode="L", seed=3)
+    annotate(root, "000004", [("teacup", 1, 1, 2, 9), ("spoon", 30, 20, 55, 33)], mode="CMYK", seed=4)
+    annotate(root, "000005", [("cup", 30, 5, 10, 20)], seed=5)  # inverted
+    annotate(root, "000006", [("cup", 3, 5, 10, 20)], seed=6)
+    whole = (root / "JPEGImages" / "000006.jpg").read_bytes()
+    (root / "JPEGImages" / "000006.jpg").write_bytes(whole[: len(whole) // 3])
+    annotate(root, "000007", [], seed=7)
+    (root / "JPEGImages" / "000008.jpg").write_bytes((root / "JPEGImages" / "000002.jpg").read_bytes())
+    (root / "Annotations" / "000008.xml").write_text(
+        XML.format(name="000008", w=40, h=30, objects=OBJECT.format("spoon", 0, 0, 10, 10))
+    )
+    return root
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return stop.value.code
+
+
+def inspected(capsys, *words):
+    assert run("data", "inspect", *words, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def found(facts, kind):
+    return {finding["what"]: finding["times"] for finding in facts[kind]}
+
+
+def test_inspect_counts_and_lists_everything(household, capsys):
+    document = inspected(capsys, household)
+    assert document["layout"] == "voc"
+    assert document["samples"] == 6
+    facts = document["splits"]["all"]
+    assert sum(found(facts, "skipped").values()) == 2
+    places = [place for finding in facts["skipped"] for place in finding["where"]]
+    assert any("000005" in place for place in places)
+    assert any("000006" in place for place in places)
+    odd = found(facts, "odd")
+    assert odd["grayscale image"] == 1
+    assert odd["CMYK image"] == 1
+    assert odd["box around the whole image"] == 1
+    assert odd["box with a side of at most 2 pixels"] == 1
+    assert facts["boxes"]["without_area"] == 1
+    assert facts["boxes"]["images_by_number"] == {"0": 1, "1": 2, "2": 3}
+    assert any("leaves the image" in what for what in odd)
+    assert any("differs" in what or "spell" in what for what in odd)
+    assert facts["without_class"] == 1
+    # By hand: 18*15 + 29*18 - 10*8 of 1200; all; 64 and nothing; 8 and 10*10; 100; nothing.
+    shares = [712 / 1200, 1.0, 64 / 1200, (8 + 100) / 1200, 100 / 1200, 0.0]
+    assert facts["boxes"]["mean_objectness"] == pytest.approx(np.mean(shares), abs=1e-12)
+    assert facts["boxes"]["objectness_histogram"] == np.histogram(shares, np.linspace(0, 1, 11))[0].tolist()
+    copies = document["across_splits"]
+    assert [c["what"] for c in copies] == ["identical samples with different labels"]
+
+
+def test_inspect_draws_a_page(household, tmp_path, capsys):
+    out = tmp_path / "page"
+    assert run("data", "inspect", household, "-o", out, "--decode") == 0
+    captured = capsys.readouterr()
+    assert "6 samples" in captured.out
+    assert "identical samples with different labels" in captured.out
+    assert f"open {out / 'index.html'}" in captured.err
+    with Image.open(out / "contact-sheet-all.png") as sheet:
+        assert sheet.width > 500
+    page = (out / "index.html").read_text()
+    assert "data:image/png;base64," in page
+    assert "data:image/svg+xml;base64," in page
+    assert "inverted" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["data", "inspect", "nowhere"], "nowhere: no such file or folder"),
+        (["data", "inspect", ".", "--layout", "pacs"], "not a data set in the layout pacs"),
+        (["data", "inspect", ".", "--layout", "pax"], "no layout 'pax'; known are"),
+        (["data", "make-variant", ".", "single-object", "-o", "x"], "no known layout"),
+    ],
+)
+def test_bad_input_is_one_line(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(*words) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+def test_bad_options_are_one_line(household, capsys):
+    assert run("data", "inspect", household, "--split", "dev") == 2
+    assert "split 'dev' was asked for, and voc has all" in capsys.readouterr().err
+    assert run("data", "make-variant", household, "context-only", "-o", household / "x", "--fill", "1,2,300") == 2
+    assert "--fill takes three numbers from 0 to 255" in capsys.readouterr().err
+
+
+def test_make_variant_writes_what_is_made_lazily(household, tmp_path, capsys):
+    out = tmp_path / "alone"
+    words = [
+        "data",
+        "make-variant",
+        household,
+        "single-object",
+        "-o",
+        out,
+        "--fill",
+        "9,8,7",
+        "--skip-broken",
+        "--json",
+    ]
+    assert run(*words) == 0
+    summary = json.loads(capsys.readouterr().out)
+    lazy = single_object(read(household, on_error="skip"), (9, 8, 7))
+    assert summary["splits"]["all"]["samples"] == len(lazy)
+    again = read(out, "all")
+    assert again.ids == lazy.ids
+    assert again.classes == lazy.classes
+    assert again.labels.tolist() == lazy.labels.tolist()
+    assert again.boxes.corners.tolist() == lazy.boxes.corners.tolist()
+    for before, after in zip(lazy, again, strict=True):
+        assert np.array_equal(np.asarray(before.input), np.asarray(after.input))
+    # Taken up again: what is there is not written anew, what is missing is.
+    files = sorted(out.rglob("*.png"))
+    stamp = files[0].stat().st_mtime_ns
+    files[1].unlink()
+    assert run(*words) == 0
+    assert files[0].stat().st_mtime_ns == stamp
+    assert files[1].exists()
+    assert run(*words[:2], household, "context-only", *words[4:]) == 2
+    assert "holds another data set, or one made in another way" in capsys.readouterr().err
+
+
+def test_make_variant_stops_at_broken_samples(household, tmp_path, capsys):
+    assert run("data", "make-variant", household, "context-only", "-o", tmp_path / "x") == 2
+    assert "000005" in capsys.readouterr().err
+
+
+def test_context_only_sets_keep_their_labels(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (3, 12, 12, 3), dtype=np.uint8)
+    boxes = Boxes.of([[[2, 2, 9, 9]], [[0, 0, 4, 4], [5, 5, 8, 8]], []], [[0], [1, 0], []])
+    data = Dataset("toy", "val", ("cat", "dog"), ("a/1.png", "b/1.png", "c"), [0, 1, -1], ImageArray(pixels), boxes)
+    write_dataset(context_only(data, (1, 2, 3)), tmp_path / "context")
+    again = read(tmp_path / "context", "val")
+    assert again.labels.tolist() == [0, 1]
+    assert again.context.all()
+    assert again.boxes.counts.tolist() == [0, 0]
+    assert tuple(np.asarray(again[0].input)[5, 5]) == (1, 2, 3)
+    (tmp_path / "context" / "dataset.json").write_text("[]")
+    with pytest.raises(ValueError, match="not a description of a data set"):
+        read(tmp_path / "context", "val")
+
+
+def test_killed_while_writing(tmp_path):
+    """A process killed in the middle leaves whole images and no table; run again, the data set is whole."""
+    script = f"""
+import os, numpy as np
+from calibrant.data import Dataset, ImageArray
+from calibrant.data.written import write_dataset
+pixels = np.zeros((8, 6, 6, 3), np.uint8)
+data = Dataset("toy", "train", ("a",), tuple(map(str, range(8))), [0] * 8, ImageArray(pixels))
+def watch(items, number):
+    for i in items:
+        if i == 5 and os.environ.get("KILL"): os.kill(os.getpid(), 9)
+        yield i
+write_dataset(data, {str(tmp_path / "out")!r}, watch=watch)
+"""
+    killed = subprocess.run([sys.executable, "-c", script], env={"KILL": "1", "PATH": ""}, check=False)
+    assert killed.returncode == -9
+    assert not (tmp_path / "out" / "train.parquet").exists()
+    assert len(list((tmp_path / "out").rglob("*.png"))) == 5
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert len(read(tmp_path / "out", "train")) == 8
+
+
+def test_context_reliance_is_a_row_of_the_table():
+    confidence, correct = np.array([0.9, 0.2, 0.4, 0.5]), np.array([True, False, False, True])
+    row = context_reliance(confidence, correct)
+    assert row == (0.5, pytest.approx(0.3), pytest.approx(0.3), pytest.approx(0.5))
+
+
+def test_digits_are_split_anew_for_every_seed():
+    train, val, test = (digits(split, seed=3) for split in ("train", "val", "test"))
+    assert (len(train), len(val), len(test)) == (1047, 300, 450)
+    assert len(set(train.ids) | set(val.ids) | set(test.ids)) == 1797
+    assert digits("test", seed=4).ids != test.ids
+    assert np.asarray(train[0].input).max() <= 255
+    with pytest.raises(ValueError, match="got 'all'"):
+        digits("all")
