@@ -217,7 +217,7 @@ def main() -> None:
             for row in rows
         ],
     )
-    record: dict[str, Any] = {"title": data.title, "images": len(data), "size": size, "rows": rows}
+    record: dict[str, Any] = {"title": data.title, "images": len(data), "size": size, "limit": LIMIT, "rows": rows}
     if args.workers:
         rates = epochs_with_workers(data, size, args.workers, max(3, args.rounds // 3))
         print(f"\nWhole epochs through a DataLoader with {args.workers} workers\n")

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks._speed_data import data_part
 from benchmarks._speed_metrics import machine, metrics_part, streaming_part
 from benchmarks._speed_posthoc import posthoc_part
 from calibrant.files import written_aside
@@ -16,7 +17,7 @@ from calibrant.files import written_aside
 RESULTS, PAGE = Path("benchmarks/results"), Path("docs/speed.md")
 
 TOP = """\
-<!-- Written by ./dev bench speed_page from the last runs of ./dev bench losses, metrics, streaming and posthoc;
+<!-- Written by ./dev bench speed_page from the last runs of ./dev bench losses, metrics, streaming, posthoc and data;
      edit benchmarks/speed_page.py instead. -->
 # Speed and memory
 """
@@ -95,7 +96,13 @@ def section(shape: dict[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
-PARTS = {"losses": losses_part, "metrics": metrics_part, "streaming": streaming_part, "posthoc": posthoc_part}
+PARTS = {
+    "losses": losses_part,
+    "metrics": metrics_part,
+    "streaming": streaming_part,
+    "posthoc": posthoc_part,
+    "data": data_part,
+}
 
 if __name__ == "__main__":
     main()

@@ -167,6 +167,77 @@ def test_make_variant_writes_what_is_made_lazily(household, tmp_path, capsys):
     assert "holds another data set, or one made in another way" in capsys.readouterr().err
 
 
+def test_readers_take_options(household, capsys):
+    rename = json.dumps({"tea cup": "cup", "teacup": "cup"})
+    facts = inspected(capsys, household, "--option", f"rename={rename}")["splits"]["all"]
+    assert list(facts["class_counts"]) == ["cup", "spoon"]
+    assert run("data", "inspect", household, "--option", "colour=red") == 2
+    assert "voc has no option 'colour'; it has classes, rename" in capsys.readouterr().err
+    assert run("data", "inspect", household, "--option", "colour") == 2
+    assert "--option takes name=value" in capsys.readouterr().err
+
+
+def test_only_repeated_splits_are_left_out(household, capsys):
+    lists = household / "ImageSets" / "Main"
+    lists.mkdir(parents=True)
+    (lists / "trainval.txt").write_text("000001\n000002\n")
+    (lists / "test.txt").write_text("000004\n")
+    assert inspected(capsys, household)["samples"] == 3
+    (lists / "train.txt").write_text("000001\n")
+    (lists / "val.txt").write_text("000002\n")
+    assert run("data", "inspect", household, "--json") == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["samples"] == 3
+    assert "left out, as it repeats the others: trainval" in captured.err
+    assert inspected(capsys, household, "--split", "trainval")["samples"] == 2
+
+
+def test_several_sets_in_one_folder_are_not_guessed(household, capsys):
+    (household.parent / "other").symlink_to(household)
+    assert run("data", "inspect", household.parent) == 2
+    assert "several data sets lie here; name one of" in capsys.readouterr().err
+
+
+def test_names_cannot_reach_the_terminal(tmp_path, capsys):
+    root = tmp_path / "set"
+    annotate(root, "000001", [("cup&#27;]0;owned", 2, 3, 20, 18), ("a$b_{1}", 1, 1, 5, 5)])
+    text = (root / "Annotations" / "000001.xml").read_text()
+    (root / "Annotations" / "000001.xml").write_text(text.replace("&#27;", "\u009b"))
+    assert run("data", "inspect", root, "-o", tmp_path / "page") == 0
+    captured = capsys.readouterr()
+    assert r"\x9b" in captured.out
+    assert chr(0x9B) not in captured.out + captured.err
+
+
+def test_boxes_are_clipped_before_their_area_is_counted(tmp_path, capsys):
+    root = tmp_path / "set"
+    annotate(root, "000001", [("cup", 5, 5, 500, 20)])  # 35 x 15 of 40 x 30 are inside
+    annotate(root, "000002", [("cup", 60, 5, 70, 20)], seed=1)  # nothing is
+    facts = inspected(capsys, root)["splits"]["all"]["boxes"]
+    assert facts["area_histogram"] == [1, 0, 0, 0, 1, 0, 0, 0, 0, 0]
+    assert facts["objectness_histogram"] == facts["area_histogram"]
+
+
+def test_other_pixels_are_not_taken_for_the_same_set(tmp_path, capsys):
+    for seed, name in enumerate(("one", "two")):
+        annotate(tmp_path / name / "set", "000001", [("cup", 5, 5, 20, 20)], seed=seed)
+    words = ["context-only", "-o", tmp_path / "out", "--fill", "1,2,3"]
+    assert run("data", "make-variant", tmp_path / "one" / "set", *words) == 0
+    assert run("data", "make-variant", tmp_path / "two" / "set", *words) == 2
+    assert "holds another data set" in capsys.readouterr().err
+
+
+def test_what_cannot_be_written_is_refused(tmp_path):
+    pixels = np.zeros((2, 4, 4, 3), np.uint8)
+    data = Dataset("toy", "../evil", ("a", "b"), ("1", "2"), [0, 1], ImageArray(pixels), soft=np.eye(2))
+    with pytest.raises(ValueError, match=r"'\.\./evil' cannot be a file's"):
+        write_dataset(data, tmp_path / "out")
+    with pytest.raises(ValueError, match="label masks cannot be written"):
+        write_dataset(data.replace(split="all", masks=ImageArray(pixels)), tmp_path / "out")
+    write_dataset(data.replace(split="all"), tmp_path / "out")
+    assert read(tmp_path / "out", "all").soft.tolist() == [[1, 0], [0, 1]]
+
+
 def test_make_variant_stops_at_broken_samples(household, tmp_path, capsys):
     assert run("data", "make-variant", household, "context-only", "-o", tmp_path / "x") == 2
     assert "000005" in capsys.readouterr().err

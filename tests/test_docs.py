@@ -226,6 +226,16 @@ def test_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.Mon
         exec(compile("\n" * (block.line - 1) + block.text, str(block.page), "exec"), namespace)
 
 
+def test_the_data_guide_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks go on where the last one ended."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    page = blocks(ROOT / "docs/data.md", "python")
+    assert len(page) > 5
+    for block in page:
+        exec(compile("\n" * (block.line - 1) + block.text, str(block.page), "exec"), namespace)
+
+
 def commands(block: Block) -> list[list[str]]:
     """The arguments of each call of ``calibrant`` in a block of shell, also by way of ``./dev`` and in pipes."""
     lines = block.text.replace("\\\n", " ").splitlines()

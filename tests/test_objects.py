@@ -35,20 +35,34 @@ side = st.integers(1, 14)
 @st.composite
 def scenes(draw):
     """Boxes (overlapping, touching, without area, leaving the image), a crop that may leave it too, the size."""
-    width, height = draw(side), draw(side)
-    corner = st.integers(-4, 16)
-    boxes = []
-    for _ in range(draw(st.integers(0, 5))):
-        x, y = draw(corner), draw(corner)
-        boxes.append([x, y, x + draw(st.integers(0, 12)), y + draw(st.integers(0, 12))])
-    x, y = draw(st.integers(-6, 14)), draw(st.integers(-6, 14))
-    return boxes, [x, y, x + draw(side), y + draw(side)], (width, height)
+    return scene(draw(st.integers(0, 2**32)))
+
+
+def scene(seed):
+    random = np.random.default_rng(seed)
+    size = random.integers(8, 15, 2)
+    corners = random.integers(-3, 9, (random.integers(0, 6), 2))
+    boxes = np.concatenate([corners, corners + random.integers(0, 10, corners.shape)], axis=1)
+    low = random.integers(-4, 5, 2)
+    return boxes.tolist(), [*low, *(low + random.integers(5, 15, 2))], tuple(size.tolist())
+
+
+def test_most_scenes_show_something():
+    shares = [reference.objectness(*scene(seed)) for seed in range(300)]
+    assert np.mean(np.array(shares) > 0) > 0.6
+    assert len(set(shares)) > 100
 
 
 @given(scenes())
 def test_objectness_counts_pixels(scene):
     boxes, crop, size = scene
     assert objectness(boxes, crop, size) == pytest.approx(reference.objectness(boxes, crop, size), abs=1e-14)
+
+
+def test_objectness_counts_pixels_of_many_scenes():
+    for seed in range(1000):
+        boxes, crop, size = scene(seed)
+        assert objectness(boxes, crop, size) == pytest.approx(reference.objectness(boxes, crop, size), abs=1e-14)
 
 
 @given(st.lists(scenes(), min_size=1, max_size=5))
@@ -69,6 +83,7 @@ def test_a_batch_is_its_images(batch):
         ([[-5, -5, 4, 4]], [0, 0, 8, 8], (8, 8), 16 / 64),  # clipped to the image
         ([[20, 20, 30, 30]], [0, 0, 8, 8], (8, 8), 0.0),  # beside the image
         ([[6, 0, 20, 8]], [4, 0, 12, 8], (8, 8), 16 / 64),  # the crop's right half is padding
+        ([[-5, -5, 4, 4]], [-3, -3, 5, 5], (8, 8), 16 / 64),  # and here its left and top
         ([[0.5, 0.25, 1.5, 0.75]], [0, 0, 2, 1], (2, 1), 0.25),  # parts of pixels
         ([[0, 0, 10, 20]], None, (40, 20), 0.25),  # width before height; None is the whole image
         ([], [0, 0, 8, 8], (8, 8), 0.0),
@@ -100,6 +115,10 @@ def test_forms_of_the_arguments():
     tensor = objectness(torch.tensor(padded, dtype=torch.float32), torch.tensor(whole), (8, 8))
     assert isinstance(tensor, torch.Tensor)
     assert tensor.tolist() == expected
+    assert isinstance(objectness([torch.tensor([[0.0, 0, 4, 4]])], whole, (8, 8)), torch.Tensor)
+    assert objectness(torch.zeros(0, 3, 4), whole, (8, 8)).shape == (0,)
+    assert objectness(torch.tensor([[0, 0, 4, 4]], dtype=torch.bfloat16), whole, (8, 8)).item() == 0.25
+    assert objectness([[0, 0, 4, 4]], whole, [(8, 8), (4, 4), (2, 2)]).tolist() == [0.25, 0.25, 0.0625]
     one_image_many_crops = objectness([[0, 0, 4, 8]], [[0, 0, 4, 8], [2, 0, 6, 8], whole], (8, 8))
     assert one_image_many_crops.tolist() == [1.0, 0.5, 0.5]
     assert isinstance(objectness([0, 0, 4, 4], whole, (8, 8)), float)
@@ -120,8 +139,40 @@ def test_forms_of_the_arguments():
 def test_broken_objects_are_refused(boxes, crop, size, message):
     with pytest.raises(ValueError, match=message):
         objectness(boxes, crop, size, names=["img.jpg"])
+    with pytest.raises(ValueError, match=message):
+        objectness(boxes, crop, size, names="img.jpg")
+
+
+def test_numbers_that_do_not_go_together_are_refused():
     with pytest.raises(ValueError, match="2 of crop for 3 images"):
         objectness([[[0, 0, 1, 1]]] * 3, [[0, 0, 8, 8]] * 2, (8, 8))
+    with pytest.raises(ValueError, match="boxes are"):
+        objectness([[0, 0, 4, 4], [1, 2]], [0, 0, 8, 8], (8, 8))
+    with pytest.raises(ValueError, match="image 1: box 0 is inverted"):
+        objectness([[[0, 0, 1, 1]], [[3, 0, 1, 1]]], [0, 0, 8, 8], (8, 8))
+    with pytest.raises(ValueError, match="image 0: box 1 is inverted"):
+        Boxes.of([[[0, 0, 1, 1], [3, 0, 1, 1]]])
+    with pytest.raises(ValueError, match="per box of each image"):
+        Boxes.of([[[0, 0, 1, 1]], []], labels=[[], [1]])
+
+
+def test_one_crowded_image_does_not_slow_its_batch():
+    """The work of a batch is the sum over its images, not their number times the largest: counted, not timed."""
+    from calibrant.data import objects
+
+    random = np.random.default_rng(0)
+    corners = random.integers(0, 60, (300, 2))
+    crowded = np.concatenate([corners, corners + random.integers(1, 20, corners.shape)], axis=1)
+    done = []
+    slabs = objects._slabs
+    objects._slabs = lambda boxes: done.append(boxes.shape) or slabs(boxes)
+    try:
+        values = objectness([crowded, *[[[0, 0, 4, 4], [2, 2, 8, 8]]] * 50], [0, 0, 80, 80], (80, 80))
+    finally:
+        objects._slabs = slabs
+    assert sorted(shape[:2] for shape in done) == [(1, 300), (50, 2)]
+    assert values[0] == reference.mask_of(crowded, 80, 80).sum() / 6400
+    assert values[1] == (16 + 36 - 4) / 6400
 
 
 def test_many_boxes():
@@ -225,10 +276,35 @@ def test_random_resized_crops_have_the_law_of_torchvision():
         assert ks_2samp(mine, other).pvalue > 1e-3
 
 
-def test_crops_of_odd_images_fall_back_to_the_middle():
-    view = draw_view([RandomResizedCrop(8, scale=(0.9, 1.0))], (400, 4), np.random.default_rng(0))
-    assert (view.y1, view.y2) == (0, 4)
-    assert view.x2 - view.x1 == round(4 * 4 / 3)
+@pytest.mark.parametrize("size", [(400, 4), (4, 401), (301, 7)])
+def test_crops_of_odd_images_fall_back_to_the_middle(size):
+    from torchvision.transforms import RandomResizedCrop as Theirs
+
+    view = draw_view([RandomResizedCrop(8, scale=(0.9, 1.0))], size, np.random.default_rng(0))
+    top, left, height, width = Theirs.get_params(torch.empty(3, size[1], size[0]), (0.9, 1.0), (3 / 4, 4 / 3))
+    assert view.crop == (left, top, left + width, top + height)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: CentreCrop(0), "a size is"),
+        (lambda: Resize((4, 5, 6)), "a size is"),
+        (lambda: Resize(-1), "at least 1 pixel"),
+        (lambda: RandomFlip(2.0), r"probability in 0\.\.1"),
+        (lambda: RandomResizedCrop(8, scale=(2.0, 3.0)), "rising scale"),
+        (lambda: RandomResizedCrop(8, ratio=(0.0, 1.0)), "rising ratio"),
+        (lambda: RandomCrop(8, padding=-1), "padding of 0"),
+        (lambda: Pad(-1), "Pad takes"),
+    ],
+)
+def test_steps_refuse_nonsense(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_sizes_may_be_lists():
+    assert draw_view([Resize([6, 4]), CentreCrop([3, 2])], (8, 8), np.random.default_rng(0))[4:6] == (3, 2)
 
 
 def test_a_smaller_decoding_shows_the_same(tmp_path):
@@ -281,6 +357,7 @@ def test_limits_of_adaptive_targets():
         (([0, 1], [0.5], 4), r"\[1\] objectness values for 2 labels"),
         (([0], [0.5], 1), "at least 2 classes"),
         (([0], [0.5], 4, 1.5), "beta in 0..1"),
+        (([0, 0], [float("nan"), 0.5], 4), "objectness in 0..1"),
     ],
 )
 def test_targets_refuse_nonsense(arguments, message):

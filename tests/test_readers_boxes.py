@@ -11,6 +11,12 @@ from calibrant.data.sources import UnreadableError
 from tests import box_files as files
 from tests.box_files import cut, image, odd, skipped, write, xml
 
+# fmt: off
+VOC = (
+    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",
+    "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+)
+# fmt: on
 MODES = pytest.mark.parametrize("mode", ["raise", "skip"])
 
 
@@ -36,9 +42,11 @@ def test_each_layout_is_recognised_also_from_above(tmp_path):
 def test_other_folders_and_files_have_no_splits(tmp_path, name):
     (tmp_path / "empty").mkdir()
     file = write(tmp_path / "file.txt", "x")
-    for path in (tmp_path / "empty", file, tmp_path / "nothing"):
+    for path in (tmp_path / "empty", file):
         with pytest.raises(ValueError, match="not a data set in the layout"):
             read(path, "train", layout=name)
+    with pytest.raises(ValueError, match=r"nothing: no such file or folder"):
+        read(tmp_path / "nothing", "train", layout=name)
 
 
 @MODES
@@ -99,7 +107,7 @@ def imagenet(root):
 @MODES
 def test_imagenet(tmp_path, mode):
     root = imagenet(tmp_path)
-    data = read(root, "train", on_error=mode)
+    data = read(root, "train", on_error=mode, only_annotated=False)
     assert recognise(root)[0].name == "imagenet"
     assert data.classes == ("tench", "goldfish")
     assert data.ids == tuple(f"train/{n[:9]}/{n}.JPEG" for n in ("n00000001_5", "n00000002_1", "n00000002_2"))
@@ -112,9 +120,10 @@ def test_imagenet(tmp_path, mode):
         "image without a box": 1,
         "box of a class that the folder does not have": 1,
     }
-    data = read(root, "train", on_error=mode, only_annotated=True)
-    assert data.boxes.counts.tolist() == [1, 3]
-    assert skipped(data.report) == {"image without annotation": 1}
+    for only in (True, None):  # as soon as there are annotations, images without one are left out
+        data = read(root, "train", on_error=mode, only_annotated=only)
+        assert data.boxes.counts.tolist() == [1, 3]
+        assert skipped(data.report) == {"image without an annotation": 1}
 
 
 def test_imagenet_annotations_elsewhere_and_none(tmp_path):
@@ -123,7 +132,7 @@ def test_imagenet_annotations_elsewhere_and_none(tmp_path):
     data = read(root, "train")
     assert data.boxes is None
     assert str(data.report) == "nothing skipped, nothing odd"
-    assert read(root, "train", annotations=tmp_path / "boxes").boxes.counts.tolist() == [1, 0, 3]
+    assert read(root, "train", annotations=tmp_path / "boxes").boxes.counts.tolist() == [1, 3]
     with pytest.raises(ValueError, match="no annotation was found"):
         read(root, "train", only_annotated=True)
     with pytest.raises(ValueError, match="is not a folder"):
@@ -192,14 +201,14 @@ def test_voc_classes_and_rename(tmp_path):
         read(root, "train", classes="bed")
 
 
-def test_voc_own_classes_and_files_in_one_folder(tmp_path):
+def test_voc_files_in_one_folder(tmp_path):
     image(tmp_path / "a.png", (30, 10))
     write(tmp_path / "a.xml", xml([("dog", 0, 0, 25, 5)], "elsewhere.jpg", size=None))
     image(tmp_path / "b.jpg")
     write(tmp_path / "b.xml", xml([("cat", 0, 0, 25, 5)], "b.jpg", size=(30, 10)))
     data = read(tmp_path)
-    assert (data.split, data.ids, data.labels.tolist()) == ("all", ("a.png", "b.jpg"), [11, 7])
-    assert (len(data.classes), data.classes[7], data.classes[11]) == (20, "cat", "dog")
+    assert (data.name, data.split, data.ids) == (tmp_path.name, "all", ("a.png", "b.jpg"))
+    assert (data.classes, data.labels.tolist()) == (("cat", "dog"), [1, 0])
     assert odd(data.report) == {
         "class with a single box": 2,
         "file name in the annotation that is not there: the image beside it is used": 1,
@@ -209,6 +218,21 @@ def test_voc_own_classes_and_files_in_one_folder(tmp_path):
     found = odd(read(tmp_path, on_error="skip").report)
     assert found["size in the annotation that is not the image's"] == 2
     assert found["box that leaves the image"] == 1
+
+
+@pytest.mark.parametrize("says", ["folder name", "<folder>", "all names", "other name", "nothing"])
+def test_voc_s_own_classes_only_where_the_set_says_that_it_is_voc(tmp_path, says):
+    root = tmp_path / ("VOC2012" if says == "folder name" else "mine")
+    names = VOC if says == "all names" else ("dog", "zebra" if says == "other name" else "cat")
+    image(root / "a.jpg")
+    text = xml([(name, 0, 0, 9 + (name == "dog"), 5) for name in names], "a.jpg")
+    if says in ("<folder>", "other name"):
+        text = text.replace("<filename>", "<folder>VOC2007</folder><filename>")
+    write(root / "a.xml", text)
+    data = read(root)
+    expected = {"nothing": ("cat", "dog"), "other name": ("dog", "zebra")}.get(says, VOC)
+    assert (data.classes, data.name) == (expected, root.name)
+    assert data.classes[data.labels[0]] == "dog"
 
 
 @MODES
@@ -291,15 +315,15 @@ def test_broken_images_are_found_when_opened_or_when_decoded(tmp_path):
     write(root / "train_test_split.txt", "1 0\n2 0\n3 0\n")
     data = read(root, "test", on_error="skip")
     assert data.ids == ("images/002.Red_Bird/b.jpg",)
-    assert skipped(data.report) == {"the image cannot be read": 2}
+    assert skipped(data.report) == {"image that cannot be read": 2}
 
 
 def test_check_image(tmp_path):
     for name, mode in (("a.jpg", "RGB"), ("b.png", "L"), ("c.jpg", "CMYK")):
         path = image(tmp_path / name, (40, 30), mode)
-        assert check_image(path) == (40, 30)
+        assert check_image(path).size == (40, 30)
         path.write_bytes(path.read_bytes() + bytes(3000))  # cameras append data; the image is whole
-        assert check_image(path) == (40, 30)
+        assert check_image(path).size == (40, 30)
         with pytest.raises(UnreadableError, match="at most 1000 are read"):
             check_image(path, 1000)
     for name in ("d.jpg", "e.png"):
@@ -319,7 +343,7 @@ def test_check_image(tmp_path):
     "value", ["", "x", "nan", "inf", "1e400", "1_000", "1,5", None, True, [1], float("nan"), 10**400]
 )
 def test_what_is_not_a_number(value):
-    with pytest.raises(ValueError, match="is not a number of pixels"):
+    with pytest.raises(ValueError, match="is not a number that a coordinate can be"):
         number(value)
 
 

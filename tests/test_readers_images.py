@@ -1,5 +1,7 @@
 """Readers of image folders and of label masks, on small data sets in the official layouts; expected values by hand."""
 
+import re
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -109,10 +111,11 @@ def test_broken_images_are_errors_when_read_or_skipped_at_once(tmp_path):
     data = image_folder(tmp_path, "all", on_error="skip")
     assert data.ids == ("a/1.jpg", "b/5.png")
     assert data.labels.tolist() == [0, 1]
-    assert skipped(data) == {
-        "the image cannot be read": (3, ("a/2.jpg", "b/3.png", "b/4.jpg")),
-        "hidden file": (1, ("b/._5.png",)),
-    }
+    (times, places) = skipped(data)["image that cannot be read"]
+    assert times == 3
+    assert [place.partition(" (")[0] for place in places] == ["a/2.jpg", "b/3.png", "b/4.jpg"]
+    assert all("the image is truncated or broken" in place and str(tmp_path) not in place[:40] for place in places)
+    assert skipped(data)["hidden file"] == (1, ("b/._5.png",))
 
 
 def test_what_is_no_image_folder_has_no_splits(tmp_path):
@@ -122,15 +125,6 @@ def test_what_is_no_image_folder_has_no_splits(tmp_path):
     assert kind.splits(tmp_path) == kind.splits(tmp_path / "file") == kind.splits(tmp_path / "nowhere") == ()
     with pytest.raises(ValueError, match="no known layout"):
         recognise(tmp_path)
-
-
-def test_a_link_out_of_the_folder_is_refused(tmp_path):
-    picture(tmp_path / "elsewhere.jpg")
-    for name in ("a", "b"):
-        picture(tmp_path / "data" / name / "1.jpg")
-    (tmp_path / "data" / "b" / "2.jpg").symlink_to(tmp_path / "elsewhere.jpg")
-    with pytest.raises(ValueError, match=r"2\.jpg.*leads out"):
-        image_folder(tmp_path / "data", "all")
 
 
 # CIFAR as folders, PACS
@@ -220,16 +214,18 @@ def test_camvid_without_lists_and_with_broken_pairs(tmp_path):
     mask(tmp_path / "valannot" / "7.png", [[0, 1]])
     cut = (tmp_path / "valannot" / "7.png").read_bytes()[:45]
     (tmp_path / "valannot" / "7.png").write_bytes(cut)
-    with pytest.raises(ValueError, match=r"val/5\.jpg: the mask is missing \(valannot/5\.png\)"):
+    with pytest.raises(ValueError, match=r"val/5\.jpg: mask that is missing \(valannot/5\.png\)"):
         camvid(tmp_path, "val")
     data = camvid(tmp_path, "val", on_error="skip")
     assert data.ids == ("val/1.jpg",)
-    assert skipped(data) == {
-        "the mask cannot be read": (3, ("val/2.jpg", "val/4.jpg", "val/7.jpg")),
-        "image and mask differ in size": (1, ("val/3.jpg",)),
-        "the mask is missing": (1, ("val/5.jpg",)),
-        "the image cannot be read": (1, ("val/6.jpg",)),
+    found = {what: [place.partition(" (")[0] for place in where] for what, (_, where) in skipped(data).items()}
+    assert found == {
+        "mask that cannot be read": ["val/2.jpg", "val/4.jpg", "val/7.jpg"],
+        "image and mask of different sizes": ["val/3.jpg"],
+        "mask that is missing": ["val/5.jpg"],
+        "image that cannot be read": ["val/6.jpg"],
     }
+    assert "val/2.jpg (the mask holds the value 12, which is no label)" in str(data.report)
     mask(tmp_path / "valannot" / "5.png", [[0, 1]])
     data = camvid(tmp_path, "val")
     with pytest.raises(ValueError, match=r"2\.png: the mask holds the value 12, which is no label"):
@@ -247,7 +243,7 @@ def test_camvid_lists_that_lead_astray(tmp_path):
     good = "test/a.png testannot/a.png\n"
     for line, message in (
         ("../outside.png testannot/a.png\n", "leads out of the data folder"),
-        ("test/b.png testannot/a.png\n", "the image is missing"),
+        ("test/b.png testannot/a.png\n", "image that is missing"),
         ("test/a.png\n", "line 2: a line should name an image and a mask"),
         (good, "listed twice"),
     ):
@@ -304,10 +300,6 @@ def test_voc_masks_are_palette_indices(tmp_path):
     assert (data.ids, len(data.classes), data.ignore_index) == (("JPEGImages/2007_000032.jpg",), 21, 255)
     assert np.asarray(data[0].mask).tolist() == [[0, 20, 255], [15, 0, 0]]
     assert np.asarray(voc_segmentation(root, "train_aug")[0].mask).tolist() == [[1, 2, 3], [4, 5, 6]]
-    data = voc_segmentation(root, "val", on_error="skip")
-    assert len(data) == 0
-    assert {what: count for what, (count, _) in skipped(data).items()} == {
-        "the mask cannot be read": 1,
-        "the mask is missing": 1,
-        "a name leads out of the data folder": 1,
-    }
+    reasons = "mask that cannot be read (1), mask that is missing (1), file name that leads out of the data folder (1)"
+    with pytest.raises(ValueError, match=re.escape(f"'val' holds no image that can be used: {reasons}.")):
+        voc_segmentation(root, "val", on_error="skip")

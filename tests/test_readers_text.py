@@ -107,11 +107,16 @@ def test_files_that_cannot_be_read(messages):
         newsgroups(messages, "test")
     data = newsgroups(messages, "test", on_error="skip")
     assert data.ids == ("20news-bydate-test/rec.autos/1",)
-    assert data.report.skipped == (("the file cannot be read", 1, ("20news-bydate-test/sci.space/3",)),)
+    reason = "the file has 67108865 bytes; at most 67108864 are read"
+    assert data.report.skipped == (("the file cannot be read", 1, (f"20news-bydate-test/sci.space/3 ({reason})",)),)
     path.unlink()
     path.symlink_to("/etc/hostname")
     with pytest.raises(ValueError, match="leads out of the data folder"):
-        newsgroups(messages, "test", on_error="skip")
+        newsgroups(messages, "test")
+    (path.parent / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
+    data = newsgroups(messages, "test", on_error="skip")
+    assert data.ids == ("20news-bydate-test/rec.autos/1",)
+    assert [what for what, _, _ in data.report.skipped] == ["hidden file", "link that leads out of the data folder"]
 
 
 def test_words():

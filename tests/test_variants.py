@@ -13,6 +13,7 @@ from calibrant.data import (
     Dataset,
     ImageArray,
     ImageFiles,
+    Pad,
     Pipeline,
     RandomCrop,
     RandomFlip,
@@ -29,6 +30,8 @@ from calibrant.data import (
     resample,
     single_object,
 )
+from calibrant.data.loading import sample_generator
+from calibrant.targets import adaptive_targets
 from tests.reference import objects as reference
 
 SIZE = 20
@@ -40,6 +43,11 @@ def objects(**changes):
     pixels = np.random.default_rng(0).integers(1, 255, (3, SIZE, SIZE, 3), dtype=np.uint8)
     columns = {"boxes": Boxes.of(BOXES, BOX_LABELS), "labels": [1, 0, -1]} | changes
     return Dataset("toy", "train", ("cat", "dog"), ("a", "b", "c"), inputs=ImageArray(pixels), **columns)
+
+
+def placed():
+    """The boxes that have an area."""
+    return Boxes.of([BOXES[0], BOXES[1][1:], []], [BOX_LABELS[0], BOX_LABELS[1][1:], []])
 
 
 def covered(boxes):
@@ -67,13 +75,14 @@ def test_single_objects():
 
 
 def test_context_only():
-    data = objects()
+    assert context_only(objects(), fill=(9, 9, 9)).ids == ("a",)  # a box of b has no area: its object may be in sight
+    data = objects(boxes=placed())
     context = context_only(data, fill=(9, 9, 9))
     assert context.ids == ("a", "b")  # nothing says that image c shows no object
     assert context.labels.tolist() == [1, 0]
     assert context.context.all()
     for i in range(2):
-        mask = covered(BOXES[i])
+        mask = covered(placed()[i])
         pixels = np.asarray(context[i].input)
         assert (pixels[mask] == 9).all()
         assert np.array_equal(pixels[~mask], data.inputs.pixels[i][~mask])
@@ -203,6 +212,61 @@ def test_batches_say_what_their_crops_show():
         assert batch.objectness[n].item() == pytest.approx(expected, abs=1e-12)
 
 
+def test_objectness_that_nobody_knows_is_nan():
+    """A sample with a class but no box: not annotated. One without a class shows no object."""
+    data = objects(labels=[1, 0, 1])
+    assert Pipeline(data, [CentreCrop(20)]).batch([0, 2]).objectness.isnan().tolist() == [False, True]
+    assert Pipeline(objects(), [CentreCrop(20)]).batch([2]).objectness.tolist() == [0]
+    targets = adaptive_targets([1, 0], torch.tensor([float("nan"), 0.25]), 4, unknown="hard")
+    assert targets.tolist() == [[0, 1, 0, 0], [0.25] * 4]
+
+
+def test_soft_labels_and_the_single_reading_arrive():
+    soft = np.array([[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]])
+    batch = Pipeline(objects(soft=soft), [CentreCrop(20)], reading="single").batch([2, 0])
+    assert batch.soft.tolist() == [[0, 1], [0.5, 0.5]]
+    assert batch.objectness[1].item() == 48 / 400  # the largest box, 8 x 6, alone
+
+
+def test_positions_count_from_the_end_and_are_checked():
+    data = objects()
+    assert data.take([-1, -2]).ids == ("c", "b")
+    assert data.take([-2]).boxes[0].tolist() == BOXES[1]
+    assert data.boxes[-2].tolist() == BOXES[1]
+    assert Pipeline(data, [CentreCrop(20)]).batch([-2]).ids == ("b",)
+    assert data.take([True, False, True]).ids == ("a", "c")
+    with pytest.raises(IndexError, match="outside the 3 samples"):
+        data.take([3])
+    with pytest.raises(ValueError, match="a mask of shape"):
+        data.take([True])
+    with pytest.raises(ValueError, match="whole numbers"):
+        data.take([0.5])
+
+
+def test_mistakes_in_steps_are_not_called_broken_images(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    data = Dataset("toy", "train", ("x",), ("a",), [0], ImageFiles(tmp_path, ("a.png",)))
+
+    def wrong(view, random):
+        raise ValueError("a step of my own is wrong")
+
+    with pytest.raises(ValueError, match="a step of my own is wrong") as failure:
+        Pipeline(data, [wrong], on_error="skip").batch([0])
+    assert not isinstance(failure.value, UnreadableError)
+    missing = data.replace(inputs=ImageFiles(tmp_path, ("b.png",)))
+    assert Pipeline(missing, on_error="skip").batch([0]).skipped[0][0] == "a"
+
+
+def test_seeds_of_any_size_are_different():
+    first = [sample_generator(seed, 0, 0).random() for seed in (-2, -1, 0, 1, 2**63, 2**63 + 1, 2**64, 2**70)]
+    assert len(set(first)) == len(first)
+
+
+def test_padding_has_one_colour_in_every_channel():
+    batch = Pipeline(objects(), [Pad(2)], padding=128).batch([0])
+    assert batch.inputs[0, :, 0, 0].tolist() == [128, 128, 128]
+
+
 def test_a_sample_depends_on_seed_epoch_and_index_alone():
     data = objects()
     chain = [RandomCrop(16, padding=2), RandomFlip()]
@@ -233,13 +297,20 @@ def test_orders_of_epochs():
 
 
 def test_context_only_samples_come_at_their_rate():
-    data = objects().take([0] * 1 + [1])
+    data = objects(boxes=placed()).take([0, 1])
     pipeline = Pipeline(data, [CentreCrop(20)], context_rate=0.15, fill=(0, 0, 0))
     marked = torch.cat([pipeline.batch([0, 1], epoch=epoch).context for epoch in range(1000)])
     assert marked.double().mean().item() == pytest.approx(0.15, abs=5 * np.sqrt(0.15 * 0.85 / 2000))
     batch = next(b for e in range(100) if (b := pipeline.batch([0], epoch=e)).context.any())
     assert batch.objectness.item() == 0
     assert (batch.inputs[0].permute(1, 2, 0).numpy()[covered(BOXES[0])] == 0).all()
+    # Boxes of the others in a batch keep their classes; images that cannot be covered stay as they are.
+    both = next(b for e in range(100) if (b := pipeline.batch([0, 1], epoch=e)).context.tolist() == [True, False])
+    assert both.boxes.counts.tolist() == [0, 1]
+    assert both.boxes.labels.tolist() == [0]
+    lost = Pipeline(objects(), [CentreCrop(20)], context_rate=1.0, fill=(0, 0, 0)).batch([0, 1, 2])
+    assert lost.context.tolist() == [True, False, False]
+    assert torch.equal(lost.inputs[1], Pipeline(objects(), [CentreCrop(20)]).batch([1]).inputs[0])
 
 
 def test_masks_are_rendered_with_their_images():
@@ -281,6 +352,10 @@ def test_normalisation(layout):
     result = normalised(images, mean, std)
     assert torch.allclose(result.double(), expected, atol=1e-6)
     assert result.shape == images.shape
+    floats = images.float().contiguous(memory_format=layout)
+    kept = floats.clone()
+    normalised(floats, mean, std)
+    assert torch.equal(floats, kept)  # what was given is not overwritten
 
 
 def test_pipelines_refuse_nonsense():

@@ -14,7 +14,7 @@ objects were removed gets 1/K for every class, whatever beta (ALS, section 4.1).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -55,6 +55,7 @@ def adaptive_targets(
     beta: float = 1.0,
     *,
     context: Any = None,
+    unknown: Literal["refuse", "hard"] = "refuse",
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Targets smoothed by how much of each crop the object fills.
@@ -65,6 +66,7 @@ def adaptive_targets(
         num_classes: K, at least 2.
         beta: 1 smooths by objectness alone, 0 gives hard labels.
         context: [N] bool: samples from which all objects were removed; their target is uniform.
+        unknown: What NaN objectness means (a sample that nobody annotated): an error, or a hard label.
         dtype: Of the result; that of ``objectness`` if it is a floating tensor, else float32.
 
     Returns:
@@ -79,24 +81,15 @@ def adaptive_targets(
     Reference:
         [ALS], Eq. 5.
     """
-    y = torch.as_tensor(labels)
-    if y.ndim != 1 or y.is_floating_point() or y.dtype == torch.bool:
-        raise ValueError(f"adaptive_targets takes labels [N] of integers, got {y.dtype} of shape {list(y.shape)}.")
-    y = y.long()
-    if num_classes < 2:
-        raise ValueError(f"adaptive_targets takes at least 2 classes, got {num_classes}.")
+    y = _labels(labels, num_classes)
     if not 0.0 <= beta <= 1.0:
         raise ValueError(f"adaptive_targets takes beta in 0..1, got {beta}.")
-    if y.numel() and not (y.min() >= -1 and y.max() < num_classes):
-        raise ValueError(f"adaptive_targets takes labels in 0..{num_classes - 1} (or -1), got {y.min()}..{y.max()}.")
     if dtype is None:
         floating = isinstance(objectness, Tensor) and objectness.is_floating_point()
         dtype = objectness.dtype if floating else torch.float32
-    share = torch.as_tensor(objectness, dtype=torch.float64, device=y.device)
-    if share.shape not in (y.shape, torch.Size([])):
-        raise ValueError(f"adaptive_targets got {list(share.shape)} objectness values for {len(y)} labels.")
-    if not bool(((share >= 0) & (share <= 1)).all()):
-        raise ValueError("adaptive_targets takes objectness in 0..1; a value lies outside or is NaN.")
+    if not dtype.is_floating_point:
+        raise ValueError(f"adaptive_targets gives floating-point targets, and {dtype} was asked for.")
+    share = _shares(objectness, y, hard=unknown == "hard")
     kept = (beta * share + (1.0 - beta)).expand(y.shape)
     targets = ((1.0 - kept) / (num_classes - 1))[:, None].repeat(1, num_classes)
     targets.scatter_(1, y.clamp(min=0)[:, None], kept[:, None])
@@ -104,10 +97,37 @@ def adaptive_targets(
     if context is not None:
         flags = torch.as_tensor(context, device=y.device)
         if flags.shape != y.shape or flags.dtype != torch.bool:
-            raise ValueError(f"adaptive_targets takes context flags [{len(y)}] of bool, got {list(flags.shape)}.")
+            raise ValueError(
+                f"adaptive_targets takes context flags [{len(y)}] of bool, got {flags.dtype} {list(flags.shape)}."
+            )
         empty = empty | flags
     targets[empty] = 1.0 / num_classes
     return targets.to(dtype)
+
+
+def _labels(labels: Any, num_classes: int) -> Tensor:
+    y = torch.as_tensor(labels)
+    if y.ndim != 1 or (y.numel() and (y.is_floating_point() or y.dtype == torch.bool)):
+        raise ValueError(f"adaptive_targets takes labels [N] of integers, got {y.dtype} of shape {list(y.shape)}.")
+    if num_classes != int(num_classes) or num_classes < 2:
+        raise ValueError(f"adaptive_targets takes at least 2 classes, got {num_classes}.")
+    if y.numel() and not (y.min() >= -1 and y.max() < num_classes):
+        raise ValueError(f"adaptive_targets takes labels in 0..{num_classes - 1} (or -1), got {y.min()}..{y.max()}.")
+    return y.long()
+
+
+def _shares(objectness: Any, y: Tensor, hard: bool) -> Tensor:
+    """Objectness in double precision (where the device has it), checked."""
+    precision = torch.float32 if y.device.type == "mps" else torch.float64
+    share = torch.as_tensor(objectness, dtype=precision, device=y.device)
+    if share.shape not in (y.shape, torch.Size([])):
+        raise ValueError(f"adaptive_targets got {list(share.shape)} objectness values for {len(y)} labels.")
+    if hard:
+        share = torch.where(share.isnan(), 1.0, share)
+    # A share in single precision may pass 1 by a rounding error.
+    if not bool(((share >= 0) & (share <= 1 + 1e-6)).all()):
+        raise ValueError("adaptive_targets takes objectness in 0..1; a value lies outside or is NaN.")
+    return share.clamp(max=1.0)
 
 
 def mixed_adaptive_targets(
@@ -128,8 +148,9 @@ def mixed_adaptive_targets(
 
         sum over p of s_p adaptive_targets(y_p, o_p)
 
-    so that an object that was pasted over counts nothing, and Eq. 5 comes back when one part is the whole. Without
-    objects in mind, ``mixed.targets(adaptive_targets(...))`` mixes the whole images' targets by area.
+    so that an object that was pasted over counts nothing, and Eq. 5 comes back when one part is the whole. Objectness
+    is that of the boxes' union. Without objects in mind, ``mixed.targets(adaptive_targets(...))`` mixes the whole
+    images' targets by area.
 
     Args:
         mixed: From `calibrant.data.mixing`.
@@ -152,6 +173,11 @@ def mixed_adaptive_targets(
     """
     y = torch.as_tensor(labels)
     flags = None if context is None else torch.as_tensor(context)
+    height, width = mixed.images.shape[2:]
+    if any((view.width, view.height) != (width, height) for view in views):
+        raise ValueError(
+            f"mixed_adaptive_targets takes the views of the images, {width} x {height} pixels, got others."
+        )
     total = torch.zeros(len(y), num_classes, dtype=torch.float64)
     for part in mixed.parts:
         rows = part.samples.cpu()

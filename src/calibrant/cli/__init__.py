@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from calibrant import __version__
-from calibrant.cli import apply, audit, common, data, demo, export, fit, lens, methods
+from calibrant.cli import apply, audit, common, data, demo, export, fit, lens, methods, train
 
 app = typer.Typer(
     name="calibrant",
@@ -45,6 +45,8 @@ app.command("export")(export.export_command)
 app.command("fit")(fit.fit_command)
 app.command("lens")(lens.lens_command)
 app.command("methods")(methods.methods)
+app.command("predict")(train.predict_command)
+app.command("train")(train.train_command)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -53,6 +55,9 @@ def main(arguments: list[str] | None = None) -> None:
     common.invocation[:] = [str(word) for word in given]
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-written files are removed
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # names of classes and files come in any script
     try:
         code = app(args=given or ["--help"], prog_name="calibrant", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):

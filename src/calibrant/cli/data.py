@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from calibrant.cli.common import Json, Quiet, print_json, print_table, progress, remark, say
-from calibrant.data import (
-    Dataset,
-    RandomResizedCrop,
-    View,
-    context_only,
-    draw_view,
-    layouts,
-    objectness_of,
-    pixel_mean,
-    read,
-    recognise,
-    single_object,
-)
-from calibrant.data.inspection import Inspection, SplitFacts, inspect
+from calibrant.cli.data_page import write_inspection
+from calibrant.data import context_only, layouts, pixel_mean, read, recognise, single_object
+from calibrant.data.inspection import NO_CLASS_PIXELS, Inspection, SplitFacts, inspect
 from calibrant.data.layouts import Layout
-from calibrant.data.loading import sample_generator
-from calibrant.data.sources import UnreadableError
 from calibrant.data.written import Watch, write_dataset
 from calibrant.targets import adaptive_targets
 
@@ -35,6 +22,14 @@ app = typer.Typer(help="Data sets: look at one, or write its masked variants.", 
 
 LayoutName = Annotated[
     str | None, typer.Option("--layout", help="How the data lies on disk; recognised if left out.", show_default=False)
+]
+Option = Annotated[
+    list[str] | None,
+    typer.Option(
+        help='An option of the layout\'s reader, as only_annotated=false or rename=\'{"trash can": "trashcan"}\' '
+        "(repeat for more).",
+        show_default=False,
+    ),
 ]
 #: Classes that are printed one by one.
 PRINTED_CLASSES = 30
@@ -64,6 +59,7 @@ def inspect_command(
         list[str] | None, typer.Option(help="Only this split (repeat for more).", show_default=False)
     ] = None,
     layout: LayoutName = None,
+    option: Option = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -73,7 +69,7 @@ def inspect_command(
     samples: Annotated[int, typer.Option(help="Pictures on the contact sheet.", min=1)] = 24,
     beta: Annotated[float, typer.Option(help="Beta of the adaptive targets on the contact sheet.")] = 1.0,
     decode: Annotated[bool, typer.Option("--decode", help="Decode every image, to find all broken ones.")] = False,
-    seed: Annotated[int, typer.Option(help="Which pictures the contact sheet shows.")] = 0,
+    seed: Annotated[int, typer.Option(help="Which pictures the contact sheet shows.", min=0)] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -81,8 +77,9 @@ def inspect_command(
 
     Broken samples are skipped, counted and listed. Without -o nothing is written.
     """
-    kind, root = _found(path, layout)
-    splits = split or _plain_splits(kind, root)
+    options = _options(option or [])
+    kind, root = recognise(path, layout)
+    splits = split or _plain_splits(kind, root, quiet)
     have = kind.splits(root)
     if unknown := [name for name in splits if name not in have]:
         raise ValueError(f"{path}: split {unknown[0]!r} was asked for, and {kind.name} has {', '.join(have)}.")
@@ -91,10 +88,13 @@ def inspect_command(
     def watch(items: Iterable[Any], number: int, what: str) -> Iterable[Any]:
         return progress(items, number, what, quiet)
 
-    found, datasets = inspect(kind, root, splits, decode=decode, watch=watch)
+    found, datasets = inspect(kind, root, splits, decode=decode, watch=watch, options=options)
     document = found.to_json()
     if output is not None:
-        document["files"] = _write_page(found, document, datasets, output, samples, beta, seed)
+        findings = _findings(found, 10)
+        document["files"] = write_inspection(
+            output, found, document, datasets, findings, samples=samples, beta=beta, seed=seed
+        )
     if as_json:
         print_json(document)
     elif not quiet:
@@ -117,6 +117,7 @@ def make_variant_command(
         list[str] | None, typer.Option(help="Only this split (repeat for more).", show_default=False)
     ] = None,
     layout: LayoutName = None,
+    option: Option = None,
     fill: Annotated[
         str | None,
         typer.Option(
@@ -135,11 +136,11 @@ def make_variant_command(
 
     The objects are covered by the mean pixel. Started again, the command goes on where it was interrupted.
     """
-    colour = _colour(fill) if fill else None
-    kind, root = _found(path, layout)
-    splits = split or _plain_splits(kind, root)
+    colour, options = _colour(fill) if fill else None, _options(option or [])
+    kind, root = recognise(path, layout)
+    splits = split or _plain_splits(kind, root, quiet)
     on_error: Any = "skip" if skip_broken else "raise"
-    datasets = {name: read(root, name, layout=kind.name, on_error=on_error) for name in splits}
+    datasets = {name: read(root, name, layout=kind.name, on_error=on_error, **options) for name in splits}
     written = {}
     for name, dataset in datasets.items():
         if colour is None:
@@ -168,40 +169,51 @@ def _watch(what: str, quiet: bool) -> Watch:
     return lambda items, number: progress(items, number, what, quiet)
 
 
-def _found(path: Path, layout: str | None) -> tuple[Layout, Path]:
-    if layout is None:
-        return recognise(path)
-    if layout not in layouts():
-        raise ValueError(f"no layout {layout!r}; known are {', '.join(layouts())}.")
-    if not layouts()[layout].splits(path):
-        raise ValueError(f"{path}: not a data set in the layout {layout}: {layouts()[layout].summary}.")
-    return layouts()[layout], path
-
-
-def _plain_splits(kind: Layout, root: Path) -> list[str]:
+def _plain_splits(kind: Layout, root: Path, quiet: bool) -> list[str]:
     """The splits, without those that repeat others under one name."""
     usual = ("train", "val", "validation", "test")
     splits = sorted(kind.splits(root), key=lambda name: usual.index(name) if name in usual else len(usual))
-    return [name for name in splits if name not in ("trainval", "all")] or splits
+    repeating = {"all"} if len(splits) > 1 else set()
+    if {"train", "val"} <= set(splits):
+        repeating.add("trainval")
+    if left_out := [name for name in splits if name in repeating]:
+        remark(f"left out, as it repeats the others: {', '.join(left_out)} (--split {left_out[0]} looks at it)", quiet)
+    return [name for name in splits if name not in repeating]
+
+
+def _options(given: list[str]) -> dict[str, Any]:
+    """``key=value`` as options of a reader; values are JSON where they can be."""
+    options = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals or not name.isidentifier():
+            raise ValueError(f"--option takes name=value, got {item!r}")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
 
 
 def _colour(text: str) -> tuple[int, int, int]:
     parts = text.split(",")
-    if len(parts) != 3 or not all(part.strip().isdigit() and int(part) < 256 for part in parts):
+    if len(parts) != 3 or not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
         raise ValueError(f"--fill takes three numbers from 0 to 255 as red,green,blue, got {text!r}")
     red, green, blue = (int(part) for part in parts)
+    if max(red, green, blue) > 255:
+        raise ValueError(f"--fill takes three numbers from 0 to 255 as red,green,blue, got {text!r}")
     return red, green, blue
 
 
 def _print(found: Inspection) -> None:
-    say(f"{found.name} ({found.layout}) in {found.root}: {found.samples} samples in {len(found.splits)} splits")
+    say(_clean(f"{found.name} ({found.layout}) in {found.root}: {found.size}"))
     print()
     rows = []
     for name, facts in found.splits.items():
         counts = list(facts.class_counts.values()) or [0]
         boxes = facts.boxes
         rows.append((
-            name, str(facts.samples), str(len(facts.class_counts or facts.pixels)),
+            name, str(facts.samples), str(len(facts.class_counts or [k for k in facts.pixels if k != NO_CLASS_PIXELS])),
             f"{min(counts)}-{max(counts)}" if facts.class_counts else "-",
             _size(facts), str(boxes["number"]) if boxes else "-",
             f"{boxes['mean_objectness']:.3f}" if boxes else "-",
@@ -216,14 +228,19 @@ def _print(found: Inspection) -> None:
         say(f"{splits}: {line}", indent=2)
 
 
+def _clean(text: str) -> str:
+    """A name out of a file, fit for a terminal: control characters are escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def _findings(found: Inspection, places: int) -> list[tuple[str, str]]:
     """Which splits, and what; a finding about all of a data set is said once."""
     lines: dict[str, list[str]] = {}
     for name, facts in found.splits.items():
         for line in facts.report.lines(places):
             lines.setdefault(line, []).append(name)
-    rows = [(", ".join(splits), line) for line, splits in lines.items()]
-    return rows + [("across splits", line) for line in found.across.lines(places)]
+    rows = [(", ".join(splits), _clean(line)) for line, splits in lines.items()]
+    return rows + [("across splits", _clean(line)) for line in found.across.lines(places)]
 
 
 def _size(facts: SplitFacts) -> str:
@@ -253,7 +270,9 @@ def _print_classes(found: Inspection) -> None:
     rows = []
     for name in shown:
         cells = [f"{table.get(name, 0):.4f}" if pixels else str(table.get(name, 0)) for table in tables.values()]
-        rows.append((name, *cells, *(str(table.get(name, 0)) for table in objects.values())))
+        rows.append((_clean(name), *cells, *(str(table.get(name, 0)) for table in objects.values())))
+    if len(shown) < len(names):
+        rows.insert(len(shown) // 2, ("...",) + ("",) * (len(rows[0]) - 1))
     print()
     print_table(title, ("class", *tables, *(f"boxes in {name}" for name in objects)), rows)
 
@@ -272,91 +291,3 @@ def _print_histograms(name: str, facts: SplitFacts) -> None:
             )
         ],
     )
-
-
-def _write_page(
-    found: Inspection,
-    document: dict[str, Any],
-    datasets: dict[str, Dataset],
-    output: Path,
-    samples: int,
-    beta: float,
-    seed: int,
-) -> dict[str, str]:
-    from calibrant.report import Section, draw_contact_sheet, draw_data_summary, write_page  # brings matplotlib along
-
-    output.mkdir(parents=True, exist_ok=True)
-    summary = output / "summary.svg"
-    draw_data_summary(summary, document["splits"])
-    sections = [Section("Balance, boxes, objectness", "Shares are of the whole image.", figure=summary)]
-    files = {"page": str(output / "index.html"), "summary": str(summary)}
-    for name, dataset in datasets.items():
-        if dataset.kind != "image" or len(dataset) == 0:
-            continue
-        sheet = output / f"contact-sheet-{name.replace('/', '-')}.png"
-        cells = _cells(dataset, samples, beta, seed)
-        if not cells:
-            continue
-        draw_contact_sheet(sheet, cells)
-        text = f"{len(cells)} samples of {dataset.title}, drawn with seed {seed}."
-        if dataset.boxes is not None:
-            text += (
-                " Boxes are coloured by class; the dashed frame is one random resized crop. The caption says how much"
-                f" of the crop objects fill, and the adaptive target (beta {beta:g}) of the class and of each other one."
-            )
-        sections.append(Section(f"Contact sheet: {name}", text, figure=sheet))
-        files[f"contact sheet of {name}"] = str(sheet)
-    sections.append(
-        Section(
-            "Skipped and odd",
-            "Skipped samples are not in the data set; odd ones are.",
-            table=(("split", "finding"), _findings(found, 10) or [("all", "nothing")]),
-        )
-    )
-    write_page(
-        output / "index.html",
-        title=f"{found.name}: what is in it",
-        intro=f"{found.samples} samples in {len(found.splits)} splits, layout {found.layout}.",
-        sections=sections,
-    )
-    return files
-
-
-def _cells(dataset: Dataset, number: int, beta: float, seed: int) -> list[Any]:
-    from calibrant.report import Cell
-
-    random = np.random.default_rng(seed)
-    rows = np.sort(random.choice(len(dataset), min(number, len(dataset)), replace=False))
-    cells = []
-    for row in rows:
-        index = int(row)
-        label = int(dataset.labels[index])
-        title = dataset.classes[label] if label >= 0 else ("no class" if dataset.masks is None else "")
-        try:
-            pixels = np.asarray(dataset.inputs[index])
-            if dataset.masks is not None:
-                pixels = _with_mask(pixels, np.asarray(dataset.masks[index]), dataset.ignore_index)
-        except (UnreadableError, OSError, ValueError):
-            continue
-        caption = title[:34] if title else dataset.ids[index].rsplit("/", 1)[-1][:34]
-        if dataset.boxes is None:
-            cells.append(Cell(pixels, caption))
-            continue
-        height, width = pixels.shape[:2]
-        view: View = draw_view([RandomResizedCrop(64)], (width, height), sample_generator(seed, 0, index))
-        boxes = dataset.boxes.take(np.array([index]))
-        share = float(objectness_of(boxes, [view])[0])
-        K = max(2, len(dataset.classes))
-        target = adaptive_targets([label], [share], K, beta)[0]
-        first, other = float(target[max(label, 0)]), float(target[(max(label, 0) + 1) % K])
-        caption += f"\nobjectness {share:.2f}\ntarget {first:.2f}, others {other:.3g}"
-        names = [dataset.classes[k] if k >= 0 else "?" for k in boxes.labels]
-        cells.append(Cell(pixels, caption, boxes[0], names, view.crop))
-    return cells
-
-
-def _with_mask(pixels: np.ndarray, mask: np.ndarray, ignored: int | None) -> np.ndarray:
-    """Classes as colours over the picture; pixels without a class stay as they are."""
-    palette = np.random.default_rng(7).integers(40, 255, (256, 3))
-    blend = (0.45 * pixels + 0.55 * palette[mask.astype(np.uint8)]).astype(np.uint8)
-    return np.where((mask == ignored)[..., None], pixels, blend) if ignored is not None else blend

@@ -12,8 +12,8 @@ import torch.utils.data
 from numpy.typing import ArrayLike, NDArray
 
 from calibrant.data.findings import Report
-from calibrant.data.objects import Boxes, Floats, Integers
-from calibrant.data.sources import Joined, Kind, Source, as_indices
+from calibrant.data.objects import Boxes, Floats, Integers, as_indices
+from calibrant.data.sources import Joined, Kind, Source
 
 #: The label of a sample that shows none of the classes (an image without objects).
 NO_CLASS = -1
@@ -73,10 +73,20 @@ class Dataset(torch.utils.data.Dataset[Sample]):
     report: Report = field(default_factory=Report)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.int64))
-        object.__setattr__(self, "classes", tuple(self.classes))
-        object.__setattr__(self, "ids", tuple(self.ids))
-        number = len(self.ids)
+        labels = np.asarray(self.labels)
+        if labels.ndim != 1 or not (np.issubdtype(labels.dtype, np.integer) or labels.size == 0):
+            raise ValueError(f"{self.title}: labels are whole numbers [N], got {labels.dtype} {list(labels.shape)}.")
+        columns: dict[str, Any] = {"labels": labels.astype(np.int64), "classes": tuple(self.classes)}
+        columns["ids"] = tuple(self.ids)
+        if self.soft is not None:
+            columns["soft"] = np.asarray(self.soft, dtype=np.float64)
+        if self.context is not None:
+            columns["context"] = np.asarray(self.context, dtype=bool)
+        for column, value in columns.items():
+            object.__setattr__(self, column, value)
+        self._check(len(self.ids))
+
+    def _check(self, number: int) -> None:
         for column in ("labels", "inputs", "boxes", "masks", "soft", "groups", "context"):
             value = getattr(self, column)
             if value is not None and len(value) != number:
@@ -129,7 +139,7 @@ class Dataset(torch.utils.data.Dataset[Sample]):
 
     def take(self, indices: ArrayLike | Sequence[int], **changes: Any) -> Dataset:
         """Some of the samples, by position or by mask, in that order; ``changes`` replace other columns."""
-        rows = as_indices(np.asarray(indices))
+        rows = as_indices(indices, len(self))
         columns: dict[str, Any] = {
             "ids": tuple(self.ids[i] for i in rows),
             "labels": self.labels[rows],
@@ -150,6 +160,8 @@ class Dataset(torch.utils.data.Dataset[Sample]):
         """Both data sets in one; they must have the same classes and no id in common."""
         if self.classes != other.classes:
             raise ValueError(f"cannot merge {self.title} and {other.title}: their classes differ.")
+        if self.ignore_index != other.ignore_index:
+            raise ValueError(f"cannot merge {self.title} and {other.title}: their ignore_index differs.")
 
         def both(column: str) -> tuple[Any, Any] | None:
             pair = getattr(self, column), getattr(other, column)

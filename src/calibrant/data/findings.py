@@ -8,8 +8,21 @@ from typing import Literal, NamedTuple
 
 OnError = Literal["raise", "skip"]
 
+#: What is said of class names that are nearly the same.
+ALIKE = "class name that differs from another only by case, spaces, '-' or '_'"
 #: Places kept per kind of finding; the counts go on.
 LISTED = 10_000
+
+
+def printable(text: str, limit: int = 300) -> str:
+    r"""A name out of a file, fit for a message of one line: cut, and line ends and control codes escaped.
+
+    Example:
+        >>> print(printable("Stühle\n\x1b[2J"))
+        Stühle\n\x1b[2J
+    """
+    text = text if len(text) <= limit else text[:limit] + "..."
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class Finding(NamedTuple):
@@ -26,10 +39,10 @@ class Report:
 
     Example:
         >>> findings = Findings("skip")
-        >>> findings.skip("val/x.JPEG", "the image is truncated")
+        >>> findings.skip("val/x.JPEG", "inverted box", "x1 = 9, x2 = 3")
         >>> findings.odd("val/y.JPEG", "box without area")
         >>> print(findings.report())
-        skipped: the image is truncated: 1 (val/x.JPEG)
+        skipped: inverted box: 1 (val/x.JPEG (x1 = 9, x2 = 3))
         odd: box without area: 1 (val/y.JPEG)
     """
 
@@ -63,18 +76,19 @@ class Findings:
         self._kinds: dict[tuple[bool, str], tuple[list[int], list[str]]] = {}
 
     def skip(self, where: str, what: str, detail: str = "") -> None:
-        """Something is wrong with a sample: an error, or skipped and counted under ``what``."""
+        """Something is wrong with a sample: an error, or skipped, counted under ``what`` and listed with ``detail``."""
+        reason = f" ({printable(detail)})" if detail else ""
         if self.on_error == "raise":
-            raise ValueError(f"{where}: {what}{f' ({detail})' if detail else ''}.")
-        self._record(True, where, what)
+            raise ValueError(f"{printable(where)}: {what}{reason}.")
+        self._record(True, printable(where) + reason, what)
 
     def leave_out(self, where: str, what: str) -> None:
         """A sample is left out by rule, not by mistake (a class that was not asked for): counted, never an error."""
-        self._record(True, where, what)
+        self._record(True, printable(where), what)
 
     def odd(self, where: str, what: str) -> None:
         """A sample is kept, but its user should know."""
-        self._record(False, where, what)
+        self._record(False, printable(where), what)
 
     def add(self, report: Report) -> None:
         """Take over the findings of another report."""
@@ -83,6 +97,11 @@ class Findings:
                 counter, places = self._kinds.setdefault((skipped, what), ([0], []))
                 counter[0] += times
                 places.extend(where[: LISTED - len(places)])
+
+    def reasons(self, kinds: int = 5) -> str:
+        """Why samples were skipped, the first kinds with their counts: "inverted box (3), hidden file (1)"."""
+        skipped = [f"{what} ({counter[0]})" for (is_skipped, what), (counter, _) in self._kinds.items() if is_skipped]
+        return ", ".join(skipped[:kinds]) + (", ..." if len(skipped) > kinds else "")
 
     def report(self) -> Report:
         """All findings so far, skipped and odd, in the order of their first appearance."""

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, Report
+from calibrant.data.findings import ALIKE, Findings, Report
 from calibrant.data.layouts import Layout
-from calibrant.data.objects import Floats, objectness
+from calibrant.data.objects import Floats, objectness, union_area
 from calibrant.data.sources import ImageFiles, TextFiles, UnreadableError, read_bytes
 
 T = TypeVar("T")
@@ -23,8 +23,10 @@ Watch = Callable[[Iterable[T], int, str], Iterable[T]]
 
 #: Boxes with a side of at most so many pixels are reported as tiny.
 TINY = 2.0
-#: Boxes from the first corner to at most so many pixels before the last are reported as full frame.
+#: Boxes from the first pixel to at most so many before the last are reported as full frame.
 FRAME = 2.0
+#: What pixels without a class are called.
+NO_CLASS_PIXELS = "(no class)"
 #: Edges of the histograms of box area and objectness, as shares of the image.
 EDGES = np.linspace(0.0, 1.0, 11)
 
@@ -74,8 +76,14 @@ class Inspection:
 
     @property
     def samples(self) -> int:
-        """Of all splits that do not repeat others."""
+        """Of all splits that were looked at."""
         return sum(facts.samples for facts in self.splits.values())
+
+    @property
+    def size(self) -> str:
+        """In words."""
+        samples = f"{self.samples} sample{'s' if self.samples != 1 else ''}"
+        return f"{samples} in {len(self.splits)} split{'s' if len(self.splits) != 1 else ''}"
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -110,7 +118,7 @@ def inspect(
         watch: Shows progress.
         options: For the reader.
     """
-    datasets = {split: layout.read(root, split, on_error="skip", **(options or {})) for split in splits}
+    datasets = {split: layout.open(root, split, "skip", options or {}) for split in splits}
     facts = {split: _facts(dataset, decode, watch) for split, dataset in datasets.items()}
     across = Findings("skip")
     contents: dict[str, list[tuple[str, str, int]]] = {}
@@ -174,11 +182,11 @@ def _images(
                 source.open(i)
         except (UnreadableError, OSError):
             found.pop(i, None)
-            findings.odd(dataset.ids[i], "image that cannot be read")
+            findings.odd(dataset.ids[i], "image that cannot be decoded")
     usual = Counter(mode for _, mode in found.values()).most_common(1)
     kinds = {"L": "grayscale image", "CMYK": "CMYK image", "P": "palette image", "RGBA": "image with alpha"}
     for i, (_, mode) in found.items():
-        if mode != usual[0][0]:
+        if mode != "RGB" and (mode != "L" or usual[0][0] != "L"):
             findings.odd(dataset.ids[i], kinds.get(mode, f"image of mode {mode}"))
     return found
 
@@ -194,11 +202,12 @@ def _boxes(dataset: Dataset, sizes: dict[int, tuple[int, int]], findings: Findin
     sides = seen.corners[:, 2:] - seen.corners[:, :2]
     names = [dataset.ids[i] for i in known]
     tiny = (sides > 0).all(1) & (sides <= TINY).any(1)
-    frame = (seen.corners[:, :2] <= 0).all(1) & (of_box - seen.corners[:, 2:] <= FRAME).all(1) & (sides > 0).all(1)
+    frame = (seen.corners[:, :2] <= 1).all(1) & (of_box - seen.corners[:, 2:] <= FRAME).all(1) & (sides > 0).all(1)
     for flagged, what in ((tiny, f"box with a side of at most {TINY:g} pixels"), (frame, "box around the whole image")):
         for owner in seen.owners[flagged]:
             findings.odd(names[owner], what)
-    shares: Floats = np.clip(seen.areas / np.maximum(of_box.prod(1), 1e-300), 0.0, 1.0)
+    inside = np.clip(seen.corners, 0.0, np.tile(of_box, 2))
+    shares: Floats = union_area(inside[:, None]) / np.maximum(of_box.prod(1), 1e-300)
     filled = objectness(seen, None, size) if len(known) else np.zeros(0)
     per_image = Counter(int(n) for n in boxes.counts)
     return {
@@ -225,14 +234,15 @@ def _boxes(dataset: Dataset, sizes: dict[int, tuple[int, int]], findings: Findin
 
 
 def _names(dataset: Dataset, findings: Findings) -> None:
-    """Class names that differ only in spelling."""
+    """Class names that differ only by case, spaces, '-' or '_'; readers of free names have said so already."""
+    if any(finding.what == ALIKE for finding in dataset.report.odd):
+        return
     spelt: dict[str, list[str]] = {}
     for name in dataset.classes:
-        spelt.setdefault("".join(filter(str.isalnum, name.casefold())), []).append(name)
-    known = {finding.what for finding in dataset.report.odd}
+        spelt.setdefault(name.casefold().translate({ord(c): None for c in " -_"}), []).append(name)
     for names in spelt.values():
-        if len(names) > 1 and not any("spel" in what or "differ" in what for what in known):
-            findings.odd(" / ".join(names), "class names that differ only in spelling")
+        if len(names) > 1:
+            findings.odd(" / ".join(names), ALIKE)
 
 
 def _mask_pixels(dataset: Dataset, findings: Findings, watch: Watch[Any]) -> dict[str, float]:
@@ -247,7 +257,7 @@ def _mask_pixels(dataset: Dataset, findings: Findings, watch: Watch[Any]) -> dic
     total = max(1, int(counts.sum()))
     shares = {name: float(counts[k] / total) for k, name in enumerate(dataset.classes)}
     if dataset.ignore_index is not None:
-        shares["(no class)"] = float(counts[dataset.ignore_index] / total)
+        shares[NO_CLASS_PIXELS] = float(counts[dataset.ignore_index] / total)
     return shares
 
 

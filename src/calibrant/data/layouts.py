@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,15 @@ class Layout:
     read: Callable[..., Dataset]
     rank: int = 0
 
+    def open(self, root: Path, split: str, on_error: OnError, options: dict[str, Any]) -> Dataset:
+        """Read a split; an option that the reader does not have is an error in words."""
+        parameters = inspect.signature(self.read).parameters.values()
+        known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "on_error"]
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        if not takes_any and (unknown := [name for name in options if name not in known]):
+            raise ValueError(f"{self.name} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}.")
+        return self.read(root, split, on_error=on_error, **options)
+
 
 _LAYOUTS: dict[str, Layout] = {}
 
@@ -68,23 +78,35 @@ def layouts() -> dict[str, Layout]:
     return dict(sorted(_LAYOUTS.items(), key=lambda item: (item[1].rank, item[0])))
 
 
-def recognise(path: str | Path) -> tuple[Layout, Path]:
-    """The layout of a folder, a file or an embedded set, and where in the folder the layout begins."""
-    path = Path(path)
-    if not path.exists() and not any(kind.splits(path) for kind in layouts().values()):
+def recognise(path: str | Path, layout: str | None = None) -> tuple[Layout, Path]:
+    """The layout of a folder, a file or an embedded set, and where in the folder the layout begins.
+
+    Args:
+        path: The folder; two levels below it are looked at too, for the folders that archives bring.
+        layout: Its name, if it is known; only the place is looked for then.
+    """
+    path, kinds = Path(path), layouts()
+    if layout is not None and layout not in kinds:
+        raise ValueError(f"no layout {layout!r}; known are {', '.join(kinds)}.")
+    tried = list(kinds.values()) if layout is None else [kinds[layout]]
+    if not path.exists() and not any(kind.splits(path) for kind in tried):
         raise ValueError(f"{path}: no such file or folder.")
-    # Two levels down, for the folders that archives bring; a specific layout below goes before a general one here.
     roots = [path]
     level = [path]
     for _ in range(DEPTH):
         level = [f / name for f in level if f.is_dir() for name in folders_in(f)[:20]]
         roots += level
-    found = [
-        (kind.rank, i, kind, root) for i, root in enumerate(roots) for kind in layouts().values() if kind.splits(root)
-    ]
+    # A specific layout further down goes before a general one here.
+    found = [(kind.rank, i, kind, root) for i, root in enumerate(roots) for kind in tried if kind.splits(root)]
+    if not found and layout is not None:
+        raise ValueError(f"{path}: not a data set in the layout {layout}: {kinds[layout].summary}.")
     if not found:
-        raise ValueError(f"{path}: no known layout of a data set; known are {', '.join(layouts())}.")
-    _, _, kind, root = min(found, key=lambda f: f[:2])
+        raise ValueError(f"{path}: no known layout of a data set; known are {', '.join(kinds)}.")
+    rank, _, kind, root = min(found, key=lambda f: f[:2])
+    others = [f for f in found if f[0] == rank and not (f[3].is_relative_to(root) or root.is_relative_to(f[3]))]
+    if others:
+        names = ", ".join(str(place) for place in dict.fromkeys([root, *(f[3] for f in others)]))
+        raise ValueError(f"{path}: several data sets lie here; name one of {names}.")
     return kind, root
 
 
@@ -111,17 +133,10 @@ def read(
         >>> data.name, len(data)
         ('digits', 450)
     """
-    if layout is None:
-        kind, root = recognise(path)
-    elif layout in layouts():
-        kind, root = layouts()[layout], Path(path)
-        if not kind.splits(root):
-            raise ValueError(f"{path}: not a data set in the layout {layout}: {kind.summary}.")
-    else:
-        raise ValueError(f"no layout {layout!r}; known are {', '.join(layouts())}.")
+    kind, root = recognise(path, layout)
     splits = kind.splits(root)
     if split is None and len(splits) == 1:
         split = splits[0]
     if split not in splits:
         raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {', '.join(splits)}.")
-    return kind.read(root, split, on_error=on_error, **options)
+    return kind.open(root, split, on_error, options)

@@ -23,7 +23,7 @@ from calibrant.data.dataset import Dataset
 from calibrant.data.findings import OnError
 from calibrant.data.objects import Boxes, Reading
 from calibrant.data.sources import UnreadableError
-from calibrant.data.variants import Colour, open_covered, pixel_mean
+from calibrant.data.variants import Colour, can_be_covered, open_covered, pixel_mean
 from calibrant.data.views import Step, View, draw_view, objectness_of, render, smaller_decoding
 
 #: Changes the colours of one uint8 image [C, H, W].
@@ -39,7 +39,8 @@ class Batch:
         labels: [N] int64.
         ids: Of the samples.
         indices: [N]: their positions in the data set.
-        objectness: [N] float64: how much of each view its objects fill; None without boxes.
+        objectness: [N] float64: how much of each view its objects fill; NaN for a sample with a class but without any
+            box (nobody knows); None if the data set has no boxes.
         context: [N] bool: samples without objects, whose target is uniform; None if there are none.
         masks: [N, H, W] int64, for segmentation.
         soft: [N, K], where the data set has them.
@@ -85,7 +86,8 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         steps: The chain of `calibrant.data.views` for images; they must end in one size.
         colouring: Changes the colours of each image after rendering.
         seed: Of all randomness.
-        context_rate: With this probability an image is shown with all its objects covered (ALS uses 0.15).
+        context_rate: With this probability an image is shown with all its objects covered (ALS uses 0.15), if boxes say
+            where they are.
         fill: The colour of covered objects; the data set's mean pixel if None.
         padding: The colour of padding.
         reading: As for `objectness`.
@@ -119,9 +121,12 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
             raise ValueError(f"Pipeline takes a context rate in 0..1, got {context_rate}.")
         if context_rate > 0 and dataset.boxes is None:
             raise ValueError(f"{dataset.title}: context-only samples need boxes, and it has none.")
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error takes 'raise' or 'skip', got {on_error!r}.")
         self.dataset, self.steps, self.colouring, self.seed = dataset, tuple(steps), colouring, seed
         self.context_rate, self.padding, self.reading, self.on_error = context_rate, padding, reading, on_error
         self.fill = pixel_mean(dataset) if fill is None and context_rate > 0 else fill or (0, 0, 0)
+        self._coverable = can_be_covered(dataset.boxes) if context_rate > 0 and dataset.boxes is not None else None
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -145,8 +150,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
             batch_sampler=batches,
             collate_fn=_as_it_is,
             num_workers=workers,
-            persistent_workers=workers > 0,
-            **options,
+            **({"persistent_workers": workers > 0} | options),
         )
 
     def _batch(self, pairs: list[tuple[int, int]]) -> Batch:
@@ -157,7 +161,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         for epoch, index in pairs:
             try:
                 read.append((index, self._shown(epoch, index)))
-            except UnreadableError as error:
+            except (UnreadableError, OSError) as error:
                 if self.on_error == "raise":
                     raise
                 skipped.append((self.dataset.ids[index], str(error)))
@@ -173,7 +177,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
             inputs=_stacked([one.pixels for one in shown]).permute(0, 3, 1, 2),
             objectness=fills,
             context=torch.from_numpy(marked) if self.context_rate or self.dataset.context is not None else None,
-            masks=None if self.dataset.masks is None else _stacked([one.mask for one in shown]).long(),
+            masks=None if self.dataset.masks is None else _stacked([one.mask for one in shown], 3).long(),
             boxes=boxes,
             views=views,
             skipped=tuple(skipped),
@@ -185,20 +189,22 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         if self.dataset.boxes is None:
             return None, None
         boxes = self.dataset.boxes.take(rows)
-        if any(one.context for one in shown):  # their objects are covered
-            bare = [np.zeros((0, 4)) if one.context else boxes[i] for i, one in enumerate(shown)]
-            boxes = Boxes.of(bare)
-        names = [self.dataset.ids[i] for i in rows]
-        fills = objectness_of(boxes, views, reading=self.reading, names=names)
+        covered = np.array([one.context for one in shown], dtype=bool)
+        unknown = (boxes.counts == 0) & (self.dataset.labels[rows] >= 0)
+        if self.dataset.context is not None:
+            unknown &= ~self.dataset.context[rows]
+        if covered.any():
+            boxes = boxes.only(~covered[boxes.owners])
+        fills = objectness_of(boxes, views, reading=self.reading, names=[self.dataset.ids[i] for i in rows])
+        fills[unknown] = np.nan
         return boxes, torch.from_numpy(fills)
 
     def _shown(self, epoch: int, index: int) -> _Shown:
         data = self.dataset
         random = sample_generator(self.seed, epoch, index)
         images: Any = data.inputs
-        context = data.boxes is not None and self.context_rate > 0 and random.random() < self.context_rate
-        if context and data.boxes is not None and len(data.boxes[index]) == 0:
-            context = False  # no box, hence nothing known to cover
+        context = random.random() < self.context_rate if self.context_rate > 0 else False
+        context = context and self._coverable is not None and bool(self._coverable[index])
         view: list[View] = []
 
         def draft(image: Image.Image) -> None:
@@ -225,7 +231,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         rows = np.array(indices, dtype=np.int64)
         if self.dataset.kind == "text":
             raise ValueError(f"{self.dataset.title}: texts must be encoded before they are batched.")
-        values = np.stack([np.asarray(self.dataset.inputs[i]) for i in rows])
+        values = np.stack([np.asarray(self.dataset.inputs[i]) for i in rows]) if len(rows) else np.zeros((0, 0))
         return dataclasses.replace(self._columns(rows), inputs=torch.from_numpy(values))
 
     def _columns(self, rows: NDArray[np.int64]) -> Batch:
@@ -256,6 +262,7 @@ class Batches:
         shuffle: In an order drawn from (seed, epoch).
         seed: Of the order.
         drop_last: Leave out a last batch that is not full.
+        rank, world: Take every ``world``-th sample of each batch, from ``rank`` on: one process of several.
 
     Example:
         >>> batches = Batches(5, 2, shuffle=False)
@@ -266,12 +273,23 @@ class Batches:
         [[(3, 4)]]
     """
 
-    def __init__(self, number: int, size: int, *, shuffle: bool = True, seed: int = 0, drop_last: bool = False):
+    def __init__(
+        self,
+        number: int,
+        size: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int = 0,
+        world: int = 1,
+    ):
         if number < 0 or size < 1:
             raise ValueError(
                 f"Batches takes a number of samples and a batch size of at least 1, got {number} and {size}."
             )
         self.number, self.size, self.shuffle, self.seed, self.drop_last = number, size, shuffle, seed, drop_last
+        self.rank, self.world = rank, world
         self.epoch = 0
         self.start = 0
 
@@ -284,13 +302,16 @@ class Batches:
         if self.shuffle:
             order = sample_generator(self.seed, self.epoch, -1).permutation(self.number)
         for batch in range(self.start, self.start + len(self)):
-            yield [(self.epoch, int(i)) for i in order[batch * self.size : (batch + 1) * self.size]]
+            rows = order[batch * self.size : (batch + 1) * self.size]
+            yield [(self.epoch, int(i)) for i in rows[self.rank :: self.world]]
 
 
 def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
     """The random numbers of one sample in one epoch: a counter-based stream of its own, cheap to make."""
-    counter = np.array([0, 0, epoch, index & (2**64 - 1)], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), 0], counter=counter))
+    words = 2**64 - 1
+    counter = np.array([0, 0, epoch & words, index & words], dtype=np.uint64)
+    key = np.array([seed & words, (seed >> 64) & words], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 def normalised(
@@ -310,14 +331,15 @@ def normalised(
         return torch.addcmul(shift.view(-1, 1, 1), images.to(dtype), scale.view(-1, 1, 1))
     # Images as they are read, channels last: rows of width x channels keep the inner loop long.
     rows = images.permute(0, 2, 3, 1).reshape(number * height, width * channels).to(dtype)
-    torch.addcmul(shift.repeat(width), rows, scale.repeat(width), out=rows)
+    ours = rows if not images.is_floating_point() else None  # else it may be the caller's memory
+    rows = torch.addcmul(shift.repeat(width), rows, scale.repeat(width), out=ours)
     return rows.view(number, height, width, channels).permute(0, 3, 1, 2)
 
 
-def _stacked(arrays: list[Any]) -> Tensor:
+def _stacked(arrays: list[Any], dimensions: int = 4) -> Tensor:
     """One tensor; an error says what to do if the sizes differ."""
     if not arrays:
-        return torch.zeros((0, 0, 0, 3), dtype=torch.uint8)
+        return torch.zeros((0, 0, 0, 3)[:dimensions], dtype=torch.uint8)
     if len({array.shape for array in arrays}) > 1:
         shapes = sorted({array.shape[1::-1] for array in arrays})[:2]
         raise ValueError(

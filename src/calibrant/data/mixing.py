@@ -40,7 +40,7 @@ class Part:
     outside: bool = False
 
     def objectness(self, boxes: Boxes, views: Sequence[View]) -> Tensor:
-        """How much of this part the giving samples' objects fill, [N]; 0 for a part without area."""
+        """How much of this part the union of the giving samples' boxes fills, [N]; 0 for a part without area."""
         rows = self.samples.cpu().numpy()
         given, seen = boxes.take(rows), [views[row] for row in rows]
         left, top, right, bottom = self.rectangle
@@ -75,6 +75,8 @@ class Mixed:
 
     def targets(self, targets: Tensor) -> Tensor:
         """Mix soft targets [N, K] by the parts' shares."""
+        if targets.ndim != 2 or len(targets) != len(self.images):
+            raise ValueError(f"targets [{len(self.images)}, K] are mixed, got shape {list(targets.shape)}.")
         return torch.stack([part.share * targets[part.samples.to(targets.device)] for part in self.parts]).sum(0)
 
 
@@ -221,6 +223,10 @@ class RandomErasing:
         ratio: tuple[float, float] = (0.3, 3.3),
         value: float = 0.0,
     ):
+        if not 0.0 < scale[0] <= scale[1] < 1.0:
+            raise ValueError(f"RandomErasing takes a rising scale between 0 and 1, got {scale}.")
+        if not 0.0 < ratio[0] <= ratio[1]:
+            raise ValueError(f"RandomErasing takes a rising ratio above 0, got {ratio}.")
         self.probability, self.scale, self.ratio, self.value = _share("probability", probability), scale, ratio, value
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:

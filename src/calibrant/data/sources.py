@@ -1,7 +1,13 @@
 """Where a data set's inputs come from: image files, arrays, text files. Nothing is read before it is asked for.
 
 Files are not trusted: an image is opened only in the formats photographs are kept in, only up to a size, and a broken
-one is an `UnreadableError` that names it. No name written in an annotation file leads out of the data folder.
+one is an `UnreadableError` that names it. No name written in an annotation file leads out of the data folder, and no
+link does.
+
+Pixels are taken as they are stored: an EXIF rotation is not applied, since boxes and masks refer to the stored pixels.
+(In TIFF the orientation belongs to the format itself, and PIL turns header and pixels alike before anybody sees them.)
+Grey images of 16 bits become 8: the upper byte of mode I;16, a 257th of mode I; where no value exceeds 255 there are
+only 8 bits to begin with, and they are kept. Images of floating-point numbers have no known white, and are refused.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ import os
 import struct
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -32,6 +38,12 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".gif", "
 MAX_PIXELS = 89_478_485
 #: Largest text or annotation file that is read, in bytes.
 MAX_TEXT = 2**26
+#: Folders in folders that are looked into.
+MAX_DEPTH = 64
+
+LINK_OUT = "link that leads out of the data folder"
+LINK_NOWHERE = "link that leads nowhere"
+TOO_DEEP = f"folder below more than {MAX_DEPTH} others, which is not looked into"
 
 _BROKEN = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, IndexError, TypeError, KeyError)
 
@@ -104,10 +116,17 @@ class ImageFiles:
     def open(self, index: int, draft: Callable[[Image.Image], object] | None = None) -> Image.Image:
         """The image; ``draft`` may look at its header first and ask for a smaller decoding."""
         with opened_image(self.path(index), self.max_pixels) as image:
-            if draft is not None:
-                draft(image)
-            image.load()
-            return image if self.mode is None or image.mode == self.mode else image.convert(self.mode)
+            try:
+                if draft is not None:
+                    draft(image)
+            except Exception as error:
+                mistake = error  # the caller's: the image must not be called broken for it
+            else:
+                image.load()
+                if self.mode is None or image.mode == self.mode:
+                    return image
+                return eight_bit(image, self.path(index)).convert(self.mode)
+        raise mistake
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,6 +288,21 @@ def opened_image(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Ima
         raise UnreadableError(f"{path}: the image is truncated or broken ({' '.join(str(error).split())}).") from error
 
 
+def eight_bit(image: Image.Image, path: Path) -> Image.Image:
+    """A grey image of more than 8 bits with 8; any other as it is."""
+    if image.mode != "I" and not image.mode.startswith("I;16"):
+        if image.mode == "F":
+            raise UnreadableError(f"{path}: the image holds floating-point numbers, which are not read.")
+        return image
+    values = np.asarray(image)
+    lowest, highest = int(values.min()), int(values.max())
+    if lowest < 0 or highest > 0xFFFF:
+        raise UnreadableError(f"{path}: the image holds values from {lowest} to {highest}; 0 to 65535 are read.")
+    if highest > 0xFF:
+        values = values // 257 if image.mode == "I" else values >> 8
+    return Image.fromarray(values.astype(np.uint8))
+
+
 def read_bytes(path: Path, limit: int = MAX_TEXT) -> bytes:
     """A small file, whole; larger ones than ``limit`` are refused before they are read."""
     size = path.stat().st_size
@@ -303,37 +337,93 @@ def inside(root: Path, name: str) -> Path:
     ):
         raise ValueError(f"{name!r} is not a name inside the data folder {root}.")
     path = root / name
-    if not path.resolve().is_relative_to(root.resolve()):
+    try:
+        real = path.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        raise ValueError(f"{name!r} leads nowhere in the data folder {root}.") from error
+    if not real.is_relative_to(root.resolve()):
         raise ValueError(f"{name!r} leads out of the data folder {root} through a link.")
     return path
 
 
-def files_below(folder: Path, suffixes: frozenset[str] | None = SUFFIXES) -> Iterator[str]:
-    """Names of the files under a folder, sorted, relative to it, with forward slashes; links out of it are errors."""
-    home = folder.resolve()
+def link_trouble(path: str | Path, home: Path) -> str:
+    """What is wrong with a link, or nothing; ``home``, which it may not leave, is resolved already."""
+    try:
+        target = Path(path).resolve(strict=True)
+    except (OSError, RuntimeError):  # RuntimeError: it leads to itself
+        return LINK_NOWHERE
+    return "" if target.is_relative_to(home) else LINK_OUT
 
-    def walk(path: str, prefix: str) -> Iterator[str]:
-        for entry in sorted(os.scandir(path), key=lambda e: e.name):
-            if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(home):
-                raise ValueError(
-                    f"{entry.path}: the link leads out of the data folder {folder}; copy what it points to."
-                )
-            if entry.is_dir():
-                if entry.is_symlink():
-                    continue  # it leads to files of this folder, which are listed already
-                yield from walk(entry.path, f"{prefix}{entry.name}/")
-            elif entry.is_file() and (suffixes is None or os.path.splitext(entry.name)[1].lower() in suffixes):
-                yield f"{prefix}{entry.name}"
 
-    yield from walk(str(folder), "")
+def files_below(
+    folder: Path,
+    suffixes: frozenset[str] | None = SUFFIXES,
+    home: Path | None = None,
+    trouble: Callable[[str, str], object] | None = None,
+) -> Iterator[str]:
+    """Names of the files under a folder, sorted, relative to it, with forward slashes.
+
+    Links are followed inside the data folder; each folder is looked into once, so that links in a circle end.
+
+    Args:
+        folder: Where to look.
+        suffixes: Of the files that are meant, in lower case; None: all files.
+        home: The data folder, which no link may leave; ``folder`` itself if left out.
+        trouble: Called with a path inside ``home`` and what is wrong with it: a link that leads out or nowhere, a
+            folder too deep. If left out, that is an error.
+    """
+    home = folder if home is None else home
+    inner = os.path.relpath(folder, home)
+    start = "" if inner == "." else f"{Path(inner).as_posix()}/"
+
+    def report(name: str, what: str) -> None:
+        if trouble is None:
+            raise ValueError(f"{home / (start + name)}: {what}.")
+        trouble((start + name).rstrip("/"), what)
+
+    real_home, real = home.resolve(), folder.resolve()
+    if os.path.exists(real) and not real.is_relative_to(real_home):
+        report("", LINK_OUT)
+        return
+    seen = {str(real)}
+    stack = [("", str(real), _sorted_entries(real))]
+    while stack:
+        prefix, path, entries = stack[-1]
+        entry = next(entries, None)
+        if entry is None:
+            stack.pop()
+            continue
+        name, target = f"{prefix}{entry.name}", f"{path}/{entry.name}"
+        meant = suffixes is None or os.path.splitext(name)[1].lower() in suffixes
+        if entry.is_symlink():
+            wrong = link_trouble(entry.path, real_home)
+            if wrong:
+                # What leads nowhere may have been a folder; its name must tell.
+                folder_like = "." not in entry.name if wrong == LINK_NOWHERE else entry.is_dir()
+                if meant or folder_like:
+                    report(name, wrong)
+                continue
+            resolved = Path(entry.path).resolve()
+            if entry.is_dir() and (resolved.is_relative_to(real) or real.is_relative_to(resolved)):
+                continue  # what is there is listed under its own name
+            target = str(resolved)
+        if entry.is_dir():
+            if len(stack) > MAX_DEPTH:
+                report(name, TOO_DEEP)
+            elif target not in seen:
+                seen.add(target)
+                stack.append((f"{name}/", target, _sorted_entries(target)))
+        elif meant and entry.is_file():
+            yield name
+
+
+def _sorted_entries(path: str | Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(path) as entries:
+        return iter(sorted(entries, key=lambda e: e.name))
 
 
 def folders_in(folder: Path) -> list[str]:
     """Names of the folders in a folder, sorted; hidden ones are left out."""
-    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
-
-
-def as_indices(values: Sequence[int] | NDArray[Any]) -> Integers:
-    """Indices from positions or from a mask."""
-    array = np.asarray(values)
-    return np.flatnonzero(array) if array.dtype == bool else array.astype(np.int64).reshape(-1)
+    with os.scandir(folder) as entries:
+        # os.path.isdir says no to a link that leads to itself, where the entry would raise.
+        return sorted(e.name for e in entries if not e.name.startswith(".") and os.path.isdir(e.path))

@@ -58,6 +58,9 @@ def hold_out(
     given = {k: v for k, v in (("fraction", fraction), ("count", count), ("per_class", per_class)) if v is not None}
     if len(given) != 1:
         raise ValueError(f"hold_out takes one of fraction, count and per_class, got {', '.join(given) or 'none'}.")
+    for name, value in (("count", count), ("per_class", per_class)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise ValueError(f"hold_out takes {name} as a whole number, got {value!r}.")
     order = _order(dataset.ids, seed)
     if per_class is not None:
         short = [(n, name) for n, name in zip(dataset.counts, dataset.classes, strict=True) if 0 <= n <= per_class]

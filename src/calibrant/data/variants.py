@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from calibrant.data.dataset import Dataset
@@ -64,8 +65,7 @@ def single_object(dataset: Dataset, fill: Colour | None = None) -> Dataset:
         A data set whose ids are ``<id>#<number of the box>`` and whose labels are the objects'.
     """
     boxes = _need_boxes(dataset)
-    usable = (boxes.areas > 0) & (boxes.labels >= 0) & ~boxes.crowd
-    kept = np.flatnonzero(usable)
+    kept = np.flatnonzero(_has_place(boxes) & (boxes.labels >= 0) & ~boxes.crowd)
     owner, place = boxes.owners[kept], kept - boxes.offsets[boxes.owners[kept]]
     covered = Covered(dataset.inputs.take(owner), boxes.take(owner), fill or pixel_mean(dataset), place)
     alone = Boxes(boxes.corners[kept], np.arange(len(kept) + 1), boxes.labels[kept], np.zeros(len(kept), dtype=bool))
@@ -84,16 +84,16 @@ def single_object(dataset: Dataset, fill: Colour | None = None) -> Dataset:
 def context_only(dataset: Dataset, fill: Colour | None = None) -> Dataset:
     """Every object covered: what is left is context, on which nobody can be sure of the class.
 
-    Images without boxes are left out: nothing says that they show no object. Labels are kept, to measure how
-    much a classifier reads from context (ALS, Table 1); for training, ``context`` marks the samples and
-    `adaptive_targets` gives them 1/K.
+    Images without boxes are left out, and images with a box without area: an object may be in sight there. Labels are
+    kept, to measure how much a classifier reads from context (ALS, Table 1); for training, ``context`` marks the
+    samples and `adaptive_targets` gives them 1/K.
 
     Args:
         dataset: With boxes.
         fill: The colour that covers; the mean pixel if None.
     """
     boxes = _need_boxes(dataset)
-    rows = np.flatnonzero((boxes.counts > 0) & (dataset.labels >= 0))
+    rows = np.flatnonzero(can_be_covered(boxes) & (dataset.labels >= 0))
     return dataset.take(
         rows,
         name=f"{dataset.name} (context only)",
@@ -103,6 +103,17 @@ def context_only(dataset: Dataset, fill: Colour | None = None) -> Dataset:
         soft=None,
         context=np.ones(len(rows), dtype=bool),
     )
+
+
+def can_be_covered(boxes: Boxes) -> NDArray[np.bool_]:
+    """Images [N] in which boxes say where all objects are: they have some, each with an area inside the image."""
+    lost = np.zeros(len(boxes), dtype=bool)
+    np.logical_or.at(lost, boxes.owners, ~_has_place(boxes))
+    return (boxes.counts > 0) & ~lost
+
+
+def _has_place(boxes: Boxes) -> NDArray[np.bool_]:
+    return (boxes.areas > 0) & (boxes.corners[:, 2:] > 0).all(axis=1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,15 +4,17 @@ A chain of crops, flips, resizes and paddings is drawn from the image's size alo
 is then rendered once (decoded no larger than needed, cut and resized in one go), and the share of the view that
 objects fill follows from the same rectangle (`calibrant.data.objects.objectness`), without a mask.
 
-The steps follow torchvision.transforms in meaning and defaults; each draws from the generator it is given, so that a
-sample's view depends on nothing but its seed. A resize followed by a centre crop is rendered as one resize of the
-cropped part, which differs from the two in turn only in how the filter meets the edge.
+The steps follow torchvision.transforms in meaning and defaults, but for sizes, which are (width, height) as everywhere
+here. Each draws from the generator it is given, so that a sample's view depends on nothing but its seed. A resize
+followed by a centre crop is rendered as one resize of the cropped part, which differs from the two in turn only in how
+the filter meets the edge.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -89,7 +91,8 @@ class Step(Protocol):
         """Give the next view."""
 
 
-class Resize(NamedTuple):
+@dataclass(frozen=True)
+class Resize:
     """To a size: the shorter side if one number, else (width, height).
 
     Example:
@@ -98,6 +101,12 @@ class Resize(NamedTuple):
     """
 
     size: int | tuple[int, int]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.size, int):
+            object.__setattr__(self, "size", _pair(self.size))
+        elif self.size < 1:
+            raise ValueError(f"Resize takes a size of at least 1 pixel, got {self.size}.")
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
@@ -110,10 +119,15 @@ class Resize(NamedTuple):
         return view._replace(width=width, height=height)
 
 
-class Pad(NamedTuple):
+@dataclass(frozen=True)
+class Pad:
     """So many pixels on every side."""
 
     pixels: int
+
+    def __post_init__(self) -> None:
+        if self.pixels < 0:
+            raise ValueError(f"Pad takes a number of pixels, got {self.pixels}.")
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
@@ -121,10 +135,14 @@ class Pad(NamedTuple):
         return view.part(-n, -n, width + n, height + n, width + 2 * n, height + 2 * n)
 
 
-class CentreCrop(NamedTuple):
+@dataclass(frozen=True)
+class CentreCrop:
     """The middle, at a size; where the view is smaller, padding fills it up."""
 
     size: int | tuple[int, int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", _pair(self.size))
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
@@ -133,11 +151,17 @@ class CentreCrop(NamedTuple):
         return view.part(left, top, left + width, top + height, width, height)
 
 
-class RandomCrop(NamedTuple):
+@dataclass(frozen=True)
+class RandomCrop:
     """Anywhere, at a size, after padding every side."""
 
     size: int | tuple[int, int]
     padding: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", _pair(self.size))
+        if self.padding < 0:
+            raise ValueError(f"RandomCrop takes a padding of 0 or more pixels, got {self.padding}.")
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
@@ -147,7 +171,8 @@ class RandomCrop(NamedTuple):
         return view.part(left, top, left + width, top + height, width, height)
 
 
-class RandomResizedCrop(NamedTuple):
+@dataclass(frozen=True)
+class RandomResizedCrop:
     """A random part (area by ``scale``, aspect by ``ratio``), at a size: the crop of ImageNet training.
 
     Ten tries, then the largest middle part whose aspect is allowed, as torchvision does it.
@@ -156,6 +181,13 @@ class RandomResizedCrop(NamedTuple):
     size: int | tuple[int, int]
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", _pair(self.size))
+        if not (0.0 < self.scale[0] <= self.scale[1] <= 1.0):
+            raise ValueError(f"RandomResizedCrop takes a rising scale in 0..1, got {self.scale}.")
+        if not (0.0 < self.ratio[0] <= self.ratio[1]):
+            raise ValueError(f"RandomResizedCrop takes a rising ratio above 0, got {self.ratio}.")
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
@@ -171,14 +203,19 @@ class RandomResizedCrop(NamedTuple):
                 return view.part(left, top, left + w, top + h, width, height)
         aspect = min(max(view.width / view.height, self.ratio[0]), self.ratio[1])
         w, h = min(view.width, round(view.height * aspect)), min(view.height, round(view.width / aspect))
-        left, top = _middle(view.width, w), _middle(view.height, h)
+        left, top = (view.width - w) // 2, (view.height - h) // 2
         return view.part(left, top, left + w, top + h, width, height)
 
 
-class RandomFlip(NamedTuple):
+@dataclass(frozen=True)
+class RandomFlip:
     """Left and right exchanged, with a probability."""
 
     probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.probability <= 1.0:
+            raise ValueError(f"RandomFlip takes a probability in 0..1, got {self.probability}.")
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
@@ -256,7 +293,8 @@ def _padded(
     resample: Image.Resampling,
 ) -> Image.Image:
     """The part of the view inside the window, pasted at its place (to the nearest pixel) on the fill colour."""
-    canvas = Image.new(image.mode, size, fill)
+    bands = len(image.getbands())
+    canvas = Image.new(image.mode, size, (fill,) * bands if isinstance(fill, int) and bands > 1 else fill)
     if image.mode == "P" and (palette := image.getpalette()) is not None:
         canvas.putpalette(palette)
     x1, y1, x2, y2 = box
@@ -284,14 +322,16 @@ def objectness_of(
     table = np.array([(*view.crop, *view.image_size, *view.window) for view in views])
     owners = boxes.owners
     low, high = np.tile(table[owners, 6:8], 2), np.tile(table[owners, 8:10], 2)
-    inverted = (boxes.corners[:, 2:] < boxes.corners[:, :2]).any(axis=1, keepdims=True)  # stays so, to be refused
-    corners = np.where(inverted, boxes.corners, np.clip(boxes.corners, low, np.maximum(high, low)))
+    corners = np.clip(boxes.corners, low, np.maximum(high, low))
     visible = Boxes(corners, boxes.offsets, boxes.labels, boxes.crowd)
     return objectness(visible, table[:, :4], table[:, 4:6], reading=reading, names=names)
 
 
-def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    return size if isinstance(size, tuple) else (size, size)
+def _pair(size: int | Sequence[int]) -> tuple[int, int]:
+    pair = (size, size) if isinstance(size, int) else tuple(size)
+    if len(pair) != 2 or not all(isinstance(side, int) and side >= 1 for side in pair):
+        raise ValueError(f"a size is one number of pixels, or width and height, got {size!r}.")
+    return pair[0], pair[1]
 
 
 def _middle(outer: int, inner: int) -> int:

@@ -1,10 +1,11 @@
 """Writing a data set of images as a folder that `calibrant.data.read` takes, and others can take as an image folder.
 
-    dataset.json                      name, classes, and what the folder was made from
-    SPLIT.parquet                     one row per sample: id, file, label, boxes, their labels, whether it is context
-    only SPLIT/CLASS/NAME.png              the images
+    dataset.json              name, classes, what the folder was made from, and a fingerprint of each split
+    SPLIT.parquet             one row per sample: id, file, label, boxes and their labels, context, soft label
+    SPLIT/CLASS/NAME.png      the images
 
-Every image is written aside and renamed, the table comes last; a run that was interrupted goes on where it stopped.
+Every image is written aside and renamed, the table comes last; a run that was interrupted goes on where it stopped. A
+folder that holds something else is refused.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ def write_dataset(
         raise ValueError(f"{dataset.title}: only images are written as a data set, and these are {dataset.kind}s.")
     if image_format not in ("png", "jpg"):
         raise ValueError(f"images are written as 'png' or 'jpg', got {image_format!r}.")
+    if dataset.masks is not None:
+        raise ValueError(f"{dataset.title}: label masks cannot be written, only labels and boxes.")
+    if not re.fullmatch(r"\w[\w.+-]*", dataset.split):
+        raise ValueError(f"{dataset.title}: the split's name {dataset.split!r} cannot be a file's.")
     folder = Path(folder)
     _describe(dataset, folder, (made_from or {}) | {"image_format": image_format})
     files = [_file_name(dataset, i, image_format) for i in range(len(dataset))]
@@ -71,26 +76,43 @@ def write_dataset(
 
 
 def _describe(dataset: Dataset, folder: Path, made_from: dict[str, Any]) -> None:
-    description = {
+    """Write dataset.json, or see that the one there describes the same."""
+    description: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "name": dataset.name,
         "classes": list(dataset.classes),
         "made_from": made_from,
     }
+    splits = {dataset.split: _fingerprint(dataset)}
     file = folder / "dataset.json"
     if file.exists():
         try:
             found = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
+            others = dict(found.pop("splits"))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{file}: not a description of a data set ({error}).") from error
-        if found != description:
+        if found != description or others.get(dataset.split, splits[dataset.split]) != splits[dataset.split]:
             raise ValueError(f"{folder} holds another data set, or one made in another way; name a new folder.")
-        return
-    if folder.exists() and any(folder.iterdir()):
+        splits = others | splits
+    elif folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty and holds no data set of Calibrant's; name a new folder.")
     with written_aside(file) as aside:
-        aside.write_text(json.dumps(description, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(description | {"splits": splits}, indent=1, ensure_ascii=False)
+        aside.write_text(text + "\n", encoding="utf-8", errors="surrogateescape")
+
+
+def _fingerprint(dataset: Dataset, looked_at: int = 8) -> str:
+    """Tells data sets apart: ids, labels, boxes, where the images come from, and the pixels of a few of them."""
+    digest = hashlib.blake2b(digest_size=16)
+    places = [dataset.inputs.where(i) for i in range(len(dataset))]
+    digest.update(json.dumps([dataset.ids, places]).encode())
+    digest.update(dataset.labels.tobytes())
+    for array in (dataset.boxes.corners, dataset.boxes.offsets) if dataset.boxes is not None else ():
+        digest.update(array.tobytes())
+    for i in np.unique(np.linspace(0, len(dataset) - 1, looked_at).astype(int)) if len(dataset) else ():
+        digest.update(np.asarray(dataset.inputs[i]).tobytes())
+    return digest.hexdigest()
 
 
 def _file_name(dataset: Dataset, index: int, suffix: str) -> str:
@@ -107,9 +129,14 @@ def _plain(text: str) -> str:
     return re.sub(r"[^\w-]+", "_", text).strip("_") or "_"
 
 
+def _text(name: str) -> str:
+    """A name that a table can hold: file names need not be UTF-8."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def _table(dataset: Dataset, files: list[str]) -> pa.Table:
     columns: dict[str, Any] = {
-        "id": pa.array(dataset.ids, pa.string()),
+        "id": pa.array([_text(name) for name in dataset.ids], pa.string()),
         "file": pa.array(files, pa.string()),
         "label": pa.array(dataset.labels, pa.int64()),
     }
@@ -123,4 +150,6 @@ def _table(dataset: Dataset, files: list[str]) -> pa.Table:
         columns["context"] = pa.array(dataset.context)
     if dataset.groups is not None:
         columns["group"] = pa.array(dataset.groups, pa.string())
+    if dataset.soft is not None:
+        columns["soft"] = pa.FixedSizeListArray.from_arrays(pa.array(dataset.soft.reshape(-1)), dataset.soft.shape[1])
     return pa.table(columns)

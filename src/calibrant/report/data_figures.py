@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
 
 from calibrant.report.style import BASE, INK, MUTED, SERIES, STYLE, figure_path, save
 
@@ -40,14 +40,22 @@ class Cell:
     crop: tuple[float, float, float, float] | None = None
 
 
-def draw_contact_sheet(path: str | Path, cells: Sequence[Cell], *, title: str = "", columns: int = 6) -> None:
-    """Draw pictures with their boxes, crops and captions on one sheet.
+def draw_contact_sheet(
+    path: str | Path,
+    cells: Sequence[Cell],
+    *,
+    title: str = "",
+    columns: int = 6,
+    legend: Mapping[str, tuple[float, float, float]] | None = None,
+) -> None:
+    """Draw pictures with their boxes, crops and captions on one sheet; each box has its class written at it.
 
     Args:
         path: ``.png``, ``.svg`` or ``.pdf``.
         cells: What to draw, in rows.
         title: Written above.
         columns: Pictures in a row.
+        legend: What colours stand for (the classes of masks), each red, green, blue in 0..1; written below.
     """
     path = figure_path(path)
     if not cells:
@@ -61,13 +69,17 @@ def draw_contact_sheet(path: str | Path, cells: Sequence[Cell], *, title: str = 
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # class names come in any script
         tall = float(np.median([cell.pixels.shape[0] / cell.pixels.shape[1] for cell in cells]))
         height = 2.0 * min(max(tall, 0.4), 2.0) + 0.17 * lines
-        figure = Figure(figsize=(2.1 * columns, height * rows + (0.4 if title else 0.1)), layout="constrained")
+        below = 0.25 * -(-len(legend or ()) // columns)
+        figure = Figure(figsize=(2.1 * columns, height * rows + below + (0.4 if title else 0.1)), layout="constrained")
         if title:
             figure.suptitle(_shown(title), fontsize=10)
         for axis in (axes := np.ravel(figure.subplots(rows, columns, squeeze=False))):
             axis.set_axis_off()
         for axis, cell in zip(axes, cells, strict=False):
             _picture(axis, cell, colours)
+        if legend:
+            patches = [Patch(color=colour, label=_shown(name)) for name, colour in legend.items()]
+            figure.legend(handles=patches, loc="outside lower center", ncols=columns, frameon=False, fontsize=7)
         save(figure, path)
 
 
@@ -77,6 +89,12 @@ def _picture(axis: Axes, cell: Cell, colours: Mapping[str, str]) -> None:
     for place, box in enumerate(cell.boxes if cell.boxes is not None else ()):
         colour = colours.get(cell.box_names[place], MUTED) if place < len(cell.box_names) else MUTED
         _frame(axis, box, edgecolor=colour, linewidth=1.6)
+        if place < len(cell.box_names):
+            style = {"facecolor": colour, "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
+            name = _shown(cell.box_names[place])[:18]
+            axis.text(
+                max(box[0], 0), max(box[1], 0), name, fontsize=4.5, color="white", va="top", clip_on=True, bbox=style
+            )
     if cell.crop is not None:
         _frame(axis, cell.crop, edgecolor="white", linewidth=2.2)
         _frame(axis, cell.crop, edgecolor=INK, linewidth=1.0, linestyle="--")
@@ -163,5 +181,6 @@ def _histograms(axes: Sequence[Axes], splits: Mapping[str, Mapping[str, Any]]) -
 
 
 def _shown(text: str) -> str:
-    """Text that matplotlib takes as it is: no mathematics between dollar signs."""
-    return text.replace("$", r"\$")
+    """Text that matplotlib takes as it is: no mathematics between dollar signs, nothing that cannot be drawn."""
+    drawable = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    return drawable.replace("$", r"\$")

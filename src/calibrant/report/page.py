@@ -19,6 +19,7 @@ class Section:
     text: str
     figure: Path | None = None
     table: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
+    words: bool = False  # the table's cells are words, not numbers: left-aligned
 
 
 def write_page(path: str | Path, *, title: str, intro: str, sections: Sequence[Section]) -> None:
@@ -30,17 +31,18 @@ def write_page(path: str | Path, *, title: str, intro: str, sections: Sequence[S
             data = base64.b64encode(section.figure.read_bytes()).decode()
             kind = {".png": "png"}.get(section.figure.suffix.lower(), "svg+xml")
             parts.append(f"<img alt='{html.escape(section.heading)}' src='data:image/{kind};base64,{data}'>")
-        parts.append((_table(*section.table) if section.table else "") + "</section>")
+        parts.append((_table(*section.table, words=section.words) if section.table else "") + "</section>")
     page = _PAGE.replace("TITLE", html.escape(title)).replace("BODY", "\n".join(parts))
     with written_aside(path) as aside:
-        aside.write_text(page, encoding="utf-8")
+        aside.write_text(page, encoding="utf-8", errors="backslashreplace")  # names of files need not be UTF-8
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of texts; all but the first column are right-aligned."""
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: bool = False) -> str:
+    """A table of texts; all but the first column are right-aligned, unless they are words."""
     top = "".join(f"<th>{html.escape(h)}</th>" for h in head)
     body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-    return f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+    kind = " class='words'" if words else ""
+    return f"<div class='scroll'><table{kind}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 _PAGE = """<!doctype html>
@@ -53,7 +55,8 @@ h1{font-size:1.9rem;margin:0 0 .3rem}h2{font-size:1.15rem;margin:0 0 .4rem}.intr
 section{background:#fff;border:1px solid #e4e9ed;border-radius:10px;padding:1.1rem 1.3rem;margin:1.2rem 0}
 img{width:100%;height:auto}.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}
 th,td{padding:.35rem .6rem;text-align:right;border-bottom:1px solid #e4e9ed;font-variant-numeric:tabular-nums}
-th:first-child,td:first-child{text-align:left}th{color:#52606d;font-weight:600}
+th:first-child,td:first-child,.words td,.words th{text-align:left}.words td{overflow-wrap:anywhere}
+th{color:#52606d;font-weight:600}
 </style></head><body>
 BODY
 </body></html>

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -12,8 +12,10 @@ import numpy as np
 from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.findings import Findings
 from calibrant.data.objects import Boxes
-from calibrant.data.readers._checks import check_image, number, printable
-from calibrant.data.sources import ImageFiles, UnreadableError, files_below, inside, opened_image
+from calibrant.data.readers import _phrases as say
+from calibrant.data.readers._checks import check_image, number, reason
+from calibrant.data.readers._shared import check_any, joined, listed
+from calibrant.data.sources import ImageFiles, UnreadableError, inside, opened_image
 
 Size = tuple[int, int]
 
@@ -22,7 +24,15 @@ _SLACK = 0.01
 
 
 class BoxError(ValueError):
-    """A box that is inverted or not made of numbers: what the image shows cannot be known."""
+    """A broken box: what its image shows cannot be known.
+
+    Attributes:
+        what: The phrase under which it is counted.
+    """
+
+    def __init__(self, what: str, detail: str):
+        super().__init__(detail)
+        self.what = what
 
 
 class Box(NamedTuple):
@@ -48,15 +58,15 @@ class Box(NamedTuple):
 def box(values: Sequence[object], label: int = NO_CLASS, crowd: bool = False, *, sides: bool = False) -> Box:
     """A checked box from x1, y1, x2, y2, or from x, y, width, height with ``sides``."""
     if len(values) != 4:
-        raise BoxError(f"{len(values)} numbers instead of 4")
+        raise BoxError(say.NO_NUMBERS, f"{len(values)} numbers instead of 4")
     try:
         x1, y1, x2, y2 = map(number, values)
     except ValueError as error:
-        raise BoxError(str(error)) from error
+        raise BoxError(say.NO_NUMBERS, str(error)) from error
     if sides:
         x2, y2 = x1 + x2, y1 + y2
     if x2 < x1 or y2 < y1:
-        raise BoxError(f"x1, y1, x2, y2 = {x1:g}, {y1:g}, {x2:g}, {y2:g}")
+        raise BoxError(say.INVERTED, f"x1, y1, x2, y2 = {x1:g}, {y1:g}, {x2:g}, {y2:g}")
     return Box(x1, y1, x2, y2, label, crowd)
 
 
@@ -73,29 +83,40 @@ class BoxSamples:
         self._labels, self._counts = array("q"), array("q")
         self._corners, self._box_labels, self._crowd = array("d"), array("q"), array("b")
         self._listings: dict[str, dict[str, None]] = {}
+        self._refused: set[str] = set()
 
     def listing(self, folder: str) -> dict[str, None]:
         """The images below a folder of the data folder, in order; read once."""
         if folder not in self._listings:
-            names = self._listings[folder] = dict.fromkeys(files_below(self.root / folder))
-            # macOS writes "._x.jpg" beside x.jpg, and it is no image.
-            for name in [name for name in names if name.rpartition("/")[2].startswith(".")]:
-                self.findings.leave_out(f"{folder}/{name}", "hidden file")
-                del names[name]
+            found = listed(self.root, folder, self.findings, trouble=self._refuse)
+            self._listings[folder] = dict.fromkeys(found)
         return self._listings[folder]
+
+    def _refuse(self, name: str, what: str) -> None:
+        self._refused.add(name)
+        self.findings.skip(name, what)
 
     def find(self, folder: str, name: str, source: str) -> str | None:
         """The id of an image that an annotation names; None, after a word to the findings, if it is not there."""
         usual = str(PurePosixPath(name))  # ./a.jpg, b//a.jpg
+        path = joined(folder, usual)
         if usual in self.listing(folder):  # the listing holds no links that lead out
-            return f"{folder}/{usual}" if folder else usual
+            return path
+        if self._refused and (path in self._refused or folder in self._refused):
+            return None  # and the findings know
         try:
             inside(self.root / folder, name)
         except (ValueError, OSError):
-            self.findings.skip(source, "file name that leads out of the data folder", repr(name[:200]))
+            self.findings.skip(source, say.NAME_OUT, repr(name[:200]))
         else:
-            self.findings.skip(f"{folder}/{printable(name)}", "image that is missing", f"named in {source}")
+            self.findings.skip(joined(folder, name), say.MISSING, f"named in {source}")
         return None
+
+    def leave_out_others(self, folder: str, annotated: Container[str]) -> None:
+        """Report the images of a folder that no annotation speaks of, by their ids."""
+        for name in self.listing(folder):
+            if joined(folder, name) not in annotated:
+                self.findings.leave_out(joined(folder, name), say.NO_ANNOTATION)
 
     def add(
         self,
@@ -118,33 +139,35 @@ class BoxSamples:
             source: The file that the boxes come from, for errors.
         """
         if name in self._names:
-            self.findings.skip(name, "image that is listed twice", source)
+            self.findings.skip(name, say.TWICE, source)
             return False
         try:
             rows = list(boxes or ())
-            actual = self._size(name, rows, size, normalised)
+            actual, rotated = self._look(name, rows, size, normalised)
         except BoxError as error:
-            detail = f"{error}, in {source}" if source else str(error)
-            self.findings.skip(name, "box that is inverted or not made of numbers", detail)
+            self.findings.skip(name, error.what, f"{error}, in {source}" if source else str(error))
             return False
         except (UnreadableError, OSError) as error:
-            self.findings.skip(name, "the image cannot be read", str(error).rstrip("."))
+            self.findings.skip(name, say.UNREADABLE, reason(error, self.root / name))
             return False
         if normalised and actual is not None:
             width, height = actual
             rows = [b._replace(x1=b.x1 * width, y1=b.y1 * height, x2=b.x2 * width, y2=b.y2 * height) for b in rows]
         self._keep(name, rows, _class_of(rows) if label is None else label)
+        if rotated:
+            self.findings.odd(name, say.ROTATED)
         self._report(name, rows, size, actual, boxes is None, label is not None)
         return True
 
-    def _size(self, name: str, rows: list[Box], stated: Size | None, needed: bool) -> Size | None:
+    def _look(self, name: str, rows: list[Box], stated: Size | None, needed: bool) -> tuple[Size | None, bool]:
+        """The image's size, as far as it is known without a look at files that need none, and if it is rotated."""
         path = self.root / name
         if self.findings.on_error == "skip":
             return check_image(path)
         if needed or (stated is not None and (min(stated) < 1 or any(b.leaves(stated) for b in rows))):
             with opened_image(path) as image:
-                return image.size
-        return stated
+                return image.size, False
+        return stated, False
 
     def _keep(self, name: str, rows: list[Box], label: int) -> None:
         self._names[name] = None
@@ -160,26 +183,25 @@ class BoxSamples:
     ) -> None:
         odd = self.findings.odd
         if stated is not None and stated != actual:
-            odd(name, "size in the annotation that is not the image's")
+            odd(name, say.OTHER_SIZE)
         if unknown:
             return
         if not rows:
-            odd(name, "image without a box" if labelled else "image without objects")
+            odd(name, say.NO_BOX if labelled else say.NO_OBJECTS)
         elif self._labels[-1] == NO_CLASS:
-            odd(name, "image without a single object of a class asked for")
+            odd(name, say.ONLY_CROWDS if all(row.crowd for row in rows) else say.NO_SINGLE)
         for row in rows:
             if row.area == 0:
-                odd(name, "box without area")
+                odd(name, say.NO_AREA)
             if actual is not None and row.leaves(actual):
-                odd(name, "box that leaves the image")
+                odd(name, say.LEAVES)
 
     def __len__(self) -> int:
         return len(self._names)
 
     def dataset(self, name: str, split: str, classes: Sequence[str]) -> Dataset:
         """The images that were added."""
-        if not self._names:
-            raise ValueError(f"{self.root}: the split {split!r} holds no image that can be used.")
+        check_any(self.root, split, len(self), self.findings)
         names = tuple(self._names)
         boxes = Boxes(
             np.array(self._corners).reshape(-1, 4),

@@ -1,28 +1,46 @@
-"""Checks that readers share: of image files without decoding them, of numbers in annotations, of splits."""
+"""Checks of one thing at a time: an image file, a number, a JSON file, a split; they raise, and know no findings."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from calibrant.data.sources import MAX_PIXELS, UnreadableError, opened_image
+from PIL import Image
+
+from calibrant.data.sources import MAX_PIXELS, UnreadableError, eight_bit, opened_image, read_bytes
 
 #: What a whole file holds in its last bytes, by PIL's name of the format.
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
 _TAIL = 1024
+_ORIENTATION = 0x0112  # EXIF's number for it; 1 is upright
 
 #: Larger coordinates than this are no pixels.
 _LARGEST = 1e9
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
+#: How far from 1 the sum of a row of soft labels may be.
+SOFT_TOLERANCE = 1e-3
+#: Largest annotation file that is read: COCO's own train2017 has 448 MB.
+MAX_JSON = 2**29
 
-def check_image(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """Width and height of an image whose header parses and whose file is not cut off.
 
-    A JPEG or PNG file without its end marker in the last kilobyte is decoded to be sure: some cameras append data.
+class Checked(NamedTuple):
+    """Of an image: width and height as stored, and whether its EXIF data ask for a rotation."""
+
+    size: tuple[int, int]
+    rotated: bool
+
+
+def check_image(path: Path, max_pixels: int = MAX_PIXELS) -> Checked:
+    """The size of an image whose header parses and whose file is not cut off.
+
+    Files of the formats that have no mark at their end, or that lack it in the last kilobyte (some cameras append
+    data), are decoded to be sure; so are images of more than 8 bits, whose values may be beyond what is read.
 
     Raises:
         UnreadableError: The image is broken, truncated or too large; the message names the file.
@@ -32,9 +50,22 @@ def check_image(path: Path, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
         size, end = image.size, _ENDS.get(image.format or "")
         if min(size) < 1:
             raise UnreadableError(f"{path}: the image has {size[0]} x {size[1]} pixels.")
-        if end is not None and end not in _tail(path):
+        rotated = _is_rotated(image)
+        if end is None or end not in _tail(path):
             image.load()
-    return size
+        if image.mode[0] in "IF":
+            eight_bit(image, path)
+    return Checked(size, rotated)
+
+
+def _is_rotated(image: Image.Image) -> bool:
+    # PIL turns TIFF by itself; and asked all the same, it would decode a PNG file to look behind its pixels.
+    if image.format == "TIFF" or "exif" not in image.info:
+        return False
+    try:
+        return image.getexif().get(_ORIENTATION, 1) in range(2, 9)
+    except Exception:  # PIL's parser fails in many ways on broken metadata, and the pixels are fine
+        return False
 
 
 def _tail(path: Path) -> bytes:
@@ -54,7 +85,7 @@ def number(value: object) -> float:
     else:
         result = math.nan
     if not abs(result) <= _LARGEST:
-        raise ValueError(f"{_shown(value)} is not a number of pixels")
+        raise ValueError(f"{_shown(value)} is not a number that a coordinate can be")
     return result
 
 
@@ -66,9 +97,37 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def printable(text: str, limit: int = 200) -> str:
-    """A name out of a file, fit for a message of one line: cut, and escaped if it holds line ends or control codes."""
-    return text[:limit] if text[:limit].isprintable() else ascii(text[:limit])
+def read_json(path: Path, drop: str | None = None) -> Any:
+    """What a JSON file holds; an object that has a key twice is an error: only one of its values would be seen.
+
+    Args:
+        path: The file.
+        drop: A key that is thrown away while reading, so that memory is spared.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        row = dict(pairs)
+        if len(row) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise UnreadableError(f"{path}: the key {_shown(twice)} occurs twice in one object.")
+        row.pop(drop or "", None)
+        return row
+
+    data = read_bytes(path, MAX_JSON)
+    try:
+        return json.loads(data, object_pairs_hook=unique)
+    except UnreadableError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"{path}: the file is not JSON ({' '.join(str(error).split())[:200]}).") from error
+
+
+def reason(error: Exception, path: Path) -> str:
+    """What an error says of a file, for a message that names the file already."""
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return str(error).removeprefix(f"{path}: ").rstrip(".")
 
 
 def check_split(root: Path, split: str, splits: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,8 @@ from PIL import Image
 
 from calibrant.data.findings import Findings
 from calibrant.data.objects import Integers
+from calibrant.data.readers._checks import reason
+from calibrant.data.readers._phrases import MISSING, NAME_OUT, TWICE
 from calibrant.data.readers._shared import is_sound
 from calibrant.data.sources import ImageFiles, UnreadableError, inside, opened_image
 
@@ -43,48 +46,80 @@ class Mapped(ImageFiles):
         """The mask; there is no smaller decoding of labels."""
         path = self.path(index)
         with opened_image(path, self.max_pixels) as image:
-            if image.mode not in ("L", "P"):
-                raise UnreadableError(f"{path}: a mask of 8-bit labels (mode L or P) is expected, got {image.mode}.")
             image.load()
-            stored = np.asarray(image)
+            return Image.fromarray(self.labels(image, path))
+
+    def labels(self, image: Image.Image, path: Path) -> NDArray[np.uint8]:
+        """The label of each pixel."""
+        if image.mode not in ("L", "P"):
+            raise UnreadableError(f"{path}: a mask of 8-bit labels (mode L or P) is expected, got {image.mode}.")
+        stored = np.asarray(image)
         labels = self.meaning[stored]
         if (wrong := labels < 0).any():
             raise UnreadableError(f"{path}: the mask holds the value {stored[wrong][0]}, which is no label.")
-        return Image.fromarray(labels.astype(np.uint8))
+        return labels.astype(np.uint8)
 
 
-def pairs(
-    root: Path, listed: Iterable[tuple[str, str]], meaning: NDArray[np.int16], findings: Findings
-) -> tuple[ImageFiles, Mapped]:
-    """Images and masks from pairs of names inside ``root``; what is missing or broken goes to ``findings``."""
+@dataclass(frozen=True, eq=False)
+class Coloured(Mapped):
+    """Masks in files whose colours are the labels.
+
+    Attributes:
+        colours: [K] colours as 65536 R + 256 G + B, sorted.
+        meaning: [K] label of each colour.
+    """
+
+    colours: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def labels(self, image: Image.Image, path: Path) -> NDArray[np.uint8]:
+        """The label of each pixel."""
+        if image.mode not in ("RGB", "P"):
+            raise UnreadableError(f"{path}: a mask of colours (mode RGB or P) is expected, got {image.mode}.")
+        codes = np.asarray(image.convert("RGB"), dtype=np.int64) @ np.array([65536, 256, 1])
+        places = np.searchsorted(self.colours, codes).clip(max=len(self.colours) - 1)
+        if (wrong := self.colours[places] != codes).any():
+            colour = tuple(int(codes[wrong][0]).to_bytes(3, "big"))
+            raise UnreadableError(f"{path}: the mask holds the colour {colour}, which is no label.")
+        return self.meaning[places].astype(np.uint8)
+
+
+def pairs(listed: Iterable[tuple[str, str]], masks: Mapped, findings: Findings) -> tuple[ImageFiles, Mapped]:
+    """Images and masks from pairs of names; what is missing or broken goes to ``findings``.
+
+    Args:
+        listed: An image and its mask, by their paths inside the data folder.
+        masks: Without names yet: the data folder, and what the values in its masks mean.
+        findings: Takes what is skipped.
+    """
+    root = masks.root
     kept: dict[str, str] = {}
     for name, mask in listed:
         try:
             files = inside(root, name), inside(root, mask)
         except ValueError as error:
-            findings.skip(name, "a name leads out of the data folder", str(error))
+            findings.skip(name, NAME_OUT, str(error).rstrip("."))
             continue
         if name in kept:
-            findings.skip(name, "the image is listed twice")
-        elif not files[0].is_file():
-            findings.skip(name, "the image is missing")
-        elif not files[1].is_file():
-            findings.skip(name, "the mask is missing", mask)
-        elif is_sound(files[0], name, findings) and _fits(root, name, mask, meaning, findings):
+            findings.skip(name, TWICE)
+        elif not os.path.isfile(files[0]):  # Path.is_file raises if the name is too long
+            findings.skip(name, MISSING)
+        elif not os.path.isfile(files[1]):
+            findings.skip(name, "mask that is missing", mask)
+        elif is_sound(files[0], name, findings) and _fits(name, mask, masks, findings):
             kept[name] = mask
-    return ImageFiles(root, tuple(kept)), Mapped(root, tuple(kept.values()), meaning=meaning)
+    return ImageFiles(root, tuple(kept)), dataclasses.replace(masks, names=tuple(kept.values()))
 
 
-def _fits(root: Path, name: str, mask: str, meaning: NDArray[np.int16], findings: Findings) -> bool:
+def _fits(name: str, mask: str, masks: Mapped, findings: Findings) -> bool:
     """Whether a mask can be read and has the size of its image; looked at only with ``on_error="skip"``."""
     if findings.on_error == "raise":
         return True
     try:
-        size = Mapped(root, (mask,), meaning=meaning)[0].size
+        size = dataclasses.replace(masks, names=(mask,))[0].size
     except (ValueError, OSError) as error:
-        findings.skip(name, "the mask cannot be read", str(error))
+        findings.skip(name, "mask that cannot be read", reason(error, masks.root / mask))
         return False
-    if size != ImageFiles(root, (name,)).header(0)[0]:
-        findings.skip(name, "image and mask differ in size")
+    if size != ImageFiles(masks.root, (name,)).header(0)[0]:
+        findings.skip(name, "image and mask of different sizes")
         return False
     return True

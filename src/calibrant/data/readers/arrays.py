@@ -20,16 +20,15 @@ from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.objects import Floats, Integers
 from calibrant.data.readers._array_files import ArrayFile, open_arrays
-from calibrant.data.readers._checks import check_split
-from calibrant.data.readers._shared import never_raising
+from calibrant.data.readers._checks import SOFT_TOLERANCE, check_split
+from calibrant.data.readers._phrases import NO_PROBABILITIES
+from calibrant.data.readers._shared import check_any, never_raising
 from calibrant.data.sources import ImageArray, Rows, Source
 
 INPUTS = ("x", "X", "features", "embeddings", "images")
 LABELS = ("y", "labels", "label")
 OTHERS = ("ids", "groups", "soft", "classes", "split")
 
-#: How far from 1 the sum of a row of soft labels may be.
-TOLERANCE = 1e-3
 _INVALID = -1
 _BLOCK = 2**14  # rows looked at together
 
@@ -88,6 +87,7 @@ def arrays(
     findings = Findings(on_error)
     asked = np.array(_texts(held["split"])) == split if "split" in held else np.ones(number, dtype=bool)
     rows = _sound(path, np.flatnonzero(asked), inputs, labels, soft, ids, findings)
+    check_any(path, split, len(rows), findings, "row")
     taken = inputs if len(rows) == number else inputs[rows]
     source: Source = ImageArray(taken, path.name) if _are_images(taken) else Rows(taken, path.name)
     return Dataset(
@@ -204,8 +204,8 @@ def _sound(
             findings.skip(where, "features that are not finite")
         elif labels[row] == _INVALID:
             findings.skip(where, "no label, or one outside the classes")
-        elif soft is not None and not ((soft[row] >= 0).all() and abs(soft[row].sum() - 1) <= TOLERANCE):
-            findings.skip(where, "soft labels that are no probabilities")
+        elif soft is not None and not ((soft[row] >= 0).all() and abs(soft[row].sum() - 1) <= SOFT_TOLERANCE):
+            findings.skip(where, NO_PROBABILITIES)
         elif ids[row] in seen:
             findings.skip(where, "id that occurs twice", ids[row])
         else:

@@ -1,8 +1,12 @@
-"""The folders that `calibrant data make-variant` writes (`calibrant.data.written` says what is where)."""
+"""The folders that `calibrant data make-variant` writes (`calibrant.data.written` says what is where).
+
+Anybody may have changed them since: a table of the wrong types is an error, and a row with a wrong value is skipped.
+"""
 
 from __future__ import annotations
 
-import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,82 +14,160 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibrant.data.dataset import Dataset
+from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.objects import Boxes
-from calibrant.data.sources import ImageFiles, inside, read_bytes
+from calibrant.data.readers import _phrases as say
+from calibrant.data.readers._array_files import MAX_BYTES, naming
+from calibrant.data.readers._boxes import Box, BoxError, box
+from calibrant.data.readers._checks import SOFT_TOLERANCE, check_split, read_json
+from calibrant.data.readers._shared import check_any, is_there, never_raising
+from calibrant.data.sources import ImageFiles, UnreadableError, inside
 from calibrant.data.written import FORMAT, VERSION
+
+_DESCRIPTION = "dataset.json"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _list_of(holds: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    def is_list(kind: pa.DataType) -> bool:
+        lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+        return bool(lists and holds(kind.value_type))
+
+    return is_list
+
+
+#: What the columns hold; `_NEEDED` must be there, and all or none of `_OF_BOXES`.
+_COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
+    "id": _is_text,
+    "file": _is_text,
+    "label": pa.types.is_integer,
+    "boxes": _list_of(_list_of(pa.types.is_floating)),
+    "box_labels": _list_of(pa.types.is_integer),
+    "crowd": _list_of(pa.types.is_boolean),
+    "context": pa.types.is_boolean,
+    "group": _is_text,
+    "soft": _list_of(pa.types.is_floating),
+}
+_NEEDED, _OF_BOXES = ("id", "file", "label"), ("boxes", "box_labels", "crowd")
 
 
 def _splits(root: Path) -> tuple[str, ...]:
-    if not (root / "dataset.json").is_file():
+    if not (root / _DESCRIPTION).is_file():
         return ()
     return tuple(sorted(path.stem for path in root.glob("*.parquet")))
 
 
-@layout("calibrant", summary="dataset.json, SPLIT.parquet and images, as make-variant writes them", splits=_splits)
+@layout(
+    "calibrant",
+    summary="dataset.json, SPLIT.parquet and images, as make-variant writes them",
+    splits=never_raising(_splits),
+)
 def calibrant_folder(root: str | Path, split: str, *, on_error: OnError = "raise") -> Dataset:
     """Read a split that `write_dataset` wrote."""
     root = Path(root)
-    description = _description(root / "dataset.json")
-    path = root / f"{split}.parquet"
-    try:
-        table = pq.read_table(path)
-        columns = {name: table.column(name).combine_chunks() for name in table.column_names}
-        ids, files = columns["id"].to_pylist(), columns["file"].to_pylist()
-        labels = np.asarray(columns["label"].to_numpy(zero_copy_only=False), dtype=np.int64)
-        boxes = _boxes(columns) if "boxes" in columns else None
-    except (pa.ArrowException, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path}: not a table of samples ({' '.join(str(error).split())}).") from error
-    findings, kept = Findings(on_error), []
-    for i, file in enumerate(files):
+    check_split(root, split, _splits(root))
+    name, classes = _description(inside(root, _DESCRIPTION))
+    path = inside(root, f"{split}.parquet")
+    columns = _columns(path)
+    findings = Findings(on_error)
+    kept: list[dict[str, Any]] = []
+    boxes: list[list[Box]] = []
+    seen: set[str] = set()
+    for i, values in enumerate(zip(*columns.values(), strict=True)):
+        row = dict(zip(columns, values, strict=True))
         try:
-            if not inside(root, str(file)).is_file():
-                findings.skip(str(root / str(file)), "the image is missing")
-                continue
-        except ValueError:
-            findings.skip(str(path), "a file name that leads out of the data folder", str(file))
+            _check(row, len(classes), seen)
+            found = _boxes(row, len(classes))
+        except BoxError as error:
+            findings.skip(f"{path.name}, row {i}", error.what, str(error))
             continue
-        kept.append(i)
-    dataset = Dataset(
-        description["name"],
+        if is_there(root, row["file"], f"{path.name}, row {i}", findings):
+            seen.add(row["id"])
+            kept.append(row)
+            boxes.append(found)
+    check_any(root, split, len(kept), findings)
+    return Dataset(
+        name,
         split,
-        tuple(description["classes"]),
-        tuple(ids),
-        labels,
-        ImageFiles(root, tuple(map(str, files))),
-        boxes,
-        groups=tuple(columns["group"].to_pylist()) if "group" in columns else None,
-        context=columns["context"].to_numpy(zero_copy_only=False) if "context" in columns else None,
+        classes,
+        tuple(row["id"] for row in kept),
+        np.array([row["label"] for row in kept], dtype=np.int64),
+        ImageFiles(root, tuple(row["file"] for row in kept)),
+        _joined(boxes) if "boxes" in columns else None,
+        soft=np.array([row["soft"] for row in kept], dtype=np.float64) if "soft" in columns else None,
+        groups=tuple(row["group"] for row in kept) if "group" in columns else None,
+        context=np.array([row["context"] for row in kept], dtype=bool) if "context" in columns else None,
+        report=findings.report(),
     )
-    return dataset.take(np.array(kept, dtype=np.int64), report=findings.report())
 
 
-def _description(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(read_bytes(path))
-    except ValueError as error:
-        raise ValueError(f"{path}: not a description of a data set ({error}).") from error
+def _description(path: Path) -> tuple[str, tuple[str, ...]]:
+    """The name and the classes."""
+    found = read_json(path)
     if not isinstance(found, dict) or found.get("format") != FORMAT or found.get("version") != VERSION:
-        raise ValueError(f"{path}: not a description of a data set of Calibrant's, version {VERSION}.")
-    classes = found.get("classes")
-    if not isinstance(found.get("name"), str) or not isinstance(classes, list) or not all(map(_is_text, classes)):
-        raise ValueError(f"{path}: the name or the classes are missing.")
-    return found
+        raise UnreadableError(f"{path}: not a description of a data set of Calibrant's, version {VERSION}.")
+    name, classes = found.get("name"), found.get("classes")
+    if not isinstance(name, str) or not isinstance(classes, list) or not all(isinstance(c, str) for c in classes):
+        raise UnreadableError(f"{path}: the name or the classes are missing.")
+    if not classes or len(set(classes)) != len(classes):
+        raise UnreadableError(f"{path}: there is no class, or one that occurs more than once.")
+    return name, tuple(classes)
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _columns(path: Path) -> dict[str, list[Any]]:
+    """The columns that are known, of the right types."""
+    with naming(path), pq.ParquetFile(path) as file:
+        size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+        schema = {f.name: f.type for f in file.schema_arrow if f.name in _COLUMNS}
+        if size > MAX_BYTES:
+            raise UnreadableError(f"{path}: the table has {size} bytes; at most {MAX_BYTES} are read.")
+        for name in (*_NEEDED, *(_OF_BOXES if schema.keys() & set(_OF_BOXES) else ())):
+            if name not in schema:
+                raise UnreadableError(f"{path}: the table of samples has no column {name!r}.")
+        for name, kind in schema.items():
+            if not _COLUMNS[name](kind):
+                raise UnreadableError(f"{path}: the column {name!r} of the table of samples holds {kind}.")
+        table = file.read(columns=list(schema))
+        return {name: table.column(name).to_pylist() for name in schema}
 
 
-def _boxes(columns: dict[str, Any]) -> Boxes:
-    corners, names, crowd = columns["boxes"], columns["box_labels"], columns["crowd"]
-    offsets = corners.offsets.to_numpy().astype(np.int64)
-    flat = corners.values.flatten().to_numpy(zero_copy_only=False)
-    return Boxes(
-        np.asarray(flat, dtype=np.float64).reshape(-1, 4),
-        offsets,
-        np.asarray(names.values.to_numpy(zero_copy_only=False), dtype=np.int64),
-        np.asarray(crowd.values.to_numpy(zero_copy_only=False), dtype=bool),
+class _RowError(BoxError):
+    """A row with a wrong value, of whatever column."""
+
+
+def _check(row: dict[str, Any], classes: int, seen: set[str]) -> None:
+    empty = next((n for n, value in row.items() if value is None or (value == "" and n in _NEEDED)), None)
+    if empty is not None:
+        raise _RowError("row without a value", empty)
+    if row["id"] in seen:
+        raise _RowError("id that occurs twice", row["id"])
+    if not NO_CLASS <= row["label"] < classes:
+        raise _RowError(say.BAD_LABEL, f"{row['label']} of {classes}")
+    soft = [math.nan if share is None else share for share in row.get("soft", ())]
+    if "soft" in row and not (len(soft) == classes and min(soft) >= 0 and abs(sum(soft) - 1) <= SOFT_TOLERANCE):
+        raise _RowError(say.NO_PROBABILITIES, f"{row['soft']} for {classes} classes")
+
+
+def _boxes(row: dict[str, Any], classes: int) -> list[Box]:
+    corners, labels, crowd = (row.get(name) or [] for name in _OF_BOXES)
+    if not len(corners) == len(labels) == len(crowd):
+        lengths = f"{len(corners)}, {len(labels)}, {len(crowd)}"
+        raise _RowError("boxes, box_labels and crowd of different lengths", lengths)
+    if any(label is None or not NO_CLASS <= label < classes for label in labels):
+        raise _RowError(f"box with a {say.BAD_LABEL}", f"{labels} of {classes}")
+    if None in crowd:
+        raise _RowError("row without a value", "crowd")
+    return [box(c or (), label, is_crowd) for c, label, is_crowd in zip(corners, labels, crowd, strict=True)]
+
+
+def _joined(boxes: list[list[Box]]) -> Boxes:
+    return Boxes.of(
+        [[b[:4] for b in some] for some in boxes],
+        [[b.label for b in some] for some in boxes],
+        [[b.crowd for b in some] for some in boxes],
     )

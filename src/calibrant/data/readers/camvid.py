@@ -1,7 +1,11 @@
-"""CamVid as SegNet's tutorial lays it out: ``{train,val,test}``, ``{train,val,test}annot`` and lists of pairs.
+"""CamVid, as SegNet's tutorial lays it out or as it was published.
+
+    {train,val,test}  {train,val,test}annot  {train,val,test}.txt       11 classes, 11 is void
+    701_StillsRaw_full/*.png  LabeledApproved_full/*_L.png  label_colors.txt      32 colours, one split, "all"
 
 A line of ``train.txt`` names an image and its mask, under any prefix (``/SegNet/CamVid/train/x.png``): the last two
-parts of each name count. Without a list, masks go with the images of the same stem.
+parts of each name count. Without a list, masks go with the images of the same stem. The 32 classes of the original are
+grouped into SegNet's 11; what is in none of them is void.
 """
 
 from __future__ import annotations
@@ -15,35 +19,58 @@ from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers._checks import check_split
-from calibrant.data.readers._masks import pairs, table
-from calibrant.data.readers._shared import never_raising
-from calibrant.data.sources import files_below, read_lines
+from calibrant.data.readers._masks import Coloured, Mapped, pairs, table
+from calibrant.data.readers._shared import check_any, lines_of, listed, never_raising, stem
+from calibrant.data.sources import UnreadableError
 
-CLASSES = (
-    *("Sky", "Building", "Pole", "Road", "Pavement", "Tree"),
-    *("SignSymbol", "Fence", "Car", "Pedestrian", "Bicyclist"),
-)
+#: The classes, and those of the original that each takes in.
+GROUPS = {
+    "Sky": ("Sky",),
+    "Building": ("Building", "Archway", "Bridge", "Tunnel", "Wall"),
+    "Pole": ("Column_Pole", "TrafficCone"),
+    "Road": ("Road", "LaneMkgsDriv", "LaneMkgsNonDriv"),
+    "Pavement": ("Sidewalk", "ParkingBlock", "RoadShoulder"),
+    "Tree": ("Tree", "VegetationMisc"),
+    "SignSymbol": ("SignSymbol", "Misc_Text", "TrafficLight"),
+    "Fence": ("Fence",),
+    "Car": ("Car", "OtherMoving", "SUVPickupTruck", "Train", "Truck_Bus"),
+    "Pedestrian": ("Pedestrian", "Animal", "CartLuggagePram", "Child"),
+    "Bicyclist": ("Bicyclist", "MotorcycleScooter"),
+}
+CLASSES = tuple(GROUPS)
 VOID = 11
 
 _MEANING = table({value: value for value in range(VOID + 1)})
 
 
+_IMAGES, _MASKS, _COLOURS = "701_StillsRaw_full", "LabeledApproved_full", "label_colors.txt"
+
+
 def _splits(root: Path) -> tuple[str, ...]:
+    if (root / _IMAGES).is_dir() and (root / _MASKS).is_dir() and (root / _COLOURS).is_file():
+        return ("all",)
     return tuple(s for s in ("train", "val", "test") if (root / s).is_dir() and (root / f"{s}annot").is_dir())
 
 
 @layout(
     "camvid",
-    summary="{train,val,test} and {train,val,test}annot, with lists {train,val,test}.txt or without",
+    summary="{train,val,test} and {train,val,test}annot; or 701_StillsRaw_full, LabeledApproved_full, label_colors.txt",
     splits=never_raising(_splits),
 )
 def camvid(root: str | Path, split: str, *, on_error: OnError = "raise") -> Dataset:
-    """Read CamVid with 11 classes; 11 (unlabelled) is ignored, any other value in a mask is an error."""
+    """Read CamVid with 11 classes; 11 (unlabelled) is ignored, any other value or colour in a mask is an error."""
     root = Path(root)
     check_split(root, split, _splits(root))
     findings = Findings(on_error)
-    listed = _listed(root, split, findings) if (root / f"{split}.txt").is_file() else _found(root, split)
-    images, masks = pairs(root, listed, _MEANING, findings)
+    meant = Mapped(root, (), meaning=_MEANING)
+    if split == "all":
+        found, meant = _matched(root, _IMAGES, _MASKS, "_L", findings), _coloured(root)
+    elif (root / f"{split}.txt").is_file():
+        found = _listed(root, split, findings)
+    else:
+        found = _matched(root, split, f"{split}annot", "", findings)
+    images, masks = pairs(found, meant, findings)
+    check_any(root, split, len(images), findings)
     return Dataset(
         "camvid",
         split,
@@ -57,8 +84,24 @@ def camvid(root: str | Path, split: str, *, on_error: OnError = "raise") -> Data
     )
 
 
+def _coloured(root: Path) -> Coloured:
+    """What each colour means, by lines "R G B name"."""
+    labels = {name: label for label, names in enumerate(GROUPS.values()) for name in names} | {"Void": VOID}
+    meaning: dict[int, int] = {}
+    for number, line in enumerate(lines_of(root, _COLOURS), start=1):
+        *colour, name = line.split() or [""]
+        if name and (len(colour) != 3 or name not in labels or not all(c.isdecimal() and int(c) < 256 for c in colour)):
+            raise UnreadableError(f"{root / _COLOURS}: line {number} is not a colour and one of CamVid's 32 classes.")
+        if name:
+            meaning[int.from_bytes(map(int, colour), "big")] = labels[name]
+    if not meaning:
+        raise UnreadableError(f"{root / _COLOURS}: the file names no colour.")
+    colours = np.array(sorted(meaning), dtype=np.int64)
+    return Coloured(root, (), meaning=np.array([meaning[c] for c in colours.tolist()], dtype=np.int16), colours=colours)
+
+
 def _listed(root: Path, split: str, findings: Findings) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(read_lines(root / f"{split}.txt"), start=1):
+    for number, line in enumerate(lines_of(root, f"{split}.txt"), start=1):
         names = line.split()
         if len(names) == 2:
             image, mask = ("/".join(PurePosixPath(name.replace("\\", "/")).parts[-2:]) for name in names)
@@ -67,8 +110,9 @@ def _listed(root: Path, split: str, findings: Findings) -> Iterator[tuple[str, s
             findings.skip(f"{split}.txt line {number}", "a line should name an image and a mask", f"{len(names)} names")
 
 
-def _found(root: Path, split: str) -> Iterator[tuple[str, str]]:
-    masks = {PurePosixPath(name).with_suffix("").as_posix(): name for name in files_below(root / f"{split}annot")}
-    for name in files_below(root / split):
-        stem = PurePosixPath(name).with_suffix("").as_posix()
-        yield f"{split}/{name}", f"{split}annot/{masks.get(stem, stem + '.png')}"
+def _matched(root: Path, images: str, masks: str, ending: str, findings: Findings) -> Iterator[tuple[str, str]]:
+    """Each image with the mask of its stem and an ending."""
+    named = {stem(name): name for name in listed(root, masks, findings)}
+    for name in listed(root, images, findings):
+        key = f"{stem(name)}{ending}"
+        yield f"{images}/{name}", f"{masks}/{named.get(key, key + '.png')}"

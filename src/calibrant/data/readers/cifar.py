@@ -20,7 +20,8 @@ from calibrant.data.layouts import layout
 from calibrant.data.objects import Integers
 from calibrant.data.readers._checks import check_split
 from calibrant.data.readers._cifar_pickle import read_pickle
-from calibrant.data.readers._shared import images_by_class, never_raising
+from calibrant.data.readers._phrases import BAD_LABEL
+from calibrant.data.readers._shared import check_any, images_by_class, never_raising
 from calibrant.data.sources import ImageArray, ImageFiles, UnreadableError, folders_in, read_bytes, read_lines
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -134,6 +135,7 @@ def _read(root: Path, split: str, version: _Version, key: str, on_error: OnError
         classes = tuple(SUPERCLASSES) if key == "coarse_labels" else version.classes
         folders = [(f"{split}/{c}", classes.index(_SUPERCLASS[c] if c not in classes else c)) for c in version.classes]
         names, held = images_by_class(home, folders, findings)
+        check_any(root, split, len(names), findings)
         return Dataset(
             version.name, split, classes, names, np.asarray(held), ImageFiles(home, names), report=findings.report()
         )
@@ -145,10 +147,11 @@ def _read(root: Path, split: str, version: _Version, key: str, on_error: OnError
         pixels, values = _binary(path, key) if suffix else _pickled(path, key)
         good = (values >= 0) & (values < len(classes))
         for row in np.flatnonzero(~good):
-            findings.skip(f"{path.name}/{row:04d}", "label outside the classes", f"{values[row]} of {len(classes)}")
+            findings.skip(f"{path.name}/{row:04d}", BAD_LABEL, f"{values[row]} of {len(classes)}")
         rows = np.flatnonzero(good)
         ids += [f"{path.name}/{row:04d}" for row in rows]
         parts.append((pixels if len(rows) == len(pixels) else pixels[rows], values[rows]))
+    check_any(root, split, len(ids), findings)
     inputs = ImageArray(_images([pixels for pixels, _ in parts]), name=str(home))
     labels = np.concatenate([values for _, values in parts])
     return Dataset(version.name, split, classes, tuple(ids), labels, inputs, report=findings.report())

@@ -19,7 +19,7 @@ from calibrant.data.layouts import layout
 from calibrant.data.objects import Floats, Integers
 from calibrant.data.readers._array_files import naming
 from calibrant.data.readers._checks import check_split
-from calibrant.data.readers._shared import never_raising
+from calibrant.data.readers._shared import check_any, never_raising
 from calibrant.data.readers.cifar import CIFAR10, cifar10
 from calibrant.data.sources import ImageArray, Rows, UnreadableError, read_lines
 
@@ -61,6 +61,7 @@ def cifar10h(
     labels, rows_of = _index(root, len(soft))
     if images is None:
         rows = np.flatnonzero(good)
+        check_any(root, split, len(rows), findings, "row")
         if (labels[rows] == NO_CLASS).any():
             findings.odd(INDEX, "labels unknown without it, or without images")
         ids = tuple(f"test/{row:05d}" for row in rows)
@@ -77,6 +78,7 @@ def cifar10h(
         raise ValueError(f"{root}: {INDEX} is needed to find the rows of images in folders, and is not there.")
     findings.add(data.report)
     kept, rows = _matched(data, rows_of, labels, good, findings)
+    check_any(root, split, len(kept), findings)
     return data.take(kept, name="cifar-10h", soft=soft[rows], report=findings.report())
 
 

@@ -16,9 +16,8 @@ from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers._checks import check_split
-from calibrant.data.readers._masks import pairs, table
-from calibrant.data.readers._shared import never_raising
-from calibrant.data.sources import files_below
+from calibrant.data.readers._masks import Mapped, pairs, table
+from calibrant.data.readers._shared import check_any, listed, never_raising
 
 #: Official id of each training class, in the order of the training ids.
 CLASSES = {
@@ -69,12 +68,14 @@ def cityscapes(root: str | Path, split: str, *, on_error: OnError = "raise") -> 
     root = Path(root)
     check_split(root, split, _splits(root))
     findings = Findings(on_error)
-    stems = [name.removesuffix(_IMAGE) for name in files_below(root / "leftImg8bit" / split) if name.endswith(_IMAGE)]
+    found = listed(root, f"leftImg8bit/{split}", findings)
+    stems = [name.removesuffix(_IMAGE) for name in found if name.endswith(_IMAGE)]
     # All masks of one kind: a table belongs to a split, not to a file.
     trained = bool(stems) and all(os.path.isfile(root / "gtFine" / split / f"{stem}{_TRAIN_IDS}") for stem in stems)
     ending, meaning = (_TRAIN_IDS, FROM_TRAIN_IDS) if trained else (_IDS, FROM_IDS)
-    listed = ((f"leftImg8bit/{split}/{stem}{_IMAGE}", f"gtFine/{split}/{stem}{ending}") for stem in stems)
-    images, masks = pairs(root, listed, meaning, findings)
+    names = ((f"leftImg8bit/{split}/{stem}{_IMAGE}", f"gtFine/{split}/{stem}{ending}") for stem in stems)
+    images, masks = pairs(names, Mapped(root, (), meaning=meaning), findings)
+    check_any(root, split, len(images), findings)
     return Dataset(
         "cityscapes",
         split,

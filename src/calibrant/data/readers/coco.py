@@ -3,14 +3,15 @@
     annotations/instances_<split>.json
     <split>/*.jpg, or images/<split>/*.jpg, or images/*.jpg
 
-Labels follow the categories sorted by id (COCO's 1..90 with gaps become 0..79). torchvision's CocoDetection needs
-pycocotools, which checks nothing and keeps every polygon.
+Labels follow the categories sorted by id (COCO's 1..90 with gaps become 0..79). Images that the file does not list are
+left out; they are counted where a folder belongs to one split, since in others they may be another's. torchvision's
+CocoDetection needs pycocotools, which checks nothing and keeps every polygon.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,21 +19,18 @@ from typing import Any
 from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
+from calibrant.data.readers import _phrases as say
 from calibrant.data.readers._boxes import Box, BoxError, BoxSamples, Size, box, class_labels
-from calibrant.data.readers._checks import check_split, number, unique_names
-from calibrant.data.sources import UnreadableError, read_bytes
+from calibrant.data.readers._checks import check_split, number, read_json, unique_names
+from calibrant.data.readers._shared import joined, never_raising, set_name
+from calibrant.data.sources import UnreadableError, inside
 
-#: Largest annotation file that is read: COCO's own train2017 has 448 MB.
-MAX_JSON = 2**29
 _PREFIX, _SUFFIX = "instances_", ".json"
 _KEYS = ("images", "annotations", "categories")
 
 
 def _splits(root: Path) -> tuple[str, ...]:
-    try:
-        files = os.listdir(root / "annotations")
-    except OSError:
-        return ()
+    files = os.listdir(root / "annotations")
     found = sorted(f[len(_PREFIX) : -len(_SUFFIX)] for f in files if f.startswith(_PREFIX) and f.endswith(_SUFFIX))
     return tuple(split for split in found if split and _folder(root, split) is not None)
 
@@ -41,7 +39,11 @@ def _folder(root: Path, split: str) -> str | None:
     return next((name for name in (split, f"images/{split}", "images") if os.path.isdir(root / name)), None)
 
 
-@layout("coco", summary="annotations/instances_<split>.json and the images in <split> or images", splits=_splits)
+@layout(
+    "coco",
+    summary="annotations/instances_<split>.json and the images in <split> or images",
+    splits=never_raising(_splits),
+)
 def coco(
     root: str | Path,
     split: str,
@@ -60,43 +62,35 @@ def coco(
         rename: New names by old ones, which merges classes; an empty new name drops a class's boxes.
     """
     root = Path(root)
-    check_split(root, split, _splits(root))
+    splits = _splits(root)
+    check_split(root, split, splits)
     folder, source = _folder(root, split) or "", f"annotations/{_PREFIX}{split}{_SUFFIX}"
-    content = read_json(root / source, drop="segmentation")
+    content = read_json(inside(root, source), drop="segmentation")
     images, annotations, categories = (_rows(content, key, root / source) for key in _KEYS)
     names = _category_names(categories, root / source)
     classes, labels = class_labels(names.values(), classes, rename, root)
     findings = Findings(on_error)
     samples = BoxSamples(root, findings)
     label_of = {key: labels[name] for key, name in names.items()}
-    objects = _by_image(annotations, images, label_of, source, findings)
+    objects = _by_image(annotations, _places(images, folder), label_of, source, findings)
+    found = set()
     for i, row in enumerate(images):
         key, name = row.get("id"), row.get("file_name")
         if not _is_key(key) or not isinstance(name, str):
-            findings.skip(f"{source}, image {i}", "image without an id or a file name")
+            shown = name if isinstance(name, str) else f"image {i}"
+            findings.skip(f"{source}, {shown}", "image without an id or a file name")
             continue
         rows = objects.pop(key, None)
         if rows is None:
-            findings.skip(f"{source}, image {i}", "image with the id of another")
+            findings.skip(joined(folder, name), "image with the id of another", f"{key!r}, in {source}")
             continue
         path = samples.find(folder, name, source)
         if path is not None:
+            found.add(path)
             _add(samples, path, rows, label_of, _size(row), source)
-    return samples.dataset("coco", split, classes)
-
-
-def read_json(path: Path, drop: str | None = None) -> Any:
-    """What a JSON file holds; ``drop`` is a key that is thrown away while reading, so that memory is spared."""
-
-    def without(row: dict[str, Any]) -> dict[str, Any]:
-        row.pop(drop or "", None)
-        return row
-
-    data = read_bytes(path, MAX_JSON)
-    try:
-        return json.loads(data, object_hook=None if drop is None else without)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"{path}: the file is not JSON ({' '.join(str(error).split())[:200]}).") from error
+    if not any(f"{_folder(root, other)}/".startswith(f"{folder}/") for other in splits if other != split):
+        samples.leave_out_others(folder, found)
+    return samples.dataset(set_name(root), split, classes)
 
 
 def _rows(content: Any, key: str, path: Path) -> list[dict[str, Any]]:
@@ -117,28 +111,48 @@ def _category_names(rows: list[dict[str, Any]], path: Path) -> dict[int, str]:
         key, name = row.get("id"), row.get("name")
         if not isinstance(key, int) or isinstance(key, bool) or not isinstance(name, str) or not name or key in names:
             raise UnreadableError(f"{path}: a category has no id, no name, or an id that was there before.")
+        if any(unicodedata.category(c) in ("Cc", "Cs") for c in name):
+            raise UnreadableError(f"{path}: the category {name[:100]!a} has control codes or half characters in it.")
         names[key] = name
     keys = sorted(names)
     return dict(zip(keys, unique_names([names[key] for key in keys], keys), strict=True))
 
 
+def _places(images: list[dict[str, Any]], folder: str) -> dict[Any, str]:
+    """What to call each image in a finding, by its id."""
+    return {
+        row["id"]: joined(folder, name) if isinstance(name := row.get("file_name"), str) else f"image {row['id']!r}"
+        for row in images
+        if _is_key(row.get("id"))
+    }
+
+
 def _by_image(
     rows: list[dict[str, Any]],
-    images: list[dict[str, Any]],
+    places: Mapping[Any, str],
     label_of: Mapping[int, int | None],
     source: str,
     findings: Findings,
 ) -> dict[Any, list[dict[str, Any]]]:
     """The annotations of each image; those that belong nowhere are skipped."""
-    result: dict[Any, list[dict[str, Any]]] = {row["id"]: [] for row in images if _is_key(row.get("id"))}
+    result: dict[Any, list[dict[str, Any]]] = {key: [] for key in places}
+    seen: set[Any] = set()
     for i, row in enumerate(rows):
-        image, category = row.get("image_id"), row.get("category_id")
+        image, category, key = row.get("image_id"), row.get("category_id"), row.get("id")
         if not _is_key(image) or image not in result:
-            findings.skip(f"{source}, annotation {i}", "annotation of an image that is not listed")
-        elif not _is_key(category) or category not in label_of:
-            findings.skip(f"{source}, annotation {i}", "annotation of a category that is not listed")
-        else:
-            result[image].append(row)
+            findings.skip(f"{source}, annotation {i}", "annotation of an image that is not listed", f"{image!r}"[:100])
+            continue
+        if not _is_key(category) or category not in label_of:
+            shown = f"{category!r}"[:100]
+            findings.skip(
+                places[image], "annotation of a category that is not listed", f"{shown}, annotation {i} in {source}"
+            )
+            continue
+        if _is_key(key):
+            if key in seen:
+                findings.odd(places[image], "annotation with the id of another")
+            seen.add(key)
+        result[image].append(row)
     return result
 
 
@@ -159,17 +173,19 @@ def _add(
 ) -> None:
     kept = [(row, label) for row in rows if (label := label_of[row["category_id"]]) is not None]
     if rows and not kept:
-        samples.findings.leave_out(path, "image without an object of the classes asked for")
+        samples.findings.leave_out(path, say.NOT_ASKED_FOR)
         return
 
     def boxes() -> Iterator[Box]:
         for row, label in kept:
             sides, crowd = row.get("bbox"), row.get("iscrowd", 0)
-            if not isinstance(sides, list) or crowd not in (0, 1):
-                raise BoxError("an annotation has no list 'bbox', or an 'iscrowd' that is neither 0 nor 1")
+            if not isinstance(sides, list):
+                raise BoxError(say.NO_NUMBERS, "an annotation has no list 'bbox'")
+            if crowd not in (0, 1):
+                raise BoxError("box with an 'iscrowd' that is neither 0 nor 1", f"{crowd!r}"[:100])
             yield box(sides, label, bool(crowd), sides=True)
 
     if samples.add(path, boxes(), size=size, source=source):
         for _, label in kept:
             if label == NO_CLASS:
-                samples.findings.odd(path, "box of a class that was not asked for")
+                samples.findings.odd(path, say.OTHER_CLASS)

@@ -2,12 +2,18 @@
 
 Classes are sorted as torchvision's ImageFolder sorts them, over all splits, so that a class that is missing from one
 split does not shift the labels there. Its own `find_classes` takes hidden folders for classes, and stops at empty ones.
+
+It is not this layout if folders of images are called like parts of another one, in any case: a split with its year
+(train2017), images, JPEGImages, labels, masks, annotations, SegmentationClass, CamVid's two, or anything that ends in
+_labels, _masks or annot; or if two or more are called like splits (one alone may be a class: trains).
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +22,18 @@ from calibrant.data.dataset import Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers._checks import check_split
-from calibrant.data.readers._shared import images_by_class, never_raising
+from calibrant.data.readers._shared import check_any, images_by_class, never_raising, set_name
 from calibrant.data.sources import SUFFIXES, ImageFiles, folders_in
 
 #: Folders of these names are splits, not classes.
 SPLITS = ("train", "training", "val", "valid", "validation", "test", "testing")
 
+#: Folders of images of these names are parts of another layout.
+_NO_CLASS = re.compile(
+    rf"({'|'.join(SPLITS)})\d{{4}}|(jpeg)?images|labels|masks|annotations|segmentation(class|object)(aug)?"
+    "|.*_(labels|masks)|.*annot|701_stillsraw_full|labeledapproved_full",
+    re.IGNORECASE,
+)
 _LOOKED_AT = 200  # entries of a folder: images are rarely few among many other files
 
 
@@ -31,13 +43,19 @@ def _holds_images(folder: str, depth: int = 2) -> bool:
         some = list(itertools.islice(entries, _LOOKED_AT))
     if any(os.path.splitext(entry.name)[1].lower() in SUFFIXES for entry in some):
         return True
-    return depth > 0 and any(_holds_images(entry.path, depth - 1) for entry in some[:20] if entry.is_dir())
+    return depth > 0 and any(_holds_images(entry.path, depth - 1) for entry in some[:20] if os.path.isdir(entry.path))
 
 
 def _has_classes(folder: Path) -> bool:
-    """Whether at least two folders in a folder hold images; one alone is no classification."""
-    held = (1 for name in folders_in(folder) if _holds_images(str(folder / name)))
-    return sum(itertools.islice(held, 2)) == 2
+    """Whether at least two folders in a folder hold images of a class; one alone is no classification."""
+    names = folders_in(folder)
+
+    def holding(some: Iterable[str]) -> int:
+        return sum(1 for _ in itertools.islice((n for n in some if _holds_images(str(folder / n))), 2))
+
+    if holding(n for n in names if _NO_CLASS.fullmatch(n)) or holding(n for n in names if n.lower() in SPLITS) == 2:
+        return False
+    return holding(names) == 2
 
 
 def _splits(root: Path) -> tuple[str, ...]:
@@ -69,8 +87,9 @@ def image_folder(root: str | Path, split: str, *, on_error: OnError = "raise") -
             findings.odd(f"{prefix}{name}", "class folder that only other splits have")
     folders = [(f"{prefix}{name}", label) for label, name in enumerate(classes) if name in there]
     names, labels = images_by_class(root, folders, findings)
+    check_any(root, split, len(names), findings)
     return Dataset(
-        root.resolve().name,
+        set_name(root),
         split,
         tuple(classes),
         names,

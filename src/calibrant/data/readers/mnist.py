@@ -20,7 +20,8 @@ from calibrant.data.dataset import Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers._checks import check_split
-from calibrant.data.readers._shared import never_raising
+from calibrant.data.readers._phrases import BAD_LABEL
+from calibrant.data.readers._shared import check_any, never_raising
 from calibrant.data.sources import ImageArray, UnreadableError
 
 FASHION = (
@@ -89,8 +90,9 @@ def mnist(
     findings = Findings(on_error)
     good = values < len(names)
     for row in np.flatnonzero(~good):
-        findings.skip(f"{labels.name}[{row}]", "label outside the classes", f"{values[row]} of {len(names)}")
+        findings.skip(f"{labels.name}[{row}]", BAD_LABEL, f"{values[row]} of {len(names)}")
     rows = np.flatnonzero(good)
+    check_any(root, split, len(rows), findings)
     return Dataset(
         "fashion-mnist" if fashion else "mnist",
         split,

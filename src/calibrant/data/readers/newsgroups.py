@@ -19,9 +19,10 @@ from calibrant.data.dataset import Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.objects import Integers
-from calibrant.data.readers._checks import check_split
-from calibrant.data.readers._shared import never_raising
-from calibrant.data.sources import TextFiles, decoded, files_below, folders_in, read_bytes
+from calibrant.data.readers._checks import check_split, reason
+from calibrant.data.readers._phrases import LATIN_1
+from calibrant.data.readers._shared import check_any, listed, never_raising
+from calibrant.data.sources import TextFiles, decoded, folders_in, read_bytes
 
 Part = Literal["headers", "footers", "quotes"]
 
@@ -91,7 +92,9 @@ def newsgroups(root: str | Path, split: str, *, on_error: OnError = "raise", rem
     findings = Findings(on_error)
     # Over both splits, so that a group that is missing from one of them does not shift the labels.
     classes = sorted({name for s in splits for name in folders_in(root / _FOLDERS[s])})
-    kept = [(name, label) for name, label in _files(root, split, classes) if _readable(root, name, remove, findings)]
+    files = _files(root, split, classes, findings)
+    kept = [(name, label) for name, label in files if _readable(root, name, remove, findings)]
+    check_any(root, split, len(kept), findings, "text")
     names = tuple(name for name, _ in kept)
     return Dataset(
         "newsgroups",
@@ -104,22 +107,22 @@ def newsgroups(root: str | Path, split: str, *, on_error: OnError = "raise", rem
     )
 
 
-def _files(root: Path, split: str, classes: list[str]) -> Iterator[tuple[str, int]]:
+def _files(root: Path, split: str, classes: list[str], findings: Findings) -> Iterator[tuple[str, int]]:
     for label, group in enumerate(classes):
         folder = f"{_FOLDERS[split]}/{group}"
         if (root / folder).is_dir():
-            yield from ((f"{folder}/{name}", label) for name in files_below(root / folder, suffixes=None))
+            yield from ((f"{folder}/{name}", label) for name in listed(root, folder, findings, suffixes=None))
 
 
 def _readable(root: Path, name: str, remove: Collection[Part], findings: Findings) -> bool:
     try:
         data = read_bytes(root / name)
     except (OSError, ValueError) as error:
-        findings.skip(name, "the file cannot be read", str(error))
+        findings.skip(name, "the file cannot be read", reason(error, root / name))
         return False
     text, utf8 = decoded(data)
     if not utf8:
-        findings.odd(name, "not UTF-8, read as latin-1")
+        findings.odd(name, LATIN_1)
     if b"\r" in data:
         findings.odd(name, "carriage returns")
     if not text.strip():

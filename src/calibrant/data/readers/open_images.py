@@ -30,39 +30,39 @@ import numpy as np
 from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
+from calibrant.data.readers import _phrases as say
 from calibrant.data.readers._boxes import Box, BoxError, BoxSamples, box, class_labels
-from calibrant.data.readers._checks import check_split, printable, unique_names
-from calibrant.data.readers.coco import read_json
-from calibrant.data.sources import UnreadableError
+from calibrant.data.readers._checks import check_split, read_json, unique_names
+from calibrant.data.readers._shared import joined, never_raising, stem
+from calibrant.data.sources import UnreadableError, inside
 
 _SPLITS = ("train", "validation", "test")
 _PLACES = ("", "annotations", "csv_folder", "metadata")
 _COLUMNS = ("ImageID", "LabelName", "XMin", "YMin", "XMax", "YMax")
 _MAX_LINE = 2**16
+#: Boxes may leave the image by a part of it; coordinates beyond are pixels.
+_BEYOND = 1.5
 
 
 def _splits(root: Path) -> tuple[str, ...]:
-    try:
-        return tuple(s for s in _SPLITS if os.path.isdir(root / s) and _table(root, f"{s}-annotations-bbox.csv"))
-    except OSError:
-        return ()
+    return tuple(s for s in _SPLITS if os.path.isdir(root / s) and _table(root, f"{s}-annotations-bbox.csv"))
 
 
-def _table(root: Path, *endings: str) -> Path | None:
-    """The first file whose name ends so, in the places where tables lie."""
+def _table(root: Path, *endings: str) -> str | None:
+    """The first file whose name ends so, in the places where tables lie, relative to the root."""
     for ending in endings:
         for place in _PLACES:
             folder = root / place
             names = sorted(f for f in os.listdir(folder) if f.endswith(ending)) if os.path.isdir(folder) else []
             if names:
-                return folder / names[0]
+                return joined(place, names[0])
     return None
 
 
 @layout(
     "open-images",
     summary="train, validation, test with <split>-annotations-bbox.csv and class-descriptions-boxable.csv",
-    splits=_splits,
+    splits=never_raising(_splits),
 )
 def open_images(
     root: str | Path,
@@ -98,16 +98,15 @@ def open_images(
     classes, labels = class_labels(leaves.values(), None, merge, root)
     # Boxes of a class in `names` but not here are dropped; None is what class_labels says of dropped ones.
     label_of = {key: labels[name] for key, name in leaves.items()} | dict.fromkeys(parents & set(names))
-    table = _table(root, f"{split}-annotations-bbox.csv")
-    assert table is not None  # _splits found it
+    table = inside(root, _table(root, f"{split}-annotations-bbox.csv") or "")  # _splits found it
     images = tuple(samples.listing(split))
-    rows = _read_table(table, {_stem(name): i for i, name in enumerate(images)}, label_of, findings)
+    rows = _read_table(table, _by_stem(split, images, findings), label_of, findings)
     ends = np.cumsum(rows.counts(len(images)))
     order = np.argsort(np.asarray(rows.images), kind="stable")
     for i, name in enumerate(images):
         path, mine = f"{split}/{name}", order[ends[i - 1] if i else 0 : ends[i]]
         if i in rows.broken:
-            findings.skip(path, "box that is inverted or not made of numbers", f"{rows.broken[i]}, in {table.name}")
+            findings.skip(path, rows.broken[i].what, f"{rows.broken[i]}, in {table.name}")
         elif len(mine):
             samples.add(path, rows.boxes(mine), normalised=True, source=table.name)
         else:
@@ -124,7 +123,7 @@ class _Rows:
     corners: array[float] = field(default_factory=lambda: array("d"))
     labels: array[int] = field(default_factory=lambda: array("i"))
     crowd: array[int] = field(default_factory=lambda: array("b"))
-    broken: dict[int, str] = field(default_factory=dict)
+    broken: dict[int, BoxError] = field(default_factory=dict)
 
     def counts(self, images: int) -> Any:
         return np.bincount(np.asarray(self.images, dtype=np.int64), minlength=images)
@@ -146,11 +145,11 @@ def _read_table(path: Path, images: Mapping[str, int], label_of: Mapping[str, in
     group_at = header.index("IsGroupOf") if "IsGroupOf" in header else None
     for row in table:
         if len(row) != len(header):
-            findings.skip(path.name, "line with another number of columns", printable(",".join(row)))
+            findings.skip(path.name, "line with another number of columns", ",".join(row))
             continue
         image, key = images.get(row[image_at]), row[label_at]
         if image is None:
-            findings.leave_out(printable(row[image_at]), "box of an image that is not there")
+            findings.leave_out(row[image_at], "box of an image that is not there")
         elif key not in label_of:
             findings.skip(row[image_at], "box of a class that has no description", f"{key[:200]!r}, in {path.name}")
         elif (label := label_of[key]) is None:
@@ -158,8 +157,10 @@ def _read_table(path: Path, images: Mapping[str, int], label_of: Mapping[str, in
         else:
             try:
                 corners = box([row[i] for i in corners_at])[:4]
+                if max(corners) > _BEYOND:
+                    raise BoxError(say.NOT_NORMALISED, f"{max(corners):g} is beyond 1, the whole width or height")
             except BoxError as error:
-                rows.broken[image] = str(error)
+                rows.broken.setdefault(image, error)
                 continue
             rows.images.append(image)
             rows.corners.extend(corners)
@@ -186,9 +187,10 @@ def _csv(path: Path) -> Iterator[list[str]]:
 
 def _class_names(root: Path) -> dict[str, str]:
     """Names by MID, in the order of the file, which may have a header."""
-    path = _table(root, "class-descriptions-boxable.csv", "class-descriptions.csv")
-    if path is None:
+    name = _table(root, "class-descriptions-boxable.csv", "class-descriptions.csv")
+    if name is None:
         raise ValueError(f"{root}: there is no class-descriptions-boxable.csv, which names the classes.")
+    path = inside(root, name)
     names: dict[str, str] = {}
     for row in _csv(path):
         if row[0] == "LabelName":
@@ -201,11 +203,12 @@ def _class_names(root: Path) -> dict[str, str]:
 
 def _parents(root: Path) -> set[str]:
     """The classes that have classes below them; a part of a thing (Part) is not a kind of it."""
-    path = _table(root, "bbox_labels_600_hierarchy.json", "hierarchy.json")
-    if path is None:
+    name = _table(root, "bbox_labels_600_hierarchy.json", "hierarchy.json")
+    if name is None:
         raise ValueError(
             f"{root}: leaf_only needs bbox_labels_600_hierarchy.json, which is not there; leaf_only=False reads all."
         )
+    path = inside(root, name)
     result, waiting = set(), [read_json(path)]
     while waiting:
         node = waiting.pop()
@@ -218,8 +221,14 @@ def _parents(root: Path) -> set[str]:
     return result
 
 
-def _stem(name: str) -> str:
-    return name.rpartition("/")[2].rpartition(".")[0]
+def _by_stem(split: str, images: tuple[str, ...], findings: Findings) -> dict[str, int]:
+    """The place of each image by its id in the tables, its file's stem; folders do not count."""
+    places: dict[str, int] = {}
+    for i, name in enumerate(images):
+        first = places.setdefault(stem(name.rpartition("/")[2]), i)
+        if first != i:
+            findings.odd(f"{split}/{images[first]}, {split}/{name}", say.ONE_STEM)
+    return places
 
 
 def _capped(data: Dataset, cap: int, seed: int, findings: Findings) -> Dataset:

@@ -18,8 +18,10 @@ from calibrant.data.dataset import Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers._boxes import BoxSamples, box
-from calibrant.data.readers._checks import check_split, printable, unique_names
-from calibrant.data.sources import folders_in, inside, read_lines
+from calibrant.data.readers._checks import check_split
+from calibrant.data.readers._phrases import NO_LABEL
+from calibrant.data.readers._shared import class_words, lines_of, never_raising
+from calibrant.data.sources import folders_in, inside
 
 _VAL = "val/val_annotations.txt"
 
@@ -34,7 +36,7 @@ def _splits(root: Path) -> tuple[str, ...]:
 @layout(
     "tiny-imagenet",
     summary="wnids.txt, train/<wnid>/images with <wnid>_boxes.txt, val/images with val_annotations.txt",
-    splits=_splits,
+    splits=never_raising(_splits),
 )
 def tiny_imagenet(
     root: str | Path,
@@ -56,7 +58,7 @@ def tiny_imagenet(
     check_split(root, split, _splits(root))
     if names not in ("words", "wnid"):
         raise ValueError(f"names takes 'words' or 'wnid', got {names!r}.")
-    wnids = [line.strip() for line in read_lines(root / "wnids.txt") if line.strip()]
+    wnids = [line.strip() for line in lines_of(root, "wnids.txt") if line.strip()]
     try:
         for wnid in wnids:
             inside(root, wnid)  # it becomes the name of a folder
@@ -64,16 +66,7 @@ def tiny_imagenet(
         raise ValueError(f"{root / 'wnids.txt'}: {error}") from error
     samples = BoxSamples(root, Findings(on_error))
     (_read_train if split == "train" else _read_val)(samples, {wnid: label for label, wnid in enumerate(wnids)})
-    return samples.dataset("tiny-imagenet", split, wnids if names == "wnid" else class_words(root / "words.txt", wnids))
-
-
-def class_words(path: Path, wnids: list[str]) -> tuple[str, ...]:
-    """The first word for each wnid, from lines "wnid words, words" (the wnid itself where there is none)."""
-    words: dict[str, str] = {}
-    for line in read_lines(path) if path.is_file() else ():
-        wnid, *rest = line.split(maxsplit=1)[:2] or [""]
-        words[wnid] = rest[0].split(",")[0].strip() if rest else ""
-    return unique_names([words.get(wnid) or wnid for wnid in wnids], wnids)
+    return samples.dataset("tiny-imagenet", split, wnids if names == "wnid" else class_words(root, "words.txt", wnids))
 
 
 def _read_train(samples: BoxSamples, labels: dict[str, int]) -> None:
@@ -86,8 +79,13 @@ def _read_train(samples: BoxSamples, labels: dict[str, int]) -> None:
         if not (root / folder).is_dir() or not (root / source).is_file():
             findings.skip(f"train/{wnid}", "class without its folder of images or its file of boxes")
             continue
+        try:
+            lines = _fields(lines_of(root, source))
+        except ValueError as error:
+            findings.skip(f"train/{wnid}", "file of boxes that cannot be read", str(error).rstrip("."))
+            continue
         boxes: dict[str, list[list[str]]] = {name: [] for name in samples.listing(folder)}
-        for name, *corners in _fields(root / source):
+        for name, *corners in lines:
             path = samples.find(folder, name, source)
             if path is not None:
                 boxes[path.removeprefix(f"{folder}/")].append(corners)
@@ -98,7 +96,7 @@ def _read_train(samples: BoxSamples, labels: dict[str, int]) -> None:
 def _read_val(samples: BoxSamples, labels: dict[str, int]) -> None:
     folder, findings = "val/images", samples.findings
     found: dict[str, tuple[list[str], list[list[str]]]] = {}
-    for name, *rest in _fields(samples.root / _VAL):
+    for name, *rest in _fields(lines_of(samples.root, _VAL)):
         path = samples.find(folder, name, _VAL)
         if path is not None:
             wnids, rows = found.setdefault(path, ([], []))
@@ -106,16 +104,14 @@ def _read_val(samples: BoxSamples, labels: dict[str, int]) -> None:
             rows.append(rest[1:])
     for path, (wnids, rows) in found.items():
         if len(set(wnids)) != 1 or wnids[0] not in labels:
-            findings.skip(
-                path, "image without one class that wnids.txt lists", f"{_VAL} says {printable(', '.join(wnids))}"
-            )
+            findings.skip(path, "image without one class that wnids.txt lists", f"{_VAL} says {', '.join(wnids)}")
             continue
         label = labels[wnids[0]]
         samples.add(path, (box(row, label) for row in rows), label=label, source=_VAL)
     for name in samples.listing(folder):
         if f"{folder}/{name}" not in found:
-            findings.skip(f"{folder}/{name}", "image without a label", f"{_VAL} does not list it")
+            findings.skip(f"{folder}/{name}", NO_LABEL, f"{_VAL} does not list it")
 
 
-def _fields(path: Path) -> Iterable[list[str]]:
-    return (line.split("\t") if "\t" in line else line.split() for line in read_lines(path) if line.strip())
+def _fields(lines: list[str]) -> Iterable[list[str]]:
+    return (line.split("\t") if "\t" in line else line.split() for line in lines if line.strip())

@@ -1,26 +1,33 @@
 """PASCAL VOC, and sets in its form: one XML file of boxes per image.
 
-    Annotations/*.xml  JPEGImages/*  ImageSets/Main/<split>.txt     without ImageSets one split, "all"
-    *.xml and images in one folder                                  one split, "all"
+    Annotations/**/*.xml  JPEGImages/**  ImageSets/Main/<split>.txt     without ImageSets one split, "all"
+    *.xml and images in one folder                                      one split, "all"
 
 Labels follow the sorted names over all annotations of the folder, so that they agree between splits; VOC's own 20 if
-all names are among them. An image is the one that <filename> names, else the one with the annotation's own stem; <path>
-is somebody else's disk. torchvision's VOCDetection knows only VOC's own years, and checks nothing.
+the names are among them and the set says that it is VOC: by its folder's name, by <folder>, or by having all 20.
+
+An annotation's image is the one of its own stem (Annotations/sub/a.xml: JPEGImages/sub/a.jpg); if there is none, the
+one that <filename> names, unless that has an annotation of its own; <path> is somebody else's disk. Images without an
+annotation are left out and counted: where there are lists, in the split that lists them, and those in no list in every
+split. torchvision's VOCDetection knows only VOC's own years, and checks nothing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.findings import ALIKE, Findings, OnError
 from calibrant.data.layouts import layout
+from calibrant.data.readers import _phrases as say
 from calibrant.data.readers._boxes import Box, BoxSamples, box, class_labels, renamed
-from calibrant.data.readers._checks import check_split
+from calibrant.data.readers._checks import check_split, reason
+from calibrant.data.readers._shared import joined, lines_of, listed, never_raising, set_name, stem
 from calibrant.data.readers._voc_xml import Annotation, parse_annotation
-from calibrant.data.sources import SUFFIXES, UnreadableError, files_below, read_lines
+from calibrant.data.sources import SUFFIXES, UnreadableError
 
 # fmt: off
 CLASSES = (
@@ -30,34 +37,42 @@ CLASSES = (
 # fmt: on
 _LISTS = "ImageSets/Main"
 _ALL = ("all",)
+_XML = frozenset({".xml"})
+_VOC = re.compile(r"VOC(20\d\d)?")
+_OTHER_IMAGE = "file name in the annotation is another image's: the one of its own name is used"
+_NO_IMAGE = "file name in the annotation that is not there: the image beside it is used"
 
 
 def _splits(root: Path) -> tuple[str, ...]:
-    try:
-        if os.path.isdir(root / "Annotations") and os.path.isdir(root / "JPEGImages"):
-            return (_lists(root) or _ALL) if _holds(root / "Annotations", {".xml"}) else ()
-        return _ALL if _holds(root, {".xml"}) and _holds(root, SUFFIXES) else ()
-    except OSError:
-        return ()
+    if os.path.isdir(root / "Annotations") and os.path.isdir(root / "JPEGImages"):
+        return (_lists(root) or _ALL) if _holds(root / "Annotations", _XML, deeper=True) else ()
+    return _ALL if _holds(root, _XML) and _holds(root, SUFFIXES) else ()
 
 
-def _holds(folder: Path, suffixes: set[str] | frozenset[str]) -> bool:
+def _holds(folder: Path, suffixes: frozenset[str], deeper: bool = False) -> bool:
+    """Whether a file of the kind is in a folder, or in one of the folders in it."""
+    below = []
     with os.scandir(folder) as entries:
-        return any(os.path.splitext(e.name)[1].lower() in suffixes for e in entries)
+        for entry in entries:
+            if os.path.splitext(entry.name)[1].lower() in suffixes:
+                return True
+            if deeper and os.path.isdir(entry.path):
+                below.append(Path(entry.path))
+    return any(_holds(path, suffixes) for path in below)
 
 
 def _lists(root: Path) -> tuple[str, ...]:
     """The lists of images in ImageSets/Main, without those of one class each ("cow_train" beside "train")."""
     if not os.path.isdir(root / _LISTS):
         return ()
-    stems = {name[:-4] for name in os.listdir(root / _LISTS) if name.endswith(".txt")}
-    return tuple(sorted(stem for stem in stems if stem.rpartition("_")[2] not in stems - {stem}))
+    found = {stem(name) for name in os.listdir(root / _LISTS) if name.endswith(".txt")}
+    return tuple(sorted(name for name in found if name.rpartition("_")[2] not in found - {name}))
 
 
 @layout(
     "voc",
     summary="Annotations/*.xml, JPEGImages, ImageSets/Main/<split>.txt; or XML files beside their images",
-    splits=_splits,
+    splits=never_raising(_splits),
     rank=50,
 )
 def voc(
@@ -83,32 +98,37 @@ def voc(
     folders = ("Annotations", "JPEGImages") if (root / "Annotations").is_dir() else ("", "")
     findings = Findings(on_error)
     samples = BoxSamples(root, findings)
-    files = {name[:-4]: f"{folders[0]}/{name}".lstrip("/") for name in _xml_names(root / folders[0])}
-    read = {stem: _parsed(root / file) for stem, file in files.items()}
+    files = {stem(name): joined(folders[0], name) for name in listed(root, folders[0], findings, _XML)}
+    read = {key: _parsed(root / file) for key, file in files.items()}
     names: dict[str, list[str]] = {}  # where each name occurs, once per box
-    for stem, annotation in read.items():
+    for key, annotation in read.items():
         for name, _ in annotation.objects if isinstance(annotation, Annotation) else ():
-            names.setdefault(name, []).append(files[stem])
+            names.setdefault(name, []).append(files[key])
     final = renamed(sorted(names), rename, root)
     _report_names(findings, names, final)
     if classes is None:
-        kept = sorted(set(final.values()) - {""})
-        classes = CLASSES if set(kept) <= set(CLASSES) else kept
+        kept = set(final.values()) - {""}
+        classes = CLASSES if kept <= set(CLASSES) and _is_voc(root, kept, read) else sorted(kept)
     classes, labels = class_labels(sorted(names), classes, rename, root)
-    by_stem = {name.rpartition(".")[0]: name for name in samples.listing(folders[1])}
-    for stem in _listed(root, split, files, findings):
-        annotation = read[stem]
+    images = _Images(samples, folders[1], files)
+    for key in _listed(root, split, files, findings):
+        annotation = read[key]
         if not isinstance(annotation, Annotation):
-            findings.skip(files[stem], "annotation that cannot be read", str(annotation).rstrip("."))
+            findings.skip(files[key], say.BAD_ANNOTATION, reason(annotation, root / files[key]))
             continue
-        image = _image(samples, folders[1], annotation.filename, stem, files[stem], by_stem)
+        if annotation.guessed:
+            findings.odd(files[key], f"annotation that is {say.LATIN_1}")
+        image = images.of(key, annotation.filename)
         if image is not None:
-            _add(samples, image, annotation, files[stem], labels)
-    return samples.dataset("voc", split, classes)
+            _add(samples, image, annotation, files[key], labels)
+    images.report_others(root, read)
+    return samples.dataset(set_name(root), split, classes)
 
 
-def _xml_names(folder: Path) -> list[str]:
-    return [name for name in files_below(folder, frozenset({".xml"})) if "/" not in name and name[0] != "."]
+def _is_voc(root: Path, names: set[str], read: Mapping[str, Annotation | Exception]) -> bool:
+    """Whether a set whose names are among VOC's says that it is VOC."""
+    folders = (a.folder for a in read.values() if isinstance(a, Annotation))
+    return names == set(CLASSES) or any(_VOC.fullmatch(f) for f in (root.resolve().name, set_name(root), *folders))
 
 
 def _parsed(path: Path) -> Annotation | Exception:
@@ -119,38 +139,67 @@ def _parsed(path: Path) -> Annotation | Exception:
         return error
 
 
+def _entries(root: Path, split: str, files: Container[str]) -> Iterator[str]:
+    """The stems that a list names: as they are, or with the image's suffix; what is not there as it is written."""
+    for line in filter(str.strip, lines_of(root, f"{_LISTS}/{split}.txt")):
+        written = line.strip(), line.split()[0]  # a second column says something of a class
+        images = (stem(name) for name in written if os.path.splitext(name)[1].lower() in SUFFIXES)
+        yield next((name for name in (*written, *images) if name in files), written[1])
+
+
 def _listed(root: Path, split: str, files: Mapping[str, str], findings: Findings) -> Iterator[str]:
     """The stems of a split, in the order of its list."""
     if not (root / "Annotations").is_dir() or not _lists(root):
         yield from files
         return
     seen = set()
-    for line in filter(str.strip, read_lines(root / _LISTS / f"{split}.txt")):
-        stem = line.strip() if line.strip() in files else line.split()[0]  # a second column says something of a class
-        where = f"{_LISTS}/{split}.txt"
-        if stem not in files:
-            findings.skip(where, "listed image without an annotation", repr(stem[:200]))
-        elif stem in seen:
-            findings.skip(where, "image that is listed twice", repr(stem[:200]))
+    for name in _entries(root, split, files):
+        where = f"{_LISTS}/{split}.txt, {name[:200]!r}"
+        if name not in files:
+            findings.skip(where, "listed image without an annotation")
+        elif name in seen:
+            findings.skip(where, say.TWICE)
         else:
-            seen.add(stem)
-            yield stem
+            seen.add(name)
+            yield name
 
 
-def _image(
-    samples: BoxSamples, folder: str, filename: str, stem: str, source: str, by_stem: Mapping[str, str]
-) -> str | None:
-    """The id of an annotation's image."""
-    listing = samples.listing(folder)
-    if filename in listing:
-        name = filename
-    elif stem in by_stem:
-        name = by_stem[stem]
-        if filename not in ("", stem):
-            samples.findings.odd(source, "file name in the annotation that is not there: the image beside it is used")
-    else:
-        return samples.find(folder, filename or f"{stem}.jpg", source)
-    return f"{folder}/{name}" if folder else name
+class _Images:
+    """The images of a set: which one belongs to which annotation, and which belong to none."""
+
+    def __init__(self, samples: BoxSamples, folder: str, files: Mapping[str, str]):
+        self.samples, self.folder, self.files = samples, folder, files
+        self.by_stem: dict[str, list[str]] = {}
+        for name in samples.listing(folder):
+            self.by_stem.setdefault(stem(name), []).append(name)
+
+    def of(self, key: str, filename: str) -> str | None:
+        """The id of an annotation's image."""
+        findings, source = self.samples.findings, self.files[key]
+        own = self.by_stem.get(key, [])
+        if own:
+            named = [name for name in own if filename in (name, name.rpartition("/")[2])]
+            name = (named or own)[0]
+            if len(own) > 1:
+                findings.odd(", ".join(joined(self.folder, other) for other in own), say.ONE_STEM)
+            if filename in self.samples.listing(self.folder) and not named:
+                findings.odd(source, _OTHER_IMAGE)
+            elif not named and filename not in ("", key, key.rpartition("/")[2]):
+                findings.odd(source, _NO_IMAGE)
+            return joined(self.folder, name)
+        if filename in self.samples.listing(self.folder) and stem(filename) in self.files:
+            findings.skip(source, say.TWICE, f"{filename!r} has an annotation of its own")
+            return None
+        return self.samples.find(self.folder, filename or f"{key}.jpg", source)
+
+    def report_others(self, root: Path, read: Mapping[str, Annotation | Exception]) -> None:
+        """Leave out the images of which no annotation and no list speaks; those in a list are its split's business."""
+        known = set(self.files)
+        known |= {stem(a.filename) for key, a in read.items() if isinstance(a, Annotation) and key not in self.by_stem}
+        if self.folder:
+            known |= {name for split in _lists(root) for name in _entries(root, split, self.by_stem)}
+        others = {joined(self.folder, name) for key in self.by_stem.keys() & known for name in self.by_stem[key]}
+        self.samples.leave_out_others(self.folder, others)
 
 
 def _add(
@@ -158,7 +207,7 @@ def _add(
 ) -> None:
     objects = [(name, label, corners) for name, corners in annotation.objects if (label := labels[name]) is not None]
     if annotation.objects and not objects:
-        samples.findings.leave_out(image, "image without an object of the classes asked for")
+        samples.findings.leave_out(image, say.NOT_ASKED_FOR)
         return
 
     def boxes() -> Iterator[Box]:
@@ -167,7 +216,7 @@ def _add(
     if samples.add(image, boxes(), size=annotation.size, source=source):
         for _, label, _ in objects:
             if label == NO_CLASS:
-                samples.findings.odd(image, "box of a class that was not asked for")
+                samples.findings.odd(image, say.OTHER_CLASS)
 
 
 def _report_names(findings: Findings, names: Mapping[str, list[str]], final: Mapping[str, str]) -> None:
@@ -183,7 +232,7 @@ def _report_names(findings: Findings, names: Mapping[str, list[str]], final: Map
         usual, *rest = sorted(group, key=lambda name: -len(places[name]))
         for name in rest:
             pair = f"{name!r} ({len(places[name])}) beside {usual!r} ({len(places[usual])})"
-            findings.odd(pair, "class name that differs from another only by case, spaces, '-' or '_'")
+            findings.odd(pair, ALIKE)
     for name, where in places.items():
         if len(where) == 1:
             findings.odd(f"{name!r} in {where[0]}", "class with a single box")

@@ -15,15 +15,12 @@ import numpy as np
 from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
+from calibrant.data.readers import voc
 from calibrant.data.readers._checks import check_split
-from calibrant.data.readers._masks import pairs, table
-from calibrant.data.readers._shared import never_raising
-from calibrant.data.sources import read_lines
+from calibrant.data.readers._masks import Mapped, pairs, table
+from calibrant.data.readers._shared import check_any, lines_of, never_raising
 
-CLASSES = (
-    *("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
-    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
-)
+CLASSES = ("background", *voc.CLASSES)
 IGNORED = 255
 
 _MEANING = table({value: value for value in (*range(len(CLASSES)), IGNORED)})
@@ -50,7 +47,8 @@ def voc_segmentation(root: str | Path, split: str, *, on_error: OnError = "raise
     root = Path(root)
     check_split(root, split, _splits(root))
     findings = Findings(on_error)
-    images, masks = pairs(root, _listed(root, split), _MEANING, findings)
+    images, masks = pairs(_listed(root, split), Mapped(root, (), meaning=_MEANING), findings)
+    check_any(root, split, len(images), findings)
     return Dataset(
         "voc-segmentation",
         split,
@@ -66,7 +64,7 @@ def voc_segmentation(root: str | Path, split: str, *, on_error: OnError = "raise
 
 def _listed(root: Path, split: str) -> Iterator[tuple[str, str]]:
     """Pairs of names; a line is a stem, or (in some copies of train_aug.txt) the two paths."""
-    for line in read_lines(root / _LISTS / f"{split}.txt"):
+    for line in lines_of(root, f"{_LISTS}/{split}.txt"):
         names = [name.lstrip("/") for name in line.split()]
         if len(names) == 1:
             yield f"JPEGImages/{names[0]}.jpg", f"{_MASKS[split]}/{names[0]}.png"

@@ -1,0 +1,421 @@
+r"""Scenes: drawn pictures of objects on grounds, with boxes and a known truth, from a seed and without a download.
+
+A picture shows one of 16 shapes, large or small, on a ground. What makes the set hard is what makes photographs hard:
+
+- *size*: the box of the labelled object fills from about 8% to 70% of the picture;
+- *context*: the ground is the class's own with probability ``context``, else any class's: it helps, and misleads;
+- *company*: some pictures hold one or two smaller objects of other classes; the label is the largest object's;
+- *ambiguity*: a share ``ambiguous`` of the objects lies between two neighbouring classes a and b, their outlines and
+  fills mixed with weight w, and the label is a with probability w. Nothing else in such a picture knows which label was
+  drawn, so
+
+  .. math:: P(y \mid x) = w\,[y = a] + (1 - w)\,[y = b]
+
+  exactly, as far as the picture shows a, b and w. All other pictures have a posterior of 0 and 1;
+- *shift*: the same objects at the same places, with fills and grounds never seen (``"texture"``), or as outlines on
+  paper (``"sketch"``).
+
+With the posterior, what is usually estimated is known: the probability of an error of a prediction :math:`\hat y`,
+:math:`P_{error} = 1 - \bar\pi_{\hat y}` (SC Eq. 6), and the calibration error without the noise of the labels.
+
+An object has a colour and a pattern of its class more often than not, and shares either with three other classes: its
+shape alone is certain. Every split and every kind of random number has a stream of its own: sample i is the same
+however many are drawn, and under every shift.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from numpy.typing import ArrayLike
+
+from calibrant.data import _drawing as drawing
+from calibrant.data._drawing import CLASSES, Bools, Doubles, Floats, Ints
+from calibrant.data.dataset import Dataset
+from calibrant.data.objects import Boxes
+from calibrant.data.sources import ImageArray
+
+Shift = Literal["texture", "sketch"]
+
+#: How many samples a split has unless told otherwise.
+SAMPLES: Mapping[str, int] = {"train": 8000, "val": 4000, "test": 8000}
+
+SHARES = (0.08, 0.70)  # of the picture, that the labelled object's box fills
+WEIGHTS = (0.2, 0.8)  # of the first class of an ambiguous object
+COMPANY = (0.6, 0.3)  # share of pictures with a second and a third object, where there is room
+SMALLER = 0.75  # the largest length of the others, of the labelled object's
+SMALLEST = 5 / 32  # and the least, of the picture's; the root of an object's area is its length
+DRESS = 0.7  # probability that an object's colour, and likewise its pattern, is of its class instead of any
+TURN = 0.05  # objects are turned by at most this share of a circle
+NOISE = 0.03  # of a pixel, where 1 is white
+
+_K = len(CLASSES)
+_COLUMNS = 32  # random numbers per picture, more than are used so that a new one changes no other
+_ROWS = 256  # pictures drawn at once, so that they stay in cache
+_STREAMS = ("plan", "look", "clouds", "noise")
+
+
+@dataclass(frozen=True, eq=False)
+class Scenes:
+    """Drawn pictures and the truth about them. K = 16 classes, M objects; the first of a picture is the labelled one.
+
+    Attributes:
+        images: ``[N, S, S, 3]`` uint8.
+        labels: ``[N]`` int64.
+        posterior: ``[N, K]`` float64, P(y | x).
+        ambiguous: ``[N]`` bool, whether the labelled object lies between two classes.
+        grounds: ``[N]`` int64, whose class's ground was chosen; a shift draws another instead.
+        offsets: ``[N + 1]`` int64; picture i holds the objects ``offsets[i]:offsets[i + 1]``.
+        boxes: ``[M, 4]`` int64, x1, y1, x2, y2 in pixels, x2 and y2 excluded: tight around the drawn pixels.
+        box_labels: ``[M]`` int64.
+        masks: ``[M, S, S]`` bool, each object's pixels; None unless asked for.
+    """
+
+    images: npt.NDArray[np.uint8]
+    labels: Ints
+    posterior: Doubles
+    ambiguous: Bools
+    grounds: Ints
+    offsets: Ints
+    boxes: Ints
+    box_labels: Ints
+    masks: Bools | None = None
+
+
+def scenes(
+    split: str = "train",
+    *,
+    samples: int | None = None,
+    seed: int = 0,
+    shift: Shift | None = None,
+    context: float = 0.8,
+    ambiguous: float = 0.2,
+    size: int = 32,
+) -> Dataset:
+    """The scenes as a data set; its soft labels are the true posterior.
+
+    Args:
+        split: ``"train"``, ``"val"`` or ``"test"``.
+        samples: how many; None: 8000, 4000 and 8000.
+        seed: same seed, same pixels.
+        shift: None, ``"texture"`` or ``"sketch"``; labels, places and posteriors stay.
+        context: probability that the ground is the class's own instead of any class's.
+        ambiguous: share of pictures whose object lies between two classes.
+        size: width and height in pixels.
+
+    Returns:
+        Images in memory, labels, boxes and posteriors.
+
+    Example:
+        >>> from calibrant.data.scenes import scenes
+        >>> data = scenes("test", samples=20)
+        >>> len(data), data.classes[:3], data.soft.shape
+        (20, ('star', 'flower', 'gear'), (20, 16))
+    """
+    drawn = draw(split, samples=samples, seed=seed, shift=shift, context=context, ambiguous=ambiguous, size=size)
+    name = "scenes" if shift is None else f"scenes-{shift}"
+    return Dataset(
+        name,
+        split,
+        CLASSES,
+        tuple(f"{split}-{seed}-{number:06d}" for number in range(len(drawn.labels))),
+        drawn.labels,
+        ImageArray(drawn.images, name),
+        boxes=Boxes(drawn.boxes.astype(np.float64), drawn.offsets, drawn.box_labels, np.zeros(len(drawn.boxes), bool)),
+        soft=drawn.posterior,
+    )
+
+
+def draw(
+    split: str = "train",
+    *,
+    samples: int | None = None,
+    seed: int = 0,
+    shift: Shift | None = None,
+    context: float = 0.8,
+    ambiguous: float = 0.2,
+    size: int = 32,
+    masks: bool = False,
+) -> Scenes:
+    """Draw scenes as plain arrays.
+
+    Args:
+        split: ``"train"``, ``"val"`` or ``"test"``.
+        samples: how many; None: 8000, 4000 and 8000.
+        seed: same seed, same pixels.
+        shift: None, ``"texture"`` or ``"sketch"``; labels, places and posteriors stay.
+        context: probability that the ground is the class's own instead of any class's.
+        ambiguous: share of pictures whose object lies between two classes.
+        size: width and height in pixels.
+        masks: whether to return each object's pixels.
+
+    Returns:
+        The pictures and the truth about them.
+
+    Example:
+        >>> from calibrant.data.scenes import draw
+        >>> drawn = draw("test", samples=100)
+        >>> drawn.images.shape, drawn.posterior.shape
+        ((100, 32, 32, 3), (100, 16))
+    """
+    samples = _check(split, samples, seed, shift, context, ambiguous, size)
+    key = list(SAMPLES).index(split)
+    streams = {name: np.random.default_rng([seed, key, number]) for number, name in enumerate(_STREAMS)}
+    plan = _planned(streams["plan"].random((samples, _COLUMNS)), context, ambiguous, size)
+    images = np.empty((samples, size, size, 3), dtype=np.uint8)
+    shown = np.zeros((len(plan.owner), size, size), dtype=bool) if masks else None
+    boxes = np.zeros((len(plan.owner), 4), dtype=np.int64)
+    for start in range(0, samples, _ROWS):
+        rows = slice(start, min(start + _ROWS, samples))
+        objects = slice(int(plan.offsets[rows.start]), int(plan.offsets[rows.stop]))
+        images[rows], drawn = _painted(plan, rows, objects, streams, shift, size)
+        boxes[objects] = drawing.tight(drawn)
+        if shown is not None:
+            shown[objects] = drawn
+    return Scenes(
+        images, plan.labels, plan.posterior, plan.ambiguous, plan.grounds, plan.offsets, boxes, plan.box_labels, shown
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """What is where, before anything is drawn; owner and all after it have a row per object.
+
+    An object lies between the classes of its ``kinds`` ``[M, 2]``, at ``weight`` of the first.
+    """
+
+    labels: Ints
+    posterior: Doubles
+    ambiguous: Bools
+    grounds: Ints
+    offsets: Ints
+    box_labels: Ints
+    owner: Ints
+    kinds: Ints
+    weight: Doubles
+    outlines: Doubles
+    scale: Doubles
+    centre: Doubles
+
+
+def _planned(u: Doubles, context: float, ambiguous: float, size: int) -> _Plan:
+    """All choices, from uniform random numbers ``[N, _COLUMNS]``; each column has one use."""
+    row = np.arange(len(u))
+    first = _pick(u[:, 0], _K)
+    unsure = u[:, 1] < ambiguous
+    second = (first + np.where(u[:, 2] < 0.5, 1, -1)) % _K
+    low, high = WEIGHTS
+    weight = np.where(unsure, low + (high - low) * u[:, 3], 1.0)
+    labels = np.where(u[:, 4] < weight, first, second)
+    posterior = np.zeros((len(u), _K))
+    posterior[row, second] = 1 - weight
+    posterior[row, first] = weight
+    # The ground of an ambiguous picture follows one of its classes by a coin of its own, never the label.
+    meant = np.where(unsure & (u[:, 7] < 0.5), second, first)
+    grounds = np.where(u[:, 5] < context, meant, _pick(u[:, 6], _K))
+
+    mixed = weight[:, None] * drawing.OUTLINES[first] + (1 - weight[:, None]) * drawing.OUTLINES[second]
+    mixed /= np.sqrt((mixed**2).mean(axis=1, keepdims=True) * np.pi)
+    outlines = drawing.turned(mixed, TURN * (2 * u[:, 9] - 1))
+    left, up, right, down = reach = drawing.extents(outlines)
+    wide, tall = left + right, up + down
+    length = np.sqrt(SHARES[0]) + (np.sqrt(SHARES[1]) - np.sqrt(SHARES[0])) * u[:, 8]
+    scale = np.minimum(size * length / np.sqrt(wide * tall), (size - 2) / np.maximum(wide, tall))
+    whole = np.tile([0.0, 0.0, size, size], (len(u), 1))
+    centre, _ = drawing.placed(whole, reach, scale, u[:, 10:12])
+    parts = [(row, labels, np.stack([first, second], axis=1), weight, outlines, scale, centre)]
+
+    room = drawing.around(drawing.space(centre, reach, scale), size)
+    taken = np.full(len(u), -1)
+    for number, share in enumerate(COMPANY):
+        own = u[:, 14 + 6 * number : 20 + 6 * number]
+        # Neither a nor b: the others must not tell which label was drawn.
+        other = _other_class(own[:, 0], first, second)
+        shape = drawing.turned(drawing.OUTLINES[other], TURN * (2 * own[:, 1] - 1))
+        reach = drawing.extents(shape)
+        least, most = SMALLEST * size, SMALLER * scale
+        length = least + (most - least) * own[:, 2]
+        side, fits = drawing.first_fit(room, reach, length, _pick(own[:, 3], 4), taken)
+        place, _ = drawing.placed(room[row, side], reach, length, own[:, 4:6])
+        seen = fits & (most >= least) & (u[:, 13] < share)
+        taken = np.where(seen, side, taken)
+        kinds, sure = np.stack([other, other], axis=1), np.ones(len(u))
+        parts.append(tuple(column[seen] for column in (row, other, kinds, sure, shape, length, place)))
+    joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    order = np.argsort(joined[0], kind="stable")
+    owner, box_labels, kinds, weight, outlines, scale, centre = (column[order] for column in joined)
+    offsets = np.searchsorted(owner, np.arange(len(u) + 1))
+    return _Plan(labels, posterior, unsure, grounds, offsets, box_labels, owner, kinds, weight, outlines, scale, centre)
+
+
+def _pick(u: Doubles, count: int) -> Ints:
+    return (u * count).astype(np.int64)
+
+
+def _other_class(u: Doubles, first: Ints, second: Ints) -> Ints:
+    """A class that is none of the two, evenly."""
+    low, high = np.minimum(first, second), np.maximum(first, second)
+    chosen = _pick(u, _K - 2)
+    chosen += chosen >= low
+    return chosen + (chosen >= high)
+
+
+def _painted(
+    plan: _Plan, rows: slice, objects: slice, streams: Mapping[str, np.random.Generator], shift: Shift | None, size: int
+) -> tuple[npt.NDArray[np.uint8], Bools]:
+    """Pictures ``[n, S, S, 3]`` of some rows of the plan, and each object's pixels ``[m, S, S]``."""
+    count = rows.stop - rows.start
+    u = streams["look"].random((count, 4, 24))  # a ground and up to three objects
+    coarse = streams["clouds"].standard_normal((count, 2, 5, 5), dtype=np.float32)
+    noise = streams["noise"].standard_normal((count, size, size, 3), dtype=np.float32)
+    axis: Floats = ((np.arange(size) + 0.5) / size).astype(np.float32)
+    x, y = axis[None, None, :], axis[None, :, None]
+
+    clouds = drawing.slow(coarse[:, 0], size)
+    picture = _ground(plan.grounds[rows], u[:, 0], clouds, x, y, shift)
+    owner = plan.owner[objects] - rows.start
+    turn = np.arange(len(owner)) - (plan.offsets[plan.owner[objects]] - objects.start)
+    share = drawing.coverage(plan.outlines[objects], plan.scale[objects], plan.centre[objects], size)
+    edge = drawing.rim(share, max(1, round(size / 32)))
+    fills = drawing.slow(coarse[:, 1], size)
+    for number in range(3):
+        own = np.flatnonzero(turn == number)
+        at = owner[own]
+        kinds, weight = plan.kinds[objects][own], plan.weight[objects][own]
+        colours = _filled(kinds, weight, u[at, 1 + number], fills[at], x, y, shift)
+        if shift == "sketch":  # an outline without fill, in pencil of one grey
+            cover = edge[own][..., None]
+            colours = 0.2 + 0.2 * u[at, 1 + number, 0].astype(np.float32)[:, None, None, None]
+        else:
+            cover = share[own][..., None]
+            height = (y - (plan.centre[objects][own, 1] / size)[:, None, None].astype(np.float32))[..., None]
+            colours *= (np.float32(1.02) - np.float32(0.35) * height) * (1 - np.float32(0.55) * edge[own][..., None])
+        picture[at] += cover * (colours - picture[at])
+    picture += np.float32(NOISE) * noise
+    return np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8), share > 0
+
+
+def _ground(chosen: Ints, u: Doubles, clouds: Floats, x: Floats, y: Floats, shift: Shift | None) -> Floats:
+    if shift == "sketch":
+        paper = np.array([0.93, 0.91, 0.86], dtype=np.float32) - (0.08 * u[:, :1]).astype(np.float32)
+        return paper[:, None, None, :] + np.float32(0.012) * clouds[..., None]
+    looks = drawing.strange(u[:, :12]) if shift == "texture" else drawing.table(drawing.GROUNDS)[chosen]
+    looks[:, :6] = np.clip(looks[:, :6] * (0.85 + 0.3 * u[:, 12:13]) + 0.08 * (u[:, 13:16] - 0.5).repeat(2, 1), 0, 1)
+    # From half to twice as many waves: how coarse a ground is must not tell how far a crop was enlarged.
+    looks[:, 9:11] *= 2 ** (2 * u[:, 16:17] - 1)
+    looks[:, 11] += 0.3 * (u[:, 17] - 0.5)
+    return drawing.fill(looks, u[:, 18:20], clouds, x, y)
+
+
+def _filled(
+    kinds: Ints, weight: Doubles, u: Doubles, clouds: Floats, x: Floats, y: Floats, shift: Shift | None
+) -> Floats:
+    """Colours of objects; one between two classes wears the dress of both, mixed by its weight."""
+    if shift == "texture":
+        return drawing.fill(drawing.strange(u[:, :12]), u[:, 18:20], clouds, x, y)
+    colours = drawing.fill(_dress(kinds[:, 0], u), u[:, 18:20], clouds, x, y)
+    mixed = np.flatnonzero(weight < 1)
+    other = drawing.fill(_dress(kinds[mixed, 1], u[mixed]), u[mixed, 18:20], clouds[mixed], x, y)
+    colours[mixed] += (1 - weight[mixed]).astype(np.float32)[:, None, None, None] * (other - colours[mixed])
+    return colours
+
+
+def _dress(kind: Ints, u: Doubles) -> Doubles:
+    """Looks of objects of a class, which shares its two colours and its pattern with three others each."""
+    patterns = drawing.table(drawing.PATTERNS)
+    paints = np.array(drawing.PAINTS, dtype=np.float64).reshape(-1, 6) / 255
+    own_pattern, own_paint = kind // 4, kind % 4 + 4 * _pick(u[:, 4], 2)
+    looks = patterns[np.where(u[:, 5] < DRESS, own_pattern, _pick(u[:, 0], len(patterns)))]
+    paint = paints[np.where(u[:, 6] < DRESS, own_paint, _pick(u[:, 1], len(paints)))]
+    looks[:, :6] = np.clip(paint + 0.12 * (u[:, 2:3] - 0.5), 0, 1)
+    looks[:, 11] += 2 * np.pi * u[:, 3]
+    return looks
+
+
+def _check(split: str, samples: Any, seed: Any, shift: Any, context: Any, ambiguous: Any, size: Any) -> int:
+    """One sentence for whatever cannot be drawn; the number of samples."""
+    if split not in list(SAMPLES):  # not the mapping: what cannot be hashed is refused like the rest
+        raise ValueError(f"split must be one of {', '.join(map(repr, SAMPLES))}, got {split!r}")
+    if shift not in (None, "texture", "sketch"):
+        raise ValueError(f"shift must be None, 'texture' or 'sketch', got {shift!r}")
+    samples = SAMPLES[split] if samples is None else samples
+    for name, value, least in (("samples", samples, 1), ("seed", seed, 0), ("size", size, 16)):
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+            raise ValueError(f"{name} must be a whole number from {least} on, got {value!r}")
+    for name, value in (("context", context), ("ambiguous", ambiguous)):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= float(value) <= 1:
+            raise ValueError(f"{name} must be a number between 0 and 1, got {value!r}")
+    return int(samples)
+
+
+def true_error(predicted: ArrayLike, posterior: ArrayLike) -> Doubles:
+    r"""The probability that each prediction is wrong, :math:`P_{error} = 1 - \bar\pi_{\hat y}`.
+
+    Args:
+        predicted: ``[N]``, the predicted classes.
+        posterior: ``[N, K]``, P(y | x).
+
+    Returns:
+        ``[N]``, between 0 and 1.
+
+    Example:
+        >>> from calibrant.data.scenes import true_error
+        >>> true_error([0, 1], [[0.75, 0.25], [0.75, 0.25]])
+        array([0.25, 0.75])
+
+    Reference:
+        SC, Eq. 6.
+    """
+    chosen, truth = np.asarray(predicted), np.asarray(posterior, dtype=np.float64)
+    if truth.ndim != 2 or chosen.shape != truth.shape[:1] or not len(truth):
+        raise ValueError(f"true_error takes predicted [N] and posterior [N, K], got {chosen.shape} and {truth.shape}")
+    if chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= truth.shape[1]:
+        raise ValueError(
+            f"predicted must be classes from 0 to {truth.shape[1] - 1}, got {_strange_class(chosen, truth)}"
+        )
+    if not (truth >= 0).all() or np.abs(truth.sum(axis=1) - 1).max() > 1e-6:
+        raise ValueError("posterior must hold distributions, got a row that is negative, NaN or does not sum to 1")
+    return np.clip(1 - truth[np.arange(len(truth)), chosen], 0.0, 1.0)
+
+
+def _strange_class(chosen: npt.NDArray[Any], truth: Doubles) -> str:
+    if chosen.dtype.kind not in "iu":
+        return f"values of type {chosen.dtype}"
+    return str(chosen[(chosen < 0) | (chosen >= truth.shape[1])][0])
+
+
+def true_calibration_error(
+    confidence: ArrayLike, predicted: ArrayLike, posterior: ArrayLike, *, bins: int = 15
+) -> float:
+    """ECE with the true probability of the predicted class in place of right or wrong: free of the labels' noise.
+
+    Args:
+        confidence: ``[N]``, between 0 and 1.
+        predicted: ``[N]``, the predicted classes.
+        posterior: ``[N, K]``, P(y | x).
+        bins: number of equal-width bins ``(low, high]``, as in `calibrant.metrics.ece`.
+
+    Returns:
+        The mean over the samples of their bin's gap between confidence and truth.
+
+    Example:
+        >>> from calibrant.data.scenes import true_calibration_error
+        >>> true_calibration_error([0.9, 0.7], [0, 0], [[1.0, 0.0], [0.6, 0.4]])  # gaps of 0.1 and 0.1
+        0.1
+    """
+    right = 1 - true_error(predicted, posterior)
+    sure = np.asarray(confidence, dtype=np.float64)
+    if sure.shape != right.shape:
+        raise ValueError(f"confidence must have shape {right.shape} as predicted has, got {sure.shape}")
+    if not ((sure >= 0) & (sure <= 1)).all():
+        raise ValueError("confidence must be between 0 and 1, got a value outside or NaN")
+    if isinstance(bins, bool) or not isinstance(bins, numbers.Integral) or bins < 1:
+        raise ValueError(f"bins must be a whole number from 1 on, got {bins!r}")
+    edges = np.arange(1, bins) / bins
+    gaps = np.bincount(np.searchsorted(edges, sure, side="left"), weights=sure - right, minlength=int(bins))
+    return float(np.abs(gaps).sum() / len(sure))
