@@ -1,0 +1,108 @@
+"""Parts that several networks share: basic residual blocks, and a narrow trunk of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
+    """A convolution that keeps the size but for its stride, without bias: batch norm follows."""
+    return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+
+
+def initialise(model: nn.Module) -> None:
+    """He et al.'s initialisation of convolutions: variance 2 / fan-out, as in torchvision's ResNet."""
+    for part in model.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+
+
+class PaddedShortcut(nn.Module):
+    """The shortcut without parameters (He et al. 2016, option A): every ``stride``-th pixel, zeros for new channels."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int):
+        super().__init__()
+        self.stride, self.added = stride, outputs - inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, inputs, H, W] to [N, outputs, H / stride, W / stride]."""
+        x = x[:, :, :: self.stride, :: self.stride]
+        return F.pad(x, (0, 0, 0, 0, self.added // 2, self.added - self.added // 2))
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions with batch norm, ReLU after the sum (He et al. 2016, Fig. 2).
+
+    Args:
+        inputs: channels before.
+        outputs: channels after.
+        stride: of the first convolution.
+        shortcut: where sizes change, "pad" (option A, no parameters) or "project" (option B, a 1x1 convolution with
+            batch norm).
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int = 1, shortcut: str = "project"):
+        super().__init__()
+        self.conv1, self.bn1 = convolution(inputs, outputs, stride=stride), nn.BatchNorm2d(outputs)
+        self.conv2, self.bn2 = convolution(outputs, outputs), nn.BatchNorm2d(outputs)
+        self.shortcut: nn.Module = nn.Identity()
+        if (stride != 1 or inputs != outputs) and shortcut == "pad":
+            self.shortcut = PaddedShortcut(inputs, outputs, stride)
+        elif stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output."""
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(y + self.shortcut(x))
+
+
+class Trunk(nn.Module):
+    """A convolution and stages of basic blocks; each stage but the first halves the image.
+
+    Args:
+        widths: channels of each stage.
+        blocks: how many each stage has.
+        in_channels: of the image.
+        stride: of the first convolution.
+        shortcut: see `BasicBlock`.
+    """
+
+    def __init__(
+        self, widths: Sequence[int], blocks: int, in_channels: int, stride: int = 1, shortcut: str = "project"
+    ):
+        super().__init__()
+        self.conv1, self.bn1 = convolution(in_channels, widths[0], stride=stride), nn.BatchNorm2d(widths[0])
+        self.stages = nn.ModuleList()
+        inputs = widths[0]
+        for number, outputs in enumerate(widths):
+            first = BasicBlock(inputs, outputs, 1 if number == 0 else 2, shortcut)
+            rest = [BasicBlock(outputs, outputs) for _ in range(blocks - 1)]
+            self.stages.append(nn.Sequential(first, *rest))
+            inputs = outputs
+        initialise(self)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """The outputs of all stages."""
+        x = F.relu(self.bn1(self.conv1(x)))
+        outputs = []
+        for stage in self.stages:
+            x = stage(x)
+            outputs.append(x)
+        return outputs
+
+
+class TrunkClassifier(nn.Module):
+    """A trunk, the mean over the image, and a linear layer."""
+
+    def __init__(self, trunk: Trunk, features: int, num_classes: int):
+        super().__init__()
+        self.trunk = trunk
+        self.fc = nn.Linear(features, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [N, C] of images of any size."""
+        return self.fc(self.trunk(x)[-1].mean((2, 3)))

@@ -1,0 +1,164 @@
+"""Building a network by name: one of the registry, one of timm, or whatever a factory gives."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from calibrant import _torchvision
+from calibrant.models import weights as weights_
+from calibrant.models.checks import choice, whole
+from calibrant.models.registry import describe, nearest
+
+TIMM = "timm/"
+
+
+def build(
+    name: str,
+    *,
+    num_classes: int | None = None,
+    stem: str | None = None,
+    weights: str | Path | None = None,
+    head: str = "keep",
+    seed: int | None = None,
+    **options: Any,
+) -> nn.Module:
+    """Build a network by name.
+
+    Args:
+        name: one of `names`; ``timm/NAME`` for any of timm's (extra ``timm``); or ``package.module:factory``, a
+            function or class that gives a module, looked for in the current folder too.
+        num_classes: logits per input (for detection with the background, class 0); if left out, as many as
+            ``describe(name).num_classes``, or what timm or the factory choose.
+        stem: the first layers, of those in ``describe(name).stems``: "imagenet" halves the image twice before the
+            first block, "32" and "64" keep it whole, as the papers' code does for images of that size.
+        weights: a .safetensors file, or a state dict saved by ``torch.save`` (nothing in it is executed), or
+            ``torchvision:NAME`` for a network of torchvision, which downloads them.
+        head: "drop" leaves out the weights of the classifier: they may be for another number of classes.
+        seed: of the initial weights, without touching torch's own generator; if left out, that one is used.
+        **options: the network's own: ``describe(name).defaults()``; for timm and factories, their keywords.
+
+    Returns:
+        The network, in training mode. Classifiers give logits ``[N, C]``, segmentation ``[N, C, H, W]``.
+
+    Example:
+        >>> import torch
+        >>> from calibrant.models import build
+        >>> model = build("resnet18", num_classes=10, stem="32")
+        >>> model.eval()(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+        >>> build("torch.nn:Linear", in_features=4, out_features=3)
+        Linear(in_features=4, out_features=3, bias=True)
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"a model is asked for by its name, got {type(name).__name__}")
+    choice("head", head, weights_.HEADS)
+    if num_classes is not None:
+        whole("num_classes", num_classes, 2)
+    if seed is not None:
+        whole("seed", seed, 0)
+    registered = not name.startswith(TIMM) and ":" not in name
+    if stem is not None and not registered:
+        raise ValueError(f"model {name!r}: stems are for the networks of names(), got stem={stem!r}")
+    with _seeded(seed):
+        if registered:
+            model = _of_registry(name, num_classes, stem, weights, options)
+        else:
+            if num_classes is not None:
+                options = {"num_classes": num_classes} | options
+            model = _of_timm(name, options) if name.startswith(TIMM) else _of_factory(name, options)
+    if weights is not None:
+        known = describe(name).torchvision if registered else False
+        weights_.load(model, weights, head=head, torchvision=name if known else None)
+    return model
+
+
+@contextlib.contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    """Draw from a generator of the block's own, if there is a seed."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def _of_registry(
+    name: str, num_classes: int | None, stem: str | None, weights: str | Path | None, options: dict[str, Any]
+) -> nn.Module:
+    about = describe(name)
+    allowed = about.defaults()
+    for option in options:
+        if option not in allowed:
+            expected = f"expected one of {', '.join(allowed)}" if allowed else "it has none"
+            raise ValueError(f"model {name!r} has no option {option!r}: {expected}")
+    chosen = {}
+    if about.stems:
+        chosen["stem"] = about.stems[0] if stem is None else stem
+        choice(f"stem of {name!r}", chosen["stem"], about.stems)
+        downloaded = isinstance(weights, str) and weights.startswith(weights_.TORCHVISION)
+        if downloaded and chosen["stem"] != "imagenet":
+            raise ValueError(f"torchvision's weights are for stem='imagenet', got stem={stem!r} with {weights!r}")
+    elif stem is not None:
+        raise ValueError(f"model {name!r} has one stem only, got stem={stem!r}")
+    return about.builder(about.num_classes if num_classes is None else num_classes, **chosen, **options)
+
+
+def _of_timm(name: str, options: dict[str, Any]) -> nn.Module:
+    with contextlib.suppress(ImportError):
+        _torchvision.ensure()  # timm imports torchvision
+    try:
+        timm = importlib.import_module("timm")
+    except ImportError as error:
+        found = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be imported ({error})"
+        raise ValueError(f"model {name!r} needs timm, which {found}: pip install calibrant[timm]") from None
+    wanted = name.removeprefix(TIMM)
+    if not timm.is_model(wanted.split(".")[0]):  # what follows a dot names weights
+        raise ValueError(f"timm has no model {wanted!r}{nearest(wanted, timm.list_models())}")
+    return _called(name, timm.create_model, {"model_name": wanted} | options)
+
+
+def _of_factory(name: str, options: dict[str, Any]) -> nn.Module:
+    module, _, path = name.partition(":")
+    if not module or not path:
+        raise ValueError(f"a model is named as package.module:factory, got {name!r}")
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        _torchvision.ensure()  # the factory may be torchvision's, or import it
+        found: Any = importlib.import_module(module)
+    except Exception as error:
+        raise ValueError(f"model {name!r}: cannot import {module} ({type(error).__name__}: {error})") from None
+    finally:
+        sys.path.remove(here)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"model {name!r}: {module} has no {path!r}")
+        found = getattr(found, part)
+    if isinstance(found, nn.Module):
+        if options:
+            raise ValueError(f"model {name!r} is a module already and takes no options, got {', '.join(options)}")
+        return found
+    return _called(name, found, options)
+
+
+def _called(name: str, factory: Any, options: dict[str, Any]) -> nn.Module:
+    if not callable(factory):
+        kind = type(factory).__name__
+        raise ValueError(f"model {name!r}: a function or class that gives a module is needed, got {kind}")
+    try:
+        made = factory(**options)
+    except Exception as error:
+        raise ValueError(f"model {name!r}: the call failed ({type(error).__name__}: {error})") from None
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"model {name!r}: it must give a torch.nn.Module, got {type(made).__name__}")
+    return made

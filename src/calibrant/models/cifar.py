@@ -1,0 +1,175 @@
+"""Networks for 32x32 images that neither torchvision nor timm has: ResNet-20 and -56, v1 and v2, and DenseNet-BC.
+
+The v1 networks are those of He et al. 2016 (Deep Residual Learning, Sec. 4.2): depth 6n+2, stages of 16, 32 and 64
+channels, shortcuts without parameters (option A; ``shortcut="project"`` gives option B).
+
+The v2 networks are those of Keras' example ``cifar10_resnet``, which LR's code takes over: pre-activation
+bottlenecks of depth 9n+2, 56 = 9 x 6 + 2, stages of 64, 128 and 256 channels after a convolution of 16. They are not
+the pre-activation networks of He et al.'s second paper in detail: convolutions have a bias, the first block starts
+without batch norm and ReLU, and the stride is on the first 1x1 convolution. As in Keras, batch norm has an epsilon of
+0.001 and a momentum of 0.99 (0.01 as PyTorch counts).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from calibrant import _torchvision
+from calibrant.models.blocks import Trunk, TrunkClassifier
+from calibrant.models.checks import choice, share, whole
+from calibrant.models.registry import register
+
+_SHAPE = (3, 32, 32)
+
+
+def _v1(num_classes: int, depth: int, shortcut: str, in_channels: int) -> nn.Module:
+    choice("shortcut", shortcut, ("pad", "project"))
+    trunk = Trunk((16, 32, 64), (depth - 2) // 6, whole("in_channels", in_channels, 1), shortcut=shortcut)
+    return TrunkClassifier(trunk, 64, num_classes)
+
+
+@register(
+    "resnet20",
+    summary="ResNet-20 for CIFAR: 3 x 3 basic blocks",
+    source="He et al. 2016, Sec. 4.2; SC, Appendix B (demo)",
+    input_size=_SHAPE,
+    num_classes=10,
+    published=270_000,
+    published_in="He et al. 2016, Table 6: 0.27M",
+)
+def resnet20(num_classes: int, *, shortcut: str = "pad", in_channels: int = 3) -> nn.Module:
+    """He et al.'s ResNet-20."""
+    return _v1(num_classes, 20, shortcut, in_channels)
+
+
+@register(
+    "resnet56",
+    summary="ResNet-56 for CIFAR: 3 x 9 basic blocks",
+    source="He et al. 2016, Sec. 4.2",
+    input_size=_SHAPE,
+    num_classes=10,
+    published=850_000,
+    published_in="He et al. 2016, Table 6: 0.85M",
+)
+def resnet56(num_classes: int, *, shortcut: str = "pad", in_channels: int = 3) -> nn.Module:
+    """He et al.'s ResNet-56."""
+    return _v1(num_classes, 56, shortcut, in_channels)
+
+
+def _norm(channels: int) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)
+
+
+class PreactivationBottleneck(nn.Module):
+    """Batch norm, ReLU and convolution, thrice (1x1, 3x3, 1x1), and the sum.
+
+    Args:
+        inputs: channels before.
+        middle: channels of the 3x3 convolution.
+        outputs: channels after.
+        stride: of the first convolution.
+        project: whether the shortcut is a 1x1 convolution, as in the first block of a stage.
+        activate: whether batch norm and ReLU come first, as in all blocks but the network's first.
+    """
+
+    def __init__(self, inputs: int, middle: int, outputs: int, stride: int, *, project: bool, activate: bool):
+        super().__init__()
+        self.bn1: nn.Module = _norm(inputs) if activate else nn.Identity()
+        self.activate = activate
+        self.conv1 = nn.Conv2d(inputs, middle, 1, stride=stride)
+        self.bn2, self.conv2 = _norm(middle), nn.Conv2d(middle, middle, 3, padding=1)
+        self.bn3, self.conv3 = _norm(middle), nn.Conv2d(middle, outputs, 1)
+        self.shortcut: nn.Module = nn.Conv2d(inputs, outputs, 1, stride=stride) if project else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output."""
+        y = F.relu(self.bn1(x)) if self.activate else x
+        y = self.conv2(F.relu(self.bn2(self.conv1(y))))
+        return self.shortcut(x) + self.conv3(F.relu(self.bn3(y)))
+
+
+class PreactivationResNet(nn.Module):
+    """Three stages of `PreactivationBottleneck`, each of ``blocks``."""
+
+    def __init__(self, blocks: int, num_classes: int, in_channels: int):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(in_channels, 16, 3, padding=1), _norm(16)
+        layers: list[nn.Module] = []
+        for stage, (inputs, outputs) in enumerate(pairwise((16, 64, 128, 256))):
+            for block in range(blocks):
+                first = block == 0
+                stride = 2 if first and stage > 0 else 1
+                entering = inputs if first else outputs
+                activate = stage > 0 or not first
+                layers.append(
+                    PreactivationBottleneck(entering, inputs, outputs, stride, project=first, activate=activate)
+                )
+        self.blocks = nn.Sequential(*layers)
+        self.bn2 = _norm(256)
+        self.fc = nn.Linear(256, num_classes)
+        for part in self.modules():
+            if isinstance(part, nn.Conv2d | nn.Linear):  # Keras: he_normal, biases 0
+                nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
+                assert part.bias is not None
+                nn.init.zeros_(part.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [N, C] of images of any size."""
+        x = self.blocks(F.relu(self.bn1(self.conv1(x))))
+        return self.fc(F.relu(self.bn2(x)).mean((2, 3)))
+
+
+@register(
+    "resnet20v2",
+    summary="Keras' ResNet20v2 for CIFAR: 3 x 2 pre-activation bottlenecks",
+    source="Keras, examples/cifar10_resnet.py",
+    input_size=_SHAPE,
+    num_classes=10,
+)
+def resnet20v2(num_classes: int, *, in_channels: int = 3) -> nn.Module:
+    """Depth 9 x 2 + 2."""
+    return PreactivationResNet(2, num_classes, whole("in_channels", in_channels, 1))
+
+
+@register(
+    "resnet56v2",
+    summary="Keras' ResNet56v2 for CIFAR: 3 x 6 pre-activation bottlenecks",
+    source="Keras, examples/cifar10_resnet.py; LR, experiments on CIFAR",
+    input_size=_SHAPE,
+    num_classes=10,
+    published=1_673_738,
+    published_in="Keras' summary, which counts batch norm's running means and variances too",
+)
+def resnet56v2(num_classes: int, *, in_channels: int = 3) -> nn.Module:
+    """Depth 9 x 6 + 2."""
+    return PreactivationResNet(6, num_classes, whole("in_channels", in_channels, 1))
+
+
+@register(
+    "densenet_bc_100_12",
+    summary="DenseNet-BC for CIFAR: depth 100, growth rate 12",
+    source="Huang et al. 2017 (Densely Connected Convolutional Networks); LR and SC on CIFAR",
+    input_size=_SHAPE,
+    num_classes=10,
+    published=769_162,
+    published_in="public PyTorch ports on CIFAR-10; Huang et al. 2017, Table 2, prints 0.8M",
+)
+def densenet_bc_100_12(num_classes: int, *, dropout: float = 0.0, in_channels: int = 3) -> nn.Module:
+    """Torchvision's class with three blocks of 16 bottlenecks and the paper's first layer for CIFAR, one convolution.
+
+    The paper drops out 0.2 where the data are not augmented. LR's code leaves the first convolution without padding.
+    """
+    _torchvision.ensure()
+    from torchvision.models import DenseNet
+
+    from calibrant.models.classifiers import plain_densenet_stem
+
+    drop = share("dropout", dropout)
+    model = DenseNet(
+        growth_rate=12, block_config=(16, 16, 16), num_init_features=24, num_classes=num_classes, drop_rate=drop
+    )
+    plain_densenet_stem(model, whole("in_channels", in_channels, 1))
+    return model

@@ -1,0 +1,100 @@
+"""Networks that train in minutes on two cores; images in the channels-last format make the convolutions faster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor, nn
+
+from calibrant.models.blocks import Trunk, TrunkClassifier
+from calibrant.models.checks import whole
+from calibrant.models.registry import register
+
+
+class MLP(nn.Module):
+    """Linear layers with ReLU between them; an input of any shape is flattened.
+
+    Args:
+        inputs: numbers per sample.
+        hidden: width of each hidden layer.
+        num_classes: of the last layer.
+    """
+
+    def __init__(self, inputs: int, hidden: Sequence[int], num_classes: int):
+        super().__init__()
+        self.inputs = inputs
+        widths = [inputs, *hidden]
+        layers: list[nn.Module] = []
+        for before, after in pairwise(widths):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], num_classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [N, C] of ``[N, ...]``."""
+        flat = x.flatten(1) if x.dim() > 1 else x
+        if flat.dim() != 2 or flat.shape[1] != self.inputs:
+            raise ValueError(f"the mlp takes [N, ...] with {self.inputs} numbers per sample, got {list(x.shape)}")
+        return self.layers(flat)
+
+
+@register(
+    "mlp",
+    summary="two hidden layers of 1024, ReLU; takes images, rows, anything of input_size",
+    source="LR, experiments on MNIST and Fashion-MNIST",
+    input_size=(1, 28, 28),
+    num_classes=10,
+    published=1_863_690,
+    published_in="by hand from LR's text: 785 x 1024 + 1025 x 1024 + 1025 x 10",
+)
+def mlp(
+    num_classes: int, *, input_size: int | Sequence[int] = (1, 28, 28), hidden: int | Sequence[int] = (1024, 1024)
+) -> nn.Module:
+    """LR's network for MNIST; ``input_size`` is a count or a shape, ``hidden`` the width of each hidden layer."""
+    inputs = math.prod(_wholes("input_size", input_size))
+    return MLP(inputs, _wholes("hidden", hidden), num_classes)
+
+
+def _wholes(parameter: str, given: int | Sequence[int]) -> list[int]:
+    values: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+    return [whole(parameter, value, 1) for value in values]
+
+
+@register(
+    "small_cnn",
+    summary="four convolutions with batch norm, some 140,000 parameters, for the demo and for scenes",
+    source="this project",
+    input_size=(3, 32, 32),
+    num_classes=10,
+)
+def small_cnn(num_classes: int, *, width: int = 24, in_channels: int = 3) -> nn.Module:
+    """Strides of 2, 2, 2 and 1, then the mean over the image."""
+    width = whole("width", width, 1)
+
+    def block(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
+        layer = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+        return [layer, nn.BatchNorm2d(outputs), nn.ReLU()]
+
+    layers = [*block(whole("in_channels", in_channels, 1), width, 5, 2), *block(width, 2 * width, 3, 2)]
+    layers += [*block(2 * width, 4 * width, 3, 2), *block(4 * width, 4 * width, 3, 1)]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, num_classes)]
+    return nn.Sequential(*layers)
+
+
+@register(
+    "small_resnet",
+    summary="ResNet-18 with a quarter of its channels, for 64x64 images on two cores",
+    source="this project, after He et al. 2016",
+    input_size=(3, 64, 64),
+    num_classes=200,
+)
+def small_resnet(num_classes: int, *, width: int = 16, in_channels: int = 3) -> nn.Module:
+    """Stages of two basic blocks with ``width`` times 1, 2, 4, 8 channels.
+
+    The first convolution is 3x3 with stride 2 and there is no max-pool: stages see 32, 16, 8 and 4 pixels of 64.
+    """
+    widths = [whole("width", width, 1) * factor for factor in (1, 2, 4, 8)]
+    trunk = Trunk(widths, 2, whole("in_channels", in_channels, 1), stride=2)
+    return TrunkClassifier(trunk, widths[-1], num_classes)

@@ -1,0 +1,144 @@
+"""Weights of a model from a file or from torchvision: nothing in a file is executed, and what does not fit is named.
+
+A file is ``.safetensors``, or a state dict as ``torch.save`` writes it, which may lie under "state_dict",
+"model_state_dict" or "model" of a checkpoint; it is read with ``weights_only=True``. Every weight of the model must
+come from it. Counts of batches that batch norm keeps (``num_batches_tracked``) are no weights, and may be missing or
+left over: old files and frozen batch norm do not have them.
+
+The head is the last linear layer or convolution of a model: the one that gives the classes. With ``head="drop"`` its
+weights are left as they were initialised, whatever the file has for them.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant import _torchvision
+from calibrant.models.checks import choice
+
+TORCHVISION = "torchvision:"
+HEADS = ("keep", "drop")
+
+_COUNTER = "num_batches_tracked"
+
+
+def load(model: nn.Module, weights: str | Path, *, head: str = "keep", torchvision: str | None = None) -> None:
+    """Fill a model with weights.
+
+    Args:
+        model: filled in place.
+        weights: a file, or ``torchvision:NAME``, which torchvision downloads.
+        head: "keep" or "drop": whether the classifier's weights are taken too.
+        torchvision: the model's name in torchvision, if it has weights for it.
+    """
+    choice("head", head, HEADS)
+    if not isinstance(weights, str | Path):
+        raise ValueError(f"weights are named by a file or as {TORCHVISION}NAME, got {type(weights).__name__}")
+    if isinstance(weights, str) and weights.startswith(TORCHVISION):
+        state = _of_torchvision(torchvision, weights)
+    else:
+        state = read_state(Path(weights))
+    fill(model, state, str(weights), head=head)
+
+
+def fill(model: nn.Module, state: Mapping[str, Tensor], where: str, *, head: str = "keep") -> None:
+    """Copy a state dict into a model of the same names and shapes; ``where`` names it in messages."""
+    ours = {key: value for key, value in model.state_dict().items() if not key.endswith(_COUNTER)}
+    theirs = {key: value for key, value in state.items() if not key.endswith(_COUNTER)}
+    if theirs and all(key.startswith("module.") for key in theirs) and not any(k.startswith("module.") for k in ours):
+        theirs = {key.removeprefix("module."): value for key, value in theirs.items()}  # as DataParallel saves them
+    heads = tuple(f"{name}." for name in head_of(model))
+    if head == "drop":
+        ours, theirs = ({k: v for k, v in one.items() if not k.startswith(heads)} for one in (ours, theirs))
+    missing, unexpected = (sorted(set(a) - set(b)) for a, b in ((ours, theirs), (theirs, ours)))
+    wrong = [f"lacks {_some(missing)}"] if missing else []
+    wrong += [f"has {_some(unexpected)}, for which the model has no place"] if unexpected else []
+    if wrong:
+        raise ValueError(f"{where}: {', and '.join(wrong)}")
+    shapes = [key for key in ours if ours[key].shape != theirs[key].shape]
+    if shapes and all(key.startswith(heads) for key in shapes):
+        raise ValueError(_other_classes(where, shapes[-1], theirs, ours))
+    if shapes:
+        key = shapes[0]
+        both = f"{list(theirs[key].shape)}, the model's {list(ours[key].shape)}"
+        raise ValueError(f"{where}: {len(shapes)} weights have other shapes than the model's: {key} is {both}")
+    for key in ours:
+        if theirs[key].is_floating_point() and not torch.isfinite(theirs[key]).all():
+            raise ValueError(f"{where}: {key} holds values that are not finite")
+    # Not strict: the counters, and a head that is left out, stay as they are; everything else was compared above.
+    model.load_state_dict(theirs, strict=False)
+
+
+def head_of(model: nn.Module) -> tuple[str, ...]:
+    """Names of the layers that give the classes: the last linear layer or convolution; in detection there are two."""
+    named = dict(model.named_modules())
+    if "roi_heads.box_predictor" in named:
+        return ("roi_heads.box_predictor.cls_score", "roi_heads.box_predictor.bbox_pred")
+    layers = [name for name, part in named.items() if isinstance(part, nn.Linear | nn.Conv1d | nn.Conv2d)]
+    return tuple(layers[-1:])
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The state dict of a file, which may hold it under a name."""
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return dict(load_file(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            state: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        text = "not a state dict: it holds more than tensors, or is no such file; nothing in it was executed"
+        raise ValueError(f"{path}: {text}") from None
+    except Exception as error:  # safetensors and zip files have their own classes
+        text = " ".join(str(error).split())[:150] or type(error).__name__
+        raise ValueError(f"{path}: not a file of weights ({text})") from None
+    for name in ("state_dict", "model_state_dict", "model"):
+        if isinstance(state, Mapping) and isinstance(state.get(name), Mapping):
+            state = state[name]
+    tensors = isinstance(state, Mapping) and all(isinstance(value, Tensor) for value in state.values())
+    if not tensors or not all(isinstance(key, str) for key in state):
+        raise ValueError(f"{path}: not a state dict, which maps names to tensors")
+    return dict(state)
+
+
+def _of_torchvision(name: str | None, weights: str) -> dict[str, Tensor]:
+    """The state dict of torchvision's own model with these weights."""
+    wanted = weights.removeprefix(TORCHVISION)
+    if name is None:
+        raise ValueError(f"weights {weights!r} are for networks of torchvision as they are, which this one is not")
+    _torchvision.ensure()
+    from torchvision import models
+
+    known = {one.name: one for one in models.get_model_weights(name)}
+    if wanted not in known:
+        raise ValueError(f"torchvision has no weights {wanted!r} for {name}: expected one of {', '.join(known)}")
+    # Through the model rather than the file: torchvision renames what its oldest files call otherwise.
+    state: dict[str, Tensor] = models.get_model(name, weights=known[wanted]).state_dict()
+    return {key: value for key, value in state.items() if not key.startswith("aux_classifier.")}
+
+
+def _other_classes(where: str, key: str, theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> str:
+    """The message for weights that fit but for the head."""
+    old, new = theirs[key].shape, ours[key].shape
+    if old[:1] == new[:1] or not old:
+        return f"{where}: the head's {key} is {list(old)}, the model's {list(new)}; head='drop' leaves it out"
+    return (
+        f"{where}: its head has {old[0]} classes and the model {new[0]}: "
+        f"ask for num_classes={old[0]}, or leave its head out with head='drop'"
+    )
+
+
+def _some(keys: list[str], most: int = 3) -> str:
+    rest = f" and {len(keys) - most} more" if len(keys) > most else ""
+    return ", ".join(keys[:most]) + rest
