@@ -40,7 +40,7 @@ def predict(
         watch: Shows progress over the batches.
 
     Returns:
-        Logits, labels, ids, class names; objectness where the data set has boxes, groups where it has them.
+        Logits, labels, ids, class names; groups where the data set has them, objectness where it is known for all.
 
     Example:
         >>> from calibrant.data import ImageArray
@@ -53,29 +53,34 @@ def predict(
     if dataset.masks is None and (dataset.labels < 0).any():
         dataset = dataset.take(dataset.labels >= 0)
     if len(dataset) == 0:
-        raise ValueError(f"{dataset.title}: no samples to predict.")
+        raise ValueError(f"{dataset.title}: no samples with a class to predict.")
     pipeline = Pipeline(dataset, steps)
     batches = pipeline.loader(Batches(len(dataset), batch_size, shuffle=False), workers)
     logits, labels, shares = [], [], []
-    was_training = model.training
+    training = {module: module.training for module in model.modules()}
+    precision = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     model.eval()
     try:
         with torch.inference_mode():
             for batch in watch(batches, len(batches)) if watch else batches:
                 inputs = batch.inputs.to(device)
                 if dataset.kind == "image":
-                    inputs = normalised(inputs, mean, std)
+                    inputs = normalised(inputs, mean, std, precision)
+                elif inputs.is_floating_point():
+                    inputs = inputs.to(precision)
                 logits.append(_logits(model(inputs)))
                 labels.append(batch.labels if batch.masks is None else batch.masks)
                 if batch.objectness is not None:
                     shares.append(batch.objectness)
     finally:
-        model.train(was_training)
+        for module, was in training.items():  # one by one: a frozen normalisation stays frozen
+            module.training = was
+    known = torch.cat(shares).numpy() if shares else None
     return Predictions.from_logits(
         np.concatenate(logits),
         torch.cat(labels).numpy(),
         ids=list(dataset.ids),
-        objectness=torch.cat(shares).numpy() if shares else None,
+        objectness=known if known is not None and np.isfinite(known).all() else None,
         groups=None if dataset.groups is None else {"group": list(dataset.groups)},
         class_names=dataset.classes,
         kind="classification" if dataset.masks is None else "segmentation",

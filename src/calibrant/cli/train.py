@@ -1,0 +1,161 @@
+"""``calibrant train`` and ``calibrant predict``: a recipe becomes a run folder, a run folder becomes predictions."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from calibrant.cli.common import Json, Quiet, batch_progress, print_json, print_table, remark, say
+
+Data = Annotated[
+    str | None, typer.Option("--data", help="Where the data lies, if not where the recipe says.", show_default=False)
+]
+#: The numbers that are printed of every set.
+SHOWN = ("accuracy", "nll", "ece", "aurc", "mean_confidence")
+
+
+def train_command(
+    recipe: Annotated[Path, typer.Argument(help="A recipe, recipes/small/scenes.toml for example.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the run.")] = Path("runs/run"),
+    data: Data = None,
+    loss: Annotated[
+        str | None, typer.Option(help="Another loss, by name, with its defaults.", show_default=False)
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Another value, loss.margin=6 for example (repeat for more).", show_default=False),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed.", show_default=False)] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    devices: Annotated[int, typer.Option(help="Processes or GPUs per machine.", min=1)] = 1,
+    nodes: Annotated[int, typer.Option(help="Machines.", min=1)] = 1,
+    accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")] = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the recipe, the model's size and a time estimate, and stop.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a model by a recipe; the folder gets recipe, log, checkpoints, predictions and their numbers.
+
+    Interrupted, also by kill -9, the run goes on with --resume and ends as if nothing had happened.
+    """
+    from calibrant.training import recipe as recipes  # here, because it brings pydantic and torch's parts along
+
+    overrides = [f'loss.name="{loss}"'] if loss else []
+    found = recipes.load(recipe, [*overrides, *(settings or []), *([f"seed={seed}"] if seed is not None else [])],
+                         fresh_loss=loss is not None)  # fmt: skip
+    if dry_run:
+        _dry_run(found, data, as_json)
+        return
+    from calibrant.training import train
+
+    with _Shown(quiet) as shown:
+        try:
+            result = train(
+                found, output, data=data, resume=resume, devices=devices, nodes=nodes, accelerator=accelerator,
+                listen=shown,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            remark(f"interrupted; go on with: calibrant train {recipe} -o {output} --resume", quiet)
+            raise
+        except ArithmeticError as error:
+            raise ValueError(str(error)) from error
+    if as_json:
+        print_json(result)
+    elif not quiet:
+        rows = [(name, *(f"{values[k]:.4f}" for k in SHOWN)) for name, values in result["sets"].items()]
+        print_table(found.title or recipe.stem, ("set", *SHOWN), rows)
+    remark(f"predictions in {output}; calibrant audit {output / 'test.npz'} looks at them", quiet)
+
+
+def predict_command(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File of predictions: .npz, .parquet, ...")],
+    data: Data = None,
+    split: Annotated[str | None, typer.Option(help="The split; the recipe's test split if left out.")] = None,
+    best: Annotated[bool, typer.Option("--best", help="The best checkpoint instead of the last.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict a split of a data set with a trained model."""
+    from calibrant.training import predict_run
+
+    predictions = predict_run(
+        run, data=data, split=split, best=best,
+        watch=lambda batches, number: batch_progress(batches, 0, "predicting", quiet),
+    )  # fmt: skip
+    predictions.save(output)
+    if as_json:
+        print_json({"samples": len(predictions), "file": str(output)})
+    remark(f"{len(predictions)} samples in {output}", quiet)
+
+
+class _Shown:
+    """What a run tells, on standard error: a bar with loss, rate and time left, and a line per epoch."""
+
+    def __init__(self, quiet: bool):
+        self.quiet = quiet
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(),
+        )
+        console = Console(stderr=True)
+        self.bar = Progress(*columns, console=console, transient=True, disable=quiet or not sys.stderr.isatty())
+        self.task = self.bar.add_task("training", total=None, numbers="")
+        self.last = 0.0
+
+    def __enter__(self) -> _Shown:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, event: str, numbers: Mapping[str, Any]) -> None:
+        if event == "start":
+            self.bar.update(self.task, total=numbers["steps"], completed=numbers["step"])
+            if numbers["step"]:
+                remark(f"going on from step {numbers['step']} of {numbers['steps']}", self.quiet)
+        elif event == "step" and time.monotonic() - self.last > 0.2:
+            self.last = time.monotonic()
+            terms = " ".join(f"{name} {value:.4g}" for name, value in numbers.items() if name not in ("step", "epoch"))
+            self.bar.update(self.task, completed=numbers["step"], numbers=terms)
+        elif event == "epoch":
+            found = " ".join(f"{k} {numbers[f'val_{k}']:.4f}" for k in SHOWN if f"val_{k}" in numbers)
+            remark(f"epoch {numbers['epoch']}: {found}" if found else f"epoch {numbers['epoch']} done", self.quiet)
+        elif event == "finished already":
+            remark("this run is finished already; nothing was computed again", self.quiet)
+
+
+def _dry_run(recipe: Any, data: str | None, as_json: bool) -> None:
+    from calibrant.training import estimate
+
+    found = estimate(recipe, data)
+    if as_json:
+        print_json({"recipe": recipe.model_dump(mode="json"), **found})
+        return
+    plain = recipe.model_dump(mode="json", exclude={"expected"})
+    print_table(recipe.title or "recipe", ("setting", "value"), list(_flat(plain)), numbers=False)
+    print()
+    say(
+        f"{found['parameters']} parameters, {found['samples']} training samples, {found['steps']} steps of "
+        f"{found['seconds_per_step']:.3g} s: about {found['seconds'] / 60:.1f} minutes here, without validation."
+    )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Any:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value not in (None, "", (), [], {}):
+            yield f"{prefix}{name}", str(value)

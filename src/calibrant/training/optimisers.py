@@ -1,0 +1,105 @@
+"""Optimisers by name, learning rates by group, and sharpness-aware minimisation [Foret2021]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+
+class OptimiserSettings(BaseModel):
+    """The optimiser of a recipe.
+
+    Attributes:
+        name: ``"sgd"``, ``"adam"`` or ``"adamw"``.
+        rate: Learning rate before the schedule.
+        momentum: Of SGD.
+        nesterov: Of SGD.
+        betas: Of Adam and AdamW.
+        weight_decay: Of all parameters, or only of matrices with ``decay_matrices_only``.
+        decay_matrices_only: Leave biases and normalisation (parameters of less than 2 dimensions) without decay.
+        rates: What multiplies the rate of parameters whose names begin so, such as ``{"backbone": 0.1}``.
+        sam: rho of sharpness-aware minimisation; None leaves it out.
+        clip: Largest norm of the gradient; None leaves it as it is.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    rate: Annotated[float, Field(gt=0)] = 0.1
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    nesterov: bool = False
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    decay_matrices_only: bool = False
+    rates: dict[str, float] = {}
+    sam: Annotated[float, Field(gt=0)] | None = None
+    clip: Annotated[float, Field(gt=0)] | None = None
+
+    def build(self, model: nn.Module) -> Optimizer:
+        """The optimiser of a model's trainable parameters; each group keeps its share of the rate as ``factor``."""
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                factor = next((f for start, f in self.rates.items() if name.startswith(start)), 1.0)
+                decays = parameter.ndim >= 2 or not self.decay_matrices_only
+                groups.setdefault((factor, self.weight_decay if decays else 0.0), []).append(parameter)
+        unused = [s for s in self.rates if not any(name.startswith(s) for name, _ in model.named_parameters())]
+        if unused:
+            raise ValueError(f"optimiser.rates names {unused[0]!r}, and no parameter of the model begins so.")
+        if not groups:
+            raise ValueError("the model has no parameters to train.")
+        arguments: list[dict[str, Any]] = [
+            {"params": members, "lr": self.rate * factor, "factor": factor, "weight_decay": decay}
+            for (factor, decay), members in groups.items()
+        ]
+        if self.name == "sgd":
+            return SGD(arguments, lr=self.rate, momentum=self.momentum, nesterov=self.nesterov)
+        return (Adam if self.name == "adam" else AdamW)(arguments, lr=self.rate, betas=self.betas)
+
+
+def set_rate(optimiser: Optimizer, rate: float) -> None:
+    """Give every group its share of a learning rate."""
+    for group in optimiser.param_groups:
+        group["lr"] = rate * group["factor"]
+
+
+@contextmanager
+def climbed(parameters: list[nn.Parameter], rho: float) -> Iterator[None]:
+    r"""Inside: the weights are moved to where the loss is worst nearby; after it they are exactly as before.
+
+    .. math:: w + \rho\, g / \lVert g \rVert
+
+    with g the gradient of all parameters together (not adaptive). Computing the gradient again inside and stepping
+    after it is sharpness-aware minimisation.
+
+    Reference:
+        [Foret2021], Eq. 2 and Algorithm 1.
+    """
+    moved = [p for p in parameters if p.grad is not None]
+    norm = gradient_norm(moved)
+    before = [p.detach().clone() for p in moved]
+    with torch.no_grad():
+        scale = rho / (norm + 1e-12)
+        for parameter in moved:
+            assert parameter.grad is not None
+            parameter.add_(parameter.grad * scale.to(parameter.dtype))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, value in zip(moved, before, strict=True):
+                parameter.copy_(value)
+
+
+def gradient_norm(parameters: list[nn.Parameter]) -> Tensor:
+    """Euclidean norm of all gradients together."""
+    return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+
+
+Closure = Callable[[], Tensor]

@@ -1,0 +1,338 @@
+"""Recipes: everything that a training run depends on, in one TOML file, checked before anything starts.
+
+An unknown key, a wrong type or a value out of range is one sentence that names the key and the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from calibrant.data import (
+    RICAP,
+    CentreCrop,
+    ColourJitter,
+    CutMix,
+    Cutout,
+    Mixup,
+    Pad,
+    RandomCrop,
+    RandomErasing,
+    RandomFlip,
+    RandomResizedCrop,
+    Resize,
+)
+from calibrant.data.views import Step
+from calibrant.losses import Loss, get
+from calibrant.training.optimisers import OptimiserSettings
+from calibrant.training.schedules import Schedule
+
+STEPS: dict[str, Any] = {
+    "resize": Resize,
+    "pad": Pad,
+    "centre_crop": CentreCrop,
+    "random_crop": RandomCrop,
+    "random_resized_crop": RandomResizedCrop,
+    "flip": RandomFlip,
+}
+MIXING: dict[str, Any] = {"cutmix": CutMix, "ricap": RICAP, "mixup": Mixup}
+BLANKING: dict[str, Any] = {"cutout": Cutout, "erasing": RandomErasing}
+
+
+class Settings(BaseModel):
+    """A part of a recipe: frozen, and nothing in it is unknown."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Named(BaseModel):
+    """A thing by name, with whatever parameters it takes: ``{name = "acls", margin = 6}``."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Everything but the name."""
+        return dict(self.model_extra or {})
+
+    def built(self, table: dict[str, Any], what: str) -> Any:
+        """What a table has under this name, made with these parameters."""
+        if self.name not in table:
+            raise ValueError(f"unknown {what} {self.name!r}; known are {', '.join(table)}{_nearest(self.name, table)}")
+        try:
+            return table[self.name](**self.parameters)
+        except TypeError as error:
+            raise ValueError(f"{what} {self.name!r}: {error}") from error
+
+
+class HoldOut(Settings):
+    """What is split off the training data for validation: one of the three."""
+
+    fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
+    count: Annotated[int, Field(gt=0)] | None = None
+    per_class: Annotated[int, Field(gt=0)] | None = None
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(v is not None for v in (self.fraction, self.count, self.per_class)) != 1:
+            raise ValueError("takes one of fraction, count and per_class")
+        return self
+
+
+class TextSettings(Settings):
+    """How texts become rows of token ids."""
+
+    vocabulary: Annotated[int, Field(gt=2)] = 20_000
+    length: Annotated[int, Field(gt=0)] = 1000
+    min_count: Annotated[int, Field(gt=0)] = 1
+
+
+class DataSettings(Settings):
+    """Which data, and what is done to it.
+
+    Attributes:
+        layout: As `calibrant data layouts` lists them.
+        path: The folder; ``--data`` on the command line replaces it.
+        options: Of the layout's reader, for every split.
+        train, val, test: Names of the splits; without ``val``, ``hold_out`` makes one.
+        hold_out: Split off ``train``.
+        resample: Merge train and test and draw them anew for every seed (LR).
+        variant: ``"single-object"``: one sample per annotated object.
+        context_rate: Share of the images shown with every object covered.
+        train_steps, steps: Views for training and for evaluation.
+        colouring: ``{brightness = 0.4, ...}``.
+        blanking: Cutout or random erasing, on training batches.
+        mean, std: Of the channels.
+        padding: Colour of padding.
+        text: For data sets of texts.
+        also: More sets to predict at the end: ``"context-only"``, or options for the reader of the test split by name.
+    """
+
+    layout: str
+    path: str = ""
+    options: dict[str, Any] = {}
+    train: str = "train"
+    val: str | None = None
+    test: str = "test"
+    hold_out: HoldOut | None = None
+    resample: bool = False
+    variant: Literal["single-object"] | None = None
+    context_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
+    train_steps: tuple[dict[str, Any], ...] = ()
+    steps: tuple[dict[str, Any], ...] = ()
+    colouring: dict[str, float] = {}
+    blanking: Named | None = None
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.25, 0.25, 0.25)
+    padding: int = 0
+    text: TextSettings | None = None
+    also: dict[str, Literal["context-only"] | dict[str, Any]] = {}
+
+    @model_validator(mode="after")
+    def _buildable(self) -> Self:
+        chain(self.train_steps)
+        chain(self.steps)
+        if self.colouring:
+            ColourJitter(**self.colouring)
+        if self.blanking is not None:
+            self.blanking.built(BLANKING, "blanking")
+        return self
+
+
+class ModelSettings(BaseModel):
+    """The network, as `calibrant.models.build` takes it; what is not named here is an option of its builder."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+    stem: str | None = None
+    weights: str | None = None
+    head: Literal["keep", "drop"] = "keep"
+
+
+class TargetSettings(Settings):
+    """What a sample is trained towards before the loss sees it: its label, or ALS's target."""
+
+    name: Literal["hard", "adaptive"] = "hard"
+    beta: Annotated[float, Field(ge=0, le=1)] = 1.0
+    reading: Literal["union", "single"] = "union"
+    object_aware_mixing: bool = False
+
+
+class TrainingSettings(Settings):
+    """How long, how large, how precise."""
+
+    epochs: Annotated[float, Field(gt=0)] = 1
+    max_steps: Annotated[int, Field(gt=0)] | None = None
+    batch_size: Annotated[int, Field(gt=0)] = 128
+    accumulate: Annotated[int, Field(gt=0)] = 1
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
+    channels_last: bool = False
+    compile: bool = False
+    workers: Annotated[int, Field(ge=0)] = 0
+    drop_last: bool = True
+    keep: Literal["last", "best"] = "last"
+    best_by: str = "accuracy"
+    checkpoint_seconds: Annotated[float, Field(gt=0)] = 60.0
+    eval_batch_size: Annotated[int, Field(gt=0)] = 256
+
+
+class Expected(Settings):
+    """Numbers that a paper prints for this experiment, to be laid beside ours."""
+
+    method: str
+    where: str = "test"
+    values: dict[str, float]
+    note: str = ""
+
+
+class Recipe(Settings):
+    """One experiment.
+
+    Example:
+        >>> recipe = Recipe.model_validate(
+        ...     {"data": {"layout": "digits"}, "model": {"name": "mlp"}, "loss": {"name": "ce"}}
+        ... )
+        >>> recipe.optimiser.name, recipe.key[:6] == recipe.key[:6]
+        ('sgd', True)
+    """
+
+    title: str = ""
+    paper: str = ""
+    table: str = ""
+    notes: str = ""
+    seed: int = 0
+    data: DataSettings
+    model: ModelSettings
+    loss: Named = Named(name="ce")
+    targets: TargetSettings = TargetSettings()
+    mixing: Named | None = None
+    optimiser: OptimiserSettings = OptimiserSettings()
+    schedule: Schedule = Schedule()
+    training: TrainingSettings = TrainingSettings()
+    expected: tuple[Expected, ...] = ()
+
+    @model_validator(mode="after")
+    def _buildable(self) -> Self:
+        self.build_loss()
+        self.build_mixing()
+        return self
+
+    def build_loss(self) -> Loss:
+        """The loss of this recipe."""
+        try:
+            return get(self.loss.name, **self.loss.parameters)
+        except TypeError as error:
+            raise ValueError(f"loss {self.loss.name!r}: {error}") from error
+
+    def build_mixing(self) -> Any:
+        """What mixes the images of a batch, or None."""
+        return None if self.mixing is None else self.mixing.built(MIXING, "mixing")
+
+    @property
+    def key(self) -> str:
+        """A hash of everything that the result depends on: where the data lies, and words, are not part of it."""
+        plain = self.model_dump(mode="json", exclude={"title", "paper", "table", "notes", "expected"})
+        plain["data"].pop("path")
+        for name in ("workers", "checkpoint_seconds", "eval_batch_size"):
+            plain["training"].pop(name)
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def chain(steps: Iterable[dict[str, Any]]) -> list[Step]:
+    """Views from their settings: ``[{step = "resize", size = 256}, {step = "centre_crop", size = 224}]``.
+
+    Example:
+        >>> chain([{"step": "resize", "size": 40}, {"step": "flip"}])
+        [Resize(size=40), RandomFlip(probability=0.5)]
+    """
+    return [Named(name=s.get("step", ""), **{k: _tuples(v) for k, v in s.items() if k != "step"}).built(STEPS, "step")
+            for s in steps]  # fmt: skip
+
+
+def load(path: str | Path, overrides: Iterable[str] = (), *, fresh_loss: bool = False) -> Recipe:
+    """A recipe from a TOML file, with some of its values replaced.
+
+    Args:
+        path: The file.
+        overrides: ``loss.margin=6`` and the like; values are TOML, or text.
+        fresh_loss: Forget the parameters of the file's loss: another one is among the overrides.
+    """
+    path = Path(path)
+    try:
+        plain = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not a recipe in TOML ({error}).") from error
+    if fresh_loss:
+        plain.pop("loss", None)
+    for override in overrides:
+        _replace(plain, override)
+    return check(plain, str(path))
+
+
+def check(plain: dict[str, Any], where: str) -> Recipe:
+    """A recipe from plain values, or one sentence about the first thing that is wrong."""
+    try:
+        return Recipe.model_validate(plain)
+    except ValidationError as error:
+        raise ValueError(f"{where}: {_sentence(error)}") from error
+
+
+def _replace(plain: dict[str, Any], override: str) -> None:
+    name, equals, text = override.partition("=")
+    if not equals:
+        raise ValueError(f"a setting is replaced as name=value, loss.margin=6 for example, got {override!r}")
+    *parents, last = name.strip().split(".")
+    here = plain
+    for parent in parents:
+        here = here.setdefault(parent, {})
+        if not isinstance(here, dict):
+            raise ValueError(f"{override!r}: {parent!r} is a value, and has nothing below it")
+    try:
+        here[last] = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        here[last] = text.strip()
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"]]
+    name = ".".join(place) or "the recipe"
+    if first["type"] == "extra_forbidden":
+        known = _fields(place[:-1])
+        return f"unknown key {name!r}{_nearest(place[-1], known)}; known here are {', '.join(sorted(known))}."
+    if first["type"] == "missing":
+        return f"the key {name!r} is missing."
+    message = str(first.get("ctx", {}).get("error") or first["msg"])
+    return f"{name}: {message[0].lower() + message[1:]} (got {first['input']!r})." if first["loc"] else f"{message}."
+
+
+def _fields(place: list[str]) -> list[str]:
+    """The keys that a part of a recipe has."""
+    model: Any = Recipe
+    for part in place:
+        if part.isdigit() or not hasattr(model, "model_fields"):
+            continue
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        candidates = [annotation, *get_args(annotation), *(a for x in get_args(annotation) for a in get_args(x))]
+        model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
+    return list(model.model_fields) if hasattr(model, "model_fields") else []
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,337 @@
+"""Training by recipe: schedules and SAM against torch and by hand, runs that are killed, two processes against one."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from calibrant import Predictions
+from calibrant.cli import main
+from calibrant.training import DivergedError, checkpoints, load, predict_run, train
+from calibrant.training.optimisers import OptimiserSettings, climbed
+from calibrant.training.recipe import check
+from calibrant.training.run_folder import RunFolder
+from calibrant.training.schedules import Schedule
+
+ROOT = Path(__file__).parents[1]
+RECIPE = """
+title = "digits"
+[data]
+layout = "digits"
+val = "val"
+train_steps = [{step = "random_crop", size = 8, padding = 1}]
+[model]
+name = "mlp"
+input_size = [3, 8, 8]
+hidden = [64]
+[loss]
+name = "acls"
+margin = 6.0
+[optimiser]
+rate = 0.2
+nesterov = true
+[schedule]
+name = "cosine"
+warmup = 0.5
+[training]
+epochs = 3
+batch_size = 128
+checkpoint_seconds = 1e-6
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    file = tmp_path / "digits.toml"
+    file.write_text(RECIPE)
+    return file
+
+
+def tensors(folder):
+    parts, state = checkpoints.load(Path(folder) / "last.safetensors")
+    return {f"{part}/{name}": value for part, members in parts.items() for name, value in members.items()}, state
+
+
+def assert_same(one, two):
+    (a, state_a), (b, state_b) = tensors(one), tensors(two)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert state_a == state_b
+    for name in ("val", "test"):
+        assert np.array_equal(
+            Predictions.open(one / f"{name}.npz").logits, Predictions.open(two / f"{name}.npz").logits
+        )
+
+
+# --- recipes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.epoch=3", r"unknown key 'training.epoch' \(did you mean 'epochs'\?\)"),
+        ("optimizer.rate=3", r"unknown key 'optimizer' \(did you mean 'optimiser'\?\)"),
+        ("training.epochs=-1", "training.epochs: input should be greater than 0"),
+        ("training.batch_size=many", "training.batch_size: input should be a valid integer"),
+        ("loss.name=aclz", "unknown loss 'aclz'"),
+        ("loss.margins=3", "loss 'acls'"),
+        (
+            "mixing={name='cutmx'}",
+            r"unknown mixing 'cutmx'; known are cutmix, ricap, mixup \(did you mean 'cutmix'\?\)",
+        ),
+        ("data.steps=[{step='rezise', size=3}]", r"unknown step 'rezise'.*did you mean 'resize'"),
+        ("schedule.name=cosin", "schedule.name: input should be 'constant'"),
+        ("data.hold_out={fraction=0.1, count=3}", "takes one of fraction, count and per_class"),
+        ("title", "name=value"),
+    ],
+)
+def test_mistakes_in_recipes_are_one_sentence(recipe, override, message):
+    with pytest.raises(ValueError, match=message) as failure:
+        load(recipe, [override])
+    assert "\n" not in str(failure.value)
+
+
+def test_recipes_are_known_by_what_matters(recipe):
+    same = [
+        load(recipe),
+        load(recipe, ["title=other"]),
+        load(recipe, ["training.workers=2"]),
+        load(recipe, ["data.path=x"]),
+    ]
+    assert len({r.key for r in same}) == 1
+    assert load(recipe, ["loss.margin=7"]).key != same[0].key
+    assert load(recipe, ["seed=1"]).key != same[0].key
+    assert load(recipe, ['loss.name="ls"'], fresh_loss=True).build_loss().alpha == 0.05
+
+
+# --- schedules and optimisers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "theirs"),
+    [
+        (Schedule(name="multistep", milestones=[3, 7], gamma=0.2),
+         lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [3, 7], 0.2)),
+        (Schedule(name="step", every=4, gamma=0.5), lambda o: torch.optim.lr_scheduler.StepLR(o, 4, 0.5)),
+        (Schedule(name="cosine"), lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 10)),
+        (Schedule(name="poly", power=0.9), lambda o: torch.optim.lr_scheduler.PolynomialLR(o, 10, 0.9)),
+    ],
+    ids=["multistep", "step", "cosine", "poly"],
+)  # fmt: skip
+def test_schedules_are_those_of_torch(schedule, theirs):
+    optimiser = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = theirs(optimiser)
+    for epoch in range(10):
+        assert schedule.factor(epoch, 10) == pytest.approx(optimiser.param_groups[0]["lr"], abs=1e-12)
+        optimiser.step()
+        scheduler.step()
+
+
+def test_warm_up_is_linear():
+    schedule = Schedule(name="cosine", warmup=2, warmup_start=0.1)
+    assert [schedule.factor(e, 12) for e in (0, 1, 2)] == pytest.approx([0.1, 0.55, 1.0])
+    assert schedule.factor(7, 12) == pytest.approx(0.5)
+
+
+def test_groups_have_their_own_rates():
+    model = nn.ModuleDict({"backbone": nn.Linear(2, 3), "head": nn.Linear(3, 2)})
+    settings = OptimiserSettings(rate=0.5, rates={"backbone": 0.1}, weight_decay=0.01, decay_matrices_only=True)
+    groups = {
+        (g["lr"], g["weight_decay"]): sum(p.numel() for p in g["params"]) for g in settings.build(model).param_groups
+    }
+    assert groups == {(0.05, 0.01): 6, (0.05, 0.0): 3, (0.5, 0.01): 6, (0.5, 0.0): 2}
+    with pytest.raises(ValueError, match="names 'bakbone', and no parameter"):
+        OptimiserSettings(rates={"bakbone": 0.1}).build(model)
+
+
+def test_sharpness_aware_steps_by_hand():
+    """On f(w) = w.A.w / 2 the gradient at w + rho g / |g| is A (w + rho A w / |A w|)."""
+    A = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
+    w = nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
+    start = w.detach().clone()
+    (w @ A @ w / 2).backward()
+    with climbed([w], rho=0.3):
+        w.grad = None
+        (w @ A @ w / 2).backward()
+    g = A @ start
+    assert torch.allclose(w.grad, A @ (start + 0.3 * g / g.norm()), atol=1e-12)
+    assert torch.equal(w.detach(), start)
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+KILLED = """
+import os, signal, sys
+from calibrant.training import load, train
+def listen(event, numbers):
+    if event == {event!r} and numbers.get("step") == {step}: os.kill(os.getpid(), signal.SIGKILL)
+import torch; torch.set_num_threads(1)
+train(load(sys.argv[1]), sys.argv[2], resume=os.path.exists(sys.argv[2] + "/recipe.json"), listen=listen)
+"""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "digits.toml").write_text(RECIPE)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        train(load(folder / "digits.toml"), folder / "run")
+    finally:
+        torch.set_num_threads(threads)
+    return folder / "run"
+
+
+def test_a_run_learns_and_leaves_everything(undisturbed):
+    result = json.loads((undisturbed / "result.json").read_text())
+    assert result["sets"]["test"]["accuracy"] > 0.8
+    assert len(result["history"]) == 3
+    assert {"recipe.json", "environment.json", "log.jsonl", "last.safetensors", "val.npz", "test.npz"} <= {
+        p.name for p in undisturbed.iterdir()
+    }
+    again = predict_run(undisturbed)
+    assert np.array_equal(again.logits, Predictions.open(undisturbed / "test.npz").logits)
+
+
+@pytest.mark.parametrize(("event", "step"), [("step", 5), ("checkpoint", 11), ("epoch", 16), ("step", 24)])
+def test_killed_runs_end_as_if_nothing_had_happened(event, step, recipe, tmp_path, undisturbed):
+    folder = tmp_path / "run"
+    code = KILLED.format(event=event, step=step)
+    killed = subprocess.run([sys.executable, "-c", code, str(recipe), str(folder)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not (folder / "result.json").exists()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        steps = []
+        train(load(recipe), folder, resume=True, listen=lambda e, n: steps.append(n["step"]) if e == "step" else None)
+    finally:
+        torch.set_num_threads(threads)
+    assert min(steps) > 1, "the run began anew"
+    assert_same(folder, undisturbed)
+
+
+def test_a_finished_run_is_not_computed_again(undisturbed, recipe):
+    events = []
+    train(load(recipe), undisturbed, resume=True, listen=lambda event, _: events.append(event))
+    assert events == ["finished already"]
+
+
+def test_folders_are_not_mixed_up(undisturbed, recipe, tmp_path):
+    with pytest.raises(ValueError, match="holds a run already; --resume goes on"):
+        train(load(recipe), undisturbed)
+    with pytest.raises(ValueError, match="holds a run of another recipe"):
+        train(load(recipe, ["seed=5"]), undisturbed, resume=True)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "x.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds no run, but x\.txt"):
+        train(load(recipe), tmp_path / "notes")
+    with RunFolder(tmp_path / "held").held():
+        held = f"RunFolder({str(tmp_path / 'held')!r}).held()"
+        code = f"from calibrant.training.run_folder import RunFolder\nwith {held}: pass"
+        second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"is in use by process {os.getpid()}" in second.stderr
+
+
+def test_a_loss_that_is_no_number_stops_the_run(recipe, tmp_path):
+    with pytest.raises(
+        DivergedError, match=r"the loss is (nan|inf) at step \d+ with learning rate .*; samples digits/"
+    ):
+        train(load(recipe, ["optimiser.rate=1e30", "optimiser.nesterov=false"]), tmp_path / "run")
+    state = checkpoints.load(tmp_path / "run" / "last.safetensors")[1]
+    assert state["step"] >= 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["optimiser.sam=0.05"],
+        ["mixing={name='cutmix'}", "loss={name='ce'}"],
+        ["loss={name='crl'}"],
+        ["loss={name='mdca'}", "training.accumulate=4", "optimiser.clip=1.0"],
+        ["optimiser.name=adamw", "optimiser.rate=0.003", "training.keep=best", "training.best_by=nll"],
+        ["data.blanking={name='cutout', size=3}", "data.colouring={brightness=0.2}", "loss={name='ls'}"],
+    ],
+    ids=lambda c: c[0],
+)
+def test_every_kind_of_setting_trains(changes, recipe, tmp_path):
+    result = train(load(recipe, [*changes, "training.epochs=1", "training.checkpoint_seconds=60"]), tmp_path / "run")
+    assert result["sets"]["val"]["accuracy"] > 0.3
+    assert math.isfinite(result["sets"]["test"]["nll"])
+
+
+def test_accumulation_changes_nothing_but_rounding(recipe, tmp_path):
+    common = ["training.epochs=1", "loss={name='ce'}", "training.precision=64-true"]
+    train(load(recipe, common), tmp_path / "one")
+    train(load(recipe, [*common, "training.accumulate=4"]), tmp_path / "four")
+    (a, _), (b, _) = tensors(tmp_path / "one"), tensors(tmp_path / "four")
+    assert max(float((a[k].double() - b[k].double()).abs().max()) for k in a if k.startswith("model/")) < 1e-10
+
+
+def test_two_processes_train_as_one(recipe, tmp_path):
+    """Each takes half of every batch; gradients are averaged, CRL's history and the sketches are shared.
+
+    With strength 0, since CRL's pairs are neighbours in a process's own batch: the history is recorded all the same.
+    """
+    changes = ["training.epochs=2", "loss={name='crl', strength=0.0}", "training.checkpoint_seconds=60"]
+    words = [w for change in changes for w in ("--set", change)]
+    command = [sys.executable, "-m", "calibrant", "train", str(recipe), "--accelerator", "cpu", "-q", *words]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, "-o", str(tmp_path / "one")], check=True, env=environment, cwd=tmp_path)
+    subprocess.run([*command, "-o", str(tmp_path / "two"), "--devices", "2"], check=True, env=environment, cwd=tmp_path)
+    (a, one), (b, two) = tensors(tmp_path / "one"), tensors(tmp_path / "two")
+    assert torch.equal(a["loss/history.counts"], b["loss/history.counts"])
+    for name in a:
+        if name.startswith("model/"):
+            assert torch.allclose(a[name], b[name], atol=2e-5), name
+    assert one["history"][-1]["val_accuracy"] == pytest.approx(two["history"][-1]["val_accuracy"], abs=0.01)
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return stop.value.code
+
+
+def test_train_and_predict_from_the_command_line(recipe, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert (
+        run("train", recipe, "-o", folder, "--loss", "ls", "--set", "loss.alpha=0.1", "--set", "training.epochs=1") == 0
+    )
+    assert "accuracy" in capsys.readouterr().out
+    assert RunFolder(folder).recipe().loss.parameters == {"alpha": 0.1}
+    assert run("predict", folder, "--split", "val", "-o", tmp_path / "val.npz") == 0
+    assert np.array_equal(Predictions.open(tmp_path / "val.npz").logits, Predictions.open(folder / "val.npz").logits)
+    assert run("train", recipe, "-o", folder) == 2
+    assert "--resume goes on with it" in capsys.readouterr().err
+    assert run("train", recipe, "--set", "training.epoch=1", "-o", tmp_path / "x") == 2
+    assert "did you mean 'epochs'" in capsys.readouterr().err
+    assert run("predict", tmp_path, "-o", tmp_path / "x.npz") == 2
+    assert "no run lies here" in capsys.readouterr().err
+
+
+def test_a_dry_run_writes_nothing(recipe, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.rglob("*"))
+    assert run("train", recipe, "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "loss.margin" in out
+    assert "24 steps" in out
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_plain_values_make_a_recipe():
+    with pytest.raises(ValueError, match=r"here: the key 'model' is missing"):
+        check({"data": {"layout": "digits"}}, "here")
