@@ -219,6 +219,9 @@ def _print(found: Inspection) -> None:
             f"{boxes['mean_objectness']:.3f}" if boxes else "-",
         ))  # fmt: skip
     print_table("Splits", ("split", "samples", "classes", "per class", "size", "boxes", "objectness"), rows)
+    for name, facts in found.splits.items():
+        if boxes := facts.boxes:
+            say(f"{name}: {_boxes_in_words(boxes)}", indent=2)
     _print_classes(found)
     for name, facts in found.splits.items():
         if facts.boxes.get("number"):
@@ -226,6 +229,14 @@ def _print(found: Inspection) -> None:
     print()
     for splits, line in _findings(found, 3) or [("all splits", "nothing skipped, nothing odd")]:
         say(f"{splits}: {line}", indent=2)
+
+
+def _boxes_in_words(boxes: dict[str, Any]) -> str:
+    return (
+        f"{boxes['number']} boxes, {boxes['crowds']} of them crowds, {boxes['without_area']} without area; "
+        f"{boxes['images_with_several']} images with several boxes, "
+        f"{boxes['images_with_several_classes']} with several classes"
+    )
 
 
 def _clean(text: str) -> str:

@@ -23,8 +23,6 @@ Watch = Callable[[Iterable[T], int, str], Iterable[T]]
 
 #: Boxes with a side of at most so many pixels are reported as tiny.
 TINY = 2.0
-#: Boxes from the first pixel to at most so many before the last are reported as full frame.
-FRAME = 2.0
 #: What pixels without a class are called.
 NO_CLASS_PIXELS = "(no class)"
 #: Edges of the histograms of box area and objectness, as shares of the image.
@@ -202,7 +200,10 @@ def _boxes(dataset: Dataset, sizes: dict[int, tuple[int, int]], findings: Findin
     sides = seen.corners[:, 2:] - seen.corners[:, :2]
     names = [dataset.ids[i] for i in known]
     tiny = (sides > 0).all(1) & (sides <= TINY).any(1)
-    frame = (seen.corners[:, :2] <= 1).all(1) & (of_box - seen.corners[:, 2:] <= FRAME).all(1) & (sides > 0).all(1)
+    start, rest = seen.corners[:, :2], of_box - seen.corners[:, 2:]
+    # From the first pixel to the last, by any of the usual ways to count them: 0 to W - 2, W - 1 or W, or 1 to W.
+    whole = ((start == 0) & (rest <= 2)) | ((start == 1) & (rest == 0))
+    frame = whole.all(1) & (start[:, 0] == start[:, 1]) & (rest[:, 0] == rest[:, 1]) & (sides > 0).all(1)
     for flagged, what in ((tiny, f"box with a side of at most {TINY:g} pixels"), (frame, "box around the whole image")):
         for owner in seen.owners[flagged]:
             findings.odd(names[owner], what)
@@ -215,6 +216,7 @@ def _boxes(dataset: Dataset, sizes: dict[int, tuple[int, int]], findings: Findin
         "crowds": int(boxes.crowd.sum()),
         "without_area": int((boxes.areas == 0).sum()),
         "images_by_number": {str(n): per_image[n] for n in sorted(per_image)},
+        "images_with_several": int((boxes.counts > 1).sum()),
         "images_with_several_classes": sum(
             len(set(boxes.labels[boxes.span(i)].tolist()) - {-1}) > 1 for i in range(len(boxes))
         ),

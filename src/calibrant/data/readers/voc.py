@@ -231,7 +231,8 @@ def _report_names(findings: Findings, names: Mapping[str, list[str]], final: Map
     for group in alike.values():
         usual, *rest = sorted(group, key=lambda name: -len(places[name]))
         for name in rest:
-            pair = f"{name!r} ({len(places[name])}) beside {usual!r} ({len(places[usual])})"
+            files = ", ".join(dict.fromkeys(places[name][:3]))
+            pair = f"{name!r} ({len(places[name])}) beside {usual!r} ({len(places[usual])}), in {files}"
             findings.odd(pair, ALIKE)
     for name, where in places.items():
         if len(where) == 1:
