@@ -211,7 +211,7 @@ def test_links_are_found() -> None:
     assert "../references.bib" in links(ROOT / "docs/methods.md")
 
 
-TOLD = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("guide.md", "audit.md", "repair.md"))]
+TOLD = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("guide.md", "audit.md", "repair.md", "train.md"))]
 
 
 @pytest.mark.parametrize("block", [b for page in TOLD for b in blocks(page, "python", "py", "pycon")], ids=str)

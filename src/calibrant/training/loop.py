@@ -32,7 +32,7 @@ from calibrant.targets import adaptive_targets, mixed_adaptive_targets
 from calibrant.training import checkpoints
 from calibrant.training.optimisers import climbed, gradient_norm, set_rate
 from calibrant.training.predicting import predict
-from calibrant.training.recipe import BLANKING, Recipe, chain
+from calibrant.training.recipe import Recipe, chain
 from calibrant.training.run_folder import BEST, LAST, RESULT, RunFolder
 from calibrant.training.sets import Sets, load_sets, read_split, training_pipeline
 
@@ -70,6 +70,8 @@ class Run:
     pipeline: Pipeline
     batches: Batches
     progress: Progress
+    mixing: Any = None
+    blanking: Any = None
 
     @property
     def steps(self) -> int:
@@ -243,11 +245,13 @@ def _step(run: Run, batch: Batch) -> dict[str, float]:
     if recipe.optimiser.sam is not None:
         with climbed(parameters, recipe.optimiser.sam):
             gradients(remember=False)
-    norm = gradient_norm(parameters)
+    numbers = {"loss": float(value), "rate": rate}
     if recipe.optimiser.clip is not None:
+        norm = gradient_norm(parameters)
         torch.nn.utils.clip_grads_with_norm_(parameters, recipe.optimiser.clip, norm)
+        numbers["gradient_norm"] = float(norm)
     run.optimiser.step()
-    return {"loss": float(value), "rate": rate, "gradient_norm": float(norm)}
+    return numbers
 
 
 def _inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -259,19 +263,18 @@ def _inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
     if recipe.training.channels_last:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
     random = sample_generator(recipe.seed, run.progress.step, _MIXING)
-    if recipe.data.blanking is not None:
-        inputs = recipe.data.blanking.built(BLANKING, "blanking")(inputs, random)
+    if run.blanking is not None:
+        inputs = run.blanking(inputs, random)
     if batch.masks is not None:
         return inputs, batch.masks
     adaptive = recipe.targets.name == "adaptive"
     share = batch.objectness if adaptive and batch.objectness is not None else 1.0
     settings: dict[str, Any] = {"beta": recipe.targets.beta, "context": batch.context, "dtype": torch.float32}
-    mixing = recipe.build_mixing()
-    if mixing is None and not adaptive and batch.context is None:
+    if run.mixing is None and not adaptive and batch.context is None:
         return inputs, batch.labels
-    if mixing is None:
+    if run.mixing is None:
         return inputs, adaptive_targets(batch.labels, share, classes, unknown="hard", **settings)
-    mixed = mixing(inputs, random)
+    mixed = run.mixing(inputs, random)
     if adaptive and recipe.targets.object_aware_mixing and batch.boxes is not None:
         target = mixed_adaptive_targets(mixed, batch.labels, batch.boxes, batch.views, classes, **settings)
     else:
@@ -346,13 +349,14 @@ def _predicted(recipe: Recipe, model: nn.Module, dataset: Dataset, device: Any, 
     return predict(
         model, dataset, chain(recipe.data.steps), mean=recipe.data.mean, std=recipe.data.std,
         batch_size=recipe.training.eval_batch_size, workers=recipe.training.workers, device=device, watch=watch,
+        padding=recipe.data.padding,
     )  # fmt: skip
 
 
 def _model(recipe: Recipe, sets: Sets) -> nn.Module:
     options = dict(recipe.model.model_extra or {})
     if sets.vocabulary is not None:
-        options.setdefault("vocabulary", len(sets.vocabulary.words))
+        options.setdefault("vocabulary_size", len(sets.vocabulary.words))
     model = build(recipe.model.name, num_classes=len(sets.train.classes), stem=recipe.model.stem,
                   weights=recipe.model.weights, head=recipe.model.head, seed=recipe.seed, **options)  # fmt: skip
     if recipe.training.channels_last:
@@ -364,7 +368,7 @@ def _prepared(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None) 
     """Model, loss and optimiser, as the recipe makes them or as the last checkpoint left them."""
     model = _model(recipe, sets)
     optimiser = recipe.optimiser.build(model)
-    loss = recipe.build_loss()
+    loss = recipe.build_loss(sets.train.ignore_index)
     progress = Progress()
     if place is not None and (place / LAST).exists():
         parts, state = checkpoints.load(place / LAST)
@@ -379,6 +383,7 @@ def _prepared(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None) 
         rank=fabric.global_rank, world=fabric.world_size,
     )  # fmt: skip
     run = Run(recipe, fabric, wrapped, loss, optimiser, training_pipeline(recipe, sets.train), batches, progress)
+    run.mixing, run.blanking = recipe.build_mixing(), recipe.build_blanking()
     if run.steps_per_epoch == 0:
         raise ValueError(f"{sets.train.title}: {len(sets.train)} samples do not fill a batch of {batches.size}.")
     return run

@@ -21,6 +21,7 @@ def predict(
     *,
     mean: Sequence[float] = (0.5, 0.5, 0.5),
     std: Sequence[float] = (0.25, 0.25, 0.25),
+    padding: int = 0,
     batch_size: int = 256,
     workers: int = 0,
     device: torch.device | str = "cpu",
@@ -34,6 +35,7 @@ def predict(
         steps: As for `calibrant.data.Pipeline`: usually a resize and a centre crop.
         mean: Of the channels, for `calibrant.data.normalised`.
         std: Of the channels.
+        padding: The colour of padding.
         batch_size: Samples at a time.
         workers: Processes that read.
         device: Where the model is.
@@ -54,7 +56,7 @@ def predict(
         dataset = dataset.take(dataset.labels >= 0)
     if len(dataset) == 0:
         raise ValueError(f"{dataset.title}: no samples with a class to predict.")
-    pipeline = Pipeline(dataset, steps)
+    pipeline = Pipeline(dataset, steps, padding=padding)
     batches = pipeline.loader(Batches(len(dataset), batch_size, shuffle=False), workers)
     logits, labels, shares = [], [], []
     training = {module: module.training for module in model.modules()}

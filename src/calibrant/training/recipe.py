@@ -228,16 +228,21 @@ class Recipe(Settings):
         self.build_mixing()
         return self
 
-    def build_loss(self) -> Loss:
-        """The loss of this recipe."""
+    def build_loss(self, ignore_index: int | None = None) -> Loss:
+        """The loss of this recipe; ``ignore_index`` is the data set's, where the recipe says none."""
+        common = {} if ignore_index is None else {"ignore_index": ignore_index}
         try:
-            return get(self.loss.name, **self.loss.parameters)
+            return get(self.loss.name, **(common | self.loss.parameters))
         except TypeError as error:
             raise ValueError(f"loss {self.loss.name!r}: {error}") from error
 
     def build_mixing(self) -> Any:
         """What mixes the images of a batch, or None."""
         return None if self.mixing is None else self.mixing.built(MIXING, "mixing")
+
+    def build_blanking(self) -> Any:
+        """What blanks parts of the images of a batch, or None."""
+        return None if self.data.blanking is None else self.data.blanking.built(BLANKING, "blanking")
 
     @property
     def key(self) -> str:
