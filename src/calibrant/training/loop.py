@@ -216,7 +216,7 @@ def _step(run: Run, batch: Batch) -> dict[str, float]:
     recipe, progress = run.recipe, run.progress
     rate = recipe.optimiser.rate * recipe.schedule.factor(progress.step / run.steps_per_epoch, recipe.training.epochs)
     set_rate(run.optimiser, rate)
-    torch.manual_seed(_seed(recipe.seed, progress.step, run.fabric.global_rank))
+    _seed_step(_seed(recipe.seed, progress.step, run.fabric.global_rank), run.fabric.device)
     inputs, target = _inputs_and_target(run, batch.to(run.fabric.device))
     parameters = [p for group in run.optimiser.param_groups for p in group["params"]]
 
@@ -438,6 +438,15 @@ def _size(model: nn.Module) -> int:
 def _seed(seed: int, step: int, rank: int) -> int:
     """Of everything that a step draws from torch's own stream, such as dropout."""
     return int(sample_generator(seed, step, _STEP - rank).integers(2**62))
+
+
+def _seed_step(seed: int, device: torch.device) -> None:
+    """As torch.manual_seed, which takes a millisecond, for the generators that a step can draw from."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
 
 
 def _result(place: RunFolder) -> dict[str, Any]:
