@@ -282,6 +282,7 @@ BOMB = gzip.compress(struct.pack(">4I", 0x803, 2, 2, 2) + bytes(10**6))
         (gzip.compress(struct.pack(">4I", 0x803, 0, 28, 28)), "without entries"),
         (gzip.compress(idx(DRAWN[:3])), "3 images, but train-labels-idx1-ubyte has 4 labels"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_idx_files_that_lie(tmp_path, images, message):
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(images)

@@ -80,7 +80,14 @@ class Mixed:
         return torch.stack([part.share * targets[part.samples.to(targets.device)] for part in self.parts]).sum(0)
 
 
-class CutMix:
+class _Named:
+    """Says its settings."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in vars(self).items())})"
+
+
+class CutMix(_Named):
     """Paste a rectangle of another image at the same place.
 
     Its area is 1 - lambda of the image before clipping, lambda from Beta(alpha, alpha); one draw per batch, as
@@ -119,7 +126,7 @@ class CutMix:
         return Mixed(result, (Part(here, 1.0 - pasted, rectangle, outside=True), Part(partner, pasted, rectangle)))
 
 
-class RICAP:
+class RICAP(_Named):
     """Four pieces of four images around one point, drawn from Beta(beta, beta) in both directions.
 
     Example:
@@ -150,7 +157,7 @@ class RICAP:
         return Mixed(result, tuple(parts))
 
 
-class Mixup:
+class Mixup(_Named):
     """Blend each image with another: lambda x + (1 - lambda) x', lambda from Beta(alpha, alpha).
 
     Images of whole numbers are blended in float32.
@@ -179,7 +186,7 @@ class Mixup:
         return Mixed(blended, (Part(here, share, whole), Part(partner, 1.0 - share, whole)))
 
 
-class Cutout:
+class Cutout(_Named):
     """Blank a square at a random place of each image; what leaves the image is clipped.
 
     Example:
@@ -204,7 +211,7 @@ class Cutout:
         return _blanked(images, left, top, left + self.size, top + self.size, self.value)
 
 
-class RandomErasing:
+class RandomErasing(_Named):
     """Blank a rectangle (area by ``scale``, aspect by ``ratio``) of some images.
 
     Example:
