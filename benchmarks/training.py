@@ -22,7 +22,7 @@ from benchmarks._harness import Step, say
 from benchmarks._metric_rows import BUSY
 from calibrant.data import normalised
 from calibrant.models import build
-from calibrant.training import loop
+from calibrant.training import loop, preparing
 from calibrant.training.recipe import Recipe, check
 from calibrant.training.sets import load_sets
 
@@ -55,7 +55,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 def steps_of(recipe: Recipe) -> dict[str, Step]:
     """A few batches by each loop."""
     sets = load_sets(recipe)
-    run = loop._prepared(recipe, loop._fabric(recipe, "cpu", 1, 1), sets, None)
+    run = preparing.prepared(recipe, preparing.make_fabric(recipe, "cpu", 1, 1), sets, None)
     options = dict(recipe.model.model_extra or {})
     model = build(recipe.model.name, num_classes=len(sets.train.classes), seed=recipe.seed, **options).train()
     loss, optimiser = recipe.build_loss(), recipe.optimiser.build(model)
@@ -75,7 +75,7 @@ def steps_of(recipe: Recipe) -> dict[str, Step]:
         run.model.train()
         run.progress.step = 0
         for rows in order:
-            numbers = loop._step(run, run.pipeline.batch(rows))
+            numbers = loop.step(run, run.pipeline.batch(rows))
             run.progress.step += 1
             heard.append(numbers)
 

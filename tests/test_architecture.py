@@ -73,7 +73,9 @@ PUBLIC = {
     "calibrant.targets": [
         "adaptive_targets", "hard_targets", "mixed_adaptive_targets", "objectness", "uniform_targets",
     ],
-    "calibrant.training": ["DivergedError", "Recipe", "estimate", "load", "predict", "predict_run", "train"],
+    "calibrant.training": [
+        "DivergedError", "Recipe", "estimate", "load", "load_model", "predict", "predict_run", "train",
+    ],
 }  # fmt: skip
 
 

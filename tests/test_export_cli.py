@@ -109,7 +109,7 @@ def test_a_factory_with_weights(call, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ("", "one of --model, --onnx, --logits-only is needed, got none"),
+        ("", "one of --model, --run, --onnx, --logits-only is needed, got none"),
         ("--logits-only --onnx model-in.onnx", "is needed, got --onnx and --logits-only"),
         ("--logits-only --weights w.pt", "--weights goes with --model"),
         ("--logits-only --policy none.json", "--policy none.json: there is no such file"),

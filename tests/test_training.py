@@ -15,6 +15,7 @@ from torch import nn
 
 from calibrant import Predictions
 from calibrant.cli import main
+from calibrant.data.digits import digits
 from calibrant.training import DivergedError, checkpoints, load, predict_run, train
 from calibrant.training.optimisers import OptimiserSettings, climbed
 from calibrant.training.recipe import check
@@ -320,6 +321,50 @@ def test_train_and_predict_from_the_command_line(recipe, tmp_path, capsys):
     assert "did you mean 'epochs'" in capsys.readouterr().err
     assert run("predict", tmp_path, "-o", tmp_path / "x.npz") == 2
     assert "no run lies here" in capsys.readouterr().err
+
+
+def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
+    """train, audit, fit, export: the graph takes pixels from 0 to 1 and answers as the run's predictions do."""
+    import onnxruntime
+
+    policy, graph = tmp_path / "policy.json", tmp_path / "digits.onnx"
+    val, test = undisturbed / "val.npz", undisturbed / "test.npz"
+    assert run("audit", test, "--val", val, "-o", tmp_path / "r.html", "-q") == 0
+    assert run("fit", val, "--target-risk", "0.2", "-o", policy, "-q") == 0
+    assert run("export", "--run", undisturbed, "--policy", policy, "-o", graph, "-q") == 0
+    pixels = (
+        np.stack([np.asarray(sample.input) for sample in digits("test")]).transpose(0, 3, 1, 2).astype(np.float32) / 255
+    )
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    values = session.run(None, {session.get_inputs()[0].name: pixels})
+    answers = dict(zip([output.name for output in session.get_outputs()], values, strict=True))
+    expected = Predictions.open(test).logits.argmax(1)
+    assert np.array_equal(answers["label"], expected)
+    assert 0 < answers["accept"].mean() <= 1
+    capsys.readouterr()
+    assert run("export", "--run", tmp_path, "--policy", policy, "-o", graph) == 2
+    assert "no run lies here" in capsys.readouterr().err
+
+
+def test_ctrl_c_saves_between_steps(recipe, tmp_path, undisturbed):
+    """The interrupt comes in the middle of a step, and takes effect after it; the run goes on from there."""
+    folder = tmp_path / "run"
+    quiet = load(recipe, ["training.checkpoint_seconds=1e6"])
+
+    def interrupt(event, numbers):
+        if event == "step" and numbers["step"] == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(quiet, folder, listen=interrupt)
+        assert checkpoints.load(folder / "last.safetensors")[1]["step"] == 6
+        train(quiet, folder, resume=True)
+    finally:
+        torch.set_num_threads(threads)
+    assert_same(folder, undisturbed)
 
 
 def test_a_dry_run_writes_nothing(recipe, tmp_path, capsys, monkeypatch):

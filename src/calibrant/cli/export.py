@@ -33,6 +33,13 @@ def export_command(
         str | None,
         typer.Option(help="Keywords for the factory as JSON: '{\"num_classes\": 10}'.", show_default=False),
     ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            help="Or the folder of a run, from `calibrant train`: its model, taking images with values from 0 to 1.",
+            show_default=False,
+        ),
+    ] = None,
     onnx: Annotated[
         Path | None, typer.Option(help="Or an existing ONNX model, of any framework.", show_default=False)
     ] = None,
@@ -65,7 +72,8 @@ def export_command(
 
     Checked before it is written: onnxruntime must answer as PyTorch does.
     """
-    named = {"--model": model is not None, "--onnx": onnx is not None, "--logits-only": logits_only}
+    named = {"--model": model is not None, "--run": run is not None, "--onnx": onnx is not None}
+    named["--logits-only"] = logits_only
     if sum(named.values()) != 1:
         given = " and ".join(name for name, there in named.items() if there) or "none"
         raise ValueError(f"one of {', '.join(named)} is needed, got {given}")
@@ -78,13 +86,19 @@ def export_command(
     made = None if model is None else load_model(model, weights, _keywords(model_args))
     if made is not None and weights is None:
         remark("no --weights: the model is exported as the factory made it", quiet)
+    shape = None if input_shape is None else _shape(input_shape)
+    if run is not None:
+        from calibrant.training import load_model as model_of_run  # here, because it brings much along
+
+        made, found, _ = model_of_run(run)
+        shape = shape or found
     for _ in progress([None], 0, "exporting", quiet):
         done = export_onnx(
             chosen,
             output,
             model=made,
             onnx_model=onnx,
-            input_shape=None if input_shape is None else _shape(input_shape),
+            input_shape=shape,
             output=logits_output,
             inputs=None if inputs is None else _inputs(inputs),
             opset=opset,

@@ -1,7 +1,8 @@
 """Training by recipe, runs that survive being killed, and what a model says about a data set."""
 
-from calibrant.training.loop import DivergedError, estimate, predict_run, train
+from calibrant.training.loop import DivergedError, train
 from calibrant.training.predicting import predict
 from calibrant.training.recipe import Recipe, load
+from calibrant.training.runs import estimate, load_model, predict_run
 
-__all__ = ["DivergedError", "Recipe", "estimate", "load", "predict", "predict_run", "train"]
+__all__ = ["DivergedError", "Recipe", "estimate", "load", "load_model", "predict", "predict_run", "train"]

@@ -9,35 +9,33 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from calibrant import _torchvision
 from calibrant.data import Batch, Batches, Dataset, Pipeline, normalised
 from calibrant.data.loading import sample_generator
-from calibrant.losses import Loss
 from calibrant.metrics import METRICS, ConfidenceSketch
-from calibrant.models import build
-from calibrant.predictions import Predictions
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
 from calibrant.training import checkpoints
-from calibrant.training.optimisers import climbed, gradient_norm, set_rate
-from calibrant.training.predicting import predict
+from calibrant.training.optimisers import climbed, set_rate
+from calibrant.training.preparing import Run, bare, make_fabric, predicted, prepared, save, size
 from calibrant.training.recipe import Recipe, chain
-from calibrant.training.run_folder import BEST, LAST, RESULT, RunFolder
-from calibrant.training.sets import Sets, load_sets, read_split, training_pipeline
+from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RESULT, RunFolder
+from calibrant.training.sets import Sets, load_sets
 
 #: Told what a run is doing: an event's name and its numbers.
 Listener = Callable[[str, Mapping[str, Any]], None]
+
+#: The terms of the loss are computed for the log every so many steps.
+TERMS_EVERY = 25
 
 # Streams of random numbers besides those of the samples (0 and up) and of their order (-1).
 _MIXING, _STEP = -2, -3
@@ -45,45 +43,6 @@ _MIXING, _STEP = -2, -3
 
 class DivergedError(ArithmeticError):
     """The loss is no number any more; the last good checkpoint is kept."""
-
-
-@dataclass
-class Progress:
-    """How far a run has come: what a checkpoint's state holds."""
-
-    epoch: int = 0
-    batch: int = 0  # of this epoch, the next
-    step: int = 0
-    best: float | None = None
-    history: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass
-class Run:
-    """Everything that a step needs."""
-
-    recipe: Recipe
-    fabric: Any
-    model: nn.Module
-    loss: Loss
-    optimiser: Optimizer
-    pipeline: Pipeline
-    batches: Batches
-    progress: Progress
-    mixing: Any = None
-    blanking: Any = None
-
-    @property
-    def steps(self) -> int:
-        """Of the whole run."""
-        whole = math.ceil(self.recipe.training.epochs * self.steps_per_epoch)
-        return min(whole, self.recipe.training.max_steps or whole)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches of one pass over the data."""
-        whole, size = self.batches.number, self.batches.size
-        return whole // size if self.batches.drop_last else -(-whole // size)
 
 
 def train(
@@ -116,7 +75,7 @@ def train(
         DivergedError: The loss is not finite.
     """
     place = RunFolder(folder)
-    fabric = _fabric(recipe, accelerator, devices, nodes)
+    fabric = make_fabric(recipe, accelerator, devices, nodes)
     with place.held() if fabric.global_rank == 0 else contextlib.nullcontext():
         if fabric.global_rank == 0:
             place.claim(recipe, resume)
@@ -125,66 +84,10 @@ def train(
             listen("finished already", {})
             return _result(place)
         sets = load_sets(recipe, data)
-        run = _prepared(recipe, fabric, sets, place)
-        listen("start", {"steps": run.steps, "step": run.progress.step, "parameters": _size(run.model)})
+        run = prepared(recipe, fabric, sets, place)
+        listen("start", {"steps": run.steps, "step": run.progress.step, "parameters": size(run.model)})
         _train(run, sets, place, listen)
         return _evaluated(run, sets, place, listen)
-
-
-def estimate(recipe: Recipe, data: str | None = None, steps: int = 5) -> dict[str, Any]:
-    """Size and speed of a recipe here, from a few real steps; nothing is written."""
-    sets = load_sets(recipe, data)
-    run = _prepared(recipe, _fabric(recipe, "auto", 1, 1), sets, None)
-    run.model.train()
-    times = []
-    for batch in run.pipeline.loader(run.batches):
-        start = time.perf_counter()
-        _step(run, batch)
-        run.progress.step += 1
-        times.append(time.perf_counter() - start)
-        if len(times) > steps:
-            break
-    seconds = sorted(times)[len(times) // 2]
-    return {
-        "parameters": _size(run.model),
-        "samples": len(sets.train),
-        "steps": run.steps,
-        "seconds_per_step": seconds,
-        "seconds": seconds * run.steps,
-    }
-
-
-def predict_run(
-    folder: str | Path,
-    *,
-    data: str | None = None,
-    split: str | None = None,
-    best: bool = False,
-    watch: Any = None,
-) -> Predictions:
-    """Predict a split with the model of a run.
-
-    Args:
-        folder: Of the run.
-        data: Where the data lies, if not where the recipe says.
-        split: Which; the recipe's test split if left out.
-        best: From the best checkpoint instead of the last.
-        watch: Shows progress over batches.
-    """
-    place = RunFolder(folder)
-    recipe = place.recipe()
-    file = place / (BEST if best else LAST)
-    if not file.exists():
-        raise ValueError(f"{place.path}: there is no {file.name}; the run has not come that far.")
-    sets = load_sets(recipe, data)
-    named = {recipe.data.test: sets.test} | sets.evaluated
-    dataset = named.get(split or recipe.data.test)
-    if dataset is None:
-        dataset = read_split(recipe, data, str(split), sets.vocabulary)
-    model = _model(recipe, sets)
-    parts, _ = checkpoints.load(file)
-    checkpoints.restore_module(model, parts["model"], file)
-    return _predicted(recipe, model, dataset, "cpu", watch)
 
 
 def _train(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> None:
@@ -194,24 +97,48 @@ def _train(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> None:
     while progress.step < run.steps:
         run.batches.epoch, run.batches.start = progress.epoch, progress.batch
         run.model.train()
-        for batch in run.pipeline.loader(run.batches, run.recipe.training.workers):
-            numbers = _step(run, batch)
-            progress.batch, progress.step = progress.batch + 1, progress.step + 1
-            listen("step", numbers | {"step": progress.step, "epoch": progress.epoch})
-            if progress.step >= run.steps:
-                break
-            if time.monotonic() - saved > run.recipe.training.checkpoint_seconds:
-                _save(run, place / LAST)
-                saved = time.monotonic()
-                listen("checkpoint", {"step": progress.step})
+        with _interrupts_between_steps() as interrupted:
+            for batch in run.pipeline.loader(run.batches, run.recipe.training.workers):
+                numbers = step(run, batch)
+                progress.batch, progress.step = progress.batch + 1, progress.step + 1
+                listen("step", numbers | {"step": progress.step, "epoch": progress.epoch})
+                if progress.step >= run.steps:
+                    break
+                if interrupted or time.monotonic() - saved > run.recipe.training.checkpoint_seconds:
+                    save(run, place / LAST)
+                    saved = time.monotonic()
+                    listen("checkpoint", {"step": progress.step})
+                if interrupted:
+                    raise KeyboardInterrupt
         run.loss.end_epoch()
         progress.epoch, progress.batch = progress.epoch + 1, 0
         _end_of_epoch(run, sets, place, listen)
-        _save(run, place / LAST)
+        save(run, place / LAST)
         saved = time.monotonic()
 
 
-def _step(run: Run, batch: Batch) -> dict[str, float]:
+@contextlib.contextmanager
+def _interrupts_between_steps() -> Iterator[list[int]]:
+    """Inside, Ctrl-C only fills the list, so that a step is never cut in two; a second Ctrl-C does not wait."""
+    seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: Any) -> None:
+        if seen and callable(before):
+            before(number, frame)
+        seen.append(number)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def step(run: Run, batch: Batch) -> dict[str, float]:
     """One step of the optimiser: forward and backward by micro-batches, then the update."""
     recipe, progress = run.recipe, run.progress
     rate = recipe.optimiser.rate * recipe.schedule.factor(progress.step / run.steps_per_epoch, recipe.training.epochs)
@@ -233,9 +160,14 @@ def _step(run: Run, batch: Batch) -> dict[str, float]:
             run.fabric.backward(value)
             total += value.detach()
             if remember:
+                if progress.step % TERMS_EVERY == 0 and not terms:
+                    with torch.no_grad():
+                        found = run.loss.terms(logits.detach(), t, ids=ids)
+                    terms.update({name: float(term) for name, term in found.items()})
                 _remember(run, logits.detach(), t, ids)
         return total
 
+    terms: dict[str, float] = {}
     value = gradients(remember=True)
     if not bool(torch.isfinite(value)):
         raise DivergedError(
@@ -245,10 +177,10 @@ def _step(run: Run, batch: Batch) -> dict[str, float]:
     if recipe.optimiser.sam is not None:
         with climbed(parameters, recipe.optimiser.sam):
             gradients(remember=False)
-    numbers = {"loss": float(value), "rate": rate}
+    numbers = {"loss": float(value), "rate": rate} | terms
     if recipe.optimiser.clip is not None:
-        norm = gradient_norm(parameters)
-        torch.nn.utils.clip_grads_with_norm_(parameters, recipe.optimiser.clip, norm)
+        # Fabric undoes the loss scaling of 16-bit precision first.
+        norm = run.fabric.clip_gradients(run.model, run.optimiser, max_norm=recipe.optimiser.clip)
         numbers["gradient_norm"] = float(norm)
     run.optimiser.step()
     return numbers
@@ -303,7 +235,7 @@ def _end_of_epoch(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> N
         sign = 1 if METRICS[training.best_by].better == "high" else -1
         if run.progress.best is None or sign * value > sign * run.progress.best:
             run.progress.best = value
-            _save(run, place / BEST)
+            save(run, place / BEST)
 
 
 def _validated(run: Run, val: Dataset) -> dict[str, float]:
@@ -329,88 +261,28 @@ def _evaluated(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> dict
     """Predict every set with the model that is kept, write the predictions and their numbers."""
     if run.recipe.training.keep == "best" and (place / BEST).exists():
         parts, _ = checkpoints.load(place / BEST)
-        checkpoints.restore_module(_bare(run.model), parts["model"], place / BEST)
+        checkpoints.restore_module(bare(run.model), parts["model"], place / BEST)
     result: dict[str, Any] = {}
     if run.fabric.global_rank == 0:
         for name, dataset in sets.evaluated.items():
-            predictions = _predicted(run.recipe, _bare(run.model), dataset, run.fabric.device)
+            predictions = predicted(run.recipe, bare(run.model), dataset, run.fabric.device)
             predictions.save(place / f"{name}.npz")
             # Not synchronised: the other processes wait at the barrier below.
             sketch = ConfidenceSketch(ignore_index=dataset.ignore_index, sync_on_compute=False)
             sketch.update(torch.from_numpy(predictions.logits), torch.from_numpy(predictions.labels))
             result[name] = {key: float(value) for key, value in sketch.compute().items()}
             listen("predicted", {"set": name, **result[name]})
+        checkpoints.save(place / MODEL, {"model": bare(run.model).state_dict()}, {})
+        first = Pipeline(sets.test, chain(run.recipe.data.steps)).batch([0]).inputs
+        facts = {
+            "classes": list(sets.test.classes),
+            "input_shape": list(first.shape[1:]),
+            "images": sets.test.kind == "image",
+        }
+        place.write(MODEL_FACTS, facts | {"vocabulary_size": sets.vocabulary_size})
         place.write(RESULT, {"sets": result, "steps": run.progress.step, "history": run.progress.history})
     run.fabric.barrier()
     return _result(place)
-
-
-def _predicted(recipe: Recipe, model: nn.Module, dataset: Dataset, device: Any, watch: Any = None) -> Predictions:
-    return predict(
-        model, dataset, chain(recipe.data.steps), mean=recipe.data.mean, std=recipe.data.std,
-        batch_size=recipe.training.eval_batch_size, workers=recipe.training.workers, device=device, watch=watch,
-        padding=recipe.data.padding,
-    )  # fmt: skip
-
-
-def _model(recipe: Recipe, sets: Sets) -> nn.Module:
-    options = dict(recipe.model.model_extra or {})
-    if sets.vocabulary is not None:
-        options.setdefault("vocabulary_size", len(sets.vocabulary.words))
-    model = build(recipe.model.name, num_classes=len(sets.train.classes), stem=recipe.model.stem,
-                  weights=recipe.model.weights, head=recipe.model.head, seed=recipe.seed, **options)  # fmt: skip
-    if recipe.training.channels_last:
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return model
-
-
-def _prepared(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None) -> Run:
-    """Model, loss and optimiser, as the recipe makes them or as the last checkpoint left them."""
-    model = _model(recipe, sets)
-    optimiser = recipe.optimiser.build(model)
-    loss = recipe.build_loss(sets.train.ignore_index)
-    progress = Progress()
-    if place is not None and (place / LAST).exists():
-        parts, state = checkpoints.load(place / LAST)
-        checkpoints.restore_module(model, parts["model"], place / LAST)
-        checkpoints.restore_optimiser(optimiser, parts.get("optimiser", {}))
-        loss.load_state_dict(parts.get("loss", {}))
-        progress = Progress(**state)
-    wrapped, optimiser = fabric.setup(torch.compile(model) if recipe.training.compile else model, optimiser)
-    loss = loss.to(fabric.device)
-    batches = Batches(
-        len(sets.train), recipe.training.batch_size, seed=recipe.seed, drop_last=recipe.training.drop_last,
-        rank=fabric.global_rank, world=fabric.world_size,
-    )  # fmt: skip
-    run = Run(recipe, fabric, wrapped, loss, optimiser, training_pipeline(recipe, sets.train), batches, progress)
-    run.mixing, run.blanking = recipe.build_mixing(), recipe.build_blanking()
-    if run.steps_per_epoch == 0:
-        raise ValueError(f"{sets.train.title}: {len(sets.train)} samples do not fill a batch of {batches.size}.")
-    return run
-
-
-def _save(run: Run, path: Path) -> None:
-    if run.fabric.global_rank == 0:
-        parts = {
-            "model": _bare(run.model).state_dict(),
-            "optimiser": checkpoints.optimiser_tensors(run.optimiser),
-            "loss": run.loss.state_dict(),
-        }
-        checkpoints.save(path, parts, vars(run.progress))
-
-
-def _fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> Any:
-    _torchvision.ensure()
-    from lightning_fabric import Fabric
-
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-
-    strategy = "ddp" if devices * nodes > 1 else "auto"
-    fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy,
-                    precision=recipe.training.precision)  # fmt: skip
-    fabric.launch()
-    return fabric
 
 
 def _together(mine: Tensor, world: int) -> Tensor:
@@ -422,17 +294,6 @@ def _together(mine: Tensor, world: int) -> Tensor:
 
 def _logits(output: Any) -> Tensor:
     return output["out"] if isinstance(output, dict) else output
-
-
-def _bare(model: nn.Module) -> nn.Module:
-    """The model itself, without what Fabric and torch.compile put around it."""
-    inner = getattr(model, "_forward_module", model)
-    inner = getattr(inner, "module", inner)
-    return getattr(inner, "_orig_mod", inner)
-
-
-def _size(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
 
 
 def _seed(seed: int, step: int, rank: int) -> int:

@@ -19,7 +19,8 @@ from calibrant import __version__
 from calibrant.files import written_aside
 from calibrant.training.recipe import Recipe, check
 
-RECIPE, LOG, LAST, BEST, RESULT = "recipe.json", "log.jsonl", "last.safetensors", "best.safetensors", "result.json"
+RECIPE, LOG, RESULT = "recipe.json", "log.jsonl", "result.json"
+LAST, BEST, MODEL, MODEL_FACTS = "last.safetensors", "best.safetensors", "model.safetensors", "model.json"
 
 
 class RunFolder:

@@ -33,6 +33,11 @@ class Sets:
     vocabulary: Vocabulary | None = None
 
     @property
+    def vocabulary_size(self) -> int | None:
+        """Number of words, for data sets of texts."""
+        return None if self.vocabulary is None else len(self.vocabulary.words)
+
+    @property
     def evaluated(self) -> dict[str, Dataset]:
         """Every set that is predicted at the end, by name."""
         named = {"val": self.val, "test": self.test} | self.also
