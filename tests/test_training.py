@@ -15,12 +15,14 @@ from torch import nn
 
 from calibrant import Predictions
 from calibrant.cli import main
+from calibrant.data import read, tokens
 from calibrant.data.digits import digits
-from calibrant.training import DivergedError, checkpoints, load, predict_run, train
+from calibrant.training import DivergedError, checkpoints, load, load_model, predict_run, train
 from calibrant.training.optimisers import OptimiserSettings, climbed
 from calibrant.training.recipe import check
 from calibrant.training.run_folder import RunFolder
 from calibrant.training.schedules import Schedule
+from tests import recipe_data
 
 ROOT = Path(__file__).parents[1]
 RECIPE = """
@@ -225,6 +227,63 @@ def test_a_finished_run_is_not_computed_again(undisturbed, recipe):
     events = []
     train(load(recipe), undisturbed, resume=True, listen=lambda event, _: events.append(event))
     assert events == ["finished already"]
+
+
+def test_the_log_has_terms_and_no_step_twice(recipe, tmp_path):
+    def interrupt(event, numbers):
+        if event == "step" and numbers["step"] == 12:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    # What was logged after the checkpoint that the run goes on from is logged again, once.
+    with pytest.raises(KeyboardInterrupt):
+        train(load(recipe), tmp_path / "run", listen=interrupt)
+    folder = RunFolder(tmp_path / "run")
+    folder.log({"event": "epoch", "epoch": 9, "step": 999})
+    train(load(recipe), tmp_path / "run", resume=True)
+    entries = folder.entries()
+    assert [e["epoch"] for e in entries if e["event"] == "epoch"] == [1, 2, 3]
+    steps = [e for e in entries if e["event"] == "step"]
+    assert len({e["step"] for e in steps}) == len(steps) > 0
+    for entry in steps:
+        assert entry["loss"] == pytest.approx(entry["fidelity"] + entry["regulariser"], rel=1e-5)
+
+
+def test_tensorboard_says_what_to_install(recipe, tmp_path):
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        with pytest.raises(ValueError, match=r"pip install 'calibrant\[tensorboard\]'"):
+            train(load(recipe, ["training.tensorboard=true"]), tmp_path / "run")
+    else:
+        train(load(recipe, ["training.tensorboard=true", "training.epochs=1"]), tmp_path / "run")
+        assert any((tmp_path / "run" / "tensorboard").iterdir())
+
+
+def test_word_vectors_start_the_embedding(tmp_path):
+    """Words that the file has keep its numbers through training: vectors that are given are frozen."""
+    data = recipe_data.written("newsgroups", tmp_path / "data")
+    words = sorted({word for sample in read(data, "train") for word in tokens(sample.input)})
+    lines = [f"{word} {i}.5 {-i}.25 0.125" for i, word in enumerate(words)]
+    (tmp_path / "glove.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    recipe = check(
+        {
+            "data": {
+                "layout": "newsgroups",
+                "text": {"vocabulary": 50, "length": 30, "vectors": str(tmp_path / "glove.txt"), "dimensions": 3},
+            },
+            "model": {"name": "gpcn"},
+            "optimiser": {"name": "adam", "rate": 0.01},
+            "training": {"batch_size": 2, "max_steps": 2},
+        },
+        "here",
+    )
+    train(recipe, tmp_path / "run", data=str(data))
+    model, shape, classes = load_model(tmp_path / "run")
+    assert shape == [30]
+    table = model.embedding.weight
+    first = table[2].tolist()  # 0 and 1 are padding and unknown words
+    assert [abs(first[0]) % 1, abs(first[1]) % 1, first[2]] == [0.5, 0.25, 0.125]
+    assert len(classes) > 1
 
 
 def test_folders_are_not_mixed_up(undisturbed, recipe, tmp_path):

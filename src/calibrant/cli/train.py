@@ -113,6 +113,7 @@ class _Shown:
         self.bar = Progress(*columns, console=console, transient=True, disable=quiet or not sys.stderr.isatty())
         self.task = self.bar.add_task("training", total=None, numbers="")
         self.last = 0.0
+        self.numbers: dict[str, float] = {}  # terms of the loss come with some of the steps, and stay until the next
 
     def __enter__(self) -> _Shown:
         self.bar.start()
@@ -128,8 +129,9 @@ class _Shown:
                 remark(f"going on from step {numbers['step']} of {numbers['steps']}", self.quiet)
         elif event == "step" and time.monotonic() - self.last > 0.2:
             self.last = time.monotonic()
-            terms = " ".join(f"{name} {value:.4g}" for name, value in numbers.items() if name not in ("step", "epoch"))
-            self.bar.update(self.task, completed=numbers["step"], numbers=terms)
+            self.numbers |= {name: value for name, value in numbers.items() if name not in ("step", "epoch")}
+            shown = " ".join(f"{name} {value:.4g}" for name, value in self.numbers.items())
+            self.bar.update(self.task, completed=numbers["step"], numbers=shown)
         elif event == "epoch":
             found = " ".join(f"{k} {numbers[f'val_{k}']:.4f}" for k in SHOWN if f"val_{k}" in numbers)
             remark(f"epoch {numbers['epoch']}: {found}" if found else f"epoch {numbers['epoch']} done", self.quiet)

@@ -85,6 +85,9 @@ def train(
             return _result(place)
         sets = load_sets(recipe, data)
         run = prepared(recipe, fabric, sets, place)
+        if fabric.global_rank == 0:
+            place.forget_after(run.progress.step)
+            listen = _logged(listen, place, recipe.training.tensorboard)
         listen("start", {"steps": run.steps, "step": run.progress.step, "parameters": size(run.model)})
         _train(run, sets, place, listen)
         return _evaluated(run, sets, place, listen)
@@ -115,6 +118,33 @@ def _train(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> None:
         _end_of_epoch(run, sets, place, listen)
         save(run, place / LAST)
         saved = time.monotonic()
+
+
+def _logged(listen: Listener, place: RunFolder, tensorboard: bool) -> Listener:
+    """Tell the log what the listener is told: every epoch, and the steps whose terms are known."""
+    writer = _tensorboard(place) if tensorboard else None
+
+    def told(event: str, numbers: Mapping[str, Any]) -> None:
+        if event == "epoch" or (event == "step" and "fidelity" in numbers):
+            place.log({"event": event, **numbers})
+            if writer is not None:
+                for name, value in numbers.items():
+                    if isinstance(value, float):
+                        writer.add_scalar(f"{event}/{name}", value, numbers["step"])
+                writer.flush()
+        listen(event, numbers)
+
+    return told
+
+
+def _tensorboard(place: RunFolder) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ValueError(
+            "training.tensorboard needs the package tensorboard: pip install 'calibrant[tensorboard]'."
+        ) from None
+    return SummaryWriter(str(place / "tensorboard"))
 
 
 @contextlib.contextmanager
@@ -227,8 +257,6 @@ def _end_of_epoch(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> N
     if sets.val is not None:
         entry |= {f"val_{name}": value for name, value in _validated(run, sets.val).items()}
     run.progress.history.append(entry)
-    if run.fabric.global_rank == 0:
-        place.log(entry)
     listen("epoch", entry)
     training = run.recipe.training
     if training.keep == "best" and (value := entry.get(f"val_{training.best_by}")) is not None:

@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from calibrant import _torchvision
-from calibrant.data import Batches, Dataset, Pipeline
+from calibrant.data import Batches, Dataset, Pipeline, read_glove
 from calibrant.losses import Loss
 from calibrant.models import build
 from calibrant.predictions import Predictions
@@ -65,7 +65,7 @@ class Run:
 
 def prepared(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None) -> Run:
     """Model, loss and optimiser, as the recipe makes them or as the last checkpoint left them."""
-    model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size)
+    model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, _vectors(recipe, sets))
     optimiser = recipe.optimiser.build(model)
     loss = recipe.build_loss(sets.train.ignore_index)
     progress = Progress()
@@ -88,11 +88,22 @@ def prepared(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None) -
     return run
 
 
-def make_model(recipe: Recipe, classes: int, vocabulary_size: int | None) -> nn.Module:
-    """The network of a recipe, from its seed or its weights."""
+def _vectors(recipe: Recipe, sets: Sets) -> Any:
+    """Word vectors of the vocabulary, if the recipe names a file of them."""
+    text = recipe.data.text
+    if text is None or text.vectors is None or sets.vocabulary is None:
+        return None
+    return read_glove(text.vectors, sets.vocabulary, text.dimensions, seed=recipe.seed).values
+
+
+def make_model(recipe: Recipe, classes: int, vocabulary_size: int | None, vectors: Any = None) -> nn.Module:
+    """The network of a recipe, from its seed or its weights; ``vectors`` is what its embedding starts from."""
     options = dict(recipe.model.model_extra or {})
     if vocabulary_size is not None:
         options.setdefault("vocabulary_size", vocabulary_size)
+        options.setdefault("dimensions", recipe.data.text.dimensions if recipe.data.text else 100)
+    if vectors is not None:
+        options["vectors"] = vectors
     model = build(recipe.model.name, num_classes=classes, stem=recipe.model.stem,
                   weights=recipe.model.weights, head=recipe.model.head, seed=recipe.seed, **options)  # fmt: skip
     if recipe.training.channels_last:

@@ -90,11 +90,13 @@ class HoldOut(Settings):
 
 
 class TextSettings(Settings):
-    """How texts become rows of token ids."""
+    """How texts become rows of token ids; ``vectors`` is a file of word vectors in GloVe's format."""
 
     vocabulary: Annotated[int, Field(gt=2)] = 20_000
     length: Annotated[int, Field(gt=0)] = 1000
     min_count: Annotated[int, Field(gt=0)] = 1
+    vectors: str | None = None
+    dimensions: Annotated[int, Field(gt=0)] = 100
 
 
 class DataSettings(Settings):
@@ -185,6 +187,7 @@ class TrainingSettings(Settings):
     best_by: str = "accuracy"
     checkpoint_seconds: Annotated[float, Field(gt=0)] = 60.0
     eval_batch_size: Annotated[int, Field(gt=0)] = 256
+    tensorboard: bool = False
 
 
 class Expected(Settings):
@@ -249,7 +252,7 @@ class Recipe(Settings):
         """A hash of everything that the result depends on: where the data lies, and words, are not part of it."""
         plain = self.model_dump(mode="json", exclude={"title", "paper", "table", "notes", "expected"})
         plain["data"].pop("path")
-        for name in ("workers", "checkpoint_seconds", "eval_batch_size"):
+        for name in ("workers", "checkpoint_seconds", "eval_batch_size", "tensorboard"):
             plain["training"].pop(name)
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -91,6 +91,13 @@ class RunFolder:
         with open(self.path / LOG, "a", encoding="utf-8") as file:
             file.write(json.dumps({"time": round(time.time(), 3), **entry}) + "\n")
 
+    def forget_after(self, step: int) -> None:
+        """Take lines of later steps out of the log: the run goes on from this step, and will write them again."""
+        kept = [json.dumps(entry) for entry in self.entries() if entry.get("step", 0) <= step]
+        if (self.path / LOG).exists():
+            with written_aside(self.path / LOG) as aside:
+                aside.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+
     def entries(self) -> list[dict[str, Any]]:
         """The log; a last line that was cut off is left out."""
         file = self.path / LOG
