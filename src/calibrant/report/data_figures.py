@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch, Rectangle
 
 from calibrant.report.style import BASE, INK, MUTED, SERIES, STYLE, figure_path, save
@@ -70,7 +71,10 @@ def draw_contact_sheet(
         tall = float(np.median([cell.pixels.shape[0] / cell.pixels.shape[1] for cell in cells]))
         height = 2.0 * min(max(tall, 0.4), 2.0) + 0.17 * lines
         below = 0.25 * -(-len(legend or ()) // columns)
-        figure = Figure(figsize=(2.1 * columns, height * rows + below + (0.4 if title else 0.1)), layout="constrained")
+        figure = Figure(
+            figsize=(2.1 * columns, (height + 0.16) * rows + below + (0.4 if title else 0.1)),
+            layout=ConstrainedLayoutEngine(h_pad=0.08),
+        )
         if title:
             figure.suptitle(_shown(title), fontsize=10)
         for axis in (axes := np.ravel(figure.subplots(rows, columns, squeeze=False))):
