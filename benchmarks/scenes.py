@@ -38,6 +38,7 @@ from calibrant.data.scenes import CLASSES, Scenes, draw, true_calibration_error,
 from calibrant.files import written_aside
 from calibrant.losses import SoftTargetCrossEntropy, get
 from calibrant.metrics import accuracy, aurc, ece, mean_confidence, overconfidence
+from calibrant.models import build
 from calibrant.posthoc import LogitNorm
 from calibrant.targets import adaptive_targets
 
@@ -75,16 +76,10 @@ class Settings:
 QUICK = replace(Settings(), train=256, val=256, test=512, epochs=2)
 
 
-def network(width: int) -> nn.Sequential:
+def network(settings: Settings) -> nn.Module:
     """Four convolutions with batch norm, some 140,000 weights."""
-
-    def block(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
-        convolution = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
-        return [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
-
-    layers = [*block(3, width, 5, 2), *block(width, 2 * width, 3, 2), *block(2 * width, 4 * width, 3, 2)]
-    layers += [*block(4 * width, 4 * width, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    return nn.Sequential(*layers, nn.Linear(4 * width, len(CLASSES))).to(memory_format=torch.channels_last)
+    small = build("small_cnn", num_classes=len(CLASSES), width=settings.width)
+    return small.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 class Pixels:
@@ -152,7 +147,7 @@ def train(method: str, settings: Settings, seed: int, drawn: Scenes, pixels: Pix
     bare = pixels.context_only(drawn) if method.endswith("+context") else None
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    model, loss = network(settings.width), objective(method, settings, drawn)
+    model, loss = network(settings), objective(method, settings, drawn)
     steps = settings.epochs * (len(images) // settings.batch)
     optimiser = torch.optim.SGD(
         model.parameters(), settings.rate, momentum=0.9, weight_decay=settings.decay, nesterov=True

@@ -227,6 +227,14 @@ def test_other_pixels_are_not_taken_for_the_same_set(tmp_path, capsys):
     assert "holds another data set" in capsys.readouterr().err
 
 
+def test_names_that_are_not_utf_8_are_read_back(tmp_path):
+    pixels = np.zeros((2, 4, 4, 3), np.uint8)
+    data = Dataset("toy", "all", ("caf\udce9", "b"), ("1", "2"), [0, 1], ImageArray(pixels))
+    write_dataset(data, tmp_path / "out")
+    assert read(tmp_path / "out", "all").classes == data.classes
+    write_dataset(data, tmp_path / "out")  # the same again is not taken for another
+
+
 def test_what_cannot_be_written_is_refused(tmp_path):
     pixels = np.zeros((2, 4, 4, 3), np.uint8)
     data = Dataset("toy", "../evil", ("a", "b"), ("1", "2"), [0, 1], ImageArray(pixels), soft=np.eye(2))

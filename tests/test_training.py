@@ -24,7 +24,6 @@ from calibrant.training.run_folder import RunFolder
 from calibrant.training.schedules import Schedule
 from tests import recipe_data
 
-ROOT = Path(__file__).parents[1]
 RECIPE = """
 title = "digits"
 [data]

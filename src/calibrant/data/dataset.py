@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -197,5 +198,4 @@ def _boxes_of_both(a: Boxes, b: Boxes) -> Boxes:
 
 
 def _first_repeated(names: Sequence[str]) -> str:
-    seen: set[str] = set()
-    return next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    return next(name for name, times in Counter(names).items() if times > 1)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from calibrant.data.dataset import Dataset
 from calibrant.data.sources import ImageArray
 from calibrant.data.splits import hold_out
 
-Split = Literal["train", "val", "test"]
-
 #: Of 1,797 images.
 TEST, VAL = 450, 300
 
 
-def digits(split: Split = "train", *, seed: int = 0) -> Dataset:
+def digits(split: str = "train", *, seed: int = 0) -> Dataset:
     """The digits, split anew for every seed: 1,047 to train, 300 to validate, 450 to test.
 
     Args:

@@ -98,8 +98,8 @@ def _describe(dataset: Dataset, folder: Path, made_from: dict[str, Any]) -> None
     elif folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty and holds no data set of Calibrant's; name a new folder.")
     with written_aside(file) as aside:
-        text = json.dumps(description | {"splits": splits}, indent=1, ensure_ascii=False)
-        aside.write_text(text + "\n", encoding="utf-8", errors="surrogateescape")
+        # ASCII: a class named after a folder need not be UTF-8, and must read back as it was.
+        aside.write_text(json.dumps(description | {"splits": splits}, indent=1) + "\n", encoding="utf-8")
 
 
 def _fingerprint(dataset: Dataset, looked_at: int = 8) -> str:

@@ -7,7 +7,6 @@ import importlib
 import io
 import logging
 import os
-import pickle
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant.export.source import brief
+from calibrant.models.weights import read_state
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -172,7 +171,7 @@ def _called(factory: str, found: Any, arguments: Mapping[str, Any]) -> nn.Module
 
 
 def _fill(model: nn.Module, path: Path) -> None:
-    state = _state(path)
+    state = read_state(path)
     ours = model.state_dict()
     if state and all(key.startswith("module.") for key in state) and not any(k.startswith("module.") for k in ours):
         state = {key.removeprefix("module."): value for key, value in state.items()}  # as DataParallel saves them
@@ -192,27 +191,3 @@ def _fill(model: nn.Module, path: Path) -> None:
 def _some(keys: list[str], most: int = 3) -> str:
     rest = f" and {len(keys) - most} more" if len(keys) > most else ""
     return ", ".join(keys[:most]) + rest
-
-
-def _state(path: Path) -> dict[str, Tensor]:
-    """A state dict, of a file that may hold it under a name."""
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such file")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return dict(load_file(path))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        raise ValueError(f"{path}: not a state dict: it holds more than tensors, or is no such file") from None
-    except Exception as error:
-        raise ValueError(f"{path}: not a file of weights ({brief(error, 150)})") from None
-    for name in ("state_dict", "model_state_dict", "model"):
-        if isinstance(state, Mapping) and isinstance(state.get(name), Mapping):
-            state = state[name]
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"{path}: not a state dict, which maps names to tensors")
-    return dict(state)

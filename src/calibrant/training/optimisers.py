@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
@@ -100,6 +100,3 @@ def climbed(parameters: list[nn.Parameter], rho: float) -> Iterator[None]:
 def gradient_norm(parameters: list[nn.Parameter]) -> Tensor:
     """Euclidean norm of all gradients together."""
     return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-
-
-Closure = Callable[[], Tensor]

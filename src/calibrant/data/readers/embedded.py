@@ -40,4 +40,4 @@ def embedded_digits(root: str | Path, split: str, *, on_error: OnError = "raise"
     """`calibrant.data.digits.digits`."""
     from calibrant.data.digits import digits
 
-    return digits(split, seed=seed)  # type: ignore[arg-type]  # checked there
+    return digits(split, seed=seed)
