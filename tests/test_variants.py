@@ -32,6 +32,7 @@ from calibrant.data import (
 )
 from calibrant.data.loading import sample_generator
 from calibrant.targets import adaptive_targets
+from calibrant.training import predict
 from tests.reference import objects as reference
 
 SIZE = 20
@@ -126,6 +127,41 @@ def test_variants_need_boxes():
         context_only(rows)
 
 
+def test_the_mean_looks_at_images_all_over_the_set():
+    pixels = np.repeat(np.arange(0, 250, 25, dtype=np.uint8), 48).reshape(10, 4, 4, 3)
+    data = Dataset("toy", "train", ("x",), tuple("abcdefghij"), [0] * 10, ImageArray(pixels))
+    assert pixel_mean(data, limit=2) == (112, 112, 112)  # the first and the last, 0 and 225: 112.5 to the even
+
+
+def test_merged_sets_keep_boxes_with_their_images():
+    first = objects(boxes=Boxes.of(BOXES, BOX_LABELS, [[True, False, False], [False, True], []]))
+    second = objects().replace(ids=("d", "e", "f"))
+    both = first.merged(second)
+    assert both.boxes.labels.tolist() == [1, 0, -1, 1, 0] * 2
+    assert both.boxes.crowd.tolist() == [True, False, False, False, True] + [False] * 5
+    assert both.boxes[4].tolist() == BOXES[1]
+    assert np.array_equal(np.asarray(both[4].input), second.inputs.pixels[1])
+    with pytest.raises(ValueError, match="their ignore_index differs"):
+        first.merged(second.replace(ignore_index=255))
+
+
+def test_predictions_of_a_model_on_a_data_set():
+    """Logits by hand; objectness and groups go along, modules get their modes back. Sample c has no class."""
+    data = objects(groups=("x", "y", "z"))
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(2), torch.nn.Dropout(0.9))
+    model(torch.zeros(1, 3, SIZE, SIZE))
+    model[0].eval()
+    found = predict(model, data, [CentreCrop(SIZE)], mean=(0, 0, 0), std=(1, 1, 1), batch_size=2)
+    assert [module.training for module in model] == [False, True, True]
+    images = torch.from_numpy(data.inputs.pixels[:2]).permute(0, 3, 1, 2).float() / 255
+    with torch.no_grad():
+        assert np.allclose(found.logits, model[1](images.flatten(1)).numpy(), atol=1e-5)
+    assert found.labels.tolist() == [1, 0]
+    shares = [reference.objectness(b, (0, 0, SIZE, SIZE), (SIZE, SIZE), scale=10) for b in BOXES[:2]]
+    assert found.objectness == pytest.approx(shares)
+    assert list(found.groups["group"]) == ["x", "y"]
+
+
 # --- splits -----------------------------------------------------------------------------------------------------------
 
 
@@ -172,6 +208,9 @@ def test_merge_and_resample():
         for sample in new_test:
             assert int(sample.input[0]) == int(sample.id.removeprefix("train").removeprefix("test"))
     assert one[1].ids != two[1].ids
+    assert [part.split for part in one] == ["train", "test"]
+    order = list(train.ids + test.ids)
+    assert all(list(part.ids) == sorted(part.ids, key=order.index) for part in one)
     assert {i.rstrip("0123456789") for i in one[1].ids} == {"train", "test"}
     with pytest.raises(ValueError, match="'train0' is in toy train and in toy train: splits must not overlap"):
         resample(train, train, seed=0)
