@@ -2,7 +2,6 @@
 
 import pickle
 import sys
-import types
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +19,9 @@ _torchvision.ensure()
 import torchvision  # noqa: E402
 
 CLASSIFIERS = [
-    "mlp", "small_cnn", "small_resnet", "resnet20", "resnet56", "resnet20v2", "resnet56v2", "densenet_bc_100_12",
-    "resnet18", "resnet34", "resnet50", "resnet101", "vgg16", "vgg16_bn", "densenet121", "densenet161", "densenet169",
-    "densenet201", "vit_b_16", "vit_s_16",
+    "mlp", "small_cnn", "small_resnet", "resnet20", "resnet56", "resnet20v2", "resnet56v2", "vgg16_cifar",
+    "densenet_bc_100_12", "resnet18", "resnet34", "resnet50", "resnet101", "vgg16", "vgg16_bn", "densenet121",
+    "densenet161", "densenet169", "densenet201", "vit_b_16", "vit_s_16",
 ]  # fmt: skip
 SEGMENTATION = ["deeplabv3_resnet50", "deeplabv3_resnet101", "deeplabv3plus_resnet50", "deeplabv3plus_resnet101"]
 SEGMENTATION += ["deeplabv3plus_small"]
@@ -477,18 +476,6 @@ def test_a_factory_gives_the_model(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=words):
             build(name, **options)
     sys.modules.pop("own_factory", None)
-
-
-def test_models_of_timm(monkeypatch):
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ValueError, match=r"'timm/vit' needs timm, which .*: pip install calibrant\[timm\]"):
-        build("timm/vit")
-    fake = {"is_model": lambda name: name == "resnet10t", "list_models": lambda: ["resnet10t", "resnet14t"]}
-    fake["create_model"] = lambda model_name, num_classes=1000, in_chans=3: nn.Linear(in_chans, num_classes)
-    monkeypatch.setitem(sys.modules, "timm", types.SimpleNamespace(**fake))
-    assert build("timm/resnet10t.c3_in1k", num_classes=5, in_chans=1).weight.shape == (5, 1)
-    with pytest.raises(ValueError, match=r"timm has no model 'resnet11t' \(nearest: resnet14t, resnet10t\)"):
-        build("timm/resnet11t")
 
 
 @pytest.mark.parametrize(

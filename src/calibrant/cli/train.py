@@ -17,6 +17,7 @@ from calibrant.cli.common import Json, Quiet, batch_progress, print_json, print_
 Data = Annotated[
     str | None, typer.Option("--data", help="Where the data lies, if not where the recipe says.", show_default=False)
 ]
+Accelerator = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
 #: The numbers that are printed of every set.
 SHOWN = ("accuracy", "nll", "ece", "aurc", "mean_confidence")
 
@@ -30,13 +31,17 @@ def train_command(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Another value, loss.margin=6 for example (repeat for more).", show_default=False),
+        typer.Option(
+            "--set",
+            help="Another value, loss.margin=6 for example, or none: data.hold_out= (repeat for more).",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed.", show_default=False)] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     devices: Annotated[int, typer.Option(help="Processes or GPUs per machine.", min=1)] = 1,
     nodes: Annotated[int, typer.Option(help="Machines.", min=1)] = 1,
-    accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")] = "auto",
+    accelerator: Accelerator = "auto",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the recipe, the model's size and a time estimate, and stop.")
     ] = False,
@@ -64,10 +69,12 @@ def train_command(
                 listen=shown,
             )  # fmt: skip
         except KeyboardInterrupt:
-            remark(f"interrupted; go on with: calibrant train {recipe} -o {output} --resume", quiet)
+            remark(f"interrupted; go on with: calibrant train {recipe} -o {output} --resume", quiet or not shown.told)
             raise
         except ArithmeticError as error:
             raise ValueError(str(error)) from error
+    if not shown.told:
+        return
     if as_json:
         print_json(result)
     elif not quiet:
@@ -81,7 +88,12 @@ def predict_command(
     output: Annotated[Path, typer.Option("--output", "-o", help="File of predictions: .npz, .parquet, ...")],
     data: Data = None,
     split: Annotated[str | None, typer.Option(help="The split; the recipe's test split if left out.")] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(help="Of --data, if it is another data set than the one trained on.", show_default=False),
+    ] = None,
     best: Annotated[bool, typer.Option("--best", help="The best checkpoint instead of the last.")] = False,
+    accelerator: Accelerator = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -89,7 +101,7 @@ def predict_command(
     from calibrant.training import predict_run
 
     predictions = predict_run(
-        run, data=data, split=split, best=best,
+        run, data=data, split=split, layout=layout, best=best, accelerator=accelerator,
         watch=lambda batches, number: batch_progress(batches, 0, "predicting", quiet),
     )  # fmt: skip
     predictions.save(output)
@@ -113,18 +125,22 @@ class _Shown:
         self.bar = Progress(*columns, console=console, transient=True, disable=quiet or not sys.stderr.isatty())
         self.task = self.bar.add_task("training", total=None, numbers="")
         self.last = 0.0
+        self.told = False  # of several processes only the first is told anything, and speaks
         self.numbers: dict[str, float] = {}  # terms of the loss come with some of the steps, and stay until the next
 
     def __enter__(self) -> _Shown:
-        self.bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
     def __call__(self, event: str, numbers: Mapping[str, Any]) -> None:
+        self.told = True
         if event == "start":
+            self.bar.start()
             self.bar.update(self.task, total=numbers["steps"], completed=numbers["step"])
+            for name in numbers["left_out"]:
+                remark(f"{name} is left out; --set data.also.{name}.path=DIR says where it lies", self.quiet)
             if numbers["step"]:
                 remark(f"going on from step {numbers['step']} of {numbers['steps']}", self.quiet)
         elif event == "step" and time.monotonic() - self.last > 0.2:

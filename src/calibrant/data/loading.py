@@ -8,9 +8,10 @@ device. Objectness is computed once per batch from the views' rectangles.
 from __future__ import annotations
 
 import dataclasses
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,10 +25,15 @@ from calibrant.data.findings import OnError
 from calibrant.data.objects import Boxes, Reading
 from calibrant.data.sources import UnreadableError
 from calibrant.data.variants import Colour, can_be_covered, open_covered, pixel_mean
-from calibrant.data.views import Step, View, draw_view, objectness_of, render, smaller_decoding
+from calibrant.data.views import Edge, Resampling, Step, View, draw_view, objectness_of, render, smaller_decoding
 
 #: Changes the colours of one uint8 image [C, H, W].
 Colouring = Callable[[Tensor, np.random.Generator], Tensor]
+
+_FILTERS: dict[Resampling, Image.Resampling] = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+}
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,10 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         context_rate: With this probability an image is shown with all its objects covered (ALS uses 0.15), if boxes say
             where they are.
         fill: The colour of covered objects; the data set's mean pixel if None.
-        padding: The colour of padding.
+        padding: The colour of padding, or ``"edge"``: the nearest visible pixel again (torchvision's
+            ``padding_mode="edge"``, Keras' ``fill_mode="nearest"``). Masks have their ignore_index there either way.
+        resampling: How images are scaled, ``"bilinear"`` or ``"bicubic"``; masks take the nearest pixel.
+        channels: 3, or 1 for grey (PIL's ``"L"``), after the colouring.
         reading: As for `objectness`.
         on_error: ``"skip"`` leaves unreadable samples out of their batch and lists them in ``batch.skipped``.
 
@@ -113,7 +122,9 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         seed: int = 0,
         context_rate: float = 0.0,
         fill: Colour | None = None,
-        padding: int | Colour = 0,
+        padding: int | Colour | Edge = 0,
+        resampling: Resampling = "bilinear",
+        channels: Literal[1, 3] = 3,
         reading: Reading = "union",
         on_error: OnError = "raise",
     ):
@@ -121,10 +132,17 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
             raise ValueError(f"Pipeline takes a context rate in 0..1, got {context_rate}.")
         if context_rate > 0 and dataset.boxes is None:
             raise ValueError(f"{dataset.title}: context-only samples need boxes, and it has none.")
+        if isinstance(padding, str) and padding != "edge":
+            raise ValueError(f"Pipeline takes a colour or 'edge' as padding, got {padding!r}.")
+        if resampling not in _FILTERS:
+            raise ValueError(f"Pipeline takes the resampling 'bilinear' or 'bicubic', got {resampling!r}.")
+        if channels not in (1, 3):
+            raise ValueError(f"Pipeline takes 3 channels, or 1 for grey, got {channels!r}.")
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error takes 'raise' or 'skip', got {on_error!r}.")
         self.dataset, self.steps, self.colouring, self.seed = dataset, tuple(steps), colouring, seed
         self.context_rate, self.padding, self.reading, self.on_error = context_rate, padding, reading, on_error
+        self.resampling, self.channels = resampling, channels
         self.fill = pixel_mean(dataset) if fill is None and context_rate > 0 else fill or (0, 0, 0)
         self._coverable = can_be_covered(dataset.boxes) if context_rate > 0 and dataset.boxes is not None else None
 
@@ -144,12 +162,17 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         return self._batch([(epoch, int(index)) for index in indices])
 
     def loader(self, batches: Batches, workers: int = 0, **options: Any) -> torch.utils.data.DataLoader[Any]:
-        """A DataLoader that gives a `Batch` for each of ``batches``."""
+        """A DataLoader that gives a `Batch` for each of ``batches``.
+
+        Worker processes read two batches each ahead of the one that is asked for, with one torch thread each: that is
+        PyTorch's default, and ``prefetch_factor`` among the options changes it.
+        """
         return torch.utils.data.DataLoader(
             self,
             batch_sampler=batches,
             collate_fn=_as_it_is,
             num_workers=workers,
+            worker_init_fn=_leave_interrupts,
             **({"persistent_workers": workers > 0} | options),
         )
 
@@ -174,10 +197,10 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
             marked |= self.dataset.context[rows]
         return dataclasses.replace(
             self._columns(rows),
-            inputs=_stacked([one.pixels for one in shown]).permute(0, 3, 1, 2),
+            inputs=_stacked([one.pixels for one in shown], (0, 0, 0, self.channels)).permute(0, 3, 1, 2),
             objectness=fills,
             context=torch.from_numpy(marked) if self.context_rate or self.dataset.context is not None else None,
-            masks=None if self.dataset.masks is None else _stacked([one.mask for one in shown], 3).long(),
+            masks=None if self.dataset.masks is None else _stacked([one.mask for one in shown], (0, 0, 0)).long(),
             boxes=boxes,
             views=views,
             skipped=tuple(skipped),
@@ -217,10 +240,12 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
             image = images.open(index, draft)
         if not view:  # the source has no headers to look at
             view.append(draw_view(self.steps, image.size, random))
-        pixels = render(image, view[0], self.padding)
+        pixels = render(image, view[0], self.padding, _FILTERS[self.resampling])
         if self.colouring is not None:
             coloured = self.colouring(torch.from_numpy(pixels.copy()).permute(2, 0, 1), random)
             pixels = coloured.permute(1, 2, 0).numpy()
+        if self.channels == 1:
+            pixels = np.asarray(Image.fromarray(pixels).convert("L"))[:, :, None]
         mask = None
         if data.masks is not None:
             nothing = 255 if data.ignore_index is None else data.ignore_index
@@ -262,7 +287,9 @@ class Batches:
         shuffle: In an order drawn from (seed, epoch).
         seed: Of the order.
         drop_last: Leave out a last batch that is not full.
-        rank, world: Take every ``world``-th sample of each batch, from ``rank`` on: one process of several.
+        rank, world: Take every ``world``-th sample of each batch, from ``rank`` on: one process of several. A last
+            batch with fewer samples than processes is left out if shuffled, for training must be in step; if not,
+            processes without a share of it pass it over.
 
     Example:
         >>> batches = Batches(5, 2, shuffle=False)
@@ -293,9 +320,14 @@ class Batches:
         self.epoch = 0
         self.start = 0
 
+    @property
+    def per_epoch(self) -> int:
+        """Batches of a whole epoch, wherever this one starts."""
+        whole, rest = divmod(self.number, self.size)
+        return whole + (not self.drop_last and rest >= (self.world if self.shuffle else 1))
+
     def __len__(self) -> int:
-        whole = self.number // self.size if self.drop_last else -(-self.number // self.size)
-        return max(0, whole - self.start)
+        return max(0, self.per_epoch - self.start)
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         order = np.arange(self.number)
@@ -303,7 +335,8 @@ class Batches:
             order = sample_generator(self.seed, self.epoch, -1).permutation(self.number)
         for batch in range(self.start, self.start + len(self)):
             rows = order[batch * self.size : (batch + 1) * self.size]
-            yield [(self.epoch, int(i)) for i in rows[self.rank :: self.world]]
+            if len(mine := rows[self.rank :: self.world]):
+                yield [(self.epoch, int(i)) for i in mine]
 
 
 def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
@@ -317,16 +350,21 @@ def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
 def normalised(
     images: Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """uint8 images [N, C, H, W] as floats: (images / 255 - mean) / std, per channel.
+    """uint8 images [N, C, H, W] as floats: (images / 255 - mean) / std, one mean and one std per channel.
 
     Example:
         >>> normalised(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8), [0.5] * 3, [0.25] * 3).flatten().tolist()
         [2.0, 2.0, 2.0]
     """
     number, channels, height, width = images.shape
-    deviation = torch.as_tensor(std, dtype=torch.float64)
+    centre, deviation = (torch.as_tensor(values, dtype=torch.float64).reshape(-1) for values in (mean, std))
+    if not len(centre) == len(deviation) == channels:
+        raise ValueError(
+            f"normalised takes a mean and a std for each of the {channels} channels of the images, "
+            f"got {len(centre)} and {len(deviation)}."
+        )
     scale = (1.0 / (255.0 * deviation)).to(images.device, dtype)
-    shift = (-torch.as_tensor(mean, dtype=torch.float64) / deviation).to(images.device, dtype)
+    shift = (-centre / deviation).to(images.device, dtype)
     if images.is_contiguous():
         return torch.addcmul(shift.view(-1, 1, 1), images.to(dtype), scale.view(-1, 1, 1))
     # Images as they are read, channels last: rows of width x channels keep the inner loop long.
@@ -336,16 +374,21 @@ def normalised(
     return rows.view(number, height, width, channels).permute(0, 3, 1, 2)
 
 
-def _stacked(arrays: list[Any], dimensions: int = 4) -> Tensor:
-    """One tensor; an error says what to do if the sizes differ."""
+def _stacked(arrays: list[Any], empty: tuple[int, ...]) -> Tensor:
+    """One tensor, of the shape ``empty`` if there are no arrays; an error says what to do if the sizes differ."""
     if not arrays:
-        return torch.zeros((0, 0, 0, 3)[:dimensions], dtype=torch.uint8)
+        return torch.zeros(empty, dtype=torch.uint8)
     if len({array.shape for array in arrays}) > 1:
         shapes = sorted({array.shape[1::-1] for array in arrays})[:2]
         raise ValueError(
             f"images of different sizes in one batch (such as {shapes}): end the steps with a crop or a resize."
         )
     return torch.from_numpy(np.stack(arrays))
+
+
+def _leave_interrupts(worker: int) -> None:
+    """In a worker: Ctrl-C reaches every process of a terminal, and it is the main one's to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -15,13 +15,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from calibrant.data.objects import Boxes, Floats, Reading, objectness
+
+#: Which side a `Resize` to one number is about.
+Side = Literal["shorter", "longer"]
+#: How images are scaled.
+Resampling = Literal["bilinear", "bicubic"]
+#: Padding that repeats the nearest visible pixel.
+Edge = Literal["edge"]
 
 #: A JPEG is decoded at 1/2, 1/4 or 1/8 of its size only while this many of its pixels remain for one of the view's.
 _KEPT = 2.0
@@ -36,7 +43,8 @@ class View(NamedTuple):
         flipped: Left and right exchanged.
         image_width, image_height: Of the image.
         window: The part of the image that can be seen, x1, y1, x2, y2; around it lies padding. It is the whole image
-            until padding follows a crop.
+            until padding follows a crop. Where nothing can be seen along a side, its end is not above its start, and
+            says where the pixel begins that was nearest: what padding by ``"edge"`` repeats.
     """
 
     x1: float
@@ -71,10 +79,11 @@ class View(NamedTuple):
         if self.flipped:
             left, right = self.width - right, self.width - left
         across, down = (self.x2 - self.x1) / self.width, (self.y2 - self.y1) / self.height
-        x1, y1, x2, y2 = self.window
+        # What this view does not show, no part of it shows: a later padding meets this edge, not the image's.
+        x1, x2 = _visible(self.window[0], self.window[2], self.x1, self.x2, across)
+        y1, y2 = _visible(self.window[1], self.window[3], self.y1, self.y2, down)
         return self._replace(
-            # What this view does not show, no part of it shows: a later padding meets this edge, not the image's.
-            window=(max(x1, self.x1), max(y1, self.y1), min(x2, self.x2), min(y2, self.y2)),
+            window=(x1, y1, x2, y2),
             x1=self.x1 + left * across,
             y1=self.y1 + top * down,
             x2=self.x1 + right * across,
@@ -93,18 +102,28 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class Resize:
-    """To a size: the shorter side if one number, else (width, height).
+    """To a size: the shorter or the longer side if one number, else (width, height).
+
+    The other side is rounded down, as torchvision does it (``size`` and ``max_size``), but never below one pixel;
+    albumentations' LongestMaxSize takes the nearest, which is a pixel more at most.
 
     Example:
         >>> Resize(32)(View.whole(64, 128), np.random.default_rng(0))[4:6]
         (32, 64)
+        >>> Resize(32, side="longer")(View.whole(64, 128), np.random.default_rng(0))[4:6]
+        (16, 32)
     """
 
     size: int | tuple[int, int]
+    side: Side = "shorter"
 
     def __post_init__(self) -> None:
+        if self.side not in get_args(Side):
+            raise ValueError(f"Resize takes the side 'shorter' or 'longer', got {self.side!r}.")
         if not isinstance(self.size, int):
             object.__setattr__(self, "size", _pair(self.size))
+            if self.side != "shorter":
+                raise ValueError(f"Resize takes a side with one number, got side={self.side!r} with {self.size}.")
         elif self.size < 1:
             raise ValueError(f"Resize takes a size of at least 1 pixel, got {self.size}.")
 
@@ -114,8 +133,11 @@ class Resize:
             width, height = self.size
         else:
             short, long = sorted((view.width, view.height))
-            longer = int(self.size * long / short)
-            width, height = (self.size, longer) if view.width <= view.height else (longer, self.size)
+            if self.side == "shorter":
+                shorter, longer = self.size, int(self.size * long / short)
+            else:
+                shorter, longer = max(1, int(self.size * short / long)), self.size
+            width, height = (shorter, longer) if view.width <= view.height else (longer, shorter)
         return view._replace(width=width, height=height)
 
 
@@ -250,7 +272,7 @@ def smaller_decoding(view: View) -> Callable[[Image.Image], object]:
 def render(
     image: Image.Image,
     view: View,
-    fill: int | tuple[int, ...] = 0,
+    fill: int | tuple[int, ...] | Edge = 0,
     resample: Image.Resampling = Image.Resampling.BILINEAR,
 ) -> NDArray[np.uint8]:
     """The pixels of a view, uint8 [height, width] or [height, width, channels].
@@ -258,7 +280,7 @@ def render(
     Args:
         image: Decoded, at the size the view was drawn for or smaller (`smaller_decoding`).
         view: What to show.
-        fill: The colour of padding.
+        fill: The colour of padding, or ``"edge"``: the nearest visible pixel again.
         resample: NEAREST for label masks.
     """
     sx, sy = image.width / view.image_width, image.height / view.image_height
@@ -267,10 +289,11 @@ def render(
     window = (left * sx, top * sy, right * sx, bottom * sy)
     size = (view.width, view.height)
     if x1 >= window[0] and y1 >= window[1] and x2 <= window[2] and y2 <= window[3]:
-        shown = _cut(image, (x1, y1, x2, y2), size, resample)
+        pixels = np.asarray(_cut(image, (x1, y1, x2, y2), size, resample))
+    elif fill == "edge":
+        pixels = _continued(image, (x1, y1, x2, y2), window, size, resample)
     else:
-        shown = _padded(image, (x1, y1, x2, y2), window, size, fill, resample)
-    pixels = np.asarray(shown)
+        pixels = np.asarray(_padded(image, (x1, y1, x2, y2), window, size, fill, resample))
     return pixels[:, ::-1] if view.flipped else pixels
 
 
@@ -297,14 +320,58 @@ def _padded(
     canvas = Image.new(image.mode, size, (fill,) * bands if isinstance(fill, int) and bands > 1 else fill)
     if image.mode == "P" and (palette := image.getpalette()) is not None:
         canvas.putpalette(palette)
-    x1, y1, x2, y2 = box
-    across, down = size[0] / (x2 - x1), size[1] / (y2 - y1)
-    inner = max(x1, window[0]), max(y1, window[1]), min(x2, window[2]), min(y2, window[3])
-    left, top = round((inner[0] - x1) * across), round((inner[1] - y1) * down)
-    right, bottom = round((inner[2] - x1) * across), round((inner[3] - y1) * down)
+    x1, x2, left, right = _placed(box[0], box[2], window[0], window[2], size[0])
+    y1, y2, top, bottom = _placed(box[1], box[3], window[1], window[3], size[1])
     if right > left and bottom > top:
-        canvas.paste(_cut(image, inner, (right - left, bottom - top), resample), (left, top))
+        canvas.paste(_cut(image, (x1, y1, x2, y2), (right - left, bottom - top), resample), (left, top))
     return canvas
+
+
+def _continued(
+    image: Image.Image,
+    box: tuple[float, float, float, float],
+    window: tuple[float, float, float, float],
+    size: tuple[int, int],
+    resample: Image.Resampling,
+) -> NDArray[np.uint8]:
+    """The part of the view inside the window, at its place (to the nearest pixel), its borders repeated around it."""
+    x1, x2, left, right = _nearest(box[0], box[2], window[0], window[2], size[0], image.width)
+    y1, y2, top, bottom = _nearest(box[1], box[3], window[1], window[3], size[1], image.height)
+    inner = np.asarray(_cut(image, (x1, y1, x2, y2), (right - left, bottom - top), resample))
+    around = ((top, size[1] - bottom), (left, size[0] - right), (0, 0))
+    return np.pad(inner, around[: inner.ndim], mode="edge")
+
+
+def _placed(start: float, end: float, low: float, high: float, pixels: int) -> tuple[float, float, int, int]:
+    """Along one side, what of a view (start..end) lies in the window (low..high), and on which of the view's pixels."""
+    first, last = max(start, low), min(end, high)
+    scale = pixels / (end - start)
+    return first, last, round((first - start) * scale), round((last - start) * scale)
+
+
+def _nearest(
+    start: float, end: float, low: float, high: float, pixels: int, extent: int
+) -> tuple[float, float, int, int]:
+    """As `_placed`; where the view shows nothing of the window, the nearest pixel of it, which is then repeated."""
+    placed = _placed(start, end, low, high, pixels)
+    if placed[2] < placed[3]:
+        return placed
+    pixel = (end - start) / pixels
+    if high <= low:  # an empty window: `View.window`
+        low, high = high, min(high + pixel, extent)
+    first = max(low, min(start, high - pixel))
+    return first, min(first + pixel, high), 0, 1
+
+
+def _visible(low: float, high: float, start: float, end: float, pixel: float) -> tuple[float, float]:
+    """Along one side, what of a window (low..high) a view (start..end) shows; see `View.window` for nothing."""
+    if high <= low:
+        return low, high
+    if end <= low:
+        return low, low
+    if start >= high:
+        return high, max(low, high - pixel)
+    return max(low, start), min(high, end)
 
 
 def objectness_of(

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import logging
-import os
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant.models.weights import read_state
+from calibrant.models.factories import call, look_up
+from calibrant.models.weights import check_fit, read_state, unwrapped
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -137,57 +135,11 @@ def load_model(
         >>> load_model("torch.nn:Linear", arguments={"in_features": 4, "out_features": 3})
         Linear(in_features=4, out_features=3, bias=True)
     """
-    module, colon, name = factory.partition(":")
-    if not colon or not module or not name:
-        raise ValueError(f"a model is named as package.module:factory, got {factory!r}")
-    sys.path.insert(0, os.getcwd())
-    try:
-        _torchvision.ensure()  # the factory may be torchvision's, or import it
-        found = importlib.import_module(module)
-    except Exception as error:
-        raise ValueError(f"model {factory!r}: cannot import {module} ({type(error).__name__}: {error})") from None
-    finally:
-        sys.path.remove(os.getcwd())
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise ValueError(f"model {factory!r}: {module} has no {name!r}")
-        found = getattr(found, part)
-    made = found if isinstance(found, nn.Module) else _called(factory, found, arguments or {})
+    found = look_up(factory)
+    made: nn.Module = found if isinstance(found, nn.Module) else call(factory, found, arguments or {})
     if weights is not None:
-        _fill(made, Path(weights))
+        path, ours = Path(weights), made.state_dict()
+        state = unwrapped(read_state(path), ours)
+        check_fit(ours, state, str(path), left_over="the model has no place for {}", joint=" and ")
+        made.load_state_dict(state)
     return made
-
-
-def _called(factory: str, found: Any, arguments: Mapping[str, Any]) -> nn.Module:
-    if not callable(found):
-        raise ValueError(f"model {factory!r}: a function or class that gives a module is needed, got {type(found)}")
-    try:
-        made = found(**arguments)
-    except Exception as error:
-        raise ValueError(f"model {factory!r}: the call failed ({type(error).__name__}: {error})") from None
-    if not isinstance(made, nn.Module):
-        raise ValueError(f"model {factory!r}: it must give a torch.nn.Module, got {type(made).__name__}")
-    return made
-
-
-def _fill(model: nn.Module, path: Path) -> None:
-    state = read_state(path)
-    ours = model.state_dict()
-    if state and all(key.startswith("module.") for key in state) and not any(k.startswith("module.") for k in ours):
-        state = {key.removeprefix("module."): value for key, value in state.items()}  # as DataParallel saves them
-    missing, unexpected = (sorted(set(a) - set(b)) for a, b in ((ours, state), (state, ours)))
-    wrong = [f"lacks {_some(missing)}"] if missing else []
-    wrong += [f"the model has no place for {_some(unexpected)}"] if unexpected else []
-    if wrong:
-        raise ValueError(f"{path}: {' and '.join(wrong)}")
-    shapes = [key for key in ours if ours[key].shape != state[key].shape]
-    if shapes:
-        key = shapes[0]
-        both = f"{list(state[key].shape)}, the model's {list(ours[key].shape)}"
-        raise ValueError(f"{path}: {len(shapes)} weights have other shapes than the model's: {key} is {both}")
-    model.load_state_dict(state)
-
-
-def _some(keys: list[str], most: int = 3) -> str:
-    rest = f" and {len(keys) - most} more" if len(keys) > most else ""
-    return ", ".join(keys[:most]) + rest

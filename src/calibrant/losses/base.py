@@ -140,6 +140,11 @@ class Loss(nn.Module):
         """The loss split into ``{"fidelity": ..., "regulariser": ...}``, each reduced; they add up to the loss."""
         return self._evaluate_terms(logits, target, ids=ids)
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether `update` does anything: a loop may save itself the trouble of collecting what it takes."""
+        return type(self).update is not Loss.update
+
     def update(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> None:
         """Tell the loss what the model predicted in this step. Only methods with a memory do anything here."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from torch import nn
 from calibrant import _torchvision
 from calibrant.models import weights as weights_
 from calibrant.models.checks import choice, whole
+from calibrant.models.factories import call, in_one_line, look_up
 from calibrant.models.registry import describe, nearest
 
 TIMM = "timm/"
@@ -114,51 +113,24 @@ def _of_registry(
 
 
 def _of_timm(name: str, options: dict[str, Any]) -> nn.Module:
-    with contextlib.suppress(ImportError):
-        _torchvision.ensure()  # timm imports torchvision
     try:
+        _torchvision.ensure()  # timm imports torchvision
         timm = importlib.import_module("timm")
-    except ImportError as error:
-        found = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be imported ({error})"
+    except ModuleNotFoundError as error:
+        found = "is not installed" if error.name == "timm" else f"cannot be imported ({error})"
         raise ValueError(f"model {name!r} needs timm, which {found}: pip install calibrant[timm]") from None
+    except Exception as error:  # a torchvision that does not fit this torch raises whatever it likes
+        raise ValueError(f"model {name!r} needs timm, which cannot be imported ({in_one_line(error)})") from None
     wanted = name.removeprefix(TIMM)
     if not timm.is_model(wanted.split(".")[0]):  # what follows a dot names weights
         raise ValueError(f"timm has no model {wanted!r}{nearest(wanted, timm.list_models())}")
-    return _called(name, timm.create_model, {"model_name": wanted} | options)
+    return call(name, timm.create_model, {"model_name": wanted} | options)
 
 
 def _of_factory(name: str, options: dict[str, Any]) -> nn.Module:
-    module, _, path = name.partition(":")
-    if not module or not path:
-        raise ValueError(f"a model is named as package.module:factory, got {name!r}")
-    here = os.getcwd()
-    sys.path.insert(0, here)
-    try:
-        _torchvision.ensure()  # the factory may be torchvision's, or import it
-        found: Any = importlib.import_module(module)
-    except Exception as error:
-        raise ValueError(f"model {name!r}: cannot import {module} ({type(error).__name__}: {error})") from None
-    finally:
-        sys.path.remove(here)
-    for part in path.split("."):
-        if not hasattr(found, part):
-            raise ValueError(f"model {name!r}: {module} has no {path!r}")
-        found = getattr(found, part)
+    found = look_up(name)
     if isinstance(found, nn.Module):
         if options:
             raise ValueError(f"model {name!r} is a module already and takes no options, got {', '.join(options)}")
         return found
-    return _called(name, found, options)
-
-
-def _called(name: str, factory: Any, options: dict[str, Any]) -> nn.Module:
-    if not callable(factory):
-        kind = type(factory).__name__
-        raise ValueError(f"model {name!r}: a function or class that gives a module is needed, got {kind}")
-    try:
-        made = factory(**options)
-    except Exception as error:
-        raise ValueError(f"model {name!r}: the call failed ({type(error).__name__}: {error})") from None
-    if not isinstance(made, nn.Module):
-        raise ValueError(f"model {name!r}: it must give a torch.nn.Module, got {type(made).__name__}")
-    return made
+    return call(name, found, options)

@@ -1,4 +1,4 @@
-"""Networks for 32x32 images that neither torchvision nor timm has: ResNet-20 and -56, v1 and v2, and DenseNet-BC.
+"""Networks for 32x32 images that neither torchvision nor timm has: ResNets, LR's VGG16, and DenseNet-BC.
 
 The v1 networks are those of He et al. 2016 (Deep Residual Learning, Sec. 4.2): depth 6n+2, stages of 16, 32 and 64
 channels, shortcuts without parameters (option A; ``shortcut="project"`` gives option B).
@@ -6,12 +6,19 @@ channels, shortcuts without parameters (option A; ``shortcut="project"`` gives o
 The v2 networks are those of Keras' example ``cifar10_resnet``, which LR's code takes over: pre-activation
 bottlenecks of depth 9n+2, 56 = 9 x 6 + 2, stages of 64, 128 and 256 channels after a convolution of 16. They are not
 the pre-activation networks of He et al.'s second paper in detail: convolutions have a bias, the first block starts
-without batch norm and ReLU, and the stride is on the first 1x1 convolution. As in Keras, batch norm has an epsilon of
-0.001 and a momentum of 0.99 (0.01 as PyTorch counts).
+without batch norm and ReLU, and the stride is on the first 1x1 convolution.
+
+VGG16 is that of LR's code, which is the widely copied Keras ``cifar-vgg`` (Geifman; the form for CIFAR is Liu and
+Deng's, 2015): batch norm comes after each ReLU, dropout between the convolutions of a block, and there is one hidden
+layer of 512. Its L2 penalties, 5e-4 times the squared kernels of all layers but the last, are the optimiser's business.
+
+In both of Keras' networks batch norm has Keras' epsilon of 0.001 and its momentum of 0.99 (0.01 as PyTorch counts).
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
 from itertools import pairwise
 
 import torch.nn.functional as F
@@ -19,10 +26,11 @@ from torch import Tensor, nn
 
 from calibrant import _torchvision
 from calibrant.models.blocks import Trunk, TrunkClassifier
-from calibrant.models.checks import choice, share, whole
+from calibrant.models.checks import choice, flag, share, whole
 from calibrant.models.registry import register
 
 _SHAPE = (3, 32, 32)
+_EPSILON, _MOMENTUM = 1e-3, 0.01  # Keras' batch norm
 
 
 def _v1(num_classes: int, depth: int, shortcut: str, in_channels: int) -> nn.Module:
@@ -60,7 +68,7 @@ def resnet56(num_classes: int, *, shortcut: str = "pad", in_channels: int = 3) -
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:
-    return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)
+    return nn.BatchNorm2d(channels, eps=_EPSILON, momentum=_MOMENTUM)
 
 
 class PreactivationBottleneck(nn.Module):
@@ -146,6 +154,58 @@ def resnet20v2(num_classes: int, *, in_channels: int = 3) -> nn.Module:
 def resnet56v2(num_classes: int, *, in_channels: int = 3) -> nn.Module:
     """Depth 9 x 6 + 2."""
     return PreactivationResNet(6, num_classes, whole("in_channels", in_channels, 1))
+
+
+#: Channels of the convolutions of each block; a max-pool follows each.
+_VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
+
+def _vgg16_features(in_channels: int, dropout: bool) -> Iterator[nn.Module]:
+    inputs = in_channels
+    for block, widths in enumerate(_VGG16):
+        for place, outputs in enumerate(widths):
+            if place > 0:
+                yield nn.Dropout((0.3 if block == 0 else 0.4) * dropout)
+            yield from (nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(inplace=True), _norm(outputs))
+            inputs = outputs
+        yield nn.MaxPool2d(2)
+
+
+@register(
+    "vgg16_cifar",
+    summary="LR's VGG16 for CIFAR: batch norm after ReLU, dropout between convolutions, a hidden layer of 512",
+    source="LR's released code, which is Keras' cifar-vgg (Geifman, after Liu and Deng 2015)",
+    input_size=_SHAPE,
+    num_classes=10,
+    published=15_001_418,
+    published_in="Keras' summary, which counts batch norm's running means and variances too; 14,991,946 are trained",
+)
+def vgg16_cifar(num_classes: int, *, dropout: bool = True, in_channels: int = 3) -> nn.Module:
+    """As the code has it: dropout of 0.3 in the first block, 0.4 in the others, 0.5 before both linear layers.
+
+    LR's text would rather do without dropout "as much as possible": ``dropout=False`` does. The weights start as in
+    Keras: Glorot's uniform distribution, biases 0. From 32 pixels one feature per channel is left; of larger images,
+    which the code does not take, the mean is.
+    """
+    head = 0.5 * flag("dropout", dropout)
+    parts: list[tuple[str, nn.Module]] = [
+        ("features", nn.Sequential(*_vgg16_features(whole("in_channels", in_channels, 1), dropout))),
+        ("avgpool", nn.AdaptiveAvgPool2d(1)),
+        ("flatten", nn.Flatten()),
+        ("dropout1", nn.Dropout(head)),
+        ("hidden", nn.Linear(512, 512)),
+        ("relu", nn.ReLU(inplace=True)),
+        ("norm", nn.BatchNorm1d(512, eps=_EPSILON, momentum=_MOMENTUM)),
+        ("dropout2", nn.Dropout(head)),
+        ("classifier", nn.Linear(512, num_classes)),
+    ]
+    model = nn.Sequential(OrderedDict(parts))
+    for part in model.modules():
+        if isinstance(part, nn.Conv2d | nn.Linear):
+            nn.init.xavier_uniform_(part.weight)
+            assert part.bias is not None
+            nn.init.zeros_(part.bias)
+    return model
 
 
 @register(

@@ -13,7 +13,7 @@ In both, weights are initialised as torchvision does it; the ``32`` of that code
 
 The stem ``32`` of DenseNet is one 3x3 convolution (Mukhoti2020's ``Net/densenet.py``). That of VGG has the same
 convolutions as ever, and one linear layer from 512 features instead of three from 25,088: the usual form for CIFAR.
-LR's code has another: batch norm after each ReLU, dropout between convolutions, and a hidden layer of 512.
+LR's code has another, which is ``vgg16_cifar``.
 All stems take images of any size that survives the strides.
 """
 
@@ -102,7 +102,7 @@ def _enter_vgg(name: str, published: int, batch_norm: bool, words: str) -> None:
     @register(
         name,
         summary=f"VGG16{words}; with stem 32 a single linear layer as head",
-        source="Simonyan and Zisserman 2015; LR on CIFAR, whose code differs in its details",
+        source="Simonyan and Zisserman 2015; LR's code for CIFAR has vgg16_cifar",
         input_size=_IMAGE,
         num_classes=1000,
         published=published,

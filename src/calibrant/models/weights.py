@@ -51,17 +51,50 @@ def load(model: nn.Module, weights: str | Path, *, head: str = "keep", torchvisi
 def fill(model: nn.Module, state: Mapping[str, Tensor], where: str, *, head: str = "keep") -> None:
     """Copy a state dict into a model of the same names and shapes; ``where`` names it in messages."""
     ours = {key: value for key, value in model.state_dict().items() if not key.endswith(_COUNTER)}
-    theirs = {key: value for key, value in state.items() if not key.endswith(_COUNTER)}
-    if theirs and all(key.startswith("module.") for key in theirs) and not any(k.startswith("module.") for k in ours):
-        theirs = {key.removeprefix("module."): value for key, value in theirs.items()}  # as DataParallel saves them
+    theirs = unwrapped({key: value for key, value in state.items() if not key.endswith(_COUNTER)}, ours)
     heads = tuple(f"{name}." for name in head_of(model))
     if head == "drop":
         ours, theirs = ({k: v for k, v in one.items() if not k.startswith(heads)} for one in (ours, theirs))
+    check_fit(ours, theirs, where, heads=heads)
+    for key in ours:
+        if theirs[key].is_floating_point() and not torch.isfinite(theirs[key]).all():
+            raise ValueError(f"{where}: {key} holds values that are not finite")
+    # Not strict: the counters, and a head that is left out, stay as they are; everything else was compared above.
+    model.load_state_dict(theirs, strict=False)
+
+
+def unwrapped(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A file's state dict by the names that ours has: DataParallel saves them all under "module."."""
+    prefix = "module."
+    if theirs and all(key.startswith(prefix) for key in theirs) and not any(key.startswith(prefix) for key in ours):
+        return {key.removeprefix(prefix): value for key, value in theirs.items()}
+    return dict(theirs)
+
+
+def check_fit(
+    ours: Mapping[str, Tensor],
+    theirs: Mapping[str, Tensor],
+    where: str,
+    *,
+    heads: tuple[str, ...] = (),
+    left_over: str = "has {}, for which the model has no place",
+    joint: str = ", and ",
+) -> None:
+    """Raise unless a file's state dict has the names and shapes of a model's.
+
+    Args:
+        ours: the model's.
+        theirs: the file's.
+        where: names the file in messages.
+        heads: how the names of the head begin, if the caller can leave it out: the message then says so.
+        left_over: says what only the file has.
+        joint: goes between what the file lacks and what only it has.
+    """
     missing, unexpected = (sorted(set(a) - set(b)) for a, b in ((ours, theirs), (theirs, ours)))
     wrong = [f"lacks {_some(missing)}"] if missing else []
-    wrong += [f"has {_some(unexpected)}, for which the model has no place"] if unexpected else []
+    wrong += [left_over.format(_some(unexpected))] if unexpected else []
     if wrong:
-        raise ValueError(f"{where}: {', and '.join(wrong)}")
+        raise ValueError(f"{where}: {joint.join(wrong)}")
     shapes = [key for key in ours if ours[key].shape != theirs[key].shape]
     if shapes and all(key.startswith(heads) for key in shapes):
         raise ValueError(_other_classes(where, shapes[-1], theirs, ours))
@@ -69,11 +102,6 @@ def fill(model: nn.Module, state: Mapping[str, Tensor], where: str, *, head: str
         key = shapes[0]
         both = f"{list(theirs[key].shape)}, the model's {list(ours[key].shape)}"
         raise ValueError(f"{where}: {len(shapes)} weights have other shapes than the model's: {key} is {both}")
-    for key in ours:
-        if theirs[key].is_floating_point() and not torch.isfinite(theirs[key]).all():
-            raise ValueError(f"{where}: {key} holds values that are not finite")
-    # Not strict: the counters, and a head that is left out, stay as they are; everything else was compared above.
-    model.load_state_dict(theirs, strict=False)
 
 
 def head_of(model: nn.Module) -> tuple[str, ...]:

@@ -14,22 +14,24 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from calibrant.data import Batch, Batches, Dataset, Pipeline, normalised
+from calibrant.data import Batch, Batches, Dataset, normalised
 from calibrant.data.loading import sample_generator
 from calibrant.metrics import METRICS, ConfidenceSketch
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
 from calibrant.training import checkpoints
 from calibrant.training.optimisers import climbed, set_rate
+from calibrant.training.predicting import logits_of, must_fit, outputs
 from calibrant.training.preparing import Run, bare, make_fabric, predicted, prepared, save, size
-from calibrant.training.recipe import Recipe, chain
+from calibrant.training.recipe import Recipe
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RESULT, RunFolder
-from calibrant.training.sets import Sets, load_sets
+from calibrant.training.sets import Sets, evaluation_pipeline, load_sets
 
 #: Told what a run is doing: an event's name and its numbers.
 Listener = Callable[[str, Mapping[str, Any]], None]
@@ -37,8 +39,10 @@ Listener = Callable[[str, Mapping[str, Any]], None]
 #: The terms of the loss are computed for the log every so many steps.
 TERMS_EVERY = 25
 
-# Streams of random numbers besides those of the samples (0 and up) and of their order (-1).
-_MIXING, _STEP = -2, -3
+# The stream of random numbers of mixing and blanking; those of the samples are 0 and up, that of their order is -1.
+_MIXING = -2
+
+_NOTHING = contextlib.nullcontext()
 
 
 class DivergedError(ArithmeticError):
@@ -76,19 +80,24 @@ def train(
     """
     place = RunFolder(folder)
     fabric = make_fabric(recipe, accelerator, devices, nodes)
-    with place.held() if fabric.global_rank == 0 else contextlib.nullcontext():
-        if fabric.global_rank == 0:
+    first = fabric.global_rank == 0
+    listen = listen if first else _nobody
+    with place.held() if first else contextlib.nullcontext():
+        if first:
             place.claim(recipe, resume)
         fabric.barrier()
         if (place / RESULT).exists():
             listen("finished already", {})
             return _result(place)
         sets = load_sets(recipe, data)
+        for dataset in sets.evaluated.values():
+            must_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
         run = prepared(recipe, fabric, sets, place)
-        if fabric.global_rank == 0:
+        if first:
             place.forget_after(run.progress.step)
             listen = _logged(listen, place, recipe.training.tensorboard)
-        listen("start", {"steps": run.steps, "step": run.progress.step, "parameters": size(run.model)})
+        listen("start", {"steps": run.steps, "step": run.progress.step, "parameters": size(run.model),
+                         "left_out": sets.left_out})  # fmt: skip
         _train(run, sets, place, listen)
         return _evaluated(run, sets, place, listen)
 
@@ -97,27 +106,40 @@ def _train(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> None:
     """From where the run stands to its last step."""
     progress = run.progress
     saved = time.monotonic()
-    while progress.step < run.steps:
-        run.batches.epoch, run.batches.start = progress.epoch, progress.batch
-        run.model.train()
-        with _interrupts_between_steps() as interrupted:
-            for batch in run.pipeline.loader(run.batches, run.recipe.training.workers):
+    with _interrupts_held() as interrupted:
+        while progress.step < run.steps:
+            run.batches.epoch, run.batches.start = progress.epoch, progress.batch
+            run.model.train()
+            for batch in run.loader:
                 numbers = step(run, batch)
                 progress.batch, progress.step = progress.batch + 1, progress.step + 1
                 listen("step", numbers | {"step": progress.step, "epoch": progress.epoch})
                 if progress.step >= run.steps:
                     break
                 if interrupted or time.monotonic() - saved > run.recipe.training.checkpoint_seconds:
-                    save(run, place / LAST)
+                    _save(run, place)
                     saved = time.monotonic()
                     listen("checkpoint", {"step": progress.step})
                 if interrupted:
                     raise KeyboardInterrupt
-        run.loss.end_epoch()
-        progress.epoch, progress.batch = progress.epoch + 1, 0
-        _end_of_epoch(run, sets, place, listen)
-        save(run, place / LAST)
-        saved = time.monotonic()
+            run.loss.end_epoch()
+            progress.epoch, progress.batch = progress.epoch + 1, 0
+            _end_of_epoch(run, sets, place, listen)
+            _save(run, place)
+            saved = time.monotonic()
+            if interrupted:
+                raise KeyboardInterrupt
+
+
+def _save(run: Run, place: RunFolder) -> None:
+    """Write the last checkpoint, unless it would be worse than the one that is there."""
+    if not all(bool(torch.isfinite(p).all()) for p in run.parameters):
+        raise DivergedError(f"weights are no numbers after step {run.progress.step}. The last good checkpoint is kept.")
+    save(run, place / LAST)
+
+
+def _nobody(event: str, numbers: Mapping[str, Any]) -> None:
+    """What every process but the first tells."""
 
 
 def _logged(listen: Listener, place: RunFolder, tensorboard: bool) -> Listener:
@@ -148,8 +170,8 @@ def _tensorboard(place: RunFolder) -> Any:
 
 
 @contextlib.contextmanager
-def _interrupts_between_steps() -> Iterator[list[int]]:
-    """Inside, Ctrl-C only fills the list, so that a step is never cut in two; a second Ctrl-C does not wait."""
+def _interrupts_held() -> Iterator[list[int]]:
+    """Inside, Ctrl-C only fills the list, so that no step is cut in two; a second Ctrl-C does not wait."""
     seen: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield seen
@@ -170,50 +192,64 @@ def _interrupts_between_steps() -> Iterator[list[int]]:
 
 def step(run: Run, batch: Batch) -> dict[str, float]:
     """One step of the optimiser: forward and backward by micro-batches, then the update."""
-    recipe, progress = run.recipe, run.progress
-    rate = recipe.optimiser.rate * recipe.schedule.factor(progress.step / run.steps_per_epoch, recipe.training.epochs)
+    recipe, progress, fabric = run.recipe, run.progress, run.fabric
+    epoch = progress.step / run.steps_per_epoch
+    rate = recipe.optimiser.rate * recipe.schedule.factor(epoch, run.epochs, progress.step)
     set_rate(run.optimiser, rate)
-    _seed_step(_seed(recipe.seed, progress.step, run.fabric.global_rank), run.fabric.device)
-    inputs, target = _inputs_and_target(run, batch.to(run.fabric.device))
-    parameters = [p for group in run.optimiser.param_groups for p in group["params"]]
+    _seed_step(recipe.seed, progress.step, fabric.global_rank, fabric.device)
+    batch = batch.to(fabric.device, non_blocking=True)
+    inputs, target = _inputs_and_target(run, batch)
+    parts = list(zip(*(x.chunk(recipe.training.accumulate) for x in (inputs, target, batch.indices)), strict=True))
+    terms: dict[str, float] = {}
 
     def gradients(remember: bool) -> Tensor:
         run.optimiser.zero_grad(set_to_none=True)
-        total = torch.zeros((), device=run.fabric.device)
-        parts = zip(inputs.chunk(recipe.training.accumulate), target.chunk(recipe.training.accumulate),
-                    batch.indices.to(inputs.device).chunk(recipe.training.accumulate), strict=True)  # fmt: skip
-        for x, t, ids in parts:
-            logits = _logits(run.model(x))
-            if not bool(torch.isfinite(logits).all()):
-                return torch.full((), math.nan)
-            value = run.loss(logits, t, ids=ids) * (len(x) / len(inputs))
-            run.fabric.backward(value)
-            total += value.detach()
-            if remember:
-                if progress.step % TERMS_EVERY == 0 and not terms:
-                    with torch.no_grad():
-                        found = run.loss.terms(logits.detach(), t, ids=ids)
-                    terms.update({name: float(term) for name, term in found.items()})
-                _remember(run, logits.detach(), t, ids)
-        return total
+        values, seen = [], []
+        for number, (x, t, ids) in enumerate(parts, start=1):
+            with _exchanged(run, now=number == len(parts)):
+                logits = logits_of(run.model(x))
+                try:
+                    value = run.loss(logits, t, ids=ids)
+                except ValueError:
+                    if bool(torch.isfinite(logits).all()):
+                        raise
+                    return torch.full((), math.nan)  # losses refuse logits that are no numbers
+                # A mean over the samples of all processes, whose gradients are averaged.
+                if (share := len(x) * fabric.world_size) != run.batch_size:
+                    value = value * (share / run.batch_size)
+                fabric.backward(value)
+            values.append(value.detach())
+            seen.append(logits.detach())
+            if remember and progress.step % TERMS_EVERY == 0 and not terms:
+                with torch.no_grad():
+                    terms.update({name: float(v) for name, v in run.loss.terms(seen[0], t, ids=ids).items()})
+        if remember and run.loss.has_memory:
+            _remember(run, torch.cat(seen), target, batch.indices)
+        return torch.stack(values).sum() if len(values) > 1 else values[0]
 
-    terms: dict[str, float] = {}
-    value = gradients(remember=True)
-    if not bool(torch.isfinite(value)):
+    value = float(gradients(remember=True))
+    if not math.isfinite(value):
         raise DivergedError(
-            f"the loss is {float(value)} at step {progress.step + 1} with learning rate {rate:g}; samples "
+            f"the loss is {value} at step {progress.step + 1} with learning rate {rate:g}; samples "
             f"{', '.join(batch.ids[:8])}{', ...' if len(batch) > 8 else ''}. The last good checkpoint is kept."
         )
     if recipe.optimiser.sam is not None:
-        with climbed(parameters, recipe.optimiser.sam):
+        with climbed(run.parameters, recipe.optimiser.sam):
             gradients(remember=False)
-    numbers = {"loss": float(value), "rate": rate} | terms
+    numbers = {"loss": value, "rate": rate} | terms
     if recipe.optimiser.clip is not None:
         # Fabric undoes the loss scaling of 16-bit precision first.
-        norm = run.fabric.clip_gradients(run.model, run.optimiser, max_norm=recipe.optimiser.clip)
+        norm = fabric.clip_gradients(run.model, run.optimiser, max_norm=recipe.optimiser.clip)
         numbers["gradient_norm"] = float(norm)
     run.optimiser.step()
     return numbers
+
+
+def _exchanged(run: Run, now: bool) -> AbstractContextManager[Any]:
+    """Processes exchange gradients once a step, with the last part of the batch."""
+    if now or run.fabric.world_size == 1:
+        return _NOTHING
+    return run.fabric.no_backward_sync(run.model)
 
 
 def _inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -221,19 +257,21 @@ def _inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
     recipe, classes = run.recipe, len(run.pipeline.dataset.classes)
     if run.pipeline.dataset.kind != "image":
         return batch.inputs, batch.labels
-    inputs = normalised(batch.inputs, recipe.data.mean, recipe.data.std)
+    inputs = normalised(batch.inputs, *recipe.data.normalisation)
     if recipe.training.channels_last:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
+    adaptive = recipe.targets.name == "adaptive"
+    if run.blanking is run.mixing is batch.context is None and not adaptive:
+        return inputs, batch.labels if batch.masks is None else batch.masks
     random = sample_generator(recipe.seed, run.progress.step, _MIXING)
     if run.blanking is not None:
         inputs = run.blanking(inputs, random)
     if batch.masks is not None:
         return inputs, batch.masks
-    adaptive = recipe.targets.name == "adaptive"
+    if run.mixing is batch.context is None and not adaptive:
+        return inputs, batch.labels
     share = batch.objectness if adaptive and batch.objectness is not None else 1.0
     settings: dict[str, Any] = {"beta": recipe.targets.beta, "context": batch.context, "dtype": torch.float32}
-    if run.mixing is None and not adaptive and batch.context is None:
-        return inputs, batch.labels
     if run.mixing is None:
         return inputs, adaptive_targets(batch.labels, share, classes, unknown="hard", **settings)
     mixed = run.mixing(inputs, random)
@@ -244,10 +282,11 @@ def _inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
     return mixed.images, target
 
 
-def _remember(run: Run, logits: Tensor, target: Tensor, ids: Tensor) -> None:
-    """Tell the loss what was predicted, in every process what all of them saw."""
+def _remember(run: Run, *columns: Tensor) -> None:
+    """Tell the loss what was predicted: in every process what all of them saw."""
+    logits, target, ids = columns
     if run.fabric.world_size > 1:
-        logits, target, ids = (_together(x, run.fabric.world_size) for x in (logits, target, ids))
+        logits, target, ids = (_together(x, run.fabric.world_size, run.batch_size) for x in columns)
     run.loss.update(logits, target, ids=ids)
 
 
@@ -267,21 +306,16 @@ def _end_of_epoch(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> N
 
 
 def _validated(run: Run, val: Dataset) -> dict[str, float]:
-    """Accuracy, NLL, ECE, AURC and the rest of one pass; every process takes its share of the batches."""
-    recipe = run.recipe
-    sketch = ConfidenceSketch(ignore_index=val.ignore_index).to(run.fabric.device)
-    pipeline = Pipeline(val, chain(recipe.data.steps), padding=recipe.data.padding)
-    batches = Batches(len(val), recipe.training.eval_batch_size, shuffle=False, rank=run.fabric.global_rank,
+    """Accuracy, NLL, ECE, AURC and the rest of one pass; every process takes its share of the samples."""
+    settings = run.recipe.training
+    pipeline = evaluation_pipeline(run.recipe, val)
+    batches = Batches(len(pipeline), settings.eval_batch_size, shuffle=False, rank=run.fabric.global_rank,
                       world=run.fabric.world_size)  # fmt: skip
-    run.model.eval()
-    with torch.inference_mode():
-        for batch in pipeline.loader(batches, recipe.training.workers):
-            batch = batch.to(run.fabric.device)
-            inputs = batch.inputs
-            if val.kind == "image":
-                inputs = normalised(inputs, recipe.data.mean, recipe.data.std)
-            sketch.update(_logits(run.model(inputs)).float(), batch.labels if batch.masks is None else batch.masks)
-    run.model.train()
+    mean, std = run.recipe.data.normalisation
+    sketch = ConfidenceSketch(ignore_index=val.ignore_index).to(run.fabric.device)
+    loader = pipeline.loader(batches, settings.workers)
+    for batch, logits in outputs(bare(run.model), loader, mean, std, run.fabric.device):
+        sketch.update(logits, (batch.labels if batch.masks is None else batch.masks).to(logits.device))
     return {name: float(value) for name, value in sketch.compute().items()}
 
 
@@ -293,15 +327,14 @@ def _evaluated(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> dict
     result: dict[str, Any] = {}
     if run.fabric.global_rank == 0:
         for name, dataset in sets.evaluated.items():
-            predictions = predicted(run.recipe, bare(run.model), dataset, run.fabric.device)
-            predictions.save(place / f"{name}.npz")
             # Not synchronised: the other processes wait at the barrier below.
-            sketch = ConfidenceSketch(ignore_index=dataset.ignore_index, sync_on_compute=False)
-            sketch.update(torch.from_numpy(predictions.logits), torch.from_numpy(predictions.labels))
+            sketch = ConfidenceSketch(ignore_index=dataset.ignore_index, sync_on_compute=False).to(run.fabric.device)
+            predictions = predicted(run.recipe, bare(run.model), dataset, run.fabric.device, sketch=sketch)
+            predictions.save(place / f"{name}.npz")
             result[name] = {key: float(value) for key, value in sketch.compute().items()}
             listen("predicted", {"set": name, **result[name]})
         checkpoints.save(place / MODEL, {"model": bare(run.model).state_dict()}, {})
-        first = Pipeline(sets.test, chain(run.recipe.data.steps)).batch([0]).inputs
+        first = evaluation_pipeline(run.recipe, sets.test).batch([0]).inputs
         facts = {
             "classes": list(sets.test.classes),
             "input_shape": list(first.shape[1:]),
@@ -313,29 +346,27 @@ def _evaluated(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> dict
     return _result(place)
 
 
-def _together(mine: Tensor, world: int) -> Tensor:
+def _together(mine: Tensor, world: int, whole: int) -> Tensor:
     """The parts of all processes as one batch, in the order of the samples before they were shared out."""
+    short = -(-whole // world) - len(mine)  # of a batch that does not share out evenly some processes have one less
+    mine = torch.cat([mine, mine[:1].expand(short, *mine.shape[1:])]) if short else mine.contiguous()
     parts = [torch.empty_like(mine) for _ in range(world)]
-    torch.distributed.all_gather(parts, mine.contiguous())
-    return torch.stack(parts, dim=1).flatten(0, 1)
+    torch.distributed.all_gather(parts, mine)
+    return torch.stack(parts, dim=1).flatten(0, 1)[:whole]
 
 
-def _logits(output: Any) -> Tensor:
-    return output["out"] if isinstance(output, dict) else output
+def _seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:
+    """For everything that a step draws from torch's own stream, such as dropout.
 
-
-def _seed(seed: int, step: int, rank: int) -> int:
-    """Of everything that a step draws from torch's own stream, such as dropout."""
-    return int(sample_generator(seed, step, _STEP - rank).integers(2**62))
-
-
-def _seed_step(seed: int, device: torch.device) -> None:
-    """As torch.manual_seed, which takes a millisecond, for the generators that a step can draw from."""
-    torch.default_generator.manual_seed(seed)
+    As torch.manual_seed, which takes a millisecond, for the generators that a step can draw from.
+    """
+    mixed = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB) % 2**64
+    mixed = ((mixed ^ (mixed >> 31)) * 0x94D049BB133111EB) % 2**63  # so that neighbours have nothing in common
+    torch.default_generator.manual_seed(mixed)
     if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
+        torch.cuda.manual_seed(mixed)
     elif device.type == "mps":
-        torch.mps.manual_seed(seed)
+        torch.mps.manual_seed(mixed)
 
 
 def _result(place: RunFolder) -> dict[str, Any]:

@@ -23,6 +23,7 @@ class OptimiserSettings(BaseModel):
         betas: Of Adam and AdamW.
         weight_decay: Of all parameters, or only of matrices with ``decay_matrices_only``.
         decay_matrices_only: Leave biases and normalisation (parameters of less than 2 dimensions) without decay.
+        decays: Another weight decay for parameters whose names begin so, such as ``{"fc": 0.0}``.
         rates: What multiplies the rate of parameters whose names begin so, such as ``{"backbone": 0.1}``.
         sam: rho of sharpness-aware minimisation; None leaves it out.
         clip: Largest norm of the gradient; None leaves it as it is.
@@ -37,6 +38,7 @@ class OptimiserSettings(BaseModel):
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     decay_matrices_only: bool = False
+    decays: dict[str, Annotated[float, Field(ge=0)]] = {}
     rates: dict[str, float] = {}
     sam: Annotated[float, Field(gt=0)] | None = None
     clip: Annotated[float, Field(gt=0)] | None = None
@@ -46,12 +48,14 @@ class OptimiserSettings(BaseModel):
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
-                factor = next((f for start, f in self.rates.items() if name.startswith(start)), 1.0)
+                factor = _by_beginning(self.rates, name, 1.0)
                 decays = parameter.ndim >= 2 or not self.decay_matrices_only
-                groups.setdefault((factor, self.weight_decay if decays else 0.0), []).append(parameter)
-        unused = [s for s in self.rates if not any(name.startswith(s) for name, _ in model.named_parameters())]
-        if unused:
-            raise ValueError(f"optimiser.rates names {unused[0]!r}, and no parameter of the model begins so.")
+                decay = _by_beginning(self.decays, name, self.weight_decay) if decays else 0.0
+                groups.setdefault((factor, decay), []).append(parameter)
+        for setting in ("rates", "decays"):
+            for start in getattr(self, setting):
+                if not any(name.startswith(start) for name, _ in model.named_parameters()):
+                    raise ValueError(f"optimiser.{setting} names {start!r}, and no parameter of the model begins so.")
         if not groups:
             raise ValueError("the model has no parameters to train.")
         arguments: list[dict[str, Any]] = [
@@ -61,6 +65,10 @@ class OptimiserSettings(BaseModel):
         if self.name == "sgd":
             return SGD(arguments, lr=self.rate, momentum=self.momentum, nesterov=self.nesterov)
         return (Adam if self.name == "adam" else AdamW)(arguments, lr=self.rate, betas=self.betas)
+
+
+def _by_beginning(table: dict[str, float], name: str, otherwise: float) -> float:
+    return next((value for start, value in table.items() if name.startswith(start)), otherwise)
 
 
 def set_rate(optimiser: Optimizer, rate: float) -> None:

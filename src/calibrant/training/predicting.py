@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant.data import Batches, Dataset, Pipeline, normalised
+from calibrant.data import Batch, Batches, Dataset, Pipeline, normalised
+from calibrant.data.loading import sample_generator
 from calibrant.data.views import Step
+from calibrant.metrics import ConfidenceSketch
 from calibrant.predictions import Predictions
+
+#: Logits of whole images are kept in memory up to this many bytes.
+MOST_BYTES = 8 * 2**30
 
 
 def predict(
     model: nn.Module,
-    dataset: Dataset,
+    dataset: Dataset | Pipeline,
     steps: Sequence[Step] = (),
     *,
     mean: Sequence[float] = (0.5, 0.5, 0.5),
@@ -25,13 +31,15 @@ def predict(
     batch_size: int = 256,
     workers: int = 0,
     device: torch.device | str = "cpu",
+    pixels: int | None = None,
+    sketch: ConfidenceSketch | None = None,
     watch: Callable[[Iterable[Any], int], Iterable[Any]] | None = None,
 ) -> Predictions:
     """Run a model over a data set without training it.
 
     Args:
         model: Takes images [N, 3, H, W] as floats, or the data set's rows; gives logits.
-        dataset: Samples without a class are left out, unless it has masks.
+        dataset: Samples without a class are left out, unless it has masks. A pipeline says how it is seen, by itself.
         steps: As for `calibrant.data.Pipeline`: usually a resize and a centre crop.
         mean: Of the channels, for `calibrant.data.normalised`.
         std: Of the channels.
@@ -39,6 +47,10 @@ def predict(
         batch_size: Samples at a time.
         workers: Processes that read.
         device: Where the model is.
+        pixels: Of data with masks: keep the logits of so many labelled pixels of every image, drawn at random, each as
+            a sample of its own whose id is ``image * 2**32 + pixel``, both counted from 0. Images may then differ in
+            size.
+        sketch: Updated with everything that is seen, all pixels included.
         watch: Shows progress over the batches.
 
     Returns:
@@ -46,54 +58,110 @@ def predict(
 
     Example:
         >>> from calibrant.data import ImageArray
-        >>> pixels = np.full((5, 8, 8, 3), 255, dtype=np.uint8)
-        >>> data = Dataset("tiny", "test", ("cat", "dog"), tuple("abcde"), [0, 1, 0, 1, 1], ImageArray(pixels))
+        >>> images = np.full((5, 8, 8, 3), 255, dtype=np.uint8)
+        >>> data = Dataset("tiny", "test", ("cat", "dog"), tuple("abcde"), [0, 1, 0, 1, 1], ImageArray(images))
         >>> model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LazyLinear(2))
         >>> predict(model, data).logits.shape
         (5, 2)
     """
+    pipeline = dataset if isinstance(dataset, Pipeline) else Pipeline(labelled(dataset), steps, padding=padding)
+    data = pipeline.dataset
+    must_fit(pipeline, pixels)
+    sampled = pixels if data.masks is not None else None
+    batches = pipeline.loader(Batches(len(data), batch_size, shuffle=False), workers)
+    kept: list[tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]] = []
+    shares = []
+    for batch, logits in outputs(model, watch(batches, len(batches)) if watch else batches, mean, std, device):
+        labels = batch.labels if batch.masks is None else batch.masks
+        if sketch is not None:
+            sketch.update(logits, labels.to(logits.device))
+        if batch.objectness is not None:
+            shares.append(batch.objectness)
+        if sampled is not None:
+            kept += _some_pixels(logits, labels, batch.indices, sampled, data.ignore_index)
+            continue
+        if kept and logits.shape[2:] != kept[0][0].shape[2:]:
+            raise ValueError(
+                f"{data.title}: images of different sizes: end the steps with a resize, or keep some pixels of every "
+                "image (data.pixels = 5000)."
+            )
+        kept.append((logits.cpu().numpy(), labels.numpy(), batch.indices.numpy()))
+    values, labels_, places = (np.concatenate(column) for column in zip(*kept, strict=True))
+    known = torch.cat(shares).numpy() if shares and sampled is None else None
+    return Predictions.from_logits(
+        values,
+        labels_,
+        ids=places if sampled is not None else list(data.ids),
+        objectness=known if known is not None and np.isfinite(known).all() else None,
+        groups=None if data.groups is None or sampled is not None else {"group": list(data.groups)},
+        class_names=data.classes,
+        kind="classification" if data.masks is None or sampled is not None else "segmentation",
+        ignore_index=data.ignore_index,
+    )
+
+
+def labelled(dataset: Dataset) -> Dataset:
+    """The samples that have a class; all of them, if it has masks."""
     if dataset.masks is None and (dataset.labels < 0).any():
         dataset = dataset.take(dataset.labels >= 0)
     if len(dataset) == 0:
         raise ValueError(f"{dataset.title}: no samples with a class to predict.")
-    pipeline = Pipeline(dataset, steps, padding=padding)
-    batches = pipeline.loader(Batches(len(dataset), batch_size, shuffle=False), workers)
-    logits, labels, shares = [], [], []
+    return dataset
+
+
+def must_fit(pipeline: Pipeline, pixels: int | None) -> None:
+    """Stop before memory does, by the size of the first image: logits of whole images are large."""
+    data = pipeline.dataset
+    if data.masks is None or pixels is not None:
+        return
+    needed = 4 * len(data) * len(data.classes) * pipeline.batch([0]).inputs[0, 0].nelement()
+    if needed > MOST_BYTES:
+        raise ValueError(
+            f"{data.title}: the logits of {len(data)} images are {needed / 2**30:.0f} GB, more than are kept in memory "
+            f"({MOST_BYTES / 2**30:.0f} GB); keep some pixels of every image instead (data.pixels = 5000)."
+        )
+
+
+def outputs(
+    model: nn.Module, batches: Iterable[Batch], mean: Sequence[float], std: Sequence[float], device: torch.device | str
+) -> Iterator[tuple[Batch, Tensor]]:
+    """Every batch with the logits that a model gives for it, in at least single precision, without training."""
     training = {module: module.training for module in model.modules()}
     precision = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     model.eval()
     try:
-        with torch.inference_mode():
-            for batch in watch(batches, len(batches)) if watch else batches:
-                inputs = batch.inputs.to(device)
-                if dataset.kind == "image":
-                    inputs = normalised(inputs, mean, std, precision)
-                elif inputs.is_floating_point():
-                    inputs = inputs.to(precision)
-                logits.append(_logits(model(inputs)))
-                labels.append(batch.labels if batch.masks is None else batch.masks)
-                if batch.objectness is not None:
-                    shares.append(batch.objectness)
+        for batch in batches:
+            inputs = batch.inputs.to(device)
+            if batch.views:
+                inputs = normalised(inputs, mean, std, precision)
+            elif inputs.is_floating_point():
+                inputs = inputs.to(precision)
+            with torch.inference_mode():
+                logits = logits_of(model(inputs))
+            yield batch, logits.float() if logits.dtype.itemsize < 4 else logits
     finally:
         for module, was in training.items():  # one by one: a frozen normalisation stays frozen
             module.training = was
-    known = torch.cat(shares).numpy() if shares else None
-    return Predictions.from_logits(
-        np.concatenate(logits),
-        torch.cat(labels).numpy(),
-        ids=list(dataset.ids),
-        objectness=known if known is not None and np.isfinite(known).all() else None,
-        groups=None if dataset.groups is None else {"group": list(dataset.groups)},
-        class_names=dataset.classes,
-        kind="classification" if dataset.masks is None else "segmentation",
-        ignore_index=dataset.ignore_index,
-    )
 
 
-def _logits(output: Any) -> np.ndarray:
+def logits_of(output: Any) -> Tensor:
     """The logits among what a model gives; torchvision's segmentation models give a dictionary."""
     if isinstance(output, dict):
         output = output["out"]
     if not isinstance(output, Tensor):
         raise ValueError(f"the model must give a tensor of logits, got {type(output).__name__}.")
-    return output.float().cpu().numpy()
+    return output
+
+
+def _some_pixels(
+    logits: Tensor, masks: Tensor, images: Tensor, number: int, ignored: int | None
+) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]]:
+    """Of every image: logits [n, K], labels and ids of some labelled pixels, by a draw that is the image's own."""
+    for values, mask, image in zip(logits, masks, images.tolist(), strict=True):
+        flat = mask.flatten()
+        labelled = flat.new_ones(len(flat), dtype=torch.bool) if ignored is None else flat != ignored
+        there = labelled.nonzero()[:, 0].numpy()
+        random = sample_generator(0, 0, image)
+        chosen = np.sort(random.choice(there, min(number, len(there)), replace=False))
+        rows = values.flatten(1)[:, torch.from_numpy(chosen).to(values.device)].T
+        yield rows.cpu().numpy(), flat.numpy()[chosen], (image << 32) + chosen

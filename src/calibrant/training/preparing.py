@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from dataclasses import dataclass, field
@@ -19,9 +20,9 @@ from calibrant.models import build
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoints
 from calibrant.training.predicting import predict
-from calibrant.training.recipe import Recipe, chain
+from calibrant.training.recipe import Recipe
 from calibrant.training.run_folder import LAST, RunFolder
-from calibrant.training.sets import Sets, training_pipeline
+from calibrant.training.sets import Sets, evaluation_pipeline, training_pipeline
 
 
 @dataclass
@@ -51,32 +52,55 @@ class Run:
     blanking: Any = None
 
     @property
+    def epochs(self) -> float:
+        """Of the whole run, on which its schedule depends."""
+        length = self.recipe.training
+        return length.steps / self.steps_per_epoch if length.steps is not None else length.epochs or 1.0
+
+    @property
     def steps(self) -> int:
         """Of the whole run."""
-        whole = math.ceil(self.recipe.training.epochs * self.steps_per_epoch)
+        whole = self.recipe.training.steps or math.ceil(self.epochs * self.steps_per_epoch)
         return min(whole, self.recipe.training.max_steps or whole)
 
     @property
     def steps_per_epoch(self) -> int:
         """Batches of one pass over the data."""
-        whole, size = self.batches.number, self.batches.size
-        return whole // size if self.batches.drop_last else -(-whole // size)
+        return self.batches.per_epoch
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of the next batch, of all processes together: the last of an epoch may be smaller."""
+        return min(self.batches.size, self.batches.number - self.progress.batch * self.batches.size)
+
+    @functools.cached_property
+    def loader(self) -> Any:
+        """Batches of the epoch that ``batches`` stands at; its workers live as long as the run."""
+        memory = {"pin_memory": True} if self.fabric.device.type == "cuda" else {}
+        return self.pipeline.loader(self.batches, self.recipe.training.workers, **memory)
+
+    @functools.cached_property
+    def parameters(self) -> list[nn.Parameter]:
+        """What is trained."""
+        return [p for group in self.optimiser.param_groups for p in group["params"]]
 
 
 def prepared(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None) -> Run:
     """Model, loss and optimiser, as the recipe makes them or as the last checkpoint left them."""
     model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, _vectors(recipe, sets))
     optimiser = recipe.optimiser.build(model)
-    loss = recipe.build_loss(sets.train.ignore_index)
+    loss = recipe.build_loss(sets.train.ignore_index).to(fabric.device)
+    wrapped, optimiser = fabric.setup(torch.compile(model) if recipe.training.compile else model, optimiser)
     progress = Progress()
     if place is not None and (place / LAST).exists():
+        # After the set-up: tensors come back at the precision and on the device that they were saved from.
         parts, state = checkpoints.load(place / LAST)
-        checkpoints.restore_module(model, parts["model"], place / LAST)
+        checkpoints.restore_module(bare(wrapped), parts["model"], place / LAST)
         checkpoints.restore_optimiser(optimiser, parts.get("optimiser", {}))
         loss.load_state_dict(parts.get("loss", {}))
+        if (scaler := _scaler(fabric)) is not None:
+            scaler.load_state_dict(state.pop("scaler"))
         progress = Progress(**state)
-    wrapped, optimiser = fabric.setup(torch.compile(model) if recipe.training.compile else model, optimiser)
-    loss = loss.to(fabric.device)
     batches = Batches(
         len(sets.train), recipe.training.batch_size, seed=recipe.seed, drop_last=recipe.training.drop_last,
         rank=fabric.global_rank, world=fabric.world_size,
@@ -111,12 +135,14 @@ def make_model(recipe: Recipe, classes: int, vocabulary_size: int | None, vector
     return model
 
 
-def predicted(recipe: Recipe, model: nn.Module, dataset: Dataset, device: Any, watch: Any = None) -> Predictions:
+def predicted(
+    recipe: Recipe, model: nn.Module, dataset: Dataset, device: Any, watch: Any = None, sketch: Any = None
+) -> Predictions:
     """A model's predictions on a data set, seen as the recipe sees it."""
+    mean, std = recipe.data.normalisation
     return predict(
-        model, dataset, chain(recipe.data.steps), mean=recipe.data.mean, std=recipe.data.std,
-        batch_size=recipe.training.eval_batch_size, workers=recipe.training.workers, device=device, watch=watch,
-        padding=recipe.data.padding,
+        model, evaluation_pipeline(recipe, dataset), mean=mean, std=std, batch_size=recipe.training.eval_batch_size,
+        workers=recipe.training.workers, device=device, pixels=recipe.data.pixels, sketch=sketch, watch=watch,
     )  # fmt: skip
 
 
@@ -128,7 +154,13 @@ def save(run: Run, path: Path) -> None:
             "optimiser": checkpoints.optimiser_tensors(run.optimiser),
             "loss": run.loss.state_dict(),
         }
-        checkpoints.save(path, parts, vars(run.progress))
+        scaler = _scaler(run.fabric)
+        checkpoints.save(path, parts, vars(run.progress) | ({} if scaler is None else {"scaler": scaler.state_dict()}))
+
+
+def _scaler(fabric: Any) -> Any:
+    """What scales the loss in 16-bit precision; it remembers by how much."""
+    return getattr(fabric.strategy.precision, "scaler", None)
 
 
 def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> Any:
@@ -148,8 +180,7 @@ def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> A
 
 def bare(model: nn.Module) -> nn.Module:
     """The model itself, without what Fabric and torch.compile put around it."""
-    inner = getattr(model, "_forward_module", model)
-    inner = getattr(inner, "module", inner)
+    inner = getattr(model, "_original_module", model)
     return getattr(inner, "_orig_mod", inner)
 
 

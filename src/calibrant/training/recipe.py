@@ -34,6 +34,9 @@ from calibrant.losses import Loss, get
 from calibrant.training.optimisers import OptimiserSettings
 from calibrant.training.schedules import Schedule
 
+#: The parts that a data set has in a run.
+Role = Literal["train", "val", "test"]
+
 STEPS: dict[str, Any] = {
     "resize": Resize,
     "pad": Pad,
@@ -75,8 +78,9 @@ class Named(BaseModel):
 
 
 class HoldOut(Settings):
-    """What is split off the training data for validation: one of the three."""
+    """What is split off for validation: a fraction, a count or a count of every class, of the training or test data."""
 
+    of: Literal["train", "test"] = "train"
     fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
     count: Annotated[int, Field(gt=0)] | None = None
     per_class: Annotated[int, Field(gt=0)] | None = None
@@ -99,6 +103,23 @@ class TextSettings(Settings):
     dimensions: Annotated[int, Field(gt=0)] = 100
 
 
+class AlsoSettings(Settings):
+    """One more set that is predicted at the end.
+
+    Attributes:
+        layout, path: Its own, if it does not lie with the rest; without a path it is left out of the run.
+        split: Its name; the test split's if left out.
+        options: Of its reader, on top of those of the test split unless the layout is another.
+        variant: ``"context-only"``: every object covered; ``"single-object"``: one sample per annotated object.
+    """
+
+    layout: str | None = None
+    path: str = ""
+    split: str | None = None
+    options: dict[str, Any] = {}
+    variant: Literal["context-only", "single-object"] | None = None
+
+
 class DataSettings(Settings):
     """Which data, and what is done to it.
 
@@ -106,39 +127,50 @@ class DataSettings(Settings):
         layout: As `calibrant data layouts` lists them.
         path: The folder; ``--data`` on the command line replaces it.
         options: Of the layout's reader, for every split.
+        split_options: More of them for one of the three: ``{train = {cap = 50000}}``.
         train, val, test: Names of the splits; without ``val``, ``hold_out`` makes one.
-        hold_out: Split off ``train``.
+        hold_out: Split off ``train`` or ``test``.
         resample: Merge train and test and draw them anew for every seed (LR).
         variant: ``"single-object"``: one sample per annotated object.
+        variant_of: Which of train, val and test it is made of.
         context_rate: Share of the images shown with every object covered.
         train_steps, steps: Views for training and for evaluation.
+        resampling: How images are scaled.
+        padding: Colour of padding, or ``"edge"`` for the nearest pixel.
         colouring: ``{brightness = 0.4, ...}``.
         blanking: Cutout or random erasing, on training batches.
-        mean, std: Of the channels.
-        padding: Colour of padding.
+        channels: 3, or 1 for grey.
+        mean, std: Of the channels: one each, or one for all.
         text: For data sets of texts.
-        also: More sets to predict at the end: ``"context-only"``, or options for the reader of the test split by name.
+        also: More sets to predict at the end, by name; ``"context-only"`` is the test set with every object covered.
+        pixels: How many labelled pixels of every image are written to the files of predictions, drawn at random;
+            all if left out. The numbers of a run are of all pixels.
     """
 
     layout: str
     path: str = ""
     options: dict[str, Any] = {}
+    split_options: dict[Role, dict[str, Any]] = {}
     train: str = "train"
     val: str | None = None
     test: str = "test"
     hold_out: HoldOut | None = None
     resample: bool = False
     variant: Literal["single-object"] | None = None
+    variant_of: tuple[Role, ...] = ("train",)
     context_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
     train_steps: tuple[dict[str, Any], ...] = ()
     steps: tuple[dict[str, Any], ...] = ()
+    resampling: Literal["bilinear", "bicubic"] = "bilinear"
+    padding: Annotated[int, Field(ge=0, le=255)] | Literal["edge"] = 0
     colouring: dict[str, float] = {}
     blanking: Named | None = None
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    std: tuple[float, float, float] = (0.25, 0.25, 0.25)
-    padding: int = 0
+    channels: Literal[1, 3] = 3
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[Annotated[float, Field(gt=0)], ...] = (0.25,)
     text: TextSettings | None = None
-    also: dict[str, Literal["context-only"] | dict[str, Any]] = {}
+    also: dict[str, Literal["context-only"] | AlsoSettings] = {}
+    pixels: Annotated[int, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _buildable(self) -> Self:
@@ -148,7 +180,16 @@ class DataSettings(Settings):
             ColourJitter(**self.colouring)
         if self.blanking is not None:
             self.blanking.built(BLANKING, "blanking")
+        for name in ("mean", "std"):
+            if len(getattr(self, name)) not in (1, self.channels):
+                raise ValueError(f"{name} has {len(getattr(self, name))} values for {self.channels} channels")
         return self
+
+    @property
+    def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation of every channel."""
+        mean, std = (v * self.channels if len(v) == 1 else v for v in (self.mean, self.std))
+        return mean, std
 
 
 class ModelSettings(BaseModel):
@@ -172,9 +213,28 @@ class TargetSettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """How long, how large, how precise."""
+    """How long, how large, how precise.
 
-    epochs: Annotated[float, Field(gt=0)] = 1
+    Attributes:
+        epochs: Passes over the training data; 1 if neither epochs nor steps are given.
+        steps: Length of the run in steps, instead of epochs.
+        max_steps: Stop after so many steps of a longer run; its schedule stays.
+        batch_size: Of all processes together.
+        accumulate: Parts in which a batch goes through the model.
+        precision: As Lightning Fabric names them; validation and predictions are in full precision.
+        channels_last: Memory format of images and weights.
+        compile: Pass the model to torch.compile.
+        workers: Processes that read; 0 reads in between.
+        drop_last: Leave out the last batch of an epoch if it is not full.
+        keep: The model of the last epoch, or the one that did best on the validation data.
+        best_by: In which metric.
+        checkpoint_seconds: Between checkpoints within an epoch.
+        eval_batch_size: Batch size of validation and predictions.
+        tensorboard: Write a log for TensorBoard too.
+    """
+
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    steps: Annotated[int, Field(gt=0)] | None = None
     max_steps: Annotated[int, Field(gt=0)] | None = None
     batch_size: Annotated[int, Field(gt=0)] = 128
     accumulate: Annotated[int, Field(gt=0)] = 1
@@ -188,6 +248,12 @@ class TrainingSettings(Settings):
     checkpoint_seconds: Annotated[float, Field(gt=0)] = 60.0
     eval_batch_size: Annotated[int, Field(gt=0)] = 256
     tensorboard: bool = False
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("takes epochs or steps, not both")
+        return self
 
 
 class Expected(Settings):
@@ -252,6 +318,10 @@ class Recipe(Settings):
         """A hash of everything that the result depends on: where the data lies, and words, are not part of it."""
         plain = self.model_dump(mode="json", exclude={"title", "paper", "table", "notes", "expected"})
         plain["data"].pop("path")
+        plain["data"].pop("pixels")
+        for also in plain["data"]["also"].values():
+            if isinstance(also, dict):
+                also.pop("path")
         for name in ("workers", "checkpoint_seconds", "eval_batch_size", "tensorboard"):
             plain["training"].pop(name)
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
@@ -262,7 +332,7 @@ def chain(steps: Iterable[dict[str, Any]]) -> list[Step]:
 
     Example:
         >>> chain([{"step": "resize", "size": 40}, {"step": "flip"}])
-        [Resize(size=40), RandomFlip(probability=0.5)]
+        [Resize(size=40, side='shorter'), RandomFlip(probability=0.5)]
     """
     return [Named(name=s.get("step", ""), **{k: _tuples(v) for k, v in s.items() if k != "step"}).built(STEPS, "step")
             for s in steps]  # fmt: skip
@@ -273,7 +343,8 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, fresh_loss: bool = 
 
     Args:
         path: The file.
-        overrides: ``loss.margin=6`` and the like; values are TOML, or text.
+        overrides: ``loss.margin=6`` and the like; values are TOML, or text; without a value, ``data.hold_out=``, the
+            key is taken out.
         fresh_loss: Forget the parameters of the file's loss: another one is among the overrides.
     """
     path = Path(path)
@@ -306,6 +377,9 @@ def _replace(plain: dict[str, Any], override: str) -> None:
         here = here.setdefault(parent, {})
         if not isinstance(here, dict):
             raise ValueError(f"{override!r}: {parent!r} is a value, and has nothing below it")
+    if not text.strip():
+        here.pop(last, None)
+        return
     try:
         here[last] = tomllib.loads(f"value = {text.strip()}")["value"]
     except tomllib.TOMLDecodeError:

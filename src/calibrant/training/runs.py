@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Sequence
@@ -11,29 +12,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from calibrant.data import encoded
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoints
 from calibrant.training.loop import step
 from calibrant.training.preparing import make_fabric, make_model, predicted, prepared, size
 from calibrant.training.recipe import Recipe
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RunFolder
-from calibrant.training.sets import load_sets, read_split
+from calibrant.training.sets import aligned, load_sets, read_split
 
 
 def estimate(recipe: Recipe, data: str | None = None, steps: int = 5) -> dict[str, Any]:
-    """Size and speed of a recipe here, from a few real steps; nothing is written."""
+    """Size and speed of a recipe here, from a few real steps, reading included; nothing is written."""
     sets = load_sets(recipe, data)
     run = prepared(recipe, make_fabric(recipe, "auto", 1, 1), sets, None)
     run.model.train()
-    times = []
-    for batch in run.pipeline.loader(run.batches):
-        start = time.perf_counter()
+    times = [time.perf_counter()]
+    for batch in run.loader:
         step(run, batch)
         run.progress.step += 1
-        times.append(time.perf_counter() - start)
-        if len(times) > steps:
+        times.append(time.perf_counter())
+        if len(times) > steps + 1:
             break
-    seconds = sorted(times)[len(times) // 2]
+    lengths = sorted(b - a for a, b in itertools.pairwise(times))
+    seconds = lengths[(len(lengths) - 1) // 2]
     return {
         "parameters": size(run.model),
         "samples": len(sets.train),
@@ -48,7 +50,9 @@ def predict_run(
     *,
     data: str | None = None,
     split: str | None = None,
+    layout: str | None = None,
     best: bool = False,
+    accelerator: str = "auto",
     watch: Any = None,
 ) -> Predictions:
     """Predict a split with the model of a run.
@@ -57,7 +61,10 @@ def predict_run(
         folder: Of the run.
         data: Where the data lies, if not where the recipe says.
         split: Which; the recipe's test split if left out.
+        layout: Of ``data``, if it is another data set than the one that was trained on; classes are matched by name, or
+            by position if their names are numbers.
         best: From the best checkpoint instead of the last.
+        accelerator: As Lightning Fabric takes it.
         watch: Shows progress over batches.
     """
     place = RunFolder(folder)
@@ -65,15 +72,18 @@ def predict_run(
     file = place / (BEST if best else LAST)
     if not file.exists():
         raise ValueError(f"{place.path}: there is no {file.name}; the run has not come that far.")
-    sets = load_sets(recipe, data)
+    sets = load_sets(recipe, None if layout else data)
     named = {recipe.data.test: sets.test} | sets.evaluated
-    dataset = named.get(split or recipe.data.test)
+    dataset = None if layout else named.get(split or recipe.data.test)
     if dataset is None:
-        dataset = read_split(recipe, data, str(split), sets.vocabulary)
+        dataset = aligned(read_split(recipe, data, split or "", layout), sets.train.classes)
+        if sets.vocabulary is not None and recipe.data.text is not None:
+            dataset = encoded(dataset, sets.vocabulary, recipe.data.text.length)
     model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size)
     parts, _ = checkpoints.load(file)
     checkpoints.restore_module(model, parts["model"], file)
-    return predicted(recipe, model, dataset, "cpu", watch)
+    device = make_fabric(recipe, accelerator, 1, 1).device
+    return predicted(recipe, model.to(device), dataset, device, watch)
 
 
 def load_model(folder: str | Path) -> tuple[nn.Module, list[int], list[str]]:
@@ -93,7 +103,7 @@ def load_model(folder: str | Path) -> tuple[nn.Module, list[int], list[str]]:
     parts, _ = checkpoints.load(place / MODEL)
     checkpoints.restore_module(model, parts["model"], place / MODEL)
     if facts["images"]:
-        model = nn.Sequential(Normalise(recipe.data.mean, recipe.data.std), model)
+        model = nn.Sequential(Normalise(*recipe.data.normalisation), model)
     return model.eval(), facts["input_shape"], facts["classes"]
 
 

@@ -9,7 +9,7 @@ Progress is counted in epochs, as the papers print it, and fractions of an epoch
     constant    base
 
 with t the share of the run that is done, after a linear warm-up from ``warmup_start`` of the rate over ``warmup``
-epochs.
+epochs. ``decay`` divides by 1 + decay * step on top of it, as Keras' optimisers do (LR's code).
 """
 
 from __future__ import annotations
@@ -42,9 +42,13 @@ class Schedule(BaseModel):
     floor: Annotated[float, Field(ge=0, le=1)] = 0.0
     warmup: Annotated[float, Field(ge=0)] = 0.0
     warmup_start: Annotated[float, Field(ge=0, le=1)] = 0.0
+    decay: Annotated[float, Field(ge=0)] = 0.0
 
-    def factor(self, epoch: float, epochs: float) -> float:
+    def factor(self, epoch: float, epochs: float, step: int = 0) -> float:
         """What the rate is multiplied by after ``epoch`` of ``epochs`` epochs (a fraction between steps)."""
+        return self._by_epoch(epoch, epochs) / (1.0 + self.decay * step)
+
+    def _by_epoch(self, epoch: float, epochs: float) -> float:
         if epoch < self.warmup:
             return self.warmup_start + (1.0 - self.warmup_start) * epoch / self.warmup
         if self.name == "multistep":

@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from calibrant.data import (
     ColourJitter,
     Dataset,
@@ -19,17 +21,19 @@ from calibrant.data import (
     resample,
     single_object,
 )
-from calibrant.training.recipe import DataSettings, Recipe, chain
+from calibrant.training.predicting import labelled
+from calibrant.training.recipe import AlsoSettings, DataSettings, Recipe, Role, chain
 
 
 @dataclass(frozen=True)
 class Sets:
-    """Training, validation and test data, and what else is predicted at the end."""
+    """Training, validation and test data, what else is predicted at the end, and what has no path to be read from."""
 
     train: Dataset
     val: Dataset | None
     test: Dataset
     also: dict[str, Dataset]
+    left_out: tuple[str, ...] = ()
     vocabulary: Vocabulary | None = None
 
     @property
@@ -48,37 +52,77 @@ def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
     """Read the data of a recipe; ``path`` goes before the recipe's own."""
     settings = recipe.data
 
-    def one(split: str, **options: Any) -> Dataset:
-        return read_split(recipe, path, split, **options)
+    def one(role: Role) -> Dataset:
+        return read_split(recipe, path, getattr(settings, role), **settings.split_options.get(role, {}))
 
-    train, test = one(settings.train), one(settings.test)
+    train, test = one("train"), one("test")
     if settings.resample:
         train, test = resample(train, test, seed=recipe.seed)
-    val = one(settings.val) if settings.val is not None and settings.val != settings.test else None
+    val = one("val") if settings.val is not None and settings.val != settings.test else None
     if settings.hold_out is not None:
         if val is not None:
             raise ValueError("data.val and data.hold_out both name a validation set; one of them is enough.")
-        train, val = hold_out(train, **settings.hold_out.model_dump(exclude_none=True))
+        amount = settings.hold_out.model_dump(exclude_none=True, exclude={"of"})
+        if settings.hold_out.of == "test":
+            test, val = hold_out(test, **amount)
+        else:
+            train, val = hold_out(train, **amount)
     disjoint(train, *([val] if val is not None else []), test)
-    also = {}
+    also, left_out = {}, []
     for name, what in settings.also.items():
-        also[name] = context_only(test) if what == "context-only" else one(settings.test, **what)
+        wanted = AlsoSettings(variant=what) if isinstance(what, str) else what
+        if wanted.layout is not None and not wanted.path:
+            left_out.append(name)
+        else:
+            also[name] = _also(recipe, path, wanted, test)
     if settings.variant == "single-object":
-        train = single_object(train)
-    sets = Sets(train, val, test, also)
+        train, test = (
+            single_object(d) if r in settings.variant_of else d for d, r in ((train, "train"), (test, "test"))
+        )
+        val = single_object(val) if val is not None and "val" in settings.variant_of else val
+    sets = Sets(train, val, test, also, tuple(left_out))
     return sets if settings.text is None else _with_tokens(sets, settings)
 
 
-def read_split(
-    recipe: Recipe, path: str | None, split: str, vocabulary: Vocabulary | None = None, **options: Any
-) -> Dataset:
-    """One split of the recipe's data as it lies on disk."""
+def read_split(recipe: Recipe, path: str | None, split: str, layout: str | None = None, **options: Any) -> Dataset:
+    """One split as it lies on disk: of the recipe's data, or of another layout with none of the recipe's options."""
     settings = recipe.data
     where = path or settings.path or settings.layout
-    data = read(where, split, layout=settings.layout, **(settings.options | options))
-    if vocabulary is not None and settings.text is not None:
-        return encoded(data, vocabulary, settings.text.length)
-    return data
+    if layout is not None and layout != settings.layout:
+        return read(where, split or None, layout=layout, **options)
+    return read(where, split, layout=settings.layout, **(settings.options | options))
+
+
+def aligned(dataset: Dataset, classes: tuple[str, ...]) -> Dataset:
+    """The same samples with labels in other classes' order, by name; names that are whole numbers are positions.
+
+    ImageNetV2 is such a data set: its folders are called 0 to 999.
+    """
+    if dataset.classes == classes:
+        return dataset
+    place = {name: position for position, name in enumerate(classes)}
+    if not set(dataset.classes) <= place.keys() and all(name.isdecimal() for name in dataset.classes):
+        place = {str(position): position for position in range(len(classes))}
+    strange = [name for name in dataset.classes if name not in place]
+    if dataset.masks is not None:
+        raise ValueError(f"{dataset.title}: its masks name other classes than those that were trained.")
+    if strange:
+        raise ValueError(f"{dataset.title}: the class {strange[0]!r} is none of the {len(classes)} that were trained.")
+    table = np.array([place[name] for name in dataset.classes], dtype=np.int64)
+    labels = np.where(dataset.labels >= 0, table[dataset.labels], dataset.labels)
+    return dataclasses.replace(dataset, classes=classes, labels=labels, soft=None)
+
+
+def _also(recipe: Recipe, path: str | None, wanted: AlsoSettings, test: Dataset) -> Dataset:
+    own = {"layout", "path", "split", "options"} & wanted.model_fields_set
+    data = test
+    if own:
+        split = wanted.split or ("" if wanted.layout else recipe.data.test)
+        options = wanted.options if wanted.layout else recipe.data.split_options.get("test", {}) | wanted.options
+        data = aligned(read_split(recipe, wanted.path or path, split, wanted.layout, **options), test.classes)
+    if wanted.variant is None:
+        return data
+    return context_only(data) if wanted.variant == "context-only" else single_object(data)
 
 
 def _with_tokens(sets: Sets, settings: DataSettings) -> Sets:
@@ -96,13 +140,21 @@ def _with_tokens(sets: Sets, settings: DataSettings) -> Sets:
 def training_pipeline(recipe: Recipe, train: Dataset) -> Pipeline:
     """Training data as the model takes it."""
     settings = recipe.data
-    colouring = ColourJitter(**settings.colouring) if settings.colouring else None
     return Pipeline(
         train,
         chain(settings.train_steps or settings.steps),
-        colouring=colouring,
+        colouring=ColourJitter(**settings.colouring) if settings.colouring else None,
         seed=recipe.seed,
         context_rate=settings.context_rate,
-        padding=settings.padding,
         reading=recipe.targets.reading,
+        **_rendering(settings),
     )
+
+
+def evaluation_pipeline(recipe: Recipe, dataset: Dataset) -> Pipeline:
+    """Data as the model takes it for validation and predictions."""
+    return Pipeline(labelled(dataset), chain(recipe.data.steps), **_rendering(recipe.data))
+
+
+def _rendering(settings: DataSettings) -> dict[str, Any]:
+    return {"padding": settings.padding, "resampling": settings.resampling, "channels": settings.channels}

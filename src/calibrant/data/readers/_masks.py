@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.findings import Findings
 from calibrant.data.objects import Integers
 from calibrant.data.readers._checks import reason
 from calibrant.data.readers._phrases import MISSING, NAME_OUT, TWICE
-from calibrant.data.readers._shared import is_sound
+from calibrant.data.readers._shared import check_any, is_sound
 from calibrant.data.sources import ImageFiles, UnreadableError, inside, opened_image
 
 
@@ -83,14 +84,47 @@ class Coloured(Mapped):
         return self.meaning[places].astype(np.uint8)
 
 
-def pairs(listed: Iterable[tuple[str, str]], masks: Mapped, findings: Findings) -> tuple[ImageFiles, Mapped]:
-    """Images and masks from pairs of names; what is missing or broken goes to ``findings``.
+def segmented(
+    name: str,
+    split: str,
+    classes: tuple[str, ...],
+    listed: Iterable[tuple[str, str]],
+    masks: Mapped,
+    findings: Findings,
+    *,
+    ignore_index: int,
+    group: Callable[[str], str] | None = None,
+) -> Dataset:
+    """The data set of images and their masks.
 
     Args:
+        name: Of the layout.
+        split: As asked for.
+        classes: In the order of the labels.
         listed: An image and its mask, by their paths inside the data folder.
         masks: Without names yet: the data folder, and what the values in its masks mean.
         findings: Takes what is skipped.
+        ignore_index: The label of pixels that do not count.
+        group: From an image's path to its group, if there are groups.
     """
+    images, masks = _pairs(listed, masks, findings)
+    check_any(masks.root, split, len(images), findings)
+    return Dataset(
+        name,
+        split,
+        classes,
+        images.names,
+        np.full(len(images), NO_CLASS),
+        images,
+        masks=masks,
+        groups=None if group is None else tuple(map(group, images.names)),
+        ignore_index=ignore_index,
+        report=findings.report(),
+    )
+
+
+def _pairs(listed: Iterable[tuple[str, str]], masks: Mapped, findings: Findings) -> tuple[ImageFiles, Mapped]:
+    """Images and masks from pairs of names; what is missing or broken goes to ``findings``."""
     root = masks.root
     kept: dict[str, str] = {}
     for name, mask in listed:

@@ -15,12 +15,12 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from calibrant.data.dataset import NO_CLASS, Dataset
+from calibrant.data.dataset import Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers._checks import check_split
-from calibrant.data.readers._masks import Coloured, Mapped, pairs, table
-from calibrant.data.readers._shared import check_any, lines_of, listed, never_raising, stem
+from calibrant.data.readers._masks import Coloured, Mapped, segmented, table
+from calibrant.data.readers._shared import lines_of, listed, never_raising, stem
 from calibrant.data.sources import UnreadableError
 
 #: The classes, and those of the original that each takes in.
@@ -69,19 +69,7 @@ def camvid(root: str | Path, split: str, *, on_error: OnError = "raise") -> Data
         found = _listed(root, split, findings)
     else:
         found = _matched(root, split, f"{split}annot", "", findings)
-    images, masks = pairs(found, meant, findings)
-    check_any(root, split, len(images), findings)
-    return Dataset(
-        "camvid",
-        split,
-        CLASSES,
-        images.names,
-        np.full(len(images), NO_CLASS),
-        images,
-        masks=masks,
-        ignore_index=VOID,
-        report=findings.report(),
-    )
+    return segmented("camvid", split, CLASSES, found, meant, findings, ignore_index=VOID)
 
 
 def _coloured(root: Path) -> Coloured:

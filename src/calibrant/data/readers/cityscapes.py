@@ -10,14 +10,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import numpy as np
-
-from calibrant.data.dataset import NO_CLASS, Dataset
+from calibrant.data.dataset import Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers._checks import check_split
-from calibrant.data.readers._masks import Mapped, pairs, table
-from calibrant.data.readers._shared import check_any, listed, never_raising
+from calibrant.data.readers._masks import Mapped, segmented, table
+from calibrant.data.readers._shared import listed, never_raising
 
 #: Official id of each training class, in the order of the training ids.
 CLASSES = {
@@ -74,17 +72,13 @@ def cityscapes(root: str | Path, split: str, *, on_error: OnError = "raise") -> 
     trained = bool(stems) and all(os.path.isfile(root / "gtFine" / split / f"{stem}{_TRAIN_IDS}") for stem in stems)
     ending, meaning = (_TRAIN_IDS, FROM_TRAIN_IDS) if trained else (_IDS, FROM_IDS)
     names = ((f"leftImg8bit/{split}/{stem}{_IMAGE}", f"gtFine/{split}/{stem}{ending}") for stem in stems)
-    images, masks = pairs(names, Mapped(root, (), meaning=meaning), findings)
-    check_any(root, split, len(images), findings)
-    return Dataset(
+    return segmented(
         "cityscapes",
         split,
         tuple(CLASSES),
-        images.names,
-        np.full(len(images), NO_CLASS),
-        images,
-        masks=masks,
-        groups=tuple(name.split("/")[2] for name in images.names),
+        names,
+        Mapped(root, (), meaning=meaning),
+        findings,
         ignore_index=IGNORED,
-        report=findings.report(),
+        group=lambda name: name.split("/")[2],
     )

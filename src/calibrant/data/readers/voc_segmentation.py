@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
-from calibrant.data.dataset import NO_CLASS, Dataset
+from calibrant.data.dataset import Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers import voc
 from calibrant.data.readers._checks import check_split
-from calibrant.data.readers._masks import Mapped, pairs, table
-from calibrant.data.readers._shared import check_any, lines_of, never_raising
+from calibrant.data.readers._masks import Mapped, segmented, table
+from calibrant.data.readers._shared import lines_of, never_raising
 
 CLASSES = ("background", *voc.CLASSES)
 IGNORED = 255
@@ -47,19 +45,9 @@ def voc_segmentation(root: str | Path, split: str, *, on_error: OnError = "raise
     root = Path(root)
     check_split(root, split, _splits(root))
     findings = Findings(on_error)
-    images, masks = pairs(_listed(root, split), Mapped(root, (), meaning=_MEANING), findings)
-    check_any(root, split, len(images), findings)
-    return Dataset(
-        "voc-segmentation",
-        split,
-        CLASSES,
-        images.names,
-        np.full(len(images), NO_CLASS),
-        images,
-        masks=masks,
-        ignore_index=IGNORED,
-        report=findings.report(),
-    )
+    meant = Mapped(root, (), meaning=_MEANING)
+    found = _listed(root, split)
+    return segmented("voc-segmentation", split, CLASSES, found, meant, findings, ignore_index=IGNORED)
 
 
 def _listed(root: Path, split: str) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,146 @@
+"""Networks of timm by name, against timm itself: what it makes under the same seed, and the names that it gives."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from calibrant import _torchvision
+from calibrant.models import build
+from calibrant.models.weights import head_of
+
+_torchvision.ensure()
+import timm  # noqa: E402
+
+#: The smallest of several families, which timm has for tests.
+SMALL = ["test_resnet", "test_vit", "test_efficientnet", "test_convnext"]
+
+
+def same(first: nn.Module, second: nn.Module) -> bool:
+    ours, theirs = first.state_dict(), second.state_dict()
+    return list(ours) == list(theirs) and all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_network_is_timms(name):
+    model = build(f"timm/{name}", num_classes=7, in_chans=2, seed=3)
+    torch.manual_seed(3)
+    theirs = timm.create_model(name, num_classes=7, in_chans=2)
+    assert type(model) is type(theirs)
+    assert model.training
+    assert same(model, theirs)
+    images = torch.randn(3, 2, 160, 160)
+    logits = model.eval()(images)
+    assert logits.shape == (3, 7)
+    torch.testing.assert_close(logits, theirs.eval()(images))
+
+
+def test_the_size_is_that_of_timms_table():
+    with torch.device("meta"):
+        model = build("timm/resnet10t")
+    assert model.num_classes == 1000  # timm's choice where none is asked for
+    assert f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}" == "5.44"  # results-imagenet.csv
+
+
+def test_initial_weights_follow_the_seed_alone():
+    before = torch.get_rng_state()
+    first, again, other = (build("timm/test_resnet", seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert same(first, again)
+    assert not same(first, other)
+
+
+def test_a_name_may_carry_the_tag_of_weights_that_are_not_loaded():
+    assert same(build("timm/test_resnet.r160_in1k", seed=1), build("timm/test_resnet", seed=1))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_head_is_the_layer_that_timm_names(name):
+    model = timm.create_model(name)
+    assert head_of(model) == (model.default_cfg["classifier"],)
+
+
+def test_weights_come_from_a_file_with_or_without_the_head(tmp_path):
+    trained = timm.create_model("test_resnet", num_classes=7)
+    torch.save(trained.state_dict(), tmp_path / "a.pt")
+    assert same(build("timm/test_resnet", num_classes=7, weights=tmp_path / "a.pt"), trained)
+    with pytest.raises(ValueError, match=r"a.pt: its head has 7 classes and the model 5: ask for num_classes=7, or"):
+        build("timm/test_resnet", num_classes=5, weights=tmp_path / "a.pt")
+    other = build("timm/test_resnet", num_classes=5, weights=tmp_path / "a.pt", head="drop", seed=2)
+    assert torch.equal(other.conv1[0].weight, trained.conv1[0].weight)
+    assert torch.equal(other.fc.weight, build("timm/test_resnet", num_classes=5, seed=2).fc.weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("timm/resnet11t", {}, r"^timm has no model 'resnet11t' \(nearest: resnet14t, resnet10t, \w+\)$"),
+        ("timm/Resnet_18", {}, r"^timm has no model 'Resnet_18' \(nearest: resnet18, "),
+        ("timm/", {}, "^timm has no model ''$"),
+        ("timm/resnet10t.none", {}, r"^model 'timm/resnet10t.none': the call failed \(RuntimeError: .*none"),
+        ("timm/test_resnet", {"depth": 3}, r"'timm/test_resnet': the call failed \(TypeError: .*'depth'"),
+        ("timm/test_resnet", {"stem": "32"}, r"stems are for the networks of names\(\), got stem='32'"),
+        ("timm/test_resnet", {"num_classes": 1}, "num_classes must be a whole number of at least 2, got 1"),
+        ("timm/test_resnet", {"weights": "torchvision:V1"}, "are for networks of torchvision as they are"),
+    ],
+)
+def test_what_timm_does_not_have_is_refused_in_one_sentence(name, options, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        build(name, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_timm_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)  # Python's way to say that there is none
+    with pytest.raises(
+        ValueError, match=r"^model 'timm/vit' needs timm, which is not installed: pip install .*\[timm\]$"
+    ):
+        build("timm/vit")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ModuleNotFoundError("No module named 'yaml'", name="yaml"), r"\(No module named 'yaml'\): pip install calib"),
+        (ImportError("cannot import\nname 'x'"), r"which cannot be imported \(cannot import name 'x'\)$"),
+        (RuntimeError("operator torchvision::nms does not exist"), r"imported \(operator torchvision::nms does not"),
+    ],
+)
+def test_a_timm_that_cannot_be_imported_says_why(monkeypatch, error, words):
+    monkeypatch.delitem(sys.modules, "timm")
+
+    class Finder:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name == "timm":
+                raise error
+
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    with pytest.raises(ValueError, match=words) as caught:
+        build("timm/test_resnet")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_torchvision_broken_earlier_says_why(monkeypatch):
+    def refuse():
+        raise ImportError("an earlier import of torchvision failed in this process")
+
+    monkeypatch.setattr(_torchvision, "ensure", refuse)
+    with pytest.raises(ValueError, match=r"needs timm, which cannot be imported \(an earlier import of torchvision"):
+        build("timm/test_resnet")
+
+
+def test_a_fresh_interpreter_builds_one():
+    """timm imports torchvision, whose operators may not load: nothing here has called `ensure` before."""
+    text = """
+import sys, torch
+from calibrant.models import build
+assert "timm" not in sys.modules and "torchvision" not in sys.modules
+model = build("timm/test_resnet", num_classes=5, in_chans=1, seed=0).eval()
+assert "torchvision" in sys.modules
+print(list(model(torch.zeros(2, 1, 64, 64)).shape))
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("[2, 5]\n", "")

@@ -1,0 +1,279 @@
+"""How recipes see their data: splits, variants, other folders, grey images, and pixels drawn from masks."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from calibrant import Predictions
+from calibrant.data import Dataset, ImageArray, Pipeline, Resize, read
+from calibrant.metrics import ConfidenceSketch
+from calibrant.training import load, predict, predict_run, predicting, train
+from calibrant.training.recipe import check
+from calibrant.training.schedules import Schedule
+from calibrant.training.sets import aligned, load_sets
+from tests.recipe_data import written
+
+DIGITS = {
+    "data": {"layout": "digits", "hold_out": {"count": 100}},
+    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
+    "optimiser": {"rate": 0.1},
+    "training": {"batch_size": 128},
+}
+
+
+def digits(**data):
+    return check(DIGITS | {"data": DIGITS["data"] | data}, "digits")
+
+
+# --- splits -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_part_of_the_test_data_can_be_held_out():
+    whole = load_sets(digits())
+    sets = load_sets(digits(hold_out={"of": "test", "count": 100}))
+    assert len(sets.train) == len(whole.train) + 100
+    assert len(sets.val) == 100
+    assert len(sets.test) == len(whole.test) - 100
+    assert {*sets.val.ids, *sets.test.ids} == set(whole.test.ids)
+
+
+def test_options_of_one_split():
+    recipe = check(
+        {
+            "data": {"layout": "scenes", "options": {"samples": 6}, "split_options": {"train": {"samples": 9}}},
+            "model": {"name": "small_cnn"},
+        },
+        "scenes",
+    )
+    sets = load_sets(recipe)
+    assert (len(sets.train), len(sets.test)) == (9, 6)
+
+
+@pytest.mark.parametrize("roles", [["train"], ["train", "val", "test"]], ids=len)
+def test_one_sample_per_object_in_the_splits_that_are_named(roles, tmp_path):
+    home = written("open-images", tmp_path)
+    plain = {"layout": "open-images", "val": "validation", "test": "test"}
+    model = {"name": "small_cnn"}
+    sets = load_sets(check({"data": plain, "model": model}, "whole"), str(home))
+    varied = plain | {"variant": "single-object", "variant_of": roles}
+    found = load_sets(check({"data": varied, "model": model}, "single"), str(home))
+    for role in ("train", "val", "test"):
+        before, after = getattr(sets, role), getattr(found, role)
+        objects = int(before.boxes.counts.sum())
+        assert objects > 0
+        assert len(after) == (objects if role in roles else len(before)), role
+
+
+def test_a_key_is_taken_out_by_an_empty_value(tmp_path):
+    file = tmp_path / "digits.toml"
+    file.write_text('[data]\nlayout = "digits"\nhold_out = {count = 100}\n[model]\nname = "mlp"\n')
+    assert load(file).data.hold_out.count == 100
+    assert load(file, ["data.hold_out="]).data.hold_out is None
+    assert load(file, ["data.never_there="]).key == load(file).key
+
+
+# --- other folders ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def numbered(tmp_path):
+    """Two digits of every class, as folders called 0 to 9: image-folder sorts them by name."""
+    data = read("digits", "test")
+    for position in range(len(data.classes)):
+        for nth, row in enumerate(np.flatnonzero(data.labels == position)[:2]):
+            file = tmp_path / "other" / str(position) / f"{nth}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            data.inputs.open(int(row)).save(file)
+    return tmp_path / "other"
+
+
+def test_another_folder_is_predicted_in_the_classes_that_were_trained(numbered, tmp_path):
+    also = {"again": {"layout": "image-folder", "path": str(numbered)}, "nowhere": {"layout": "image-folder"}}
+    recipe = digits(also=also)
+    told = []
+    train(recipe, tmp_path / "run", listen=lambda event, numbers: told.append((event, dict(numbers))))
+    assert dict(told)["start"]["left_out"] == ("nowhere",)
+    assert not (tmp_path / "run" / "nowhere.npz").exists()
+    found = Predictions.open(tmp_path / "run" / "again.npz")
+    test = Predictions.open(tmp_path / "run" / "test.npz")
+    assert found.class_names == test.class_names
+    for logits, label in zip(found.logits, found.labels, strict=True):  # the same pixels, the same numbers
+        same = np.flatnonzero(np.abs(test.logits - logits).max(1) < 1e-5)
+        assert len(same) >= 1
+        assert set(test.labels[same]) == {label}
+    later = predict_run(tmp_path / "run", data=str(numbered), layout="image-folder")
+    assert np.array_equal(later.logits, found.logits)
+
+
+def test_where_a_second_folder_lies_is_no_part_of_the_recipe(numbered):
+    one, two = ({"again": {"layout": "image-folder", "path": path}} for path in ("", str(numbered)))
+    assert digits(also=one).key == digits(also=two).key
+
+
+def test_classes_are_matched_by_name_before_position():
+    pixels = ImageArray(np.zeros((3, 2, 2, 3), dtype=np.uint8))
+    some = Dataset("some", "test", ("b", "c"), tuple("xyz"), [0, 1, -1], pixels)
+    assert aligned(some, ("a", "b", "c")).labels.tolist() == [1, 2, -1]
+    numbers = Dataset("numbers", "test", ("1", "10", "2"), tuple("xyz"), [0, 1, 2], pixels)
+    assert aligned(numbers, tuple("abcdefghijk")).labels.tolist() == [1, 10, 2]
+    assert aligned(numbers, ("2", "10", "1")).labels.tolist() == [2, 1, 0]
+    with pytest.raises(ValueError, match="the class 'b' is none of the 2 that were trained"):
+        aligned(some, ("c", "d"))
+    with pytest.raises(ValueError, match="the class '10' is none of the 3"):
+        aligned(numbers, ("a", "b", "c"))
+
+
+# --- length and rate --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_can_be_as_long_as_some_steps(tmp_path):
+    schedule = {"name": "poly", "power": 1.0}
+    recipe = check(DIGITS | {"training": {"batch_size": 128, "steps": 14}, "schedule": schedule}, "steps")
+    rates = []
+    train(recipe, tmp_path / "run", listen=lambda event, n: rates.append(n["rate"]) if event == "step" else None)
+    assert rates == pytest.approx([0.1 * (1 - k / 14) for k in range(14)])
+    with pytest.raises(ValueError, match="epochs or steps, not both"):
+        check(DIGITS | {"training": {"steps": 14, "epochs": 2}}, "both")
+
+
+def test_the_rate_falls_with_every_step_as_in_keras():
+    schedule = Schedule(name="multistep", milestones=[2], gamma=0.1, decay=1e-2)
+    assert schedule.factor(1.0, 4, step=100) == pytest.approx(1 / (1 + 1e-2 * 100))
+    assert schedule.factor(3.0, 4, step=300) == pytest.approx(0.1 / (1 + 1e-2 * 300))
+
+
+# --- inputs -----------------------------------------------------------------------------------------------------------
+
+
+def test_grey_images_have_one_channel(tmp_path):
+    plain = {
+        "data": {"layout": "digits", "channels": 1, "mean": [0.25], "std": [0.5]},
+        "model": {"name": "mlp", "input_size": [1, 8, 8], "hidden": [16]},
+        "training": {"max_steps": 2},
+    }
+    train(check(plain, "grey"), tmp_path / "run")
+    found = Predictions.open(tmp_path / "run" / "test.npz")
+    assert np.isfinite(found.logits).all()
+    with pytest.raises(ValueError, match="mean has 3 values for 1 channels"):
+        check(plain | {"data": plain["data"] | {"mean": [0.1, 0.2, 0.3]}}, "grey")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"precision": "bf16-mixed"}, {"precision": "64-true"}, {"channels_last": True}], ids=str
+)
+def test_interrupted_runs_in_other_precisions_go_on_exactly(changes, tmp_path):
+    length = {"batch_size": 128, "epochs": 2, "checkpoint_seconds": 1e-9}
+    recipe = check(DIGITS | {"training": length | changes}, "precision")
+
+    def stop(event, numbers):
+        if event == "checkpoint" and numbers["step"] == 9:
+            raise KeyboardInterrupt
+
+    train(recipe, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, tmp_path / "cut", listen=stop)
+    train(recipe, tmp_path / "cut", resume=True)
+    one, two = (Predictions.open(tmp_path / name / "test.npz").logits for name in ("whole", "cut"))
+    assert one.dtype == two.dtype
+    assert np.array_equal(one, two)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler")
+def test_a_compiled_model_learns_the_same(tmp_path):
+    short = {"batch_size": 128, "max_steps": 4}
+    plain = train(check(DIGITS | {"training": short}, "plain"), tmp_path / "plain")
+    compiled = train(check(DIGITS | {"training": short | {"compile": True}}, "compiled"), tmp_path / "compiled")
+    assert compiled["sets"]["test"]["nll"] == pytest.approx(plain["sets"]["test"]["nll"], rel=1e-4)
+    assert predict_run(tmp_path / "compiled").logits.shape == (450, 10)
+
+
+# --- pixels -----------------------------------------------------------------------------------------------------------
+
+
+class Pixelwise(torch.nn.Module):
+    """Logits from the colours of each pixel."""
+
+    def forward(self, images):
+        return torch.stack([images[:, 0], images[:, 1] * 2.0, images[:, 2] - 0.5], 1)
+
+
+class Masks:
+    """Images of labels, of different sizes."""
+
+    def __init__(self, arrays):
+        self.arrays = arrays
+
+    def __len__(self):
+        return len(self.arrays)
+
+    def __getitem__(self, index):
+        return Image.fromarray(self.arrays[index])
+
+
+class Pictures(Masks):
+    kind = "image"
+
+    def open(self, index, draft=None):
+        return self[index]
+
+
+@pytest.fixture
+def segmented():
+    random = np.random.default_rng(0)
+    sizes = [(7, 5), (6, 9), (4, 4)]
+    images = Pictures([random.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes])
+    masks = [random.integers(0, 3, size, dtype=np.uint8) for size in sizes]
+    masks[0][:4] = 255
+    masks[2][:] = 255  # nothing is labelled
+    return Dataset(
+        "pixels", "test", ("a", "b", "c"), ("x", "y", "z"), [-1, -1, -1], images, masks=Masks(masks), ignore_index=255
+    )
+
+
+def test_some_pixels_of_every_image_are_kept(segmented):
+    sketch = ConfidenceSketch(ignore_index=255)
+    found = predict(Pixelwise(), segmented, batch_size=1, pixels=10, sketch=sketch, mean=(0, 0, 0), std=(1, 1, 1))
+    assert found.kind == "classification"
+    assert len(found) == 20
+    assert len(set(found.ids.tolist())) == 20
+    for logits, label, place in zip(found.logits, found.labels, found.ids, strict=True):
+        image, pixel = divmod(int(place), 2**32)
+        colours = segmented.inputs.arrays[image].reshape(-1, 3)[pixel] / 255.0
+        assert logits == pytest.approx([colours[0], 2 * colours[1], colours[2] - 0.5], abs=1e-6)
+        assert label == segmented.masks.arrays[image].ravel()[pixel] != 255
+    again = predict(Pixelwise(), segmented, batch_size=1, pixels=10, mean=(0, 0, 0), std=(1, 1, 1))
+    assert np.array_equal(again.logits, found.logits)
+    every = predict(Pixelwise(), segmented, batch_size=1, pixels=1000, mean=(0, 0, 0), std=(1, 1, 1))
+    assert len(every) == 15 + 54
+    right = every.logits.argmax(1) == every.labels
+    assert float(sketch.compute()["accuracy"]) == pytest.approx(right.mean())  # of all pixels, not of the ten
+
+
+def test_whole_images_must_fit_into_memory_and_be_of_one_size(segmented, monkeypatch):
+    with pytest.raises(ValueError, match=r"images of different sizes: .*data\.pixels = 5000"):
+        predict(Pixelwise(), segmented, batch_size=1)
+    monkeypatch.setattr(predicting, "MOST_BYTES", 1000)
+    with pytest.raises(ValueError, match=r"the logits of 3 images .*data\.pixels = 5000"):
+        predict(Pixelwise(), Pipeline(segmented, [Resize((8, 12))]))
+    assert predict(Pixelwise(), Pipeline(segmented, [Resize((9, 3))])).logits.shape == (3, 3, 3, 9)  # 972 bytes
+
+
+def test_a_run_writes_pixels_and_counts_them_all(tmp_path):
+    home = written("camvid", tmp_path)
+    plain = {
+        "data": {"layout": "camvid", "pixels": 7, "steps": [{"step": "resize", "size": [32, 24]}]},
+        "model": {"name": "deeplabv3plus_small"},
+        "training": {"max_steps": 1, "batch_size": 2},
+    }
+    recipe = check(plain, "camvid")
+    result = train(recipe, tmp_path / "run", data=str(home))
+    sets = load_sets(recipe, str(home))
+    found = Predictions.open(tmp_path / "run" / "test.npz")
+    assert len(found) <= 7 * len(sets.test)
+    assert found.logits.shape[1:] == (len(sets.test.classes),)
+    whole = check(plain | {"data": {k: v for k, v in plain["data"].items() if k != "pixels"}}, "camvid")
+    assert train(whole, tmp_path / "whole", data=str(home))["sets"] == result["sets"]
+    assert Predictions.open(tmp_path / "whole" / "test.npz").kind == "segmentation"
