@@ -217,7 +217,7 @@ def step(run: Run, batch: Batch) -> dict[str, float]:
                 # A mean over the samples of all processes, whose gradients are averaged.
                 if (share := len(x) * fabric.world_size) != run.batch_size:
                     value = value * (share / run.batch_size)
-                fabric.backward(value)
+                run.backward(value)
             values.append(value.detach())
             seen.append(logits.detach())
             if remember and progress.step % TERMS_EVERY == 0 and not terms:
