@@ -32,7 +32,7 @@ from benchmarks._metric_rows import BUSY
 from benchmarks.data import photographs
 from calibrant.data import normalised
 from calibrant.models import build
-from calibrant.training import loop, preparing
+from calibrant.training import preparing, stepping
 from calibrant.training.recipe import Recipe, check
 from calibrant.training.sets import Sets, load_sets
 
@@ -100,7 +100,7 @@ def steps_of(recipe: Recipe, bare_first: bool) -> dict[str, Step]:
     def by_recipe() -> None:
         run.model.train()
         for rows in order:
-            numbers = loop.step(run, run.pipeline.batch(rows))
+            numbers = stepping.step(run, run.pipeline.batch(rows))
             run.progress.step += 1
             heard.append(numbers)
 
@@ -131,7 +131,7 @@ def reading(workers: int, images: int) -> tuple[float, float]:
     seen = 0
     start, before = time.perf_counter(), _processor_seconds()
     for batch in run.loader:
-        loop.step(run, batch)
+        stepping.step(run, batch)
         seen += len(batch)
     seconds = time.perf_counter() - start
     del run.__dict__["loader"]  # its workers end, and their time is counted
@@ -162,10 +162,10 @@ def main() -> None:
         ratio = harness.ratio(timings["recipe"], timings["bare"])
         verdict = "ok" if ratio.median <= LIMIT else f"over {LIMIT:g}"
         busy = " (others were busy)" if others is not None and others > BUSY else ""
-        rates = [f"{BATCHES / seconds[name]:.1f}" for name in ("bare", "recipe")]
-        rows.append((title, *rates, str(ratio), verdict + busy))
+        rates = {name: BATCHES / seconds[name] for name in ("bare", "recipe")}
+        rows.append((title, *(f"{rate:.1f}" for rate in rates.values()), str(ratio), verdict + busy))
         records.append(
-            {"title": title, "seconds": seconds, "ratio": ratio._asdict(), "verdict": verdict, "others": others}
+            {"title": title, "steps_per_second": rates, "ratio": ratio._asdict(), "verdict": verdict, "others": others}
         )
     say("photographs")
     reading(0, 128)  # files are made and read once
@@ -175,7 +175,13 @@ def main() -> None:
     print()
     found = [(str(workers), f"{rate:.0f}", f"{cores:.2f}") for workers, (rate, cores) in read.items()]
     harness.print_table(("workers", "images/s", f"cores busy, of {os.cpu_count()}"), found)
-    settings = {"threads": args.threads, "rounds": args.rounds, "repeats": args.repeats, "images": args.images}
+    settings = {
+        "threads": args.threads,
+        "rounds": args.rounds,
+        "repeats": args.repeats,
+        "images": args.images,
+        "limit": LIMIT,
+    }
     environment = {"environment": harness.environment(), **settings}
     readers = [{"workers": w, "images_per_second": r, "cores": c} for w, (r, c) in read.items()]
     harness.write_json(

@@ -1,13 +1,20 @@
-"""Write the generated pages: ``docs/cli.md`` from ``--help``, ``docs/methods.md`` from the method files, and a picture.
+"""Write the generated pages and build the site.
 
-Run ``./dev docs`` to write them, ``./dev docs --check`` to see whether they are up to date.
+``docs/cli.md`` comes from ``--help``, ``docs/methods.md`` and ``docs/methods/`` from the method files and
+``when.toml``.
+
+Run ``./dev docs`` to write them and to build the site into ``docs/_build``, ``./dev docs --check`` to see whether they
+are up to date.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import logging
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +27,7 @@ from calibrant.cli.common import parse_losses
 from calibrant.cli.lens import draw, look
 from calibrant.files import written_aside
 from calibrant.losses import Loss, Method, describe, names
-from docs import table2
+from docs import method_pages, table2
 from docs.rest import markdown, table
 
 FOLDER = Path(__file__).parent
@@ -66,17 +73,19 @@ what flows through the maximum and the minimum (`gradient=eq12` is the printed f
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the pages, or with ``--check`` only compare them.
+    """Write the pages and build the site, or with ``--check`` only compare the pages.
 
     Args:
         arguments: as on the command line; None takes those of the process.
 
     Returns:
-        0, or 1 if a page is out of date.
+        0, or 1 if a page is out of date or the site has a broken link.
     """
-    parser = argparse.ArgumentParser(prog="./dev docs", description="Write the generated pages of the documentation.")
+    parser = argparse.ArgumentParser(prog="./dev docs", description="Write the generated pages and build the site.")
     parser.add_argument("--check", action="store_true", help="write nothing; name the pages that are out of date")
-    if parser.parse_args(arguments).check:
+    parser.add_argument("--pages", action="store_true", help="write the pages, do not build the site")
+    chosen = parser.parse_args(arguments)
+    if chosen.check:
         stale = out_of_date()
         for path in stale:
             print(f"{path.relative_to(FOLDER.parent)} is out of date: run ./dev docs", file=sys.stderr)
@@ -88,14 +97,51 @@ def main(arguments: list[str] | None = None) -> int:
     losses = parse_losses(demo.LOSSES)
     picture = FOLDER / "lens.svg"  # the README's: what the demonstration draws
     draw(picture, losses, look(losses, demo.LOGITS, demo.LABEL), demo.LOGITS, demo.LABEL)
-    print(f"wrote {picture.relative_to(FOLDER.parent)}")
-    print(f"\nTable 2 against autograd, seed {table2.SEED}\n\n{table2.comparison()}")
+    for name in names():
+        method_pages.draw(name, FOLDER / "methods" / f"{name}.svg")
+    print(f"wrote {picture.relative_to(FOLDER.parent)} and the pictures of {len(names())} methods")
+    print(f"\nTable 2 against autograd, seed {table2.SEED}\n\n{table2.comparison()}\n")
+    if not chosen.pages:
+        site(FOLDER / "_build")
+        print("wrote docs/_build: open docs/_build/index.html; to search it: python -m http.server -d docs/_build")
     return 0
+
+
+def site(target: Path) -> None:
+    """Build the site from ``mkdocs.yml``; a broken link or anchor is an error, and then what was there stays.
+
+    Args:
+        target: folder of the site; it is replaced.
+    """
+    from mkdocs.commands.build import build  # here, because `--check` needs no site builder
+    from mkdocs.config import load_config
+    from mkdocs.exceptions import Abort
+
+    said = logging.StreamHandler()  # MkDocs leaves it to its own command to show warnings
+    said.setLevel(logging.WARNING)
+    logging.getLogger("mkdocs").addHandler(said)
+    with tempfile.TemporaryDirectory() as folder:
+        config = load_config(str(FOLDER.parent / "mkdocs.yml"), site_dir=folder)
+        config.plugins.on_startup(command="build", dirty=False)
+        try:
+            build(config)
+        except Abort as error:
+            sys.exit(f"docs: the site was not built: {error}")
+        finally:
+            config.plugins.on_shutdown()
+            logging.getLogger("mkdocs").removeHandler(said)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(folder, target)
 
 
 def pages() -> dict[Path, str]:
     """The text of each generated page."""
-    return {FOLDER / "cli.md": cli_page(), FOLDER / "methods.md": methods_page()}
+    found = {FOLDER / "cli.md": cli_page(), FOLDER / "methods.md": methods_page()}
+    found[FOLDER / "methods" / "index.md"] = method_pages.index_page()
+    for method in method_pages.facts():
+        section = _section(method).partition("\n\n")[2]  # without its heading
+        found[FOLDER / "methods" / f"{method.name}.md"] = method_pages.method_page(method, section)
+    return found
 
 
 def out_of_date() -> list[Path]:

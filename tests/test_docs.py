@@ -19,7 +19,7 @@ from docs import build, rest, table2
 
 ROOT = Path(__file__).parents[1]
 PAGES = [path for path in (ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")) if path.exists()]
-PAGES += sorted((ROOT / "docs").glob("*.md"))
+PAGES += sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
 METHOD_FILES = sorted((ROOT / "src/calibrant/losses").glob("*.py"))
 FENCED = re.compile(r"^(?P<fence>```+)(?P<kind>[^\n`]*)\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.DOTALL | re.MULTILINE)
 
@@ -65,8 +65,11 @@ def test_check_names_the_page_that_drifted(
 ) -> None:
     folder = tmp_path / "docs"
     monkeypatch.setattr(build, "FOLDER", folder)
-    assert build.main([]) == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["cli.md", "lens.svg", "methods.md"]
+    monkeypatch.setattr(build.method_pages, "draw", lambda name, path: path.write_text(name, encoding="utf-8"))
+    assert build.main(["--pages"]) == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["cli.md", "lens.svg", "methods", "methods.md"]
+    drawn = {path.stem for path in (folder / "methods").iterdir() if path.suffix == ".svg"}
+    assert drawn == set(names())
     assert build.main(["--check"]) == 0
     (folder / "cli.md").write_text("old", encoding="utf-8")
     capsys.readouterr()
@@ -211,7 +214,9 @@ def test_links_are_found() -> None:
     assert "../references.bib" in links(ROOT / "docs/methods.md")
 
 
-TOLD = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("guide.md", "audit.md", "repair.md", "train.md"))]
+TOLD = [ROOT / "README.md"]
+TOLD += [ROOT / "docs" / f"{name}.md" for name in ("start", "your_model", "audit", "metrics", "repair")]
+TOLD += [ROOT / "docs" / f"{name}.md" for name in ("your_training", "train", "guide", "compare", "cluster")]
 
 
 @pytest.mark.parametrize("block", [b for page in TOLD for b in blocks(page, "python", "py", "pycon")], ids=str)

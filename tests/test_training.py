@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from calibrant import Predictions
@@ -19,9 +20,12 @@ from calibrant.data import read, tokens
 from calibrant.data.digits import digits
 from calibrant.training import DivergedError, checkpoints, load, load_model, predict_run, train
 from calibrant.training.optimisers import OptimiserSettings, climbed
+from calibrant.training.preparing import make_fabric, prepared
 from calibrant.training.recipe import check
 from calibrant.training.run_folder import RunFolder
 from calibrant.training.schedules import Schedule
+from calibrant.training.sets import load_sets
+from calibrant.training.stepping import step
 from tests import recipe_data
 
 RECIPE = """
@@ -327,6 +331,50 @@ def test_every_kind_of_setting_trains(changes, recipe, tmp_path):
     result = train(load(recipe, [*changes, "training.epochs=1", "training.checkpoint_seconds=60"]), tmp_path / "run")
     assert result["sets"]["val"]["accuracy"] > 0.3
     assert math.isfinite(result["sets"]["test"]["nll"])
+
+
+def test_the_second_pass_of_sharpness_may_fail_too(recipe, tmp_path):
+    with pytest.raises(DivergedError, match="the loss is nan at step"):
+        train(load(recipe, ["optimiser.sam=1e30"]), tmp_path / "run")
+
+
+def test_divergence_at_the_end_of_an_epoch_is_found_before_validation(recipe, tmp_path):
+    changes = ["optimiser.rate=1e38", "optimiser.nesterov=false", "schedule.warmup=0", "training.batch_size=800"]
+    with pytest.raises(DivergedError, match=r"no numbers? .*after step 1"):
+        train(load(recipe, [*changes, "loss={name='ce'}"]), tmp_path / "run")
+
+
+def test_parts_of_a_batch_count_by_their_labelled_pixels(tmp_path):
+    """One image has hundreds of labelled pixels, the other one: together or apart, the mean is over pixels."""
+    home = recipe_data.written("camvid", tmp_path)
+    plain = {
+        "data": {"layout": "camvid", "steps": [{"step": "resize", "size": [32, 24]}]},
+        "model": {"name": "deeplabv3plus_small"},
+        "training": {"max_steps": 1, "batch_size": 2, "precision": "64-true"},
+    }
+    losses = {}
+    for parts in (1, 2):
+        recipe = check(plain | {"training": plain["training"] | {"accumulate": parts}}, "camvid")
+        run = prepared(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe, str(home)), None)
+        run.model.eval()  # batch norm would see other batches
+        batch = next(iter(run.loader))
+        batch.masks[0] = run.loss.ignore_index
+        batch.masks[0, 3, 4] = 1
+        losses[parts] = step(run, batch)["loss"]
+    assert losses[1] == pytest.approx(losses[2], rel=1e-9)
+
+
+def test_a_full_disk_is_one_sentence(recipe, tmp_path, monkeypatch, capsys):
+    def full(*arguments, **settings):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoints, "save_file", full)
+    with pytest.raises(SystemExit) as stop:
+        main(["train", str(recipe), "-o", str(tmp_path / "run"), "-q"])
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert said.count("\n") == 1
 
 
 def test_accumulation_changes_nothing_but_rounding(recipe, tmp_path):

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from calibrant import Predictions
-from calibrant.data import Dataset, ImageArray, Pipeline, Resize, read
-from calibrant.metrics import ConfidenceSketch
+from calibrant.data import Boxes, Dataset, ImageArray, Pipeline, Resize, read, single_object
 from calibrant.training import load, predict, predict_run, predicting, train
+from calibrant.training.predicting import Tally
 from calibrant.training.recipe import check
 from calibrant.training.schedules import Schedule
 from calibrant.training.sets import aligned, load_sets
@@ -126,6 +126,76 @@ def test_classes_are_matched_by_name_before_position():
         aligned(numbers, ("a", "b", "c"))
 
 
+def test_boxes_follow_their_classes():
+    boxes = Boxes.of([[[0, 0, 1, 1]], [[0, 0, 2, 2]]], labels=[[0], [1]])
+    data = Dataset(
+        "two", "test", ("dog", "cat"), ("x", "y"), [0, 1], ImageArray(np.zeros((2, 2, 2, 3), np.uint8)), boxes
+    )
+    found = single_object(aligned(data, ("cat", "dog")))
+    assert found.labels.tolist() == [1, 0]
+
+
+def test_the_test_split_may_be_called_val(tmp_path):
+    """Its name must not be taken for the part that was held out."""
+    recipe = digits(test="val", hold_out={"count": 150})
+    train(recipe, tmp_path / "run")
+    own = Predictions.open(tmp_path / "run" / "test.npz")
+    assert np.array_equal(predict_run(tmp_path / "run").logits, own.logits)
+    assert len(own) != 150
+    with pytest.raises(ValueError, match="'val' is what was held out of this run and the name of its test split"):
+        predict_run(tmp_path / "run", split="val")
+
+
+def test_the_model_that_was_kept_predicts(tmp_path):
+    plain = DIGITS | {"optimiser": {"rate": 0.1}, "loss": {"name": "ls", "alpha": 0.5}}
+    plain["training"] = {"batch_size": 128, "epochs": 4, "keep": "best", "best_by": "ece"}  # it falls, then rises
+    result = train(check(plain, "best"), tmp_path / "run")
+    scores = [entry["val_ece"] for entry in result["history"]]
+    assert min(scores) < scores[-1]  # else there is nothing to tell apart
+    own = Predictions.open(tmp_path / "run" / "test.npz").logits
+    assert np.array_equal(predict_run(tmp_path / "run").logits, own)
+    assert np.array_equal(predict_run(tmp_path / "run", checkpoint="best").logits, own)
+    assert not np.array_equal(predict_run(tmp_path / "run", checkpoint="last").logits, own)
+    assert result["sets"]["val"]["ece"] == pytest.approx(min(scores))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training": {"keep": "best"}, "data": {"layout": "digits"}}, "needs validation data"),
+        ({"targets": {"name": "adaptive"}}, "adaptive targets are for data of images .* and boxes"),
+        ({"data": {"layout": "mnist"}}, r"does not say where its data \(mnist\) lies; --data DIR does"),
+    ],
+    ids=["best", "adaptive", "nowhere"],
+)
+def test_nothing_is_passed_over_in_silence(changes, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        train(check(DIGITS | changes, "digits"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()  # a better recipe finds the way free
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training": {"best_by": "acuracy"}}, "best_by takes one of .*did you mean 'accuracy'"),
+        ({"loss": {"name": "aclss"}}, "unknown loss 'aclss' .did you mean 'acls'"),
+        ({"loss": {"name": "acls", "margn": 3}}, "no 'margn' .did you mean 'margin'"),
+        ({"training": 3}, "training: a table of settings is needed"),
+        ({"data": {"layout": "digits", "also": {"test": "context-only"}}}, "also names 'test'"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_more_mistakes_in_recipes(changes, message):
+    with pytest.raises(ValueError, match=message):
+        check(DIGITS | changes, "digits")
+
+
+def test_a_recipe_is_known_by_what_it_means():
+    ten = [check(DIGITS | {"loss": {"name": "mbls", "margin": m}}, "m").key for m in (10, 10.0)]
+    assert ten[0] == ten[1] == check(DIGITS | {"loss": {"name": "mbls"}}, "m").key
+    assert digits(mean=[0.4]).key == digits(mean=[0.4, 0.4, 0.4]).key != digits(mean=[0.4, 0.4, 0.5]).key
+
+
 # --- length and rate --------------------------------------------------------------------------------------------------
 
 
@@ -234,8 +304,8 @@ def segmented():
 
 
 def test_some_pixels_of_every_image_are_kept(segmented):
-    sketch = ConfidenceSketch(ignore_index=255)
-    found = predict(Pixelwise(), segmented, batch_size=1, pixels=10, sketch=sketch, mean=(0, 0, 0), std=(1, 1, 1))
+    tally = Tally(segmented)
+    found = predict(Pixelwise(), segmented, batch_size=1, pixels=10, tally=tally, mean=(0, 0, 0), std=(1, 1, 1))
     assert found.kind == "classification"
     assert len(found) == 20
     assert len(set(found.ids.tolist())) == 20
@@ -249,7 +319,13 @@ def test_some_pixels_of_every_image_are_kept(segmented):
     every = predict(Pixelwise(), segmented, batch_size=1, pixels=1000, mean=(0, 0, 0), std=(1, 1, 1))
     assert len(every) == 15 + 54
     right = every.logits.argmax(1) == every.labels
-    assert float(sketch.compute()["accuracy"]) == pytest.approx(right.mean())  # of all pixels, not of the ten
+    assert tally.compute()["accuracy"] == pytest.approx(right.mean())  # of all pixels, not of the ten
+    shares = [
+        ((every.logits.argmax(1) == k) & (every.labels == k)).sum()
+        / ((every.logits.argmax(1) == k) | (every.labels == k)).sum()
+        for k in range(3)
+    ]
+    assert tally.compute()["mean_iou"] == pytest.approx(np.mean(shares))
 
 
 def test_whole_images_must_fit_into_memory_and_be_of_one_size(segmented, monkeypatch):

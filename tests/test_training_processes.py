@@ -1,10 +1,13 @@
 """Runs in several processes: shares of a batch, readers, interrupts from a terminal, and one line of output."""
 
+import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,3 +117,67 @@ def test_ctrl_c_in_a_terminal_reaches_readers_too(recipe, tmp_path):
     assert "interrupted; go on with: calibrant train" in errors
     assert "Traceback" not in errors
     assert weights(folder)[1]["epoch"] >= 2
+
+
+def refused(words, tmp_path):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    found = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert found.returncode == 2
+    assert "Traceback" not in found.stderr
+    return found.stderr.strip()
+
+
+def test_several_processes_fail_with_one_sentence(recipe, tmp_path):
+    """A folder that cannot be had, a recipe that does not fit, and a loss that is no number."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("not a run")
+    said = refused(command(recipe, tmp_path / "other", "--devices", "2"), tmp_path)
+    assert said.count("\n") == 0
+    assert "holds no run, but mine.txt" in said
+    said = refused(command(recipe, tmp_path / "x", "--devices", "2", "--set", "targets.name=adaptive"), tmp_path)
+    assert said.count("adaptive targets are for") == 1
+    said = refused(command(recipe, tmp_path / "y", "--devices", "2", "--set", "optimiser.rate=1e30"), tmp_path)
+    assert said.count("the loss is") == 1
+
+
+def test_running_means_are_those_of_the_first_process(recipe, tmp_path):
+    """What validation says at the end of the last epoch is what the saved model gives."""
+    words = ["--set", "model={name='small_cnn'}", "--set", "training.epochs=1", "--devices", "2"]
+    ran(command(recipe, tmp_path / "run", *words), tmp_path)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["sets"]["val"]["nll"] == pytest.approx(result["history"][-1]["val_nll"], rel=1e-6)
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["first", "second"])
+def test_a_process_that_is_killed_ends_the_others(which, recipe, tmp_path):
+    words = command(recipe, tmp_path / "run", "--devices", "2", "--set", "training.epochs=5000", quiet=False)
+    process = subprocess.Popen(
+        words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    for line in process.stderr:
+        if line.startswith("epoch 2"):  # the first has been saved
+            break
+    children = (Path(f"/proc/{process.pid}/task/{process.pid}/children")).read_text().split()
+    os.kill(process.pid if which == 0 else int(children[0]), signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    if which == 1:
+        assert process.returncode == 2
+        assert "another process of this run has ended; --resume goes on" in errors
+        assert "Traceback" not in errors
+    assert weights(tmp_path / "run")[1]["epoch"] >= 1
+
+
+def test_the_way_to_go_on_is_the_whole_command(recipe, tmp_path):
+    settings = ["--loss", "ls", "--set", "loss.alpha=0.3", "--set", "training.epochs=5000"]
+    words = command(recipe, tmp_path / "run", *settings, quiet=False)
+    process = subprocess.Popen(
+        words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    for line in process.stderr:
+        if line.startswith("epoch 1"):
+            break
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    (hint,) = [line for line in errors.splitlines() if "go on with: " in line]
+    again = shlex.split(hint.partition("go on with: ")[2])
+    assert again == ["calibrant", *words[3:], "--resume"]

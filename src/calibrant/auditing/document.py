@@ -125,7 +125,7 @@ def describe(
         "notes": _notes(found, gained),
         "metrics": [_metric(key, values[key], numbers[key], found) for key in LABELS if key in values],
         "findings": [asdict(finding) for finding in diagnose(evidence)],
-        "reliability": _reliability(summary, level),
+        "reliability": reliability_series(summary, level),
         "histogram": _histogram(summary),
         "curves": [_curve_of_sketch(summary, level), *_other_curves(found, val, level)],
         "logits": logits,
@@ -296,7 +296,8 @@ def _unit_word(found: Collected) -> str:
     return "samples" if found.kind == "classification" else "pixels"
 
 
-def _reliability(summary: Summary, level: float) -> dict[str, Any]:
+def reliability_series(summary: Summary, level: float) -> dict[str, Any]:
+    """Fifteen bins of a reliability diagram, with Wilson's intervals of their accuracies."""
     bins = summary.reliability(15)
     right = np.rint(np.nan_to_num(bins.accuracy) * bins.count)
     low, high = wilson(right, bins.count, level)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from calibrant import __version__
-from calibrant.cli import apply, audit, common, data, demo, export, fit, lens, methods, train
+from calibrant.cli import apply, audit, common, compare, data, demo, export, fit, lens, methods, train
 
 app = typer.Typer(
     name="calibrant",
@@ -39,6 +39,7 @@ def _options(
 
 app.command("apply")(apply.apply_command)
 app.command("audit")(audit.audit_command)
+app.command("compare")(compare.compare_command)
 app.add_typer(data.app, name="data")
 app.command("demo")(demo.demo)
 app.command("export")(export.export_command)

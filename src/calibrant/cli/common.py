@@ -77,9 +77,25 @@ def parse_losses(specification: str) -> dict[str, Loss]:
         {'ce': CrossEntropy(), 'acls:margin=6': ACLS(margin=6.0)}
     """
     losses = {}
+    for item, (name, parameters) in parse_methods(specification).items():
+        try:
+            losses[item] = get(name, **parameters)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"loss {item!r}: {error}") from error
+    return losses
+
+
+def parse_methods(specification: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """``ls,acls:margin=6`` as names and settings by their specification.
+
+    Example:
+        >>> parse_methods("ce,acls:margin=6")
+        {'ce': ('ce', {}), 'acls:margin=6': ('acls', {'margin': 6})}
+    """
+    found = {}
     for item in filter(None, (part.strip() for part in specification.split(","))):
         name, *settings = item.split(":")
-        parameters = {}
+        parameters: dict[str, Any] = {}
         for setting in settings:
             key, equals, value = setting.partition("=")
             if not equals:
@@ -87,13 +103,10 @@ def parse_losses(specification: str) -> dict[str, Loss]:
             if key in parameters:
                 raise ValueError(f"loss {item!r}: parameter {key!r} is given twice")
             parameters[key] = _value(value)
-        try:
-            losses[item] = get(name, **parameters)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"loss {item!r}: {error}") from error
-    if not losses:
+        found[item] = name, parameters
+    if not found:
         raise ValueError("no losses given: expected names separated by commas, for example ls,mbls,acls:margin=6")
-    return losses
+    return found
 
 
 def _value(text: str) -> Any:

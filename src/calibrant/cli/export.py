@@ -87,11 +87,16 @@ def export_command(
     if made is not None and weights is None:
         remark("no --weights: the model is exported as the factory made it", quiet)
     shape = None if input_shape is None else _shape(input_shape)
+    examples, names = None, list[str]()
     if run is not None:
         from calibrant.training import load_model as model_of_run  # here, because it brings much along
+        from calibrant.training.runs import example_inputs
 
-        made, found, _ = model_of_run(run)
-        shape = shape or found
+        made, found, names = model_of_run(run)
+        shape, examples = shape or found, example_inputs(run)
+        if chosen.class_names is not None and list(chosen.class_names) != list(names):
+            theirs, ours = (", ".join(some[:5]) for some in (names, chosen.class_names))
+            raise ValueError(f"the run's classes are {theirs}, the policy's {ours}: they must be the same")
     for _ in progress([None], 0, "exporting", quiet):
         done = export_onnx(
             chosen,
@@ -100,7 +105,7 @@ def export_command(
             onnx_model=onnx,
             input_shape=shape,
             output=logits_output,
-            inputs=None if inputs is None else _inputs(inputs),
+            inputs=examples if inputs is None else _inputs(inputs),
             opset=opset,
         )
     if as_json:
@@ -113,7 +118,8 @@ def export_command(
             f"note: the input group is the place of a sample's {chosen.group}: {places}; others are not accepted", quiet
         )
     for text in done.remarks:
-        remark(f"note: {text}", quiet)
+        if not (names and "does not name its classes" in text):  # the run does, and they are the policy's
+            remark(f"note: {text}", quiet)
     remark(f"wrote {output}", quiet)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from calibrant.cli.common import Json, Quiet, batch_progress, print_json, print_table, remark, say
+from calibrant.cli.common import Json, Quiet, batch_progress, invocation, print_json, print_table, remark, say
 
 Data = Annotated[
     str | None, typer.Option("--data", help="Where the data lies, if not where the recipe says.", show_default=False)
@@ -69,9 +70,12 @@ def train_command(
                 listen=shown,
             )  # fmt: skip
         except KeyboardInterrupt:
-            remark(f"interrupted; go on with: calibrant train {recipe} -o {output} --resume", quiet or not shown.told)
+            again = [*invocation, *(["--resume"] if not resume else [])]
+            remark(f"interrupted; go on with: {shlex.join(['calibrant', *again])}", quiet or not shown.told)
             raise
         except ArithmeticError as error:
+            if not shown.told:  # another process says it
+                raise SystemExit(2) from error
             raise ValueError(str(error)) from error
     if not shown.told:
         return
@@ -92,7 +96,9 @@ def predict_command(
         str | None,
         typer.Option(help="Of --data, if it is another data set than the one trained on.", show_default=False),
     ] = None,
-    best: Annotated[bool, typer.Option("--best", help="The best checkpoint instead of the last.")] = False,
+    checkpoint: Annotated[
+        str, typer.Option(help="kept: the model the run was judged by; or last, or best.", show_default=True)
+    ] = "kept",
     accelerator: Accelerator = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -101,13 +107,19 @@ def predict_command(
     from calibrant.training import predict_run
 
     predictions = predict_run(
-        run, data=data, split=split, layout=layout, best=best, accelerator=accelerator,
+        run, data=data, split=split, layout=layout, checkpoint=_checkpoint(checkpoint), accelerator=accelerator,
         watch=lambda batches, number: batch_progress(batches, 0, "predicting", quiet),
     )  # fmt: skip
     predictions.save(output)
     if as_json:
         print_json({"samples": len(predictions), "file": str(output)})
     remark(f"{len(predictions)} samples in {output}", quiet)
+
+
+def _checkpoint(text: str) -> Any:
+    if text not in ("kept", "last", "best"):
+        raise ValueError(f"--checkpoint takes kept, last or best, got {text!r}")
+    return text
 
 
 class _Shown:
@@ -117,7 +129,8 @@ class _Shown:
         self.quiet = quiet
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=20),
+            TextColumn("{task.completed}/{task.total}"),
             TextColumn("{task.fields[numbers]}"),
             TimeRemainingColumn(),
         )
@@ -147,7 +160,10 @@ class _Shown:
             self.last = time.monotonic()
             self.numbers |= {name: value for name, value in numbers.items() if name not in ("step", "epoch")}
             shown = " ".join(f"{name} {value:.4g}" for name, value in self.numbers.items())
-            self.bar.update(self.task, completed=numbers["step"], numbers=shown)
+            epoch = f"epoch {numbers['epoch'] + 1}"
+            self.bar.update(self.task, completed=numbers["step"], numbers=shown, description=epoch)
+        elif event == "predicting":
+            self.bar.update(self.task, description=f"predicting {numbers['set']}", numbers="")
         elif event == "epoch":
             found = " ".join(f"{k} {numbers[f'val_{k}']:.4f}" for k in SHOWN if f"val_{k}" in numbers)
             remark(f"epoch {numbers['epoch']}: {found}" if found else f"epoch {numbers['epoch']} done", self.quiet)

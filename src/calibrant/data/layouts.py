@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import pkgutil
@@ -87,7 +88,9 @@ def recognise(path: str | Path, layout: str | None = None) -> tuple[Layout, Path
     """
     path, kinds = Path(path), layouts()
     if layout is not None and layout not in kinds:
-        raise ValueError(f"no layout {layout!r}; known are {', '.join(kinds)}.")
+        near = difflib.get_close_matches(layout, kinds, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"no layout {layout!r}{hint}; known are {', '.join(kinds)}.")
     tried = list(kinds.values()) if layout is None else [kinds[layout]]
     if not path.exists() and not any(kind.splits(path) for kind in tried):
         raise ValueError(f"{path}: no such file or folder.")

@@ -1,6 +1,7 @@
 """Figures and pages: they draw the numbers they are given and compute none."""
 
 from calibrant.report.audit_page import write_audit
+from calibrant.report.compare_page import write_comparison
 from calibrant.report.data_figures import Cell, draw_contact_sheet, draw_data_summary
 from calibrant.report.figures import (
     draw_confidence_histogram,
@@ -30,5 +31,6 @@ __all__ = [
     "draw_risk_coverage",
     "draw_risk_coverage_by_method",
     "write_audit",
+    "write_comparison",
     "write_page",
 ]

@@ -1,8 +1,9 @@
 """Training by recipe, runs that survive being killed, and what a model says about a data set."""
 
-from calibrant.training.loop import DivergedError, train
+from calibrant.training.loop import train
 from calibrant.training.predicting import predict
 from calibrant.training.recipe import Recipe, load
 from calibrant.training.runs import estimate, load_model, predict_run
+from calibrant.training.stepping import DivergedError
 
 __all__ = ["DivergedError", "Recipe", "estimate", "load", "load_model", "predict", "predict_run", "train"]

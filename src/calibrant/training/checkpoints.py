@@ -6,6 +6,7 @@ Nothing is unpickled.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +33,10 @@ def save(path: Path, parts: Mapping[str, Mapping[str, Tensor]], state: Mapping[s
             tensors[f"{part}/{name}"] = tensor.detach().cpu().contiguous().clone()
     header = {"format": FORMAT, "version": str(VERSION), "state": json.dumps(state)}
     with written_aside(path) as aside:
-        save_file(tensors, str(aside), metadata=header)
+        try:
+            save_file(tensors, str(aside), metadata=header)
+        except SafetensorError as error:  # a full disk, as safetensors tells it
+            raise OSError(errno.EIO, " ".join(str(error).split()), str(path)) from error
 
 
 def load(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:

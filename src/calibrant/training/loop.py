@@ -10,43 +10,30 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from calibrant.data import Batch, Batches, Dataset, normalised
-from calibrant.data.loading import sample_generator
-from calibrant.metrics import METRICS, ConfidenceSketch
-from calibrant.targets import adaptive_targets, mixed_adaptive_targets
+from calibrant.data import Batches, Dataset
 from calibrant.training import checkpoints
-from calibrant.training.optimisers import climbed, set_rate
-from calibrant.training.predicting import logits_of, must_fit, outputs
+from calibrant.training.predicting import Tally, must_fit, outputs
 from calibrant.training.preparing import Run, bare, make_fabric, predicted, prepared, save, size
 from calibrant.training.recipe import Recipe
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RESULT, RunFolder
 from calibrant.training.sets import Sets, evaluation_pipeline, load_sets
+from calibrant.training.stepping import DivergedError, any_of, check_weights, step
 
 #: Told what a run is doing: an event's name and its numbers.
 Listener = Callable[[str, Mapping[str, Any]], None]
 
-#: The terms of the loss are computed for the log every so many steps.
-TERMS_EVERY = 25
-
-# The stream of random numbers of mixing and blanking; those of the samples are 0 and up, that of their order is -1.
-_MIXING = -2
-
-_NOTHING = contextlib.nullcontext()
-
-
-class DivergedError(ArithmeticError):
-    """The loss is no number any more; the last good checkpoint is kept."""
+# How the libraries below say that a process at the other end is gone.
+_LOST = re.compile("gloo|NCCL|ncclRemote|onnection closed|onnection reset|peer")
 
 
 def train(
@@ -80,26 +67,56 @@ def train(
     """
     place = RunFolder(folder)
     fabric = make_fabric(recipe, accelerator, devices, nodes)
-    first = fabric.global_rank == 0
-    listen = listen if first else _nobody
-    with place.held() if first else contextlib.nullcontext():
-        if first:
-            place.claim(recipe, resume)
-        fabric.barrier()
-        if (place / RESULT).exists():
-            listen("finished already", {})
-            return _result(place)
-        sets = load_sets(recipe, data)
-        for dataset in sets.evaluated.values():
-            must_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
-        run = prepared(recipe, fabric, sets, place)
-        if first:
-            place.forget_after(run.progress.step)
-            listen = _logged(listen, place, recipe.training.tensorboard)
-        listen("start", {"steps": run.steps, "step": run.progress.step, "parameters": size(run.model),
-                         "left_out": sets.left_out})  # fmt: skip
-        _train(run, sets, place, listen)
-        return _evaluated(run, sets, place, listen)
+    try:
+        with contextlib.ExitStack() as stack:
+            _hold(stack, fabric, place, recipe, resume)
+            return _run(recipe, fabric, place, data, listen if fabric.global_rank == 0 else _nobody)
+    except RuntimeError as error:
+        if fabric.world_size > 1 and _LOST.search(str(error)):
+            raise ConnectionError(
+                "another process of this run has ended; --resume goes on from the last checkpoint."
+            ) from error
+        raise
+    except ValueError:
+        if fabric.global_rank > 0:  # every process finds the same, and the first one says it
+            raise SystemExit(2) from None
+        raise
+    finally:
+        if fabric.world_size > 1:  # else its threads may end the process in their own way
+            with contextlib.suppress(RuntimeError, ValueError):
+                torch.distributed.destroy_process_group()
+
+
+def _hold(stack: contextlib.ExitStack, fabric: Any, place: RunFolder, recipe: Recipe, resume: bool) -> None:
+    """Keep others out of the folder; all processes hear whether it can be had."""
+    problem: ValueError | None = None
+    if fabric.global_rank == 0:
+        try:
+            stack.enter_context(place.held())
+            place.check(recipe, resume)
+        except ValueError as error:
+            problem = error
+    if fabric.broadcast(problem is not None):
+        raise problem or ValueError("the folder cannot be had.")
+
+
+def _run(recipe: Recipe, fabric: Any, place: RunFolder, data: str | None, listen: Listener) -> dict[str, Any]:
+    """A run in a folder that is held."""
+    if (place / RESULT).exists():
+        listen("finished already", {})
+        return _result(place)
+    sets = load_sets(recipe, data)
+    for dataset in sets.evaluated.values():
+        must_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
+    run = prepared(recipe, fabric, sets, place)
+    if fabric.global_rank == 0:
+        place.claim(recipe, data)
+        place.forget_after(run.progress.step, run.progress.epoch)
+        listen = _logged(listen, place, recipe.training.tensorboard)
+    numbers = {"steps": run.steps, "step": run.progress.step, "parameters": size(run.model)}
+    listen("start", numbers | {"left_out": sets.left_out})
+    _train(run, sets, place, listen)
+    return _evaluated(run, sets, place, listen)
 
 
 def _train(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> None:
@@ -116,26 +133,22 @@ def _train(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> None:
                 listen("step", numbers | {"step": progress.step, "epoch": progress.epoch})
                 if progress.step >= run.steps:
                     break
-                if interrupted or time.monotonic() - saved > run.recipe.training.checkpoint_seconds:
-                    _save(run, place)
+                stopped = any_of(run, bool(interrupted))
+                if stopped or time.monotonic() - saved > run.recipe.training.checkpoint_seconds:
+                    check_weights(run)
+                    save(run, place / LAST)
                     saved = time.monotonic()
                     listen("checkpoint", {"step": progress.step})
-                if interrupted:
+                if stopped:
                     raise KeyboardInterrupt
             run.loss.end_epoch()
             progress.epoch, progress.batch = progress.epoch + 1, 0
+            check_weights(run)
             _end_of_epoch(run, sets, place, listen)
-            _save(run, place)
+            save(run, place / LAST)
             saved = time.monotonic()
-            if interrupted:
+            if any_of(run, bool(interrupted)):
                 raise KeyboardInterrupt
-
-
-def _save(run: Run, place: RunFolder) -> None:
-    """Write the last checkpoint, unless it would be worse than the one that is there."""
-    if not all(bool(torch.isfinite(p).all()) for p in run.parameters):
-        raise DivergedError(f"weights are no numbers after step {run.progress.step}. The last good checkpoint is kept.")
-    save(run, place / LAST)
 
 
 def _nobody(event: str, numbers: Mapping[str, Any]) -> None:
@@ -190,116 +203,20 @@ def _interrupts_held() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def step(run: Run, batch: Batch) -> dict[str, float]:
-    """One step of the optimiser: forward and backward by micro-batches, then the update."""
-    recipe, progress, fabric = run.recipe, run.progress, run.fabric
-    epoch = progress.step / run.steps_per_epoch
-    rate = recipe.optimiser.rate * recipe.schedule.factor(epoch, run.epochs, progress.step)
-    set_rate(run.optimiser, rate)
-    _seed_step(recipe.seed, progress.step, fabric.global_rank, fabric.device)
-    batch = batch.to(fabric.device, non_blocking=True)
-    inputs, target = _inputs_and_target(run, batch)
-    parts = list(zip(*(x.chunk(recipe.training.accumulate) for x in (inputs, target, batch.indices)), strict=True))
-    terms: dict[str, float] = {}
-
-    def gradients(remember: bool) -> Tensor:
-        run.optimiser.zero_grad(set_to_none=True)
-        values, seen = [], []
-        for number, (x, t, ids) in enumerate(parts, start=1):
-            with _exchanged(run, now=number == len(parts)):
-                logits = logits_of(run.model(x))
-                try:
-                    value = run.loss(logits, t, ids=ids)
-                except ValueError:
-                    if bool(torch.isfinite(logits).all()):
-                        raise
-                    return torch.full((), math.nan)  # losses refuse logits that are no numbers
-                # A mean over the samples of all processes, whose gradients are averaged.
-                if (share := len(x) * fabric.world_size) != run.batch_size:
-                    value = value * (share / run.batch_size)
-                run.backward(value)
-            values.append(value.detach())
-            seen.append(logits.detach())
-            if remember and progress.step % TERMS_EVERY == 0 and not terms:
-                with torch.no_grad():
-                    terms.update({name: float(v) for name, v in run.loss.terms(seen[0], t, ids=ids).items()})
-        if remember and run.loss.has_memory:
-            _remember(run, torch.cat(seen), target, batch.indices)
-        return torch.stack(values).sum() if len(values) > 1 else values[0]
-
-    value = float(gradients(remember=True))
-    if not math.isfinite(value):
-        raise DivergedError(
-            f"the loss is {value} at step {progress.step + 1} with learning rate {rate:g}; samples "
-            f"{', '.join(batch.ids[:8])}{', ...' if len(batch) > 8 else ''}. The last good checkpoint is kept."
-        )
-    if recipe.optimiser.sam is not None:
-        with climbed(run.parameters, recipe.optimiser.sam):
-            gradients(remember=False)
-    numbers = {"loss": value, "rate": rate} | terms
-    if recipe.optimiser.clip is not None:
-        # Fabric undoes the loss scaling of 16-bit precision first.
-        norm = fabric.clip_gradients(run.model, run.optimiser, max_norm=recipe.optimiser.clip)
-        numbers["gradient_norm"] = float(norm)
-    run.optimiser.step()
-    return numbers
-
-
-def _exchanged(run: Run, now: bool) -> AbstractContextManager[Any]:
-    """Processes exchange gradients once a step, with the last part of the batch."""
-    if now or run.fabric.world_size == 1:
-        return _NOTHING
-    return run.fabric.no_backward_sync(run.model)
-
-
-def _inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
-    """What the model sees, and what it is trained towards."""
-    recipe, classes = run.recipe, len(run.pipeline.dataset.classes)
-    if run.pipeline.dataset.kind != "image":
-        return batch.inputs, batch.labels
-    inputs = normalised(batch.inputs, *recipe.data.normalisation)
-    if recipe.training.channels_last:
-        inputs = inputs.contiguous(memory_format=torch.channels_last)
-    adaptive = recipe.targets.name == "adaptive"
-    if run.blanking is run.mixing is batch.context is None and not adaptive:
-        return inputs, batch.labels if batch.masks is None else batch.masks
-    random = sample_generator(recipe.seed, run.progress.step, _MIXING)
-    if run.blanking is not None:
-        inputs = run.blanking(inputs, random)
-    if batch.masks is not None:
-        return inputs, batch.masks
-    if run.mixing is batch.context is None and not adaptive:
-        return inputs, batch.labels
-    share = batch.objectness if adaptive and batch.objectness is not None else 1.0
-    settings: dict[str, Any] = {"beta": recipe.targets.beta, "context": batch.context, "dtype": torch.float32}
-    if run.mixing is None:
-        return inputs, adaptive_targets(batch.labels, share, classes, unknown="hard", **settings)
-    mixed = run.mixing(inputs, random)
-    if adaptive and recipe.targets.object_aware_mixing and batch.boxes is not None:
-        target = mixed_adaptive_targets(mixed, batch.labels, batch.boxes, batch.views, classes, **settings)
-    else:
-        target = mixed.targets(adaptive_targets(batch.labels, share, classes, unknown="hard", **settings))
-    return mixed.images, target
-
-
-def _remember(run: Run, *columns: Tensor) -> None:
-    """Tell the loss what was predicted: in every process what all of them saw."""
-    logits, target, ids = columns
-    if run.fabric.world_size > 1:
-        logits, target, ids = (_together(x, run.fabric.world_size, run.batch_size) for x in columns)
-    run.loss.update(logits, target, ids=ids)
-
-
 def _end_of_epoch(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> None:
     """Validate from one sketch, log, and keep the best."""
     entry: dict[str, Any] = {"epoch": run.progress.epoch, "step": run.progress.step}
+    if run.fabric.world_size > 1:
+        for buffer in bare(run.model).buffers():  # running means are each process's own; the first one's are saved
+            torch.distributed.broadcast(buffer, src=0)
     if sets.val is not None:
         entry |= {f"val_{name}": value for name, value in _validated(run, sets.val).items()}
     run.progress.history.append(entry)
     listen("epoch", entry)
     training = run.recipe.training
-    if training.keep == "best" and (value := entry.get(f"val_{training.best_by}")) is not None:
-        sign = 1 if METRICS[training.best_by].better == "high" else -1
+    value = entry.get(f"val_{training.best_by}", math.nan)
+    if training.keep == "best" and not math.isnan(value):
+        sign = 1 if training.best_by in ("accuracy", "mean_iou") else -1
         if run.progress.best is None or sign * value > sign * run.progress.best:
             run.progress.best = value
             save(run, place / BEST)
@@ -312,11 +229,13 @@ def _validated(run: Run, val: Dataset) -> dict[str, float]:
     batches = Batches(len(pipeline), settings.eval_batch_size, shuffle=False, rank=run.fabric.global_rank,
                       world=run.fabric.world_size)  # fmt: skip
     mean, std = run.recipe.data.normalisation
-    sketch = ConfidenceSketch(ignore_index=val.ignore_index).to(run.fabric.device)
+    tally = Tally(val, run.fabric.device, shared=True)
     loader = pipeline.loader(batches, settings.workers)
     for batch, logits in outputs(bare(run.model), loader, mean, std, run.fabric.device):
-        sketch.update(logits, (batch.labels if batch.masks is None else batch.masks).to(logits.device))
-    return {name: float(value) for name, value in sketch.compute().items()}
+        if not bool(torch.isfinite(logits).all()):
+            raise DivergedError(f"the logits of validation samples are no numbers after step {run.progress.step}.")
+        tally.update(logits, batch.labels if batch.masks is None else batch.masks)
+    return tally.compute()
 
 
 def _evaluated(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> dict[str, Any]:
@@ -327,11 +246,11 @@ def _evaluated(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> dict
     result: dict[str, Any] = {}
     if run.fabric.global_rank == 0:
         for name, dataset in sets.evaluated.items():
-            # Not synchronised: the other processes wait at the barrier below.
-            sketch = ConfidenceSketch(ignore_index=dataset.ignore_index, sync_on_compute=False).to(run.fabric.device)
-            predictions = predicted(run.recipe, bare(run.model), dataset, run.fabric.device, sketch=sketch)
+            listen("predicting", {"set": name})
+            tally = Tally(dataset, run.fabric.device)  # not shared: the other processes wait at the barrier below
+            predictions = predicted(run.recipe, bare(run.model), dataset, run.fabric.device, tally=tally)
             predictions.save(place / f"{name}.npz")
-            result[name] = {key: float(value) for key, value in sketch.compute().items()}
+            result[name] = tally.compute()
             listen("predicted", {"set": name, **result[name]})
         checkpoints.save(place / MODEL, {"model": bare(run.model).state_dict()}, {})
         first = evaluation_pipeline(run.recipe, sets.test).batch([0]).inputs
@@ -339,34 +258,12 @@ def _evaluated(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> dict
             "classes": list(sets.test.classes),
             "input_shape": list(first.shape[1:]),
             "images": sets.test.kind == "image",
+            "input_dtype": str(first.dtype).removeprefix("torch."),
         }
         place.write(MODEL_FACTS, facts | {"vocabulary_size": sets.vocabulary_size})
         place.write(RESULT, {"sets": result, "steps": run.progress.step, "history": run.progress.history})
     run.fabric.barrier()
     return _result(place)
-
-
-def _together(mine: Tensor, world: int, whole: int) -> Tensor:
-    """The parts of all processes as one batch, in the order of the samples before they were shared out."""
-    short = -(-whole // world) - len(mine)  # of a batch that does not share out evenly some processes have one less
-    mine = torch.cat([mine, mine[:1].expand(short, *mine.shape[1:])]) if short else mine.contiguous()
-    parts = [torch.empty_like(mine) for _ in range(world)]
-    torch.distributed.all_gather(parts, mine)
-    return torch.stack(parts, dim=1).flatten(0, 1)[:whole]
-
-
-def _seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:
-    """For everything that a step draws from torch's own stream, such as dropout.
-
-    As torch.manual_seed, which takes a millisecond, for the generators that a step can draw from.
-    """
-    mixed = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB) % 2**64
-    mixed = ((mixed ^ (mixed >> 31)) * 0x94D049BB133111EB) % 2**63  # so that neighbours have nothing in common
-    torch.default_generator.manual_seed(mixed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(mixed)
-    elif device.type == "mps":
-        torch.mps.manual_seed(mixed)
 
 
 def _result(place: RunFolder) -> dict[str, Any]:

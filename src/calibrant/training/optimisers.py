@@ -22,8 +22,10 @@ class OptimiserSettings(BaseModel):
         nesterov: Of SGD.
         betas: Of Adam and AdamW.
         weight_decay: Of all parameters, or only of matrices with ``decay_matrices_only``.
-        decay_matrices_only: Leave biases and normalisation (parameters of less than 2 dimensions) without decay.
-        decays: Another weight decay for parameters whose names begin so, such as ``{"fc": 0.0}``.
+        decay_matrices_only: Leave biases and normalisation (parameters of less than 2 dimensions) without decay,
+            whatever ``decays`` has for them.
+        decays: Another weight decay for parameters whose names begin so, such as ``{"fc": 0.0}``; the longest
+            beginning counts.
         rates: What multiplies the rate of parameters whose names begin so, such as ``{"backbone": 0.1}``.
         sam: rho of sharpness-aware minimisation; None leaves it out.
         clip: Largest norm of the gradient; None leaves it as it is.
@@ -68,7 +70,9 @@ class OptimiserSettings(BaseModel):
 
 
 def _by_beginning(table: dict[str, float], name: str, otherwise: float) -> float:
-    return next((value for start, value in table.items() if name.startswith(start)), otherwise)
+    """The value of the longest beginning that a name has."""
+    fitting = [start for start in table if name.startswith(start)]
+    return table[max(fitting, key=len)] if fitting else otherwise
 
 
 def set_rate(optimiser: Optimizer, rate: float) -> None:

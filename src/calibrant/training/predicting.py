@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ def predict(
     workers: int = 0,
     device: torch.device | str = "cpu",
     pixels: int | None = None,
-    sketch: ConfidenceSketch | None = None,
+    tally: Tally | None = None,
     watch: Callable[[Iterable[Any], int], Iterable[Any]] | None = None,
 ) -> Predictions:
     """Run a model over a data set without training it.
@@ -50,7 +51,7 @@ def predict(
         pixels: Of data with masks: keep the logits of so many labelled pixels of every image, drawn at random, each as
             a sample of its own whose id is ``image * 2**32 + pixel``, both counted from 0. Images may then differ in
             size.
-        sketch: Updated with everything that is seen, all pixels included.
+        tally: Updated with everything that is seen, all pixels included.
         watch: Shows progress over the batches.
 
     Returns:
@@ -73,8 +74,8 @@ def predict(
     shares = []
     for batch, logits in outputs(model, watch(batches, len(batches)) if watch else batches, mean, std, device):
         labels = batch.labels if batch.masks is None else batch.masks
-        if sketch is not None:
-            sketch.update(logits, labels.to(logits.device))
+        if tally is not None:
+            tally.update(logits, labels)
         if batch.objectness is not None:
             shares.append(batch.objectness)
         if sampled is not None:
@@ -98,6 +99,45 @@ def predict(
         kind="classification" if data.masks is None or sampled is not None else "segmentation",
         ignore_index=data.ignore_index,
     )
+
+
+class Tally:
+    """What is counted of a set: a sketch of its confidences, and with masks the right and wrong pixels of every class.
+
+    Args:
+        dataset: Whose labels are seen.
+        device: Where logits are.
+        shared: Add up what several processes have seen.
+    """
+
+    def __init__(self, dataset: Dataset, device: torch.device | str = "cpu", *, shared: bool = False):
+        self.sketch = ConfidenceSketch(ignore_index=dataset.ignore_index, sync_on_compute=shared).to(device)
+        self.ignored = dataset.ignore_index
+        classes = len(dataset.classes)
+        self.pixels = torch.zeros(classes, classes, dtype=torch.int64) if dataset.masks is not None else None
+        self.shared = shared
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Count a batch."""
+        labels = labels.to(logits.device)
+        self.sketch.update(logits, labels)
+        if self.pixels is not None:
+            kept = torch.ones_like(labels, dtype=torch.bool) if self.ignored is None else labels != self.ignored
+            pairs = labels[kept] * len(self.pixels) + logits.argmax(1)[kept]
+            self.pixels += pairs.bincount(minlength=self.pixels.numel()).view_as(self.pixels).cpu()
+
+    def compute(self) -> dict[str, float]:
+        """Every metric, by name."""
+        found = {name: float(value) for name, value in self.sketch.compute().items()}
+        if self.pixels is None:
+            return found
+        pixels = self.pixels.to(self.sketch.device)
+        if self.shared and torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(pixels)
+        both, either = pixels.diagonal(), pixels.sum(0) + pixels.sum(1) - pixels.diagonal()
+        there = either > 0
+        found["mean_iou"] = float((both[there] / either[there]).double().mean()) if bool(there.any()) else math.nan
+        return found
 
 
 def labelled(dataset: Dataset) -> Dataset:

@@ -7,11 +7,13 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from calibrant import _torchvision
@@ -62,7 +64,7 @@ class Run:
     @property
     def steps(self) -> int:
         """Of the whole run."""
-        whole = self.recipe.training.steps or math.ceil(self.epochs * self.steps_per_epoch)
+        whole = self.recipe.training.steps or math.ceil(self.epochs * self.steps_per_epoch - 1e-9)
         return min(whole, self.recipe.training.max_steps or whole)
 
     @property
@@ -89,6 +91,7 @@ class Run:
 
 def prepared(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None) -> Run:
     """Model, loss and optimiser, as the recipe makes them or as the last checkpoint left them."""
+    _fitting(recipe, sets)
     model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, _vectors(recipe, sets))
     optimiser = recipe.optimiser.build(model)
     loss = recipe.build_loss(sets.train.ignore_index).to(fabric.device)
@@ -108,7 +111,7 @@ def prepared(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None) -
         rank=fabric.global_rank, world=fabric.world_size,
     )  # fmt: skip
     backward = fabric.backward
-    if fabric.world_size == 1 and recipe.training.precision == "32-true":
+    if recipe.training.precision.endswith("true"):
         # Nothing has to be done around the model then, and Fabric's doing nothing is 2% of a small model's step.
         wrapped, optimiser, backward = wrapped._forward_module, optimiser.optimizer, Tensor.backward
     pipeline = training_pipeline(recipe, sets.train)
@@ -139,17 +142,34 @@ def make_model(recipe: Recipe, classes: int, vocabulary_size: int | None, vector
                   weights=recipe.model.weights, head=recipe.model.head, seed=recipe.seed, **options)  # fmt: skip
     if recipe.training.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return model
+    return model.to(dtype_of(recipe))
+
+
+def dtype_of(recipe: Recipe) -> torch.dtype:
+    """Of weights and inputs."""
+    return torch.float64 if recipe.training.precision == "64-true" else torch.float32
+
+
+def _fitting(recipe: Recipe, sets: Sets) -> None:
+    """See that nothing a recipe asks for would be passed over in silence."""
+    train = sets.train
+    plain = "data of images with one class each"
+    if recipe.mixing is not None and (train.kind != "image" or train.masks is not None):
+        raise ValueError(f"mixing is for {plain}, and {train.title} is not.")
+    if recipe.targets.name == "adaptive" and (train.kind != "image" or train.masks is not None or train.boxes is None):
+        raise ValueError(f"adaptive targets are for {plain} and boxes, and {train.title} is not or has none.")
+    if recipe.training.keep == "best" and sets.val is None:
+        raise ValueError("training.keep = 'best' needs validation data: data.val or data.hold_out.")
 
 
 def predicted(
-    recipe: Recipe, model: nn.Module, dataset: Dataset, device: Any, watch: Any = None, sketch: Any = None
+    recipe: Recipe, model: nn.Module, dataset: Dataset, device: Any, watch: Any = None, tally: Any = None
 ) -> Predictions:
     """A model's predictions on a data set, seen as the recipe sees it."""
     mean, std = recipe.data.normalisation
     return predict(
         model, evaluation_pipeline(recipe, dataset), mean=mean, std=std, batch_size=recipe.training.eval_batch_size,
-        workers=recipe.training.workers, device=device, pixels=recipe.data.pixels, sketch=sketch, watch=watch,
+        workers=recipe.training.workers, device=device, pixels=recipe.data.pixels, tally=tally, watch=watch,
     )  # fmt: skip
 
 
@@ -174,21 +194,31 @@ def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> A
     """Lightning Fabric, launched."""
     _torchvision.ensure()
     from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
 
     logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
 
-    strategy = "ddp" if devices * nodes > 1 else "auto"
-    fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy,
-                    precision=recipe.training.precision)  # fmt: skip
+    # The last evaluation is the first process's, and the others wait for it, however long it takes.
+    strategy = DDPStrategy(timeout=timedelta(days=7)) if devices * nodes > 1 else "auto"
+    try:
+        fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy,
+                        precision=recipe.training.precision)  # fmt: skip
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"the accelerator {accelerator!r} cannot be used here ({' '.join(str(error).split())[:200]}); "
+            "--accelerator cpu always can."
+        ) from error
     fabric.launch()
     return fabric
 
 
 def bare(model: nn.Module) -> nn.Module:
     """The model itself, without what Fabric and torch.compile put around it."""
-    inner = getattr(model, "_original_module", model)
-    return getattr(inner, "_orig_mod", inner)
+    for name in ("_forward_module", "_orig_mod", "module", "_orig_mod"):
+        around = name != "module" or isinstance(model, DistributedDataParallel)
+        model = getattr(model, name, model) if around else model
+    return model
 
 
 def size(model: nn.Module) -> int:

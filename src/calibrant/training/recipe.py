@@ -30,9 +30,16 @@ from calibrant.data import (
     Resize,
 )
 from calibrant.data.views import Step
-from calibrant.losses import Loss, get
+from calibrant.losses import Loss, describe, get, names
 from calibrant.training.optimisers import OptimiserSettings
 from calibrant.training.schedules import Schedule
+
+#: What the best epoch can be chosen by: what validation gives and has a better end.
+BEST_BY = ("accuracy", "nll", "brier", "ece", "ece_10", "ece_15", "ece_100", "aece", "mce", "smooth_ece", "aurc",
+           "e_aurc", "augrc", "overconfidence", "underconfidence", "mean_iou")  # fmt: skip
+
+#: Parts of a recipe on which no run depends.
+WORDS = {"title", "paper", "table", "notes", "expected", "search", "resources"}
 
 #: The parts that a data set has in a run.
 Role = Literal["train", "val", "test"]
@@ -174,6 +181,9 @@ class DataSettings(Settings):
 
     @model_validator(mode="after")
     def _buildable(self) -> Self:
+        taken = {"train", "val", "test"} & self.also.keys()
+        if taken:
+            raise ValueError(f"also names {taken.pop()!r}, which every run has; choose another name")
         chain(self.train_steps)
         chain(self.steps)
         if self.colouring:
@@ -253,6 +263,9 @@ class TrainingSettings(Settings):
     def _one_length(self) -> Self:
         if self.steps is not None and self.epochs is not None:
             raise ValueError("takes epochs or steps, not both")
+        if self.best_by not in BEST_BY:
+            near = _nearest(self.best_by, BEST_BY)
+            raise ValueError(f"best_by takes one of {', '.join(BEST_BY)}, not {self.best_by!r}{near}")
         return self
 
 
@@ -265,8 +278,18 @@ class Expected(Settings):
     note: str = ""
 
 
+class Resources(Settings):
+    """What one run of a comparison takes."""
+
+    cpus: Annotated[float, Field(gt=0)] = 1
+    gpus: Annotated[float, Field(ge=0)] = 0
+
+
 class Recipe(Settings):
     """One experiment.
+
+    ``search`` has, by method, the values that a comparison tries: ``{acls = {margin = [6, 10]}}``; ``resources`` are
+    for comparisons too, and neither changes a run.
 
     Example:
         >>> recipe = Recipe.model_validate(
@@ -290,6 +313,8 @@ class Recipe(Settings):
     schedule: Schedule = Schedule()
     training: TrainingSettings = TrainingSettings()
     expected: tuple[Expected, ...] = ()
+    search: dict[str, dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]]] = {}
+    resources: Resources = Resources()
 
     @model_validator(mode="after")
     def _buildable(self) -> Self:
@@ -299,11 +324,19 @@ class Recipe(Settings):
 
     def build_loss(self, ignore_index: int | None = None) -> Loss:
         """The loss of this recipe; ``ignore_index`` is the data set's, where the recipe says none."""
+        name, given = self.loss.name, self.loss.parameters
+        if name not in names():
+            raise ValueError(f"unknown loss {name!r}{_nearest(name, names())}; known are {', '.join(names())}")
+        own = [*describe(name).defaults(), "weight", "ignore_index", "reduction"]
+        for parameter in given:
+            if parameter not in own:
+                known = ", ".join(own[:-1])
+                raise ValueError(f"loss {name!r} has no {parameter!r}{_nearest(parameter, own)}; it has {known}")
         common = {} if ignore_index is None else {"ignore_index": ignore_index}
         try:
-            return get(self.loss.name, **(common | self.loss.parameters))
-        except TypeError as error:
-            raise ValueError(f"loss {self.loss.name!r}: {error}") from error
+            return get(name, **(common | given))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"loss {name!r}: {error}") from error
 
     def build_mixing(self) -> Any:
         """What mixes the images of a batch, or None."""
@@ -316,15 +349,24 @@ class Recipe(Settings):
     @property
     def key(self) -> str:
         """A hash of everything that the result depends on: where the data lies, and words, are not part of it."""
-        plain = self.model_dump(mode="json", exclude={"title", "paper", "table", "notes", "expected"})
+        plain = self.model_dump(mode="json", exclude=WORDS)
         plain["data"].pop("path")
         plain["data"].pop("pixels")
+        plain["data"]["mean"], plain["data"]["std"] = (list(v) for v in self.data.normalisation)
+        plain["loss"] = _complete(self.loss)
         for also in plain["data"]["also"].values():
             if isinstance(also, dict):
                 also.pop("path")
         for name in ("workers", "checkpoint_seconds", "eval_batch_size", "tensorboard"):
             plain["training"].pop(name)
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _complete(loss: Named) -> dict[str, Any]:
+    """A loss with its defaults, and numbers of one type: whoever writes 10 means 10.0."""
+    own = describe(loss.name).defaults()
+    given = {k: float(v) if isinstance(own.get(k), float) else v for k, v in loss.parameters.items()}
+    return {"name": loss.name} | own | given
 
 
 def chain(steps: Iterable[dict[str, Any]]) -> list[Step]:
@@ -350,7 +392,9 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, fresh_loss: bool = 
     path = Path(path)
     try:
         plain = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not a recipe in TOML, which is UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path}: not a recipe in TOML ({error}).") from error
     if fresh_loss:
         plain.pop("loss", None)
@@ -369,7 +413,7 @@ def check(plain: dict[str, Any], where: str) -> Recipe:
 
 def _replace(plain: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
-    if not equals:
+    if not equals or not name.strip():
         raise ValueError(f"a setting is replaced as name=value, loss.margin=6 for example, got {override!r}")
     *parents, last = name.strip().split(".")
     here = plain
@@ -382,7 +426,9 @@ def _replace(plain: dict[str, Any], override: str) -> None:
         return
     try:
         here[last] = tomllib.loads(f"value = {text.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
+    except tomllib.TOMLDecodeError as error:
+        if text.strip()[0] in "{[\"'":
+            raise ValueError(f"{override!r}: the value is not TOML ({error})") from error
         here[last] = text.strip()
 
 
@@ -395,6 +441,8 @@ def _sentence(error: ValidationError) -> str:
         return f"unknown key {name!r}{_nearest(place[-1], known)}; known here are {', '.join(sorted(known))}."
     if first["type"] == "missing":
         return f"the key {name!r} is missing."
+    if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{name}: a table of settings is needed (got {first['input']!r})."
     message = str(first.get("ctx", {}).get("error") or first["msg"])
     return f"{name}: {message[0].lower() + message[1:]} (got {first['input']!r})." if first["loc"] else f"{message}."
 

@@ -17,10 +17,20 @@ import torch
 
 from calibrant import __version__
 from calibrant.files import written_aside
-from calibrant.training.recipe import Recipe, check
+from calibrant.training.recipe import WORDS, Recipe, check
 
 RECIPE, LOG, RESULT = "recipe.json", "log.jsonl", "result.json"
+LOCK = ".lock"
 LAST, BEST, MODEL, MODEL_FACTS = "last.safetensors", "best.safetensors", "model.safetensors", "model.json"
+
+
+# A process that reads for this one has the lock's file too, and would hold the lock for a while after its end.
+_held: set[Any] = set()
+os.register_at_fork(after_in_child=lambda: [handle.close() for handle in _held] and None)
+
+
+class InUseError(ValueError):
+    """Another process holds the folder."""
 
 
 class RunFolder:
@@ -45,33 +55,50 @@ class RunFolder:
     def held(self) -> Iterator[None]:
         """Hold the folder; a second process is refused. The lock goes with the process, however it ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / ".lock", "a+") as handle:
+        with open(self.path / LOCK, "a+") as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 handle.seek(0)
                 holder = handle.read().strip() or "another process"
-                raise ValueError(f"{self.path} is in use by {holder}; wait for it, or name another folder.") from error
+                raise InUseError(f"{self.path} is in use by {holder}; wait for it, or name another folder.") from error
             handle.seek(0)
             handle.truncate()
             handle.write(f"process {os.getpid()} on {platform.node()}")
             handle.flush()
-            yield
+            _held.add(handle)
+            for left in self.path.glob(".*.*"):  # what a process that was killed was writing
+                left.unlink(missing_ok=True)
+            try:
+                yield
+            finally:
+                _held.discard(handle)
+                if [p.name for p in self.path.iterdir()] == [LOCK]:  # nothing came of it
+                    (self.path / LOCK).unlink()
+                    self.path.rmdir()
 
-    def claim(self, recipe: Recipe, resume: bool) -> None:
-        """Make the folder this recipe's, or see that it is."""
-        file = self.path / RECIPE
-        if not file.exists():
-            strangers = [p.name for p in self.path.iterdir() if p.name != ".lock"] if self.path.exists() else []
+    def check(self, recipe: Recipe, resume: bool) -> None:
+        """See that the folder is new, or this recipe's and to be gone on with."""
+        if not (self.path / RECIPE).exists():
+            strangers = sorted(p.name for p in self.path.iterdir() if p.name != LOCK)
             if strangers:
                 raise ValueError(f"{self.path} holds no run, but {strangers[0]}; name a new folder.")
-            self.write(RECIPE, recipe.model_dump(mode="json"))
-            self.write("environment.json", environment())
             return
         if not resume:
             raise ValueError(f"{self.path} holds a run already; --resume goes on with it, or name a new folder.")
-        if self.recipe().key != recipe.key:
-            raise ValueError(f"{self.path} holds a run of another recipe; name a new folder.")
+        mine = self.recipe()
+        if mine.key != recipe.key:
+            differing = ", ".join(differences(mine, recipe)) or "its software"
+            raise ValueError(f"{self.path} holds a run of another recipe ({differing} differ); name a new folder.")
+
+    def claim(self, recipe: Recipe, data: str | None) -> None:
+        """Make the folder this recipe's; where its data lies is kept, for what comes later."""
+        if not (self.path / RECIPE).exists():
+            plain = recipe.model_dump(mode="json")
+            if data is not None:
+                plain["data"]["path"] = str(Path(data).absolute())
+            self.write(RECIPE, plain)
+            self.write("environment.json", environment())
 
     def recipe(self) -> Recipe:
         """The recipe of the run."""
@@ -91,9 +118,13 @@ class RunFolder:
         with open(self.path / LOG, "a", encoding="utf-8") as file:
             file.write(json.dumps({"time": round(time.time(), 3), **entry}) + "\n")
 
-    def forget_after(self, step: int) -> None:
-        """Take lines of later steps out of the log: the run goes on from this step, and will write them again."""
-        kept = [json.dumps(entry) for entry in self.entries() if entry.get("step", 0) <= step]
+    def forget_after(self, step: int, epoch: int) -> None:
+        """Take lines of later steps and epochs out of the log: the run goes on from here, and will write them again."""
+        kept = [
+            json.dumps(entry)
+            for entry in self.entries()
+            if entry.get("step", 0) <= step and not (entry.get("event") == "epoch" and entry["epoch"] > epoch)
+        ]
         if (self.path / LOG).exists():
             with written_aside(self.path / LOG) as aside:
                 aside.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
@@ -106,6 +137,21 @@ class RunFolder:
             with contextlib.suppress(ValueError):
                 found.append(json.loads(line))
         return found
+
+
+def differences(one: Recipe, other: Recipe) -> list[str]:
+    """Names of the settings in which two recipes differ, as ``--set`` takes them."""
+    first, second = (dict(_flat(recipe.model_dump(mode="json"))) for recipe in (one, other))
+    names = [name for name in first | second if first.get(name) != second.get(name)]
+    return [name for name in names if name.partition(".")[0] not in WORDS and name != "data.path"]
+
+
+def _flat(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in plain.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def environment() -> dict[str, Any]:

@@ -7,19 +7,20 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant.data import encoded
+from calibrant.data import Dataset, encoded
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoints
-from calibrant.training.loop import step
 from calibrant.training.preparing import make_fabric, make_model, predicted, prepared, size
 from calibrant.training.recipe import Recipe
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RunFolder
-from calibrant.training.sets import aligned, load_sets, read_split
+from calibrant.training.sets import Sets, aligned, load_sets, read_split
+from calibrant.training.stepping import step
 
 
 def estimate(recipe: Recipe, data: str | None = None, steps: int = 5) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def predict_run(
     data: str | None = None,
     split: str | None = None,
     layout: str | None = None,
-    best: bool = False,
+    checkpoint: Literal["kept", "last", "best"] = "kept",
     accelerator: str = "auto",
     watch: Any = None,
 ) -> Predictions:
@@ -63,18 +64,18 @@ def predict_run(
         split: Which; the recipe's test split if left out.
         layout: Of ``data``, if it is another data set than the one that was trained on; classes are matched by name, or
             by position if their names are numbers.
-        best: From the best checkpoint instead of the last.
+        checkpoint: ``"kept"`` is the model that the run itself was judged by, the last or the best as its recipe says.
         accelerator: As Lightning Fabric takes it.
         watch: Shows progress over batches.
     """
     place = RunFolder(folder)
     recipe = place.recipe()
-    file = place / (BEST if best else LAST)
+    kept = MODEL if (place / MODEL).exists() else BEST if recipe.training.keep == "best" else LAST
+    file = place / {"kept": kept, "last": LAST, "best": BEST}[checkpoint]
     if not file.exists():
         raise ValueError(f"{place.path}: there is no {file.name}; the run has not come that far.")
     sets = load_sets(recipe, None if layout else data)
-    named = {recipe.data.test: sets.test} | sets.evaluated
-    dataset = None if layout else named.get(split or recipe.data.test)
+    dataset = None if layout else _named(recipe, sets, split)
     if dataset is None:
         dataset = aligned(read_split(recipe, data, split or "", layout), sets.train.classes)
         if sets.vocabulary is not None and recipe.data.text is not None:
@@ -84,6 +85,19 @@ def predict_run(
     checkpoints.restore_module(model, parts["model"], file)
     device = make_fabric(recipe, accelerator, 1, 1).device
     return predicted(recipe, model.to(device), dataset, device, watch)
+
+
+def _named(recipe: Recipe, sets: Sets, split: str | None) -> Dataset | None:
+    """A set by its part in the run (val, test, a name in also), or by the name of a split that the run has whole."""
+    if split is None:
+        return sets.test
+    if split in sets.evaluated:
+        if split == "val" == recipe.data.test and recipe.data.hold_out is not None:
+            raise ValueError("'val' is what was held out of this run and the name of its test split; leave --split out "
+                             "for the test data, or read another with --layout.")  # fmt: skip
+        return sets.evaluated[split]
+    whole = recipe.data.hold_out is None or recipe.data.hold_out.of == "train"
+    return sets.test if split == recipe.data.test and whole and not recipe.data.resample else None
 
 
 def load_model(folder: str | Path) -> tuple[nn.Module, list[int], list[str]]:
@@ -102,9 +116,19 @@ def load_model(folder: str | Path) -> tuple[nn.Module, list[int], list[str]]:
     model = make_model(recipe, len(facts["classes"]), facts["vocabulary_size"])
     parts, _ = checkpoints.load(place / MODEL)
     checkpoints.restore_module(model, parts["model"], place / MODEL)
+    model = model.float()
     if facts["images"]:
         model = nn.Sequential(Normalise(*recipe.data.normalisation), model)
     return model.eval(), facts["input_shape"], facts["classes"]
+
+
+def example_inputs(folder: str | Path) -> np.ndarray | None:
+    """Inputs that a finished run's model can take, where random numbers will not do: rows of word ids."""
+    facts = json.loads((RunFolder(folder) / MODEL_FACTS).read_text(encoding="utf-8"))
+    if not facts["vocabulary_size"]:
+        return None
+    words = np.random.default_rng(0).integers(0, facts["vocabulary_size"], (4, *facts["input_shape"]))
+    return words.astype(facts["input_dtype"])
 
 
 class Normalise(nn.Module):

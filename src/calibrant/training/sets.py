@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from calibrant.data import (
     disjoint,
     encoded,
     hold_out,
+    layouts,
     read,
     resample,
     single_object,
@@ -87,7 +89,11 @@ def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
 def read_split(recipe: Recipe, path: str | None, split: str, layout: str | None = None, **options: Any) -> Dataset:
     """One split as it lies on disk: of the recipe's data, or of another layout with none of the recipe's options."""
     settings = recipe.data
-    where = path or settings.path or settings.layout
+    where = path or settings.path
+    known = layouts()
+    if not where and settings.layout in known and not known[settings.layout].splits(Path(settings.layout)):
+        raise ValueError(f"the recipe does not say where its data ({settings.layout}) lies; --data DIR does.")
+    where = where or settings.layout  # an embedded set
     if layout is not None and layout != settings.layout:
         return read(where, split or None, layout=layout, **options)
     return read(where, split, layout=settings.layout, **(settings.options | options))
@@ -110,7 +116,10 @@ def aligned(dataset: Dataset, classes: tuple[str, ...]) -> Dataset:
         raise ValueError(f"{dataset.title}: the class {strange[0]!r} is none of the {len(classes)} that were trained.")
     table = np.array([place[name] for name in dataset.classes], dtype=np.int64)
     labels = np.where(dataset.labels >= 0, table[dataset.labels], dataset.labels)
-    return dataclasses.replace(dataset, classes=classes, labels=labels, soft=None)
+    boxes = dataset.boxes
+    if boxes is not None and boxes.labels is not None:
+        boxes = dataclasses.replace(boxes, labels=np.where(boxes.labels >= 0, table[boxes.labels], boxes.labels))
+    return dataclasses.replace(dataset, classes=classes, labels=labels, boxes=boxes, soft=None)
 
 
 def _also(recipe: Recipe, path: str | None, wanted: AlsoSettings, test: Dataset) -> Dataset:

@@ -1,0 +1,127 @@
+"""The pass of an audit over shards, by the machines of a Ray cluster: every shard is read where it is counted.
+
+What travels is what was found, some megabytes whatever the size of a shard. Shards are read by Calibrant's own readers,
+as on one machine, so that columns, checks and messages are the same; Ray Data's readers know neither these nor the
+number of a row, on which the kept samples depend.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from calibrant.auditing.collect import Collected, collect
+from calibrant.auditing.merging import Part, Place, collect_part, merged
+from calibrant.auditing.ray_cluster import RETRIES, connected
+from calibrant.predictions import Predictions
+from calibrant.predictions.opened import FileStore
+
+#: Shards beyond this number are counted several at a time. It depends on nothing else, nor do the results.
+MOST_PIECES = 256
+
+
+def collect_on_ray(
+    predictions: Predictions,
+    *,
+    groups: Iterable[str] | None = None,
+    progress: Callable[[Iterable[Predictions]], Iterable[Predictions]] = lambda batches: batches,
+    address: str | None = None,
+) -> Collected:
+    """Go through the predictions once, each shard in a task of its own; what is in memory is gone through here.
+
+    Args:
+        predictions: Opened files, on storage that all machines share.
+        groups: As `collect` takes them.
+        progress: Shows progress, over pieces of the predictions.
+        address: Of a Ray cluster; None starts one on this machine.
+    """
+    store = predictions._store
+    if not isinstance(store, FileStore):
+        return collect(predictions, groups=groups, progress=progress)
+    wanted = list(predictions.group_names if groups is None else groups)
+    missing = [name for name in wanted if name not in predictions.group_names]
+    if missing:
+        held = ", ".join(predictions.group_names) or "none"
+        raise ValueError(f"there is no group column {missing[0]!r}; the predictions have: {held}")
+    pieces = pieces_of(store)
+    with connected("an audit with the engine ray", address) as ray:
+        found: list[Part] = []
+
+        def arriving() -> Iterator[Predictions]:
+            arguments = [(piece, wanted, place) for piece, place in zip(pieces, _places(ray, pieces), strict=True)]
+            for piece, packed in zip(pieces, _in_order(ray, _counted, arguments), strict=True):
+                found.append(pickle.loads(zlib.decompress(packed)))
+                yield piece
+
+        return merged(found.pop() for _ in progress(arriving()))
+
+
+def pieces_of(store: FileStore) -> list[Predictions]:
+    """The files, one by one, or for many of them several consecutive ones at a time."""
+    parts = np.array_split(np.arange(len(store.sources)), min(MOST_PIECES, len(store.sources)))
+    return [Predictions._of(FileStore([store.sources[i] for i in part])) for part in parts]
+
+
+def _places(ray: Any, pieces: Sequence[Predictions]) -> list[Place]:
+    """Where each piece begins; a pass over the labels where that cannot be known without one."""
+    sizes = [_known(piece) for piece in pieces]
+    if None in sizes:
+        sizes = list(_in_order(ray, _size, [(piece,) for piece in pieces]))
+    rows, samples = (
+        np.cumsum([0, *column]).tolist() for column in zip(*(size or (0, 0) for size in sizes), strict=True)
+    )
+    return [Place(rows[i], samples[i], samples[-1]) for i in range(len(pieces))]
+
+
+def _known(piece: Predictions) -> tuple[int, int] | None:
+    """Rows and samples that count, if the files say so."""
+    store = piece._store
+    assert isinstance(store, FileStore)
+    rows = [source.known_rows() for source in store.sources]
+    if piece.ignore_index is not None or None in rows:
+        return None
+    number = sum(row or 0 for row in rows)
+    places = 1 if piece.holds == "confidence" else math.prod(store.about.shape_of("labels"))
+    return number, number * places
+
+
+def _size(piece: Predictions) -> tuple[int, int]:
+    """On any machine: rows and samples that count, from the labels alone."""
+    rows = samples = 0
+    name = "correct" if piece.holds == "confidence" else "labels"
+    for block in piece._store.blocks(2**16, [name]):
+        values = block[name]
+        rows += len(values)
+        samples += values.size if piece.ignore_index is None else int((values != piece.ignore_index).sum())
+    return rows, samples
+
+
+def _counted(piece: Predictions, groups: Sequence[str], place: Place) -> bytes:
+    """On any machine: what a pass over a piece finds, packed, as most cells of a sketch are empty."""
+    return zlib.compress(pickle.dumps(collect_part(piece, groups, place)), 1)
+
+
+def _in_order(ray: Any, work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    """Results in the order of the arguments, with no more of them under way than the cluster works on soon."""
+    task = ray.remote(work).options(num_cpus=1, max_retries=RETRIES)
+    ahead = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    waiting: deque[Any] = deque()
+    left = deque(arguments)
+    try:
+        while waiting or left:
+            while left and len(waiting) < ahead:
+                waiting.append(task.remote(*left.popleft()))
+            yield ray.get(waiting.popleft())
+    except ray.exceptions.RayTaskError as error:
+        raise (error.cause if isinstance(error.cause, ValueError) else error) from None
+    except ray.exceptions.RayError as error:
+        raise ValueError(f"a piece of the predictions was lost {RETRIES + 1} times: {type(error).__name__}.") from error
+    finally:
+        for one in waiting:
+            ray.cancel(one)

@@ -1,0 +1,152 @@
+"""``calibrant compare``: methods over seeds, tuned and tested as the papers do, in one command that can be repeated."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from calibrant.cli.common import Json, Quiet, parse_methods, print_json, print_table, remark
+from calibrant.cli.train import Accelerator, Data
+
+LOSSES = "ce,ls,focal,flsd,ecp,mmce,mdca,cpc,mbls,crl,acls,lr"
+
+
+def compare_command(
+    recipe: Annotated[Path, typer.Argument(help="A recipe, recipes/small/scenes.toml for example.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for runs, results, tables and the page.")],
+    losses: Annotated[
+        str, typer.Option(help="Methods, with settings if need be: ls,mbls:margin=6,als. als is a method too.")
+    ] = LOSSES,
+    seeds: Annotated[str, typer.Option(help="How many, 5 for 0 to 4; or which, 0,1,7.")] = "5",
+    tune: Annotated[
+        list[str] | None,
+        typer.Option(help="Search settings for accuracy, ece, nll or aurc (repeat for more).", show_default=False),
+    ] = None,
+    search: Annotated[str, typer.Option(help="grid, random or halving.")] = "grid",
+    trials: Annotated[
+        int | None, typer.Option(help="Combinations of each method, for random and halving.", min=1, show_default=False)
+    ] = None,
+    data: Data = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Another value of the recipe, as for train.", show_default=False)
+    ] = None,
+    reference: Annotated[str, typer.Option(help="The method that others are tested against.")] = "ce",
+    expected: Annotated[bool, typer.Option("--expected", help="Lay the paper's numbers beside ours.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option(help="Runs at a time; as many as fit if left out.", min=1, show_default=False)
+    ] = None,
+    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster, auto for example; none starts one here.", show_default=False)
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry-failed", help="Try again what failed and would fail again.")] = False,
+    keep_held_out: Annotated[
+        bool, typer.Option("--keep-held-out", help="Do not train again on the data held out for the search.")
+    ] = False,
+    accelerator: Accelerator = "auto",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train every method with every seed, and compare them; run it again to go on.
+
+    A run is named by its recipe: what is finished is never computed again, and what failed is recorded and does not
+    stop the rest.
+    """
+    from calibrant.experiments import Method, Study, compare, engine_of, tables, write
+    from calibrant.training.recipe import load
+
+    study = Study(
+        load(recipe, settings or ()),
+        {label: Method(name, values) for label, (name, values) in parse_methods(losses).items()},
+        _seeds(seeds), tuple(tune or ()), _search(search), trials, keep_held_out,
+    )  # fmt: skip
+    with _Shown(quiet) as shown:
+        try:
+            found = compare(
+                study, output, data=data, engine=engine_of(engine, study.recipe, jobs, address, accelerator),
+                retry=retry, told=shown, stage=shown.stage,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            remark("interrupted; the same command goes on from here", quiet)
+            raise
+    made = write(found, reference=reference, expected=expected)
+    for failure in found.failures:
+        remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
+    if as_json:
+        print_json({"folder": str(output), "runs": len(found.results.column("run")), "failed": len(found.failures)})
+    elif not quiet:
+        for table in made.values():
+            print_table(table.title, tables.heads(table), tables.text(table))
+            print()
+    remark(f"open {output / 'index.html'}; every number is in {output / 'results.csv'}", quiet)
+    if not made:
+        raise ValueError("no run has any numbers; runs.csv says why.")
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        if "," in text:
+            return tuple(int(part) for part in text.split(",") if part.strip())
+        return tuple(range(int(text)))
+    except ValueError:
+        raise ValueError(f"--seeds takes a number of seeds, or seeds separated by commas, got {text!r}") from None
+
+
+def _search(text: str) -> Any:
+    if text not in ("grid", "random", "halving"):
+        raise ValueError(f"--search takes grid, random or halving, got {text!r}")
+    return text
+
+
+class _Shown:
+    """Progress over all runs of a stage, on standard error: a bar with time left, and what is running."""
+
+    def __init__(self, quiet: bool):
+        self.quiet = quiet
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[runs]}"), TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )  # fmt: skip
+        self.bar = Progress(
+            *columns, console=Console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty(),
+            speed_estimate_period=600.0,
+        )  # fmt: skip
+        self.task: Any = None
+        self.total = self.ended = 0
+        self.running: dict[str, tuple[str, float]] = {}
+
+    def __enter__(self) -> _Shown:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def stage(self, name: str, runs: int, missing: int) -> None:
+        """A stage begins."""
+        words = {"search": "searching", "final": "testing"}[name]
+        done = f", {runs - missing} of them on disk" if runs > missing else ""
+        remark(f"{words}: {runs} runs{done}", self.quiet)
+        self.total, self.ended = missing, 0
+        if self.task is not None:
+            self.bar.remove_task(self.task)
+        if missing:
+            self.bar.start()
+            self.task = self.bar.add_task(words, total=missing, runs="")
+
+    def __call__(self, event: str, job: Any, steps: tuple[int, int]) -> None:
+        if event in ("start", "progress"):
+            self.running[job.key] = job.title, steps[0] / steps[1] if steps[1] else 0.0
+        else:
+            self.running.pop(job.key, None)
+            self.ended += 1
+            if self.bar.disable:
+                remark(f"{self.ended} of {self.total}: {job.title} {event}", self.quiet)
+        if self.task is not None:
+            share = self.ended + sum(part for _, part in self.running.values())
+            now = ", ".join(f"{title} {part:.0%}" for title, part in list(self.running.values())[:4])
+            self.bar.update(self.task, completed=share, runs=f"{self.ended} of {self.total} runs; {now}")

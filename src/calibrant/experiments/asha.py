@@ -1,0 +1,152 @@
+"""Asynchronous successive halving on a Ray cluster: Ray Tune's ASHA over the candidates of a method.
+
+Every candidate is trained with its full recipe and judged after each epoch; one that is not among the best third of
+those that came as far, at an eighth and at a third of the training, is stopped there. Nobody waits for a round to be
+complete, so which are stopped depends on which came first: unlike everything else here, a second search may choose
+otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from calibrant.auditing.ray_cluster import RETRIES
+from calibrant.experiments.evaluation import numbers
+from calibrant.experiments.spaces import Settings
+from calibrant.experiments.study import ETA, Planned, Study
+from calibrant.experiments.work import Job
+from calibrant.files import written_aside
+from calibrant.metrics import METRICS
+from calibrant.training import train
+from calibrant.training.recipe import Resources, check
+
+#: Hundredths of the training at the first of the two rungs; the next lies at ETA times as many, and the end at none:
+#: a run that is stopped at its end would have no predictions.
+FIRST_RUNG = 12
+CHOSEN = "asha.json"
+
+
+def asha(
+    ray: Any, jobs: Sequence[Job], target: str, folder: Path, resources: Resources, accelerator: str = "auto"
+) -> list[Job]:
+    """Run candidates until all but the promising ones are stopped; those that were trained to the end.
+
+    Args:
+        ray: Connected.
+        jobs: One of each candidate, whole runs with validation data.
+        target: The metric that judges.
+        folder: For Tune's own records, shared by all machines.
+        resources: Of each run.
+        accelerator: As Lightning Fabric takes it.
+    """
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+    os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Tune would end as if it had finished
+    from ray import tune
+    from ray.tune.schedulers import ASHAScheduler
+
+    place = os.getcwd()
+    work = tune.with_resources(
+        tune.with_parameters(_trial, jobs=list(jobs), target=target, accelerator=accelerator, folder=place),
+        {"CPU": resources.cpus, "GPU": resources.gpus},
+    )
+    better = "max" if METRICS[target].better == "high" else "min"
+    scheduler = ASHAScheduler(
+        time_attr="percent", metric=target, mode=better, max_t=10**6, grace_period=FIRST_RUNG, reduction_factor=ETA
+    )
+    tuner = tune.Tuner(
+        work,
+        param_space={"candidate": tune.grid_search(list(range(len(jobs))))},
+        tune_config=tune.TuneConfig(scheduler=scheduler),
+        run_config=tune.RunConfig(
+            name=f"asha-{target}",
+            storage_path=str(folder.absolute()),
+            failure_config=tune.FailureConfig(max_failures=RETRIES),
+            verbose=0,
+        ),
+    )
+    tuner.fit()
+    return [job for job in jobs if job.done]
+
+
+def searched(
+    ray: Any, study: Study, runs: Path, data: str | None, resources: Resources, accelerator: str = "auto"
+) -> tuple[list[Planned], dict[tuple[str, int, str], Settings]]:
+    """The search of a study: runs that were trained to the end, and by label, seed and target what was chosen.
+
+    A search that has ended is not repeated: what it chose is kept beside the runs.
+
+    Args:
+        ray: Connected.
+        study: What is compared.
+        runs: Folder of the runs.
+        data: Where the data lies, if not where the recipe says.
+        resources: Of each run.
+        accelerator: As Lightning Fabric takes it.
+    """
+    file = runs.parent / CHOSEN
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    planned: dict[str, Planned] = {}
+    chosen: dict[tuple[str, int, str], Settings] = {}
+    for label in study.methods:
+        for seed in study.search_seeds:
+            trials = [study.trial(label, seed, settings) for settings in study.candidates(label)]
+            jobs = {one.key: Job.of(one.recipe, runs.absolute(), data, f"{label} {seed}") for one in trials}
+            for target in study.tune:
+                if len(trials) == 1:
+                    chosen[label, seed, target] = trials[0].settings
+                    continue
+                name = " ".join([target, *sorted(jobs)])
+                if name not in kept:
+                    asha(ray, list(jobs.values()), target, runs.parent / "tune", resources, accelerator)
+                    kept[name] = _best(jobs, target)
+                    with written_aside(file) as aside:
+                        aside.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+                planned |= {one.key: one for one in trials if jobs[one.key].done}
+                if kept[name] is not None:
+                    chosen[label, seed, target] = next(one.settings for one in trials if one.key == kept[name])
+    return list(planned.values()), chosen
+
+
+def _best(jobs: Mapping[str, Job], target: str) -> str | None:
+    """The key of the best run that was trained to the end; None if every candidate failed."""
+    sign = -1.0 if METRICS[target].better == "high" else 1.0
+    values = {
+        key: sign * n.value
+        for key, job in jobs.items()
+        if job.done
+        for n in numbers(job.folder)
+        if (n.set, n.posthoc, n.metric) == ("val", "none", target) and not math.isnan(n.value)
+    }
+    return min(values, key=values.__getitem__, default=None)
+
+
+def _trial(config: Mapping[str, Any], jobs: Sequence[Job], target: str, accelerator: str, folder: str) -> None:
+    """In a process of the cluster: one candidate, until it is done or Tune stops it."""
+    from ray import tune
+
+    os.chdir(folder)
+    job, steps = jobs[config["candidate"]], 0
+
+    def listen(event: str, found: Mapping[str, Any]) -> None:
+        nonlocal steps
+        if event == "start":
+            steps = found["steps"]
+        value = found.get(f"val_{target}", math.nan)
+        if event == "epoch" and found["step"] < steps and not math.isnan(value):
+            tune.report({target: value, "percent": 100 * found["step"] // steps})
+
+    try:
+        if not job.done:
+            recipe = check(dict(job.recipe), job.folder)
+            train(recipe, job.folder, data=job.data, resume=True, accelerator=accelerator, listen=listen)
+        values = {n.metric: n.value for n in numbers(job.folder) if n.set == "val" and n.posthoc == "none"}
+    except (ValueError, ArithmeticError, TypeError, KeyError) as error:
+        job.fail(" ".join(str(error).split()), lasting=True)
+        return
+    tune.report({target: values[target], "percent": 100})

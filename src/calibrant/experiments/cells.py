@@ -1,0 +1,218 @@
+"""What a table of results is made of, and with how many digits its numbers are printed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from calibrant.metrics import METRICS
+from calibrant.metrics.intervals import family
+from calibrant.report.text import MINUS
+
+Kind = Literal["value", "rank", "paper", "ours", "difference"]
+
+_NAMES = {
+    "accuracy": "Accuracy", "mean_confidence": "Confidence", "ece": "ECE", "aece": "AECE", "mce": "MCE",
+    "smooth_ece": "Smooth ECE", "classwise_ece": "Class-wise ECE", "nll": "NLL", "brier": "Brier", "aurc": "AURC",
+    "e_aurc": "E-AURC", "augrc": "AUGRC", "mean_iou": "Mean IoU",
+}  # fmt: skip
+_PLAIN = ("nll", "brier", "aurc", "e_aurc", "augrc")  # printed as numbers, as the audit does
+_ARROWS = {"low": "↓", "high": "↑", "none": ""}
+_KIND_HEADS = {"paper": "Paper", "ours": "Ours", "difference": "Difference"}
+
+
+class Column(NamedTuple):
+    """One column of a table: a metric on a set of predictions.
+
+    Attributes:
+        metric: as in `Row`.
+        set: which predictions.
+        posthoc: what was done to them.
+        title: what the head says instead of the metric's name.
+        kind: what the cells are: values of the metric, average ranks by it, or one side of a comparison.
+    """
+
+    metric: str
+    set: str = "test"
+    posthoc: str = "none"
+    title: str | None = None
+    kind: Kind = "value"
+
+    @property
+    def better(self) -> str:
+        """``"low"``, ``"high"`` or ``"none"``, for what the cells hold."""
+        if self.kind != "value":
+            return "low" if self.kind == "rank" else "none"
+        return METRICS[family(self.metric)].better
+
+    @property
+    def is_share(self) -> bool:
+        """Whether values are printed in percent."""
+        return self.kind != "rank" and bool(self.metric) and is_share(self.metric)
+
+    @property
+    def name(self) -> str:
+        """The head without unit and direction."""
+        if self.title is not None:
+            return self.title
+        if self.kind in _KIND_HEADS:
+            return _KIND_HEADS[self.kind]
+        more = "" if self.set == "test" else f", {self.set}"
+        return metric_name(self.metric) + more + ("" if self.posthoc == "none" else f" + {self.posthoc}")
+
+    @property
+    def head(self) -> str:
+        """Name, unit and direction: ``"ECE (%) ↓"``."""
+        return " ".join(filter(None, (self.name, "(%)" if self.is_share else "", _ARROWS[self.better])))
+
+
+class Cell(NamedTuple):
+    """What a table says about one method in one column.
+
+    Attributes:
+        mean: over seeds; of an average rank, over rankings.
+        std: with N - 1 in the denominator; NaN for one run.
+        runs: how many are behind it.
+        best: whether no other of the column is better, at the precision of print.
+        second: whether only the best are better.
+        change: ``"better"`` or ``"worse"`` than the reference beyond chance, else ``""``.
+    """
+
+    mean: float
+    std: float
+    runs: int
+    best: bool = False
+    second: bool = False
+    change: str = ""
+
+
+class Line(NamedTuple):
+    """One row of a table: of a method, or of one metric of it where ``metric`` is given."""
+
+    method: str
+    tuned_for: str
+    cells: tuple[Cell | None, ...]
+    set: str = ""
+    metric: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to be printed by `markdown`, `latex`, `csv`, `html` or `text`; cells without a number are None."""
+
+    title: str
+    note: str
+    columns: tuple[Column, ...]
+    rows: tuple[Line, ...]
+
+    def usual_runs(self, k: int) -> int:
+        """How many runs are behind a cell of a column that does not say its own number.
+
+        Of values it is what most cells of the table have, of average ranks the most of the column.
+        """
+        if self.columns[k].kind == "rank":
+            return max((cell.runs for line in self.rows if (cell := line.cells[k]) is not None), default=0)
+        kinds = [column.kind in ("value", "ours") for column in self.columns]
+        cells = (c for line in self.rows for c, counts in zip(line.cells, kinds, strict=True) if counts)
+        return usual(cell.runs for cell in cells if cell is not None)
+
+
+def usual(counts: Iterable[int]) -> int:
+    """What most of them are, of several the largest; 0 if there are none."""
+    counted = Counter(counts)
+    return max(counted, key=lambda n: (counted[n], n), default=0)
+
+
+def as_column(column: Column | str) -> Column:
+    """A column, or the metric of one on the test set; the metric must be known."""
+    column = Column(column) if isinstance(column, str) else column
+    if column.metric not in METRICS and family(column.metric) not in METRICS:
+        raise ValueError(f"no metric is called {column.metric!r}; known are {', '.join(METRICS)}")
+    return column
+
+
+def directed(column: Column) -> Column:
+    """The column, if one end of its metric is better than the other."""
+    if column.better == "none":
+        raise ValueError(f"{column.metric} has no better end: methods cannot be ranked by it")
+    return column
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is printed in percent."""
+    return family(metric) not in _PLAIN
+
+
+def metric_name(metric: str) -> str:
+    """What a table calls a metric.
+
+    Example:
+        >>> [metric_name(m) for m in ("ece", "ece_10", "coverage_at_risk_0.05", "overconfidence")]
+        ['ECE', 'ECE (10 bins)', 'Coverage at 5% risk', 'Overconfidence']
+    """
+    base = family(metric)
+    setting = metric[len(base) + 1 :]
+    if setting and base in ("coverage_at_risk", "risk_at_coverage"):
+        what, _, at = base.partition("_at_")
+        return f"{what.capitalize()} at {100 * float(setting):g}% {at}"
+    name = _NAMES.get(base, base.replace("_", " ").capitalize())
+    return f"{name} ({setting} bins)" if setting else name
+
+
+def cell_of(values: Iterable[float]) -> Cell | None:
+    """Mean and standard deviation; None if there is no number. NaN is no number, and counts for no run."""
+    known = [v for v in values if v == v]
+    if not known:
+        return None
+    # Two passes over Python floats: at most a few dozen, and fsum does not depend on their order.
+    mean = math.fsum(known) / len(known)
+    if len(known) == 1 or not math.isfinite(mean):
+        return Cell(mean, math.nan, len(known))
+    return Cell(mean, math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1)), len(known))
+
+
+def printed(value: float, column: Column, metric: str = "", *, sign: bool = False) -> str:
+    """A number as tables print it: shares in percent with two decimals, ranks with two, others with four.
+
+    Example:
+        >>> printed(0.932, Column("accuracy")), printed(0.25, Column("nll")), printed(1.875, Column("ece", kind="rank"))
+        ('93.20', '0.2500', '1.88')
+    """
+    share = is_share(metric) if metric else column.is_share
+    if math.isinf(value):
+        return f"{MINUS}∞" if value < 0 else "∞"
+    decimals = 2 if share or column.kind == "rank" else 4
+    # A half is rounded away from zero, also where it is binary's 57.00499999999999: a paper's 0.57005 is 57.01.
+    scaled = round(100 * value if share else value, 10) + math.copysign(1e-11, value)
+    text = f"{scaled:{'+' if sign else ''}.{decimals}f}"
+    if not any(c in text for c in "123456789"):
+        text = text.lstrip("+-")
+    return text.replace("-", MINUS)
+
+
+def marked(columns: Sequence[Column], rows: Sequence[Line]) -> tuple[Line, ...]:
+    """The rows with the best and second best cells of every column marked, by mean; ties at print precision share."""
+    cells = [list(line.cells) for line in rows]
+    for k, column in enumerate(columns):
+        present = [line[k] for line in cells if line[k] is not None]
+        if column.better == "none" or len(present) < 2:
+            continue
+        sign = 1 if column.better == "low" else -1
+        order: dict[str, None] = {}
+        for cell in sorted(present, key=lambda c: sign * c.mean):  # type: ignore[union-attr]
+            order.setdefault(printed(cell.mean, column))  # type: ignore[union-attr]
+        places = list(order)[:2]
+        for line in cells:
+            cell = line[k]
+            if cell is not None and (shown := printed(cell.mean, column)) in places:
+                line[k] = cell._replace(best=shown == places[0], second=shown != places[0])
+    return tuple(line._replace(cells=tuple(new)) for line, new in zip(rows, cells, strict=True))
+
+
+def titled(table: Table, title: str | None = None, note: str | None = None) -> Table:
+    """The table under another title, or with another note."""
+    return replace(table, title=table.title if title is None else title, note=table.note if note is None else note)

@@ -1,0 +1,168 @@
+"""A comparison, run: every stage of its plan by an engine, then one table of all numbers.
+
+The folder holds `study.json` (what was asked), `runs/KEY` (a folder per run), `runs.csv` (what each run was for and how
+it ended) and the results. Running the same comparison again does what is missing, and nothing else.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from calibrant.experiments.evaluation import numbers
+from calibrant.experiments.local import Local, Told
+from calibrant.experiments.results import Results, Row
+from calibrant.experiments.study import Judged, Planned, Study
+from calibrant.experiments.work import Job
+from calibrant.files import written_aside
+from calibrant.training.run_folder import RunFolder, environment
+
+RUNS = "runs"
+
+
+class Engine(Protocol):
+    """What executes runs."""
+
+    def run(self, jobs: Sequence[Job], told: Told) -> None:
+        """Do all jobs; each leaves its numbers in its folder, or why it failed."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that has no numbers."""
+
+    run: str
+    method: str
+    seed: int
+    error: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of a study.
+
+    Attributes:
+        study: What was asked.
+        folder: Where everything lies.
+        planned: Every run, and what it is for; one run may serve several purposes.
+        results: Every number.
+        failures: Runs without numbers.
+    """
+
+    study: Study
+    folder: Path
+    planned: tuple[Planned, ...]
+    results: Results
+    failures: tuple[Failure, ...]
+
+    def run_folder(self, run: Planned) -> RunFolder:
+        """Where a run lies."""
+        return RunFolder(self.folder / RUNS / run.key)
+
+    @property
+    def finals(self) -> list[Planned]:
+        """The runs that are tested and have numbers."""
+        known = set(self.results.where(stage="final").column("run"))
+        return [run for run in self.planned if run.stage == "final" and run.key in known]
+
+
+def compare(
+    study: Study,
+    folder: str | Path,
+    *,
+    data: str | None = None,
+    engine: Engine | None = None,
+    retry: bool = False,
+    told: Told = lambda event, job, steps: None,
+    stage: Callable[[str, int, int], None] = lambda name, runs, missing: None,
+) -> Comparison:
+    """Run what a study needs and is not on disk yet, and collect all numbers.
+
+    Args:
+        study: What is compared.
+        folder: Where runs and results lie; it may hold runs of other studies.
+        data: Where the data lies, if not where the recipe says.
+        engine: What executes the runs: processes of this machine if left out.
+        retry: Try again what failed for a reason that is likely to come again.
+        told: Told of every job that starts, goes on and ends.
+        stage: Told of every stage: its name, its runs, and how many are missing.
+    """
+    folder = Path(folder)
+    (folder / RUNS).mkdir(parents=True, exist_ok=True)
+    _write(folder / "study.json", _described(study))
+    engine = engine or Local(cpus=study.recipe.resources.cpus)
+    plan = study.stages()
+    now = next(plan)
+    while True:
+        jobs = {run.key: Job.of(run.recipe, folder / RUNS, data, f"{run.method} {run.seed}") for run in now}
+        missing = [job for job in jobs.values() if not job.done and (retry or not _lasting(job))]
+        if now:
+            stage(now[0].stage, len(jobs), len(missing))
+        if missing:
+            engine.run(missing, told)
+        try:
+            now = plan.send(_judged(jobs))
+        except StopIteration as end:
+            planned = tuple(end.value)
+            break
+    return collected(study, folder, planned)
+
+
+def collected(study: Study, folder: Path, planned: Sequence[Planned]) -> Comparison:
+    """Every number of the planned runs that is on disk, written as one table."""
+    rows, failures, told = [], {}, []
+    for run in planned:
+        job = Job.of(run.recipe, folder / RUNS, None, run.method)
+        failure = job.failure
+        if job.done:
+            labels = (run.key, run.method, run.label, run.tuned_for, run.stage, run.seed)
+            rows += [Row(*labels, *number) for number in numbers(job.folder)]
+        elif failure is not None:
+            failures[run.key] = Failure(run.key, run.method, run.seed, str(failure["error"]))
+        state = "done" if job.done else "failed" if failure else "missing"
+        told.append([run.key, run.method, run.label, run.tuned_for, run.stage, run.seed, state,
+                     "" if job.done or failure is None else failure["error"]])  # fmt: skip
+    results = Results(rows)
+    results.save(folder)
+    with written_aside(folder / "runs.csv") as aside, aside.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["run", "method", "settings", "tuned_for", "stage", "seed", "state", "error"])
+        writer.writerows(told)
+    return Comparison(study, folder, tuple(planned), results, tuple(failures.values()))
+
+
+def _judged(jobs: dict[str, Job]) -> Judged:
+    """The validation numbers of the runs that have any."""
+    return {
+        key: {n.metric: n.value for n in numbers(job.folder) if n.set == "val" and n.posthoc == "none"}
+        for key, job in jobs.items()
+        if job.done
+    }
+
+
+def _lasting(job: Job) -> bool:
+    failure = job.failure
+    return failure is not None and bool(failure.get("lasting"))
+
+
+def _described(study: Study) -> dict[str, Any]:
+    return {
+        "format": "calibrant.study",
+        "version": 1,
+        "methods": {label: {"name": m.name, "settings": m.settings} for label, m in study.methods.items()},
+        "seeds": list(study.seeds),
+        "tune": list(study.tune),
+        "search": study.search,
+        "trials": study.trials,
+        "recipe": study.recipe.model_dump(mode="json"),
+        "environment": environment(),
+    }
+
+
+def _write(path: Path, value: Any) -> None:
+    with written_aside(path) as aside:
+        aside.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

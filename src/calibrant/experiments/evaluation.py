@@ -1,0 +1,132 @@
+"""What a finished run is worth: every set, as it is, with a temperature, and ranked by normalised logits.
+
+A repair is fitted on the run's validation predictions. A run that kept none (trained again on all of its data) has its
+repairs cross-fitted on the test set: each fifth of it is repaired by what was fitted on the rest. Other sets are then
+repaired by what was fitted on the whole test set. Pixels of one image stay in one fold.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant.auditing.collect import tensor
+from calibrant.files import written_aside
+from calibrant.metrics import ConfidenceSketch, augrc, aurc, coverage_at_risk, e_aurc
+from calibrant.posthoc import LogitNorm, TemperatureScaling
+from calibrant.predictions import Predictions
+from calibrant.training.run_folder import RESULT, RunFolder
+
+NUMBERS = "numbers.json"
+FOLDS = 5
+RISKS = (0.01, 0.02, 0.05, 0.1)
+
+
+class Number(NamedTuple):
+    """One number of a run."""
+
+    set: str
+    posthoc: str  # "none", "temperature" or "logit-norm"
+    parameter: float  # the temperature, or p; nan if there is none
+    metric: str
+    value: float
+
+
+class Flat(NamedTuple):
+    """Logits [N, C] and labels [N] of a set, whatever its shape, and the sample that each row is of."""
+
+    logits: Tensor
+    labels: Tensor
+    sample: NDArray[np.int64]
+
+
+def numbers(folder: str | Path) -> list[Number]:
+    """The numbers of a finished run, from its folder if they are there, else from its predictions."""
+    place = RunFolder(folder)
+    try:
+        stored = json.loads((place / NUMBERS).read_text(encoding="utf-8"))
+        return [Number._make(math.nan if v is None else v for v in row) for row in stored]
+    except FileNotFoundError:
+        pass
+    found = list(evaluated(place))
+    with written_aside(place / NUMBERS) as aside:
+        rows = [[None if isinstance(v, float) and math.isnan(v) else v for v in number] for number in found]
+        aside.write_text(json.dumps(rows), encoding="utf-8")
+    return found
+
+
+def evaluated(place: RunFolder) -> Iterator[Number]:
+    """Every number of a finished run."""
+    result = json.loads((place / RESULT).read_text(encoding="utf-8"))
+    sets = {name: flat(Predictions.open(place / f"{name}.npz")) for name in result["sets"]}
+    for name, values in result["sets"].items():  # of all pixels, if only some were kept
+        yield from (Number(name, "none", math.nan, metric, float(value)) for metric, value in values.items())
+    fitted_on = sets.get("val", sets["test"])
+    temperature = TemperatureScaling().fit(fitted_on.logits, fitted_on.labels)
+    norm = LogitNorm().fit(fitted_on.logits, fitted_on.labels)
+    for name, data in sets.items():
+        if data is fitted_on and name != "test":
+            continue
+        if data is fitted_on:
+            yield from _crossfitted(name, data)
+        else:
+            scaled = temperature.transform(data.logits)
+            yield from _scaled(name, scaled, data.labels, temperature.temperature_)
+            yield from _ranked(name, norm.score(data.logits), data, math.nan if norm.p_ is None else float(norm.p_))
+
+
+def flat(predictions: Predictions) -> Flat:
+    """Logits and labels as rows; pixels without a label are left out."""
+    logits, labels = tensor(np.asarray(predictions.logits)), tensor(np.asarray(predictions.labels))
+    sample = torch.arange(len(labels))
+    if logits.dim() == 4:
+        sample = sample[:, None, None].expand(labels.shape).flatten()
+        logits, labels = logits.permute(0, 2, 3, 1).flatten(0, 2), labels.flatten()
+    elif predictions.ids is not None and predictions.ids.dtype.kind == "i" and int(predictions.ids.max()) >= 2**32:
+        sample = tensor(np.asarray(predictions.ids)) >> 32  # pixels drawn from images
+    if predictions.ignore_index is not None:
+        kept = labels != predictions.ignore_index
+        logits, labels, sample = logits[kept], labels[kept], sample[kept]
+    return Flat(logits, labels, sample.numpy())
+
+
+def _crossfitted(name: str, data: Flat) -> Iterator[Number]:
+    fold = torch.from_numpy(data.sample % FOLDS)
+    scaled, score, temperatures, powers = torch.empty_like(data.logits), torch.empty(len(data.labels)), [], []
+    for k in fold.unique().tolist():
+        held = fold == k
+        rest = data.logits[~held], data.labels[~held]
+        temperature, norm = TemperatureScaling().fit(*rest), LogitNorm().fit(*rest)
+        scaled[held] = temperature.transform(data.logits[held])
+        # As ranks within the fold: folds may differ in p, and so in scale.
+        mine = norm.score(data.logits[held])
+        score[held] = mine.argsort().argsort().float() / max(len(mine), 1)
+        temperatures.append(temperature.temperature_)
+        powers.append(math.nan if norm.p_ is None else float(norm.p_))
+    yield from _scaled(name, scaled, data.labels, float(np.mean(temperatures)))
+    yield from _ranked(name, score, data, float(np.mean(powers)))
+
+
+def _scaled(name: str, logits: Tensor, labels: Tensor, temperature: float) -> Iterator[Number]:
+    sketch = ConfidenceSketch(sync_on_compute=False)
+    sketch.update(logits, labels)
+    for metric, value in sketch.compute().items():
+        yield Number(name, "temperature", temperature, metric, float(value))
+
+
+def _ranked(name: str, score: Tensor, data: Flat, power: float) -> Iterator[Number]:
+    """A score changes what is accepted, not what is predicted: the selective metrics alone."""
+    ranks, correct = score.double().numpy(), (data.logits.argmax(1) == data.labels).numpy()
+    found: dict[str, Any] = {"aurc": aurc(ranks, correct), "e_aurc": e_aurc(ranks, correct)}
+    found["augrc"] = augrc(ranks, correct)
+    found |= {f"coverage_at_risk_{risk:g}": coverage_at_risk(ranks, correct, risk) for risk in RISKS}
+    for metric, value in found.items():
+        yield Number(name, "logit-norm", power, metric, float(value))

@@ -1,0 +1,186 @@
+"""Runs as tasks of a Ray cluster: the same runs in the same folders, on as many machines as there are.
+
+Folders lie on storage that all machines share. A task whose process is killed, or whose machine goes away, is tried
+again elsewhere and goes on from the run's last checkpoint; a run that fails by an error of its own is recorded and not
+tried again. The lock of a run's folder goes with the process that held it, so no run is ever done twice at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from calibrant.auditing.ray_cluster import RETRIES, check_fits, connected, imported
+from calibrant.experiments.local import Told
+from calibrant.experiments.spaces import Settings
+from calibrant.experiments.study import Planned, Study
+from calibrant.experiments.work import Job, perform
+from calibrant.training.recipe import Resources
+
+_WHAT = "the engine ray"
+_CALLS = 20
+_GRACE_SECONDS = 30.0
+_POLL_SECONDS = 1.0
+_SEEN_SECONDS = 30.0  # network file systems show a new file late
+
+
+@dataclass
+class OnRay:
+    """The engine for more than one machine.
+
+    Attributes:
+        address: Of a Ray cluster; ``"auto"`` for the one that this machine belongs to; None starts one here.
+        resources: Of each run.
+        jobs: Runs at a time; as many as fit if left out.
+        accelerator: As Lightning Fabric takes it.
+    """
+
+    address: str | None = None
+    resources: Resources = field(default_factory=Resources)
+    jobs: int | None = None
+    accelerator: str = "auto"
+
+    def __post_init__(self) -> None:
+        imported(_WHAT)
+
+    def run(self, jobs: Sequence[Job], told: Told) -> None:
+        """Do all jobs; each leaves its numbers or why it failed."""
+        with connected(_WHAT, self.address) as ray:
+            check_fits(ray, self.resources.cpus, self.resources.gpus)
+            _Sweep(ray, self, told).run(jobs)
+
+    def search(
+        self, study: Study, runs: Path, data: str | None
+    ) -> tuple[list[Planned], dict[tuple[str, int, str], Settings]]:
+        """Search by Ray Tune's ASHA: the runs that came to the end, and the choice by label, seed and target."""
+        from calibrant.experiments.asha import searched
+
+        with connected(_WHAT, self.address) as ray:
+            check_fits(ray, self.resources.cpus, self.resources.gpus)
+            return searched(ray, study, runs, data, self.resources, self.accelerator)
+
+
+class _Sweep:
+    """The jobs of one call that wait or run."""
+
+    def __init__(self, ray: Any, engine: OnRay, told: Told):
+        self.ray, self.told = ray, told
+        self.slots = engine.jobs
+        # Never on a machine that may go away: beside the driver, who alone reads it.
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=True
+        )
+        self.board = ray.remote(_Board).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
+        cpus, gpus = engine.resources.cpus, engine.resources.gpus
+        # To import everything takes seconds, so a process does some runs; on a GPU one, as its memory goes with it.
+        calls = 1 if gpus else _CALLS
+        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, max_calls=calls)(_task)
+        threads = max(1, int(cpus))
+        self.submit = lambda job: task.remote(job, threads, engine.accelerator, self.board, os.getcwd())
+        self.running: dict[Any, Job] = {}
+        self.started: dict[str, tuple[int, int]] = {}
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Until every job has ended."""
+        waiting = deque(replace(job, folder=os.path.abspath(job.folder)) for job in jobs)
+        try:
+            while waiting or self.running:
+                while waiting and (self.slots is None or len(self.running) < self.slots):
+                    job = waiting.popleft()
+                    self.running[self.submit(job)] = job
+                ended, _ = self.ray.wait(list(self.running), num_returns=1, timeout=_POLL_SECONDS)
+                self._heard()
+                for task in ended:
+                    self._ended(task)
+        finally:
+            self._stop()
+
+    def _heard(self) -> None:
+        """Pass on how far runs are; that a report is lost does not matter."""
+        found: dict[str, tuple[int, int]] = {}
+        with contextlib.suppress(self.ray.exceptions.RayError):
+            found = self.ray.get(self.board.read.remote(), timeout=_POLL_SECONDS)
+        for job in self.running.values():
+            steps = found.get(job.key)
+            if steps is None or self.started.get(job.key) == steps:
+                continue
+            if job.key not in self.started:
+                self.told("start", job, (0, 0))
+            if steps[1]:
+                self.told("progress", job, steps)
+            self.started[job.key] = steps
+
+    def _ended(self, task: Any) -> None:
+        job = self.running.pop(task)
+        if job.key not in self.started:
+            self.told("start", job, (0, 0))
+        try:
+            machine = self.ray.get(task)
+            if not _seen(job):
+                where = f"the run ended on {machine}, and nothing of it is here"
+                job.fail(f"{where}: all machines must share the folder {job.folder}.", lasting=False)
+        except self.ray.exceptions.RayError as error:
+            if not job.done:
+                job.fail(f"its process was lost {RETRIES + 1} times: {_reason(error)}.", lasting=False)
+        self.told("done" if job.done else "failed", job, (0, 0))
+
+    def _stop(self) -> None:
+        """Let the runs that are left save what they have, and end."""
+        left = list(self.running)
+        for force in (False, True):
+            for task in left:
+                with contextlib.suppress(self.ray.exceptions.RayError, ValueError):
+                    self.ray.cancel(task, force=force)
+            if left:
+                _, left = self.ray.wait(left, num_returns=len(left), timeout=_GRACE_SECONDS)
+        self.running.clear()
+        self.ray.kill(self.board)
+
+
+class _Board:
+    """How far each run is; an actor."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, tuple[int, int]] = {}
+
+    def tell(self, key: str, step: int, steps: int) -> None:
+        self.steps[key] = step, steps
+
+    def read(self) -> dict[str, tuple[int, int]]:
+        return self.steps
+
+
+def _task(job: Job, threads: int, accelerator: str, board: Any, folder: str) -> str:
+    """In the process of a run, on any machine: the name of the machine, when the run is done or recorded as failed."""
+    with contextlib.suppress(OSError):  # so that relative paths in a recipe mean the same as on one machine
+        os.chdir(folder)
+
+    def report(step: int, steps: int) -> None:
+        board.tell.remote(job.key, step, steps)
+
+    report(0, 0)
+    perform(job, threads, report, accelerator)
+    return os.uname().nodename
+
+
+def _seen(job: Job) -> bool:
+    """Whether the end of a run can be seen from here."""
+    until = time.monotonic() + _SEEN_SECONDS
+    while not job.done and job.failure is None:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.5)
+        with contextlib.suppress(OSError):
+            os.listdir(job.folder)  # makes a network file system look again
+    return True
+
+
+def _reason(error: BaseException) -> str:
+    words = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
+    return f"{type(error).__name__}, {words[:200]}"

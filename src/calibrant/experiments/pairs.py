@@ -1,0 +1,179 @@
+"""Two methods seed by seed, and one method along one of its settings."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from calibrant.experiments.cells import Column, as_column, cell_of, directed
+from calibrant.experiments.labels import the_one
+from calibrant.experiments.results import Results
+
+#: Up to so many differences, every assignment of signs is counted; beyond, the normal approximation is good.
+_ENUMERATED = 14
+
+
+class Paired(NamedTuple):
+    """Differences of two methods over the seeds that both have, one minus other.
+
+    Attributes:
+        seeds: those that both have.
+        mean: of the differences.
+        low, high: the 95% t-interval of the mean; NaN for one seed.
+        t_p: of the paired t-test, two-sided; NaN for one seed.
+        wilcoxon_p: of the signed-rank test, two-sided and exact also with ties, up to 14 seeds; zeros are left out.
+        wins: in how many seeds the first is better.
+        differences: in the order of the seeds.
+    """
+
+    seeds: tuple[int, ...]
+    mean: float
+    low: float
+    high: float
+    t_p: float
+    wilcoxon_p: float
+    wins: int
+    differences: tuple[float, ...]
+
+
+def paired(results: Results, one: str, other: str, column: Column | str) -> Paired:
+    """Compare two methods on the seeds that both have.
+
+    Args:
+        results: all numbers; those of stage ``"final"`` are compared.
+        one: a label, as in `calibrant.experiments.tables`.
+        other: another.
+        column: what to compare.
+
+    Example:
+        >>> from calibrant.experiments.results import Results, Row
+        >>> rows = [
+        ...     Row("0" * 16, method, "{}", "", "final", seed, "test", "none", float("nan"), "ece", value)
+        ...     for method, values in {"ce": (0.04, 0.05, 0.06), "ls": (0.02, 0.02, 0.04)}.items()
+        ...     for seed, value in enumerate(values)
+        ... ]
+        >>> found = paired(Results(rows), "ls", "ce", "ece")
+        >>> round(found.mean, 4), found.wins, round(found.t_p, 4)
+        (-0.0233, 3, 0.0198)
+    """
+    column = as_column(column)
+    found = compared(*(_by_seed(results, text, column) for text in (one, other)), better=column.better)
+    if found is None:
+        raise ValueError(f"{one!r} and {other!r} have no seed in common with {column.metric} on {column.set!r}")
+    return found
+
+
+def _by_seed(results: Results, text: str, column: Column) -> dict[int, float]:
+    rows, label = the_one(results.where(stage="final"), text)
+    return rows.by_seed(set=column.set, posthoc=label.posthoc or column.posthoc, metric=column.metric)
+
+
+def compared(first: Mapping[int, float], second: Mapping[int, float], *, better: str) -> Paired | None:
+    """The same for values by seed; None if no seed has both. A difference of infinite values is none."""
+    gaps = {seed: first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())}
+    gaps = {seed: gap for seed, gap in gaps.items() if math.isfinite(gap)}
+    if not gaps:
+        return None
+    d = np.array(list(gaps.values()), dtype=np.float64)
+    mean = float(d.mean())
+    wins = {"high": d > 0, "low": d < 0}.get(better, d != d)
+    low, high, p = _t(d)
+    return Paired(tuple(gaps), mean, low, high, p, _signed_ranks(d), int(wins.sum()), tuple(d.tolist()))
+
+
+def _t(d: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float, float]:
+    """The 95% interval of the mean, and the p-value of its being 0."""
+    if len(d) < 2:
+        return math.nan, math.nan, math.nan
+    mean, error = float(d.mean()), float(d.std(ddof=1)) / math.sqrt(len(d))
+    if not error:  # the same difference for every seed
+        return mean, mean, 0.0 if mean else 1.0
+    reach = float(stats.t.ppf(0.975, len(d) - 1)) * error
+    return mean - reach, mean + reach, float(2 * stats.t.sf(abs(mean) / error, len(d) - 1))
+
+
+def _signed_ranks(d: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    """Wilcoxon's test: the share of assignments of signs to the ranks whose sum is as far from its middle."""
+    d = d[d != 0]
+    if not len(d):
+        return 1.0
+    if len(d) > _ENUMERATED:
+        return float(stats.wilcoxon(d, method="approx").pvalue)
+    ranks = stats.rankdata(np.abs(d))
+    signs = np.array(list(itertools.product((-1.0, 1.0), repeat=len(d))))
+    # Twice a fractional rank is whole, so sums compare exactly.
+    return float((np.abs(signs @ ranks) >= abs(np.sign(d) @ ranks)).mean())
+
+
+class Point(NamedTuple):
+    """One point of a curve over a setting: its value, and what the runs with it give."""
+
+    value: Any
+    mean: float
+    std: float
+    runs: int
+
+
+def sensitivity(
+    results: Results,
+    method: str,
+    parameter: str,
+    column: Column | str,
+    *,
+    at: Mapping[str, Any] | None = None,
+    stage: str | None = None,
+) -> list[Point]:
+    """How a metric depends on one setting of a method (MbLS Fig. 1, ACLS Fig. A).
+
+    Runs of the two stages are never mixed: they are trained on different data. Of several runs with the same settings
+    and seed the last counts, which successive halving has trained longest.
+
+    Args:
+        results: all numbers.
+        method: its label in the results.
+        parameter: name of the setting.
+        column: what to look at.
+        at: values of the other settings; if left out, those of the best mean, so that the curve goes through it.
+        stage: ``"search"`` or ``"final"``; if left out, the one with more values of the setting, and of two the latter.
+
+    Returns:
+        Points by value; empty if the method has no such setting, or no numbers in the column.
+    """
+    column = as_column(column)
+    rows = results.where(method=method, set=column.set, posthoc=column.posthoc, metric=column.metric)
+    stages = {name: _by_settings(rows.where(stage=name), parameter) for name in ("final", "search")}
+    found = stages[stage] if stage else max(stages.values(), key=lambda one: len({value for value, _ in one}))
+    points: dict[str, list[Point]] = {}
+    for (value, rest), by_seed in found.items():
+        if at is not None and any(json.loads(rest).get(name) != wanted for name, wanted in at.items()):
+            continue
+        cell = cell_of(by_seed.values())
+        if cell is not None:
+            points.setdefault(rest, []).append(Point(json.loads(value), cell.mean, cell.std, cell.runs))
+    if not points:
+        return []
+    curve = next(iter(points.values()))
+    if len(points) > 1:
+        sign = 1 if directed(column).better == "low" else -1
+        curve = min(points.values(), key=lambda curve: min(sign * point.mean for point in curve))
+    return sorted(curve, key=lambda point: (isinstance(point.value, str), point.value))
+
+
+def _by_settings(rows: Results, parameter: str) -> dict[tuple[str, str], dict[int, float]]:
+    """Values by seed for each value of the setting and the rest of the settings, both as JSON."""
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for row in rows:
+        settings = json.loads(row.settings)
+        if settings.get(parameter) is None:
+            continue
+        value = settings.pop(parameter)
+        value = float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        place = json.dumps(value), json.dumps(settings, sort_keys=True)
+        found.setdefault(place, {})[row.seed] = row.value
+    return found

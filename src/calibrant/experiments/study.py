@@ -1,0 +1,220 @@
+"""A comparison as a plan: which runs are needed, in which order, and what each of them is for.
+
+The protocol is LR's: every candidate of a method is trained on a part of the training data and judged on the rest; the
+best one, for each target, is trained again on all of it and tested. With `data.resample` the splits are drawn anew for
+every seed and each seed has its own search; otherwise one search, with the first seed, serves all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from calibrant.experiments.spaces import Settings, changes, drawn, grid, space
+from calibrant.metrics import METRICS
+from calibrant.training.recipe import Recipe, check
+
+TARGETS = ("accuracy", "ece", "nll", "aurc")
+Search = Literal["grid", "random", "halving"]
+
+#: LR's share of the training data for the search, where a recipe names none.
+HELD_OUT = 1 / 6
+#: Successive halving keeps one of so many, and gives it as many times the training.
+ETA = 3
+RUNGS = 3
+
+#: Validation numbers by the key of a run; a run that failed is missing.
+Judged = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run, and what it is for."""
+
+    recipe: Recipe = field(repr=False)
+    method: str
+    settings: Settings
+    stage: Literal["search", "final"]
+    tuned_for: str
+    seed: int
+
+    @cached_property
+    def key(self) -> str:
+        """Of the recipe: runs with the same key are one run."""
+        return self.recipe.key
+
+    @property
+    def label(self) -> str:
+        """The settings as text."""
+        return json.dumps(self.settings, sort_keys=True)
+
+
+class Method(NamedTuple):
+    """A row of the table: what it is called, and settings that are not searched."""
+
+    name: str
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is compared.
+
+    Attributes:
+        recipe: Of everything but the method.
+        methods: By their labels in the tables.
+        seeds: One run of each method, and for resampled data one split, per seed.
+        tune: Metrics for which settings are searched; none keeps the settings as they are.
+        search: ``"grid"``: all; ``"random"``: some; ``"halving"``: all or some for a ninth of the training, the best
+            third of them for a third, the best third of those for the whole.
+        trials: How many of a method's combinations, for ``"random"`` and ``"halving"``.
+        keep_held_out: Do not train again on the data that the search held out.
+    """
+
+    recipe: Recipe
+    methods: Mapping[str, Method]
+    seeds: Sequence[int]
+    tune: Sequence[str] = ()
+    search: Search = "grid"
+    trials: int | None = None
+    keep_held_out: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.methods or not self.seeds:
+            raise ValueError("a comparison takes at least one method and one seed.")
+        for target in self.tune:
+            if target not in TARGETS:
+                raise ValueError(f"a method is tuned for one of {', '.join(TARGETS)}, got {target!r}.")
+        if self.search == "random" and self.trials is None:
+            raise ValueError("a random search takes a number of trials.")
+        for label in self.methods:  # a wrong setting is an error before anything runs
+            for settings in self.candidates(label):
+                self.final(label, settings, self.seeds[0], "")
+
+    def stages(self) -> Generator[list[Planned], Judged, list[Planned]]:
+        """Give the runs that are needed now, take their validation numbers, and give the next; at the end, all."""
+        every: list[Planned] = []
+        chosen: dict[tuple[str, int, str], Settings] = {}
+        if self.tune:
+            survivors = {(label, seed): self.candidates(label) for label in self.methods for seed in self.search_seeds}
+            rungs = RUNGS if self.search == "halving" else 1
+            for rung in range(rungs):
+                share = float(ETA) ** (rung - rungs + 1)
+                now = {
+                    place: [self.trial(*place, settings, share) for settings in candidates]
+                    for place, candidates in survivors.items()
+                    if len(candidates) > 1
+                }
+                runs = [run for trials in now.values() for run in trials]
+                every += runs
+                judged = yield runs
+                last = rung == rungs - 1
+                for place, trials in now.items():
+                    best = {target: _ranked(trials, judged, target) for target in self.tune}
+                    keep = 1 if last else math.ceil(len(trials) / ETA)
+                    survivors[place] = _distinct(order[:keep] for order in best.values())
+                    if last:
+                        chosen |= {(*place, target): order[0] for target, order in best.items() if order}
+            # Where one was left before the last round, or was all there is, nothing had to be judged.
+            for place, left in survivors.items():
+                for target in self.tune:
+                    if len(left) == 1:
+                        chosen.setdefault((*place, target), left[0])
+        runs = [run for label in self.methods for seed in self.seeds for run in self._finals(label, seed, chosen)]
+        every += runs
+        yield runs
+        return every
+
+    def _finals(self, label: str, seed: int, chosen: Mapping[tuple[str, int, str], Settings]) -> list[Planned]:
+        if not self.tune:
+            return [self.final(label, self.methods[label].settings, seed, "")]
+        found = []
+        searched = seed if seed in self.search_seeds else self.search_seeds[0]
+        for target in self.tune:
+            settings = chosen.get((label, searched, target))
+            if settings is not None:  # every candidate failed otherwise, and there is nothing to train again
+                found.append(self.final(label, settings, seed, target))
+        return found
+
+    @property
+    def search_seeds(self) -> Sequence[int]:
+        """Seeds with a search of their own."""
+        return self.seeds if self.recipe.data.resample else self.seeds[:1]
+
+    def candidates(self, label: str) -> list[Settings]:
+        """What is tried for a method."""
+        method = self.methods[label]
+        if not self.tune:
+            return [method.settings]
+        values = {k: v for k, v in space(method.name, self.recipe).items() if k not in method.settings}
+        few = grid(values) if self.trials is None else drawn(values, self.trials, seed=0)
+        return [method.settings | one for one in few]
+
+    def trial(self, label: str, seed: int, settings: Settings, share: float = 1.0) -> Planned:
+        """A run of the search: a part of the training data is held out, and training may be shorter."""
+        data = self.recipe.data
+        found = self._changed(label, settings, seed)
+        if data.val is None or data.val == data.test:
+            held = {"fraction": HELD_OUT} if data.hold_out is None else data.hold_out.model_dump(exclude_none=True)
+            found["data.hold_out"] = held | {"seed": seed}
+        recipe = replaced(self.recipe, found)
+        return Planned(shortened(recipe, share), label, settings, "search", "", seed)
+
+    def final(self, label: str, settings: Settings, seed: int, tuned_for: str) -> Planned:
+        """A run that is tested: on all of the training data, unless a part of it has to choose the epoch."""
+        held, found = self.recipe.data.hold_out, self._changed(label, settings, seed)
+        if held is not None:
+            again = self.tune and held.of == "train" and self.recipe.training.keep == "last" and not self.keep_held_out
+            found["data.hold_out"] = None if again else held.model_dump(exclude_none=True) | {"seed": seed}
+        return Planned(replaced(self.recipe, found), label, settings, "final", tuned_for, seed)
+
+    def _changed(self, label: str, settings: Settings, seed: int) -> Settings:
+        return changes(self.methods[label].name, settings, self.recipe) | {"seed": seed}
+
+
+def replaced(recipe: Recipe, found: Settings) -> Recipe:
+    """A recipe with other values, by names with dots."""
+    plain: dict[str, Any] = recipe.model_dump(mode="json")
+    for name, value in found.items():
+        *parents, last = name.split(".")
+        here = plain
+        for parent in parents:
+            here = here[parent]
+        here[last] = value
+    return check(plain, "the recipe of a run")
+
+
+def shortened(recipe: Recipe, share: float) -> Recipe:
+    """The same with a share of the training, its schedule included."""
+    if share == 1.0:
+        return recipe
+    length, schedule = recipe.training, recipe.schedule
+    found: Settings = {
+        "schedule.milestones": [m * share for m in schedule.milestones],
+        "schedule.every": schedule.every * share,
+        "schedule.warmup": schedule.warmup * share,
+    }
+    if length.steps is not None:
+        found["training.steps"] = max(1, round(length.steps * share))
+    else:
+        found["training.epochs"] = (length.epochs or 1) * share
+    return replaced(recipe, found)
+
+
+def _ranked(trials: Sequence[Planned], judged: Judged, target: str) -> list[Settings]:
+    """Settings, the best first; runs that failed or have no number are left out."""
+    sign = -1.0 if METRICS[target].better == "high" else 1.0
+    values = [(sign * judged[t.key][target], n) for n, t in enumerate(trials) if t.key in judged]
+    return [trials[n].settings for value, n in sorted(values) if not math.isnan(value)]
+
+
+def _distinct(groups: Any) -> list[Settings]:
+    """The settings of some lists, each once, in order of appearance."""
+    found: list[Settings] = []
+    for group in groups:
+        found += [one for one in group if one not in found]
+    return found

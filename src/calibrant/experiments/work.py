@@ -1,0 +1,124 @@
+"""One run of a comparison, wherever it is executed: trained, evaluated, or recorded as failed.
+
+The folder of a run is named by the key of its recipe, and holds everything about it. What is finished is never done
+again; what was cut off goes on from its last checkpoint; what failed says why.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from calibrant.experiments.evaluation import NUMBERS, numbers
+from calibrant.files import written_aside
+from calibrant.training import train
+from calibrant.training.recipe import Recipe, check
+from calibrant.training.run_folder import RESULT, InUseError
+
+FAILED = "failed.json"
+
+#: Errors that come again when a run is repeated; others (a killed process, a full disk) may not.
+_LASTING = (ValueError, ArithmeticError, TypeError, KeyError)
+
+#: Told how far a run is: steps done, steps in all.
+Report = Callable[[int, int], None]
+
+_BUSY_SECONDS = 60.0
+_REPORT_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is to be done.
+
+    Attributes:
+        key: Of the recipe.
+        recipe: As plain values, which any process can read.
+        folder: Of the run.
+        data: Where the data lies, if not where the recipe says.
+        title: What a bar calls it.
+    """
+
+    key: str
+    recipe: Mapping[str, Any]
+    folder: str
+    data: str | None
+    title: str
+
+    @classmethod
+    def of(cls, recipe: Recipe, runs: Path, data: str | None, title: str) -> Job:
+        """The job of a recipe, in a folder of runs."""
+        return cls(recipe.key, recipe.model_dump(mode="json"), str(runs / recipe.key), data, title)
+
+    @property
+    def done(self) -> bool:
+        """Whether its numbers are on disk."""
+        return (Path(self.folder) / NUMBERS).exists()
+
+    @property
+    def failure(self) -> dict[str, Any] | None:
+        """Why it failed, if it did."""
+        try:
+            return json.loads((Path(self.folder) / FAILED).read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+
+    def fail(self, error: str, *, lasting: bool) -> None:
+        """Record why it failed."""
+        Path(self.folder).mkdir(parents=True, exist_ok=True)
+        found = {"error": error, "lasting": lasting, "time": round(time.time(), 3), "machine": platform.node()}
+        with written_aside(Path(self.folder) / FAILED) as aside:
+            aside.write_text(json.dumps(found) + "\n", encoding="utf-8")
+
+
+def perform(job: Job, threads: int, report: Report = lambda step, steps: None, accelerator: str = "auto") -> bool:
+    """Do a job, in this process; whether it is done now. An error is recorded, not raised."""
+    if threads:
+        torch.set_num_threads(threads)
+    try:
+        _trained(job, report, accelerator)
+        numbers(job.folder)
+    except (MemoryError, OSError) as error:
+        job.fail(_sentence(error), lasting=False)
+        return False
+    except Exception as error:
+        job.fail(_sentence(error), lasting=isinstance(error, _LASTING))
+        return False
+    (Path(job.folder) / FAILED).unlink(missing_ok=True)
+    return True
+
+
+def _trained(job: Job, report: Report, accelerator: str) -> None:
+    recipe = check(dict(job.recipe), job.folder)
+    steps, last = 0, 0.0
+
+    def listen(event: str, found: Mapping[str, Any]) -> None:
+        nonlocal steps, last
+        if event == "start":
+            steps = found["steps"]
+        if event in ("start", "step") and time.monotonic() - last > _REPORT_SECONDS:
+            last = time.monotonic()
+            report(found["step"], steps)
+
+    until = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            if not (Path(job.folder) / RESULT).exists():
+                train(recipe, job.folder, data=job.data, resume=True, accelerator=accelerator, listen=listen)
+            return
+        except InUseError:  # a process that lost its parent needs a moment to notice
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.5)
+
+
+def _sentence(error: BaseException) -> str:
+    words = " ".join(str(error).split()) or "no reason given"
+    return words if isinstance(error, ValueError | ArithmeticError) else f"{type(error).__name__}: {words}"

@@ -1,0 +1,300 @@
+"""The comparison page's charts as inline SVG, and the look of a method: one colour, dash and mark on all of them.
+
+Every number in them comes from the document; where a line or a mark lies is all that is worked out here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from calibrant.metrics import METRICS
+from calibrant.metrics.intervals import family
+from calibrant.report.charts import isolated, reach
+from calibrant.report.parts import Part, risk_top
+from calibrant.report.svg import Plot, Point, line, nice_ticks, short, title, words
+from calibrant.report.text import MINUS, count, difference, escape, finite, percent, plain, quantity, round_percent
+
+#: The numbers of colours and of line patterns in the page's style, and of marks drawn here.
+COLOURS, DASHES, MARKS = 14, 4, 7
+#: With more lines than this their shades would cover each other: they come when one points at a method.
+CROWD = 5
+
+_PLUS = ((-.4, -1.2), (.4, -1.2), (.4, -.4), (1.2, -.4), (1.2, .4), (.4, .4), (.4, 1.2), (-.4, 1.2), (-.4, .4),
+         (-1.2, .4), (-1.2, -.4), (-.4, -.4))  # fmt: skip
+_SHAPES: tuple[tuple[Point, ...], ...] = (
+    (),  # a circle
+    ((-.9, -.9), (.9, -.9), (.9, .9), (-.9, .9)),
+    ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
+    ((0, -1.25), (1.2, .9), (-1.2, .9)),
+    ((0, 1.25), (1.2, -.9), (-1.2, -.9)),
+    _PLUS,
+    tuple(((x - y) * math.sqrt(0.5), (x + y) * math.sqrt(0.5)) for x, y in _PLUS),
+)  # fmt: skip
+_LABELS = {
+    "brier": "Brier score", "classwise_ece": "Class-wise ECE", "smooth_ece": "Smooth ECE", "e_aurc": "E-AURC",
+    "mean_iou": "Mean IoU",
+}  # fmt: skip
+_SETS = {"val": "validation", "train": "training", "test": "test"}
+_AREAS = ("aurc", "e_aurc", "augrc")  # between 0 and 1, but shares of nothing
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method looks wherever it is drawn: its place among the methods decides."""
+
+    place: int
+
+    @property
+    def colour(self) -> str:
+        """The class of its colour."""
+        return f"s{self.place % COLOURS}"
+
+    @property
+    def line(self) -> str:
+        """The classes of its lines; a second round of the colours has other dashes."""
+        return f"{self.colour} d{(self.place + self.place // COLOURS) % DASHES}"
+
+    def mark(self, x: float, y: float, tip: str = "", size: float = 4.2) -> str:
+        """Its mark, in pixels: seven shapes, solid and then hollow."""
+        kind = f"mark {'hollow ' if self.place // MARKS % 2 else ''}drawn {self.colour}"
+        shape = _SHAPES[(self.place + self.place // COLOURS) % MARKS]
+        if shape:
+            corners = [(x + size * dx, y + size * dy) for dx, dy in shape]
+            path = "".join(f"{'L' if k else 'M'}{short(a)} {short(b)}" for k, (a, b) in enumerate(corners)) + "Z"
+        else:
+            r = short(size)
+            path = (
+                f"M{short(x - size)} {short(y)}a{r} {r} 0 1 0 {short(2 * size)} 0a{r} {r} 0 1 0 {short(-2 * size)} 0Z"
+            )
+        return f'<path class="{kind}" d="{path}">{title(tip) if tip else ""}</path>'
+
+
+def looks(names: Sequence[str]) -> dict[str, Look]:
+    """One look per name, in order of appearance."""
+    return {name: Look(place) for place, name in enumerate(dict.fromkeys(names))}
+
+
+def swatch(look: Look, kind: str) -> str:
+    """The look of a line or of a mark, for legends."""
+    drawn = f'<path class="curve {look.line}" d="M1 6H35"/>' if kind == "line" else look.mark(18, 6)
+    return f'<svg class="swatch" viewBox="0 0 36 12" aria-hidden="true">{drawn}</svg>'
+
+
+def unit_of(metric: str) -> str:
+    """``"share"`` for metrics that papers print in percent, else ``"number"``."""
+    key = family(_split(metric)[1])
+    fact = METRICS.get(key)
+    return "share" if fact is not None and fact.bounds == (0, 1) and key not in _AREAS else "number"
+
+
+def label_of(metric: str) -> str:
+    """A metric's name in words: ``"val_ece"`` is "ECE (validation)"."""
+    where, whole = _split(metric)
+    key = family(whole)
+    named = key if key not in METRICS else key.upper() if len(key) <= 5 else key.replace("_", " ").capitalize()
+    shown = _LABELS.get(key, named) + whole.removeprefix(key).replace("_", " ")
+    return f"{shown} ({_SETS[where]})" if where else shown
+
+
+def _split(metric: str) -> tuple[str, str]:
+    """The set that a name of the training's log begins with, and the metric."""
+    first, _, rest = metric.partition("_")
+    return (first, rest) if first in _SETS and rest else ("", metric)
+
+
+def numbers_of(values: object) -> list[float]:
+    """Those of the values that can be drawn."""
+    known = (finite(v) for v in values if not isinstance(v, str))  # type: ignore[attr-defined]
+    return [v for v in known if v is not None]
+
+
+def _across(values: Sequence[float], bounds: Point = (-math.inf, math.inf)) -> Point:
+    """The range of an axis: all of the values and a little room, within the bounds."""
+    low, high = min(values), max(values)
+    pad = 0.07 * (high - low) or max(0.05 * abs(low), 0.005)
+    return max(bounds[0], low - pad), min(bounds[1], high + pad)
+
+
+def _height(values: Sequence[float], metric: str) -> Point:
+    return _across(values, (0.0, 1.0) if unit_of(metric) == "share" else (-math.inf, math.inf))
+
+
+def _tick(value: float) -> str:
+    return f"{value:.6g}".replace("-", MINUS)
+
+
+def _text_of(metric: str) -> Callable[[float], str]:
+    return round_percent if unit_of(metric) == "share" else _tick
+
+
+def _left(across: Point, text: Callable[[float], str]) -> float:
+    """Room at the left for the words at the ticks, as wide as a narrow column prints them, and for the label."""
+    return max(66.0, 30 + 8.3 * max(len(text(v)) for v in nice_ticks(*across, 5)))
+
+
+def risk_coverage(ident: str, curves: Sequence[Part], look: Mapping[str, Look], unit: str) -> str:
+    """One line per method: the error rate of the answers against the share answered."""
+    plot = Plot(640, 420, (0, 1), (0, risk_top(curves)), margin=(66, 16, 14, 50))
+    plot.axes(f"coverage: share of {unit} answered", "risk: error rate of the answers", round_percent, round_percent)
+    plot.add(plot.clipped(*(_line(plot, c, "coverage", "risk", look[str(c["name"])]) for c in curves)))
+    text = (
+        f"One line for each of {len(curves)} method{'s' * (len(curves) > 1)}; the further down, the better. "
+        "The table below holds the risks at some coverages."
+    )
+    return plot.render(ident, "Risk-coverage curves", text, "chart wide")
+
+
+def _line(plot: Plot, part: Part, x: str, y: str, look: Look) -> str:
+    pairs = [(finite(a), finite(b)) for a, b in zip(part[x], part[y], strict=True)]
+    points = [(a, b) for a, b in pairs if a is not None and b is not None]
+    if len(points) == 1:
+        return look.mark(plot.at_x(points[0][0]), plot.at_y(points[0][1]), plain(part["name"]))
+    return f'<path class="curve drawn {look.line}" d="{plot.path(points)}">{title(plain(part["name"]))}</path>'
+
+
+def scatter(ident: str, groups: Sequence[Part], look: Mapping[str, Look]) -> str:
+    """Accuracy against ECE: a mark per run, of its method's colour and shape."""
+    marks = [(g, x, y) for g in groups for x, y in known_points(g)]
+    plot = Plot(
+        640, 420, _across([x for _, x, _ in marks], (0, 1)), _across([y for _, _, y in marks], (0, 1)),
+        margin=(66, 20, 14, 50),
+    )  # fmt: skip
+    plot.axes("accuracy: the further right, the better", "ECE: the lower, the better", round_percent, round_percent)
+    for g, x, y in marks:
+        tip = f"{plain(g['name'])}: accuracy {percent(x)}, ECE {percent(y)}"
+        plot.add(look[str(g["name"])].mark(plot.at_x(x), plot.at_y(y), tip, 5.0))
+    text = (
+        f"{count(len(marks))} runs of {len(groups)} method{'s' * (len(groups) > 1)}; good ones lie at the lower right. "
+        "The table below holds the numbers."
+    )
+    return plot.render(ident, "Accuracy against ECE", text, "chart wide")
+
+
+def known_points(group: Part) -> list[Point]:
+    """The points of a group that can be drawn."""
+    pairs = [(finite(x), finite(y)) for x, y in group["points"]]
+    return [(x, y) for x, y in pairs if x is not None and y is not None]
+
+
+def training(ident: str, metric: str, series: Sequence[Part], look: Mapping[str, Look]) -> str:
+    """A metric by epoch: a line per method, and a shade from its lowest to its highest."""
+    values = numbers_of(v for s in series for k in ("mean", "low", "high") for v in s.get(k) or ())
+    epochs = numbers_of(e for s in series for e in s["epochs"])
+    x = (min(epochs), max(epochs)) if min(epochs) < max(epochs) else (epochs[0] - 0.5, epochs[0] + 0.5)
+    y = _height(values, metric)
+    plot = Plot(480, 340, x, y, margin=(_left(y, _text_of(metric)), 16, 14, 46))
+    plot.axes("epoch", label_of(metric), lambda v: _tick(v) if v == round(v) else "", _text_of(metric))
+    shades = [_shade(plot, s, look[str(s["name"])]) for s in series]
+    plot.add(plot.clipped(*shades, *(_line(plot, s, "epochs", "mean", look[str(s["name"])]) for s in series)))
+    text = (
+        f"One line for each of {len(series)} method{'s' * (len(series) > 1)} over epochs {_tick(min(epochs))} to "
+        f"{_tick(max(epochs))}. The table below holds the values at the end."
+    )
+    return plot.render(ident, f"{label_of(metric)} in training", text)
+
+
+def _shade(plot: Plot, part: Part, look: Look) -> str:
+    if not (part.get("low") and part.get("high")):
+        return ""
+    ends = [[finite(v) for v in part[k]] for k in ("epochs", "low", "high")]
+    known = [(e, a, b) for e, a, b in zip(*ends, strict=True) if e is not None and a is not None and b is not None]
+    if len(known) < 2:
+        return ""
+    shape = plot.path([*((e, b) for e, _, b in known), *((e, a) for e, a, _ in reversed(known))])
+    return f'<path class="shade drawn {look.colour}" d="{shape}Z"/>'
+
+
+def ablation(ident: str, part: Part, look: Look) -> str:
+    """A metric over the values of a parameter: means with one standard deviation to either side."""
+    points = known_values(part)
+    places, name = _places([p[0] for p in points]), str(part["metric"])
+    ends = [v for _, mean, std, _ in points for v in (mean - std, mean + std)]
+    y = _height(ends, name)
+    plot = Plot(400, 290, _across(places), y, margin=(_left(y, _text_of(name)), 20, 12, 46))
+    _ticked(plot, [(x, _word(p[0])) for x, p in zip(places, points, strict=True)], _text_of(name))
+    plot.add(words("label middle", (plot.margin[0] + 380) / 2, plot.height - 6, plain(part["parameter"])))
+    centre = short((12 + plot.height - 46) / 2)
+    turn = f' transform="rotate(-90 13 {centre})"'
+    plot.add(f'<text class="label middle" x="13" y="{centre}"{turn}>{escape(label_of(name))}</text>')
+    marks = []
+    for x, (value, mean, std, runs) in zip(places, points, strict=True):
+        at, unit = plot.at_x(x), unit_of(name)
+        spread = f" ± {quantity(std, unit)}" if std else ""
+        tip = f"{plain(part['parameter'])} = {_word(value)}: {quantity(mean, unit)}{spread}, {_runs(runs)}"
+        if std:
+            low, high = short(plot.at_y(mean - std)), short(plot.at_y(mean + std))
+            marks.append(f'<path class="reach {look.colour}" d="M{short(at)} {low}V{high}"/>')
+        marks.append(look.mark(at, plot.at_y(mean), tip, 4.8))
+    course = plot.path([(x, p[1]) for x, p in zip(places, points, strict=True)])
+    plot.add(plot.clipped(f'<path class="curve {look.colour}" d="{course}"/>'), *marks)
+    text = f"{len(points)} values of {plain(part['parameter'])}, with spreads. The table below holds the numbers."
+    return plot.render(ident, f"{label_of(name)} of {isolated(part['name'])} by {isolated(part['parameter'])}", text)
+
+
+def known_values(part: Part) -> list[tuple[object, float, float, int | None]]:
+    """Value, mean, standard deviation (0 of a single run) and number of runs, where there is a mean."""
+    rows = [(v, finite(mean), finite(std), runs) for v, mean, std, runs in part["points"]]
+    return [(v, mean, std or 0.0, runs) for v, mean, std, runs in rows if mean is not None]
+
+
+def _runs(runs: int | None) -> str:
+    return "runs unknown" if runs is None else f"{count(runs)} run{'s' * (runs != 1)}"
+
+
+def _word(value: object) -> str:
+    plainly = isinstance(value, bool) or not isinstance(value, (int, float))
+    return plain(value) if plainly else _tick(value)  # type: ignore[arg-type]
+
+
+def _places(values: Sequence[object]) -> list[float]:
+    """Where values stand on the axis: by size, by magnitude if they span many, in their order if they are words."""
+    numbers = [float(v) for v in values if isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)]
+    if len(numbers) < len(values):
+        return [float(k) for k in range(len(values))]
+    wide = min(numbers) > 0 and max(numbers) >= 20 * min(numbers)
+    return [math.log10(v) for v in numbers] if wide else numbers
+
+
+def _ticked(plot: Plot, ticks: Sequence[tuple[float, str]], y_text: Callable[[float], str]) -> None:
+    """Axes whose horizontal one has its ticks at the values drawn, and a word where there is room for it."""
+    left, right, _, bottom = plot.margin
+    foot, end, free = plot.height - bottom, plot.width - right, 0.0
+    for value in nice_ticks(*plot.y, 5):
+        y = plot.at_y(value)
+        plot.add(line("grid", left, y, end, y), words("tick end", left - 7, y + 4, y_text(value)))
+    for place, word in sorted(ticks):
+        x, half = plot.at_x(place), 3.6 * len(word)
+        plot.add(line("tickmark", x, foot, x, foot + 4))
+        if x - half >= free:
+            plot.add(words("tick middle", x, foot + 18, word))
+            free = x + half + 7
+    plot.add(line("axis", left, foot, end, foot))
+
+
+def strip(effect: Part, unit: str) -> str:
+    """An effect in a line of its own: zero, the difference of every seed, their mean and its interval."""
+    mean, low, high = finite(effect.get("mean")), finite(effect.get("low")), finite(effect.get("high"))
+    values = numbers_of(effect.get("values") or ())
+    across = reach([mean, low, high, *values])
+    if across[0] == across[1]:
+        return ""
+    width, middle = 220.0, 13.0
+
+    def at(value: float) -> str:
+        return short(7 + (value - across[0]) / (across[1] - across[0]) * (width - 14))
+
+    marks = f'<path class="track" d="M4 {middle:g}H{width - 4:g}"/><path class="zero" d="M{at(0)} 2V24"/>'
+    if low is not None and high is not None:
+        marks += f'<path class="wide" d="M{at(low)} {middle:g}H{at(high)}"/>'
+    marks += "".join(f'<circle class="each" cx="{at(v)}" cy="{middle:g}" r="3.4"/>' for v in values)
+    if mean is not None:
+        marks += f'<path class="centre" d="M{at(mean)} 5V21"/>'
+    shown = ", ".join(difference(v, unit, values) for v in values)
+    tip = (
+        f"differences of {count(len(values))} seed{'s' * (len(values) != 1)}: {shown}" if values else "mean difference"
+    )
+    return (
+        f'<svg class="strip" viewBox="0 0 {width:g} 26" role="img" aria-label="{escape(tip)}">{title(tip)}{marks}</svg>'
+    )

@@ -1,0 +1,206 @@
+"""The integrations of examples/ with the real libraries: a Calibrant loss where each takes one."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from calibrant import Predictions
+from calibrant.losses import get
+from calibrant.metrics import ConfidenceSketch, ece  # the sketch first: it makes torchvision importable
+
+ROOT = Path(__file__).parents[1]
+assert ConfidenceSketch
+
+#: Of the libraries, about themselves; what the examples do must not warn.
+QUIET = pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec.*is deprecated",
+    "ignore:The '.*_dataloader' does not have many workers",
+    "ignore:.*torch.jit.*is deprecated:DeprecationWarning",
+)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples write where they are run."""
+    monkeypatch.chdir(tmp_path)
+
+
+def example(name: str) -> Any:
+    return importlib.import_module(f"examples.{name}")
+
+
+# ---------------------------------------------------------------------- own loop
+
+
+def test_own_loop_learns_and_its_file_says_the_same() -> None:
+    said = example("own_loop").main(epochs=8)
+    assert said["accuracy"] > 0.9
+    saved = Predictions.open("test.npz").load()
+    assert said["accuracy"] == (saved.logits.argmax(1) == saved.labels).mean()
+    probabilities = torch.tensor(saved.logits, dtype=torch.float64).softmax(1).numpy()
+    right = saved.logits.argmax(1) == saved.labels
+    assert said["ece"] == pytest.approx(ece(probabilities.max(1), right), abs=1e-6)
+
+
+def test_own_loop_keeps_the_memory_of_crl() -> None:
+    loss: Any = get("crl")
+    example("own_loop").main(loss, epochs=3)
+    assert int(loss.history.epochs) == 3
+    assert int(loss.history.counts.max()) == 3  # some were right every time
+    assert len(loss.history.counts) == 1797 - 450
+
+
+# ---------------------------------------------------------------------- Lightning
+
+SILENT = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+
+
+@QUIET
+def test_lightning_learns_and_logs_both_terms() -> None:
+    logged = example("lightning_module").main(epochs=4, **SILENT)
+    assert logged["val/accuracy"] > 0.85
+    assert {"train/fidelity", "train/regulariser", "val/ece", "val/aurc", "val/nll"} <= set(logged)
+    assert logged["train/regulariser"] >= 0
+
+
+@QUIET
+def test_lightning_trains_as_with_torch_cross_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same seed with torch's own loss ends with the same numbers."""
+    module = example("lightning_module")
+    ours = module.main(get("ce"), epochs=2, **SILENT)
+
+    def plain(self: Any, batch: Any, _: int) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+
+    monkeypatch.setattr(module.Classifier, "training_step", plain)
+    theirs = module.main(get("ce"), epochs=2, **SILENT)
+    for name in ("val/nll", "val/accuracy", "val/ece"):
+        assert ours[name] == pytest.approx(theirs[name], abs=1e-4)
+
+
+# ---------------------------------------------------------------------- Hugging Face
+
+SHORT = {"max_steps": 3, "disable_tqdm": True, "use_cpu": True, "dataloader_pin_memory": False, "optim": "sgd"}
+
+
+def logits_after(loss: Any, **arguments: Any) -> np.ndarray[Any, Any]:
+    example("hf_trainer").main(loss, **(SHORT | arguments))
+    return Predictions.open("test.npz").load().logits
+
+
+@QUIET
+def test_accumulated_steps_give_the_gradient_of_the_whole_batch() -> None:
+    """The Trainer leaves the division to the function: two halves train as one whole does."""
+    whole = logits_after(get("mbls", margin=0.5, reduction="sum"), per_device_train_batch_size=64)
+    halves = logits_after(
+        get("mbls", margin=0.5, reduction="sum"), per_device_train_batch_size=32, gradient_accumulation_steps=2
+    )
+    np.testing.assert_allclose(halves, whole, atol=1e-5)
+    assert np.abs(logits_after(get("mbls", margin=0.5, reduction="sum"), learning_rate=0.0) - whole).max() > 1e-4
+
+
+@QUIET
+def test_trainer_trains_as_with_the_model_s_own_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = logits_after(get("ce", reduction="sum"))
+    module = example("hf_trainer")
+    trainer = module.Trainer
+    monkeypatch.setattr(module, "Trainer", lambda **given: trainer(**(given | {"compute_loss_func": None})))
+    np.testing.assert_allclose(ours, logits_after(get("ce", reduction="sum")), atol=1e-5)
+
+
+def test_labels_that_do_not_count_are_left_out_of_the_mean() -> None:
+    compute = example("hf_trainer").for_trainer(get("ls", reduction="sum"))
+    logits, labels = torch.randn(5, 3), torch.tensor([0, -100, 2, -100, 1])
+    expected = nn.functional.cross_entropy(logits, labels, label_smoothing=0.05)
+    torch.testing.assert_close(compute({"logits": logits}, labels), expected)
+    torch.testing.assert_close(compute({"logits": logits}, labels, num_items_in_batch=6), expected / 2)
+
+
+# ---------------------------------------------------------------------- timm
+
+#: The parts of timm that its script trains with, put together as that does; the script is not in the package.
+SCRIPT = """
+import argparse
+import torch
+from torch import nn
+import timm
+from timm.data import Mixup
+from timm.loss import LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
+from timm.task import ClassificationTask
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--model")
+parser.add_argument("--smoothing", type=float)
+parser.add_argument("--mixup", type=float, default=0.0)
+args = parser.parse_args()
+torch.manual_seed(0)
+mixing = Mixup(mixup_alpha=args.mixup, label_smoothing=args.smoothing, num_classes=10) if args.mixup else None
+if mixing:
+    train_loss_fn = SoftTargetCrossEntropy()
+elif args.smoothing:
+    train_loss_fn = LabelSmoothingCrossEntropy(smoothing=args.smoothing)
+else:
+    train_loss_fn = nn.CrossEntropyLoss()
+train_loss_fn = train_loss_fn.to(device=torch.device("cpu"))
+model = timm.create_model(args.model, num_classes=10)
+task = ClassificationTask(model, train_loss_fn, verbose=False)
+images, labels = torch.randn(6, 3, 32, 32), torch.randint(10, (6,))
+if mixing:
+    images, labels = mixing(images, labels)
+result = task(images, labels)
+result["loss"].backward()
+assert all(p.grad is not None for p in model.parameters())
+torch.save({"loss": result["loss"].detach(), "output": result["output"].detach(), "labels": labels}, "result.pt")
+"""
+
+
+@pytest.mark.parametrize("mixing", [[], ["--mixup", "0.4"]], ids=["labels", "mixed"])
+def test_timm_script_trains_with_the_loss(
+    mixing: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import timm.loss
+
+    for name in ("LabelSmoothingCrossEntropy", "SoftTargetCrossEntropy"):
+        monkeypatch.setattr(timm.loss, name, getattr(timm.loss, name))  # the example replaces them for good
+    monkeypatch.setattr(sys, "argv", [])
+    Path("script.py").write_text(SCRIPT, encoding="utf-8")
+    smoothing = "0" if mixing else "0.1"
+    arguments = ["mbls:margin=0.5", "script.py", "--model", "resnet10t", "--smoothing", smoothing, *mixing]
+    example("timm_script").main(arguments)
+    assert "training with MbLS(margin=0.5)" in capsys.readouterr().err
+    result = torch.load("result.pt")
+    expected = get("mbls", margin=0.5)(result["output"], result["labels"])
+    torch.testing.assert_close(result["loss"], expected)
+    assert not torch.allclose(expected, nn.functional.cross_entropy(result["output"], result["labels"]))
+
+
+def test_timm_s_own_script(tmp_path: Path) -> None:
+    """Where timm's repository is at hand: CALIBRANT_TIMM_SCRIPT names its train.py."""
+    script = os.environ.get("CALIBRANT_TIMM_SCRIPT")
+    if not script:
+        pytest.skip("CALIBRANT_TIMM_SCRIPT does not name timm's train.py")
+    from PIL import Image
+
+    for split in ("train", "validation"):
+        for label in ("a", "b"):
+            folder = tmp_path / split / label
+            folder.mkdir(parents=True)
+            for i in range(4):
+                Image.new("RGB", (32, 32), (i * 60, 0, 0)).save(folder / f"{i}.png")
+    flags = {"--data-dir": tmp_path, "--model": "resnet10t", "--num-classes": 2, "--smoothing": 0.1, "--epochs": 1}
+    flags |= {"-b": 4, "-j": 0, "--device": "cpu", "--img-size": 32}
+    command = [sys.executable, ROOT / "examples/timm_script.py", "acls:margin=1", script, "--no-prefetcher"]
+    command += [part for flag in flags.items() for part in flag]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "training with ACLS(margin=1.0)" in done.stderr

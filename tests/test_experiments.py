@@ -1,0 +1,338 @@
+"""Comparisons: plans without running them, runs in processes of their own, numbers that others can compute again."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import accuracy_score
+
+from calibrant import Predictions
+from calibrant.cli import main
+from calibrant.experiments import Local, Method, Results, Study, compare
+from calibrant.experiments.evaluation import FOLDS, NUMBERS, numbers
+from calibrant.experiments.spaces import SPACES, changes, drawn, grid, methods
+from calibrant.experiments.study import shortened
+from calibrant.experiments.work import FAILED, Job, perform
+from calibrant.metrics import aurc
+from calibrant.training.recipe import check
+
+PLAIN = {
+    "title": "digits",
+    "data": {"layout": "digits"},
+    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
+    "optimiser": {"rate": 0.1},
+    "schedule": {"name": "multistep", "milestones": [6], "warmup": 0.9},
+    "training": {"epochs": 9, "batch_size": 128},
+}
+
+
+def recipe(**changed):
+    return check(PLAIN | changed, "digits")
+
+
+def study(labels, **settings):
+    given = settings.pop("recipe", None) or recipe(training={"epochs": 1, "batch_size": 128})
+    named = {label: Method(label.partition(":")[0], {}) for label in labels}
+    return Study(given, named, settings.pop("seeds", (0, 1)), **settings)
+
+
+def walked(plan, judge):
+    """The stages of a study, each judged by a function of the run."""
+    stages, steps = [], plan.stages()
+    now = next(steps)
+    while True:
+        stages.append(now)
+        try:
+            now = steps.send({run.key: judge(run) for run in now if judge(run) is not None})
+        except StopIteration as end:
+            return stages, end.value
+
+
+# --- spaces and plans -------------------------------------------------------------------------------------------------
+
+
+def test_spaces_are_those_of_the_papers():
+    assert SPACES["lr"]["alpha"] == (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4)
+    assert SPACES["ecp"]["strength"] == (0.1, 0.3, 0.5, 1, 2, 4, 8)
+    assert SPACES["focal"]["gamma"] == (0.1, 0.2, 0.5, 1, 2, 3.5, 5)
+    assert len(grid(SPACES["acls"])) == 2 * 3 * 3
+    for method, space in SPACES.items():
+        for settings in grid(space):
+            changes(method, settings, recipe())
+
+
+def test_a_method_changes_nothing_but_itself():
+    given = recipe(loss={"name": "mbls", "margin": 4.0, "ignore_index": 9}, targets={"name": "adaptive"})
+    assert changes("mbls", {"strength": 0.2}, given)["loss"] == {
+        "name": "mbls", "margin": 4.0, "ignore_index": 9, "strength": 0.2,
+    }  # fmt: skip
+    assert changes("ls", {}, given) == {"targets.name": "hard", "loss": {"name": "ls", "ignore_index": 9}}
+    assert changes("als+context", {}, given)["data.context_rate"] == 0.15
+    with pytest.raises(ValueError, match="method 'ls' has no setting 'margin'"):
+        changes("ls", {"margin": 6}, given)
+    with pytest.raises(ValueError, match="unknown method 'lss'"):
+        changes("lss", {}, given)
+    assert {"als", "ce", "lr", "acls"} < set(methods())
+
+
+def test_random_combinations_are_some_of_the_grid():
+    some = drawn(SPACES["acls"], 5, seed=0)
+    assert len(some) == 5
+    assert all(one in grid(SPACES["acls"]) for one in some)
+    assert some == drawn(SPACES["acls"], 5, seed=0) != drawn(SPACES["acls"], 5, seed=1)
+    assert drawn(SPACES["acls"], 100, seed=0) == grid(SPACES["acls"])
+
+
+def test_without_tuning_every_method_runs_once_per_seed():
+    (stage,), every = walked(study(["ce", "ls", "als"]), lambda run: {})
+    assert [(run.method, run.seed, run.stage) for run in stage] == [
+        (method, seed, "final") for method in ("ce", "ls", "als") for seed in (0, 1)
+    ]
+    assert stage == every
+    assert len({run.key for run in stage}) == 6
+
+
+def test_the_protocol_of_label_relaxation():
+    """Searched on a sixth of the training data, per target; trained again on all of it."""
+    plan = study(["ce", "lr"], tune=("ece", "accuracy"))
+
+    def judge(run):
+        alpha = run.settings.get("alpha", 0)
+        return {"ece": abs(alpha - 0.2), "accuracy": 1 - alpha}
+
+    (search, final), every = walked(plan, judge)
+    assert {run.method for run in search} == {"lr"}  # nothing to search for ce
+    assert [run.settings["alpha"] for run in search] == list(SPACES["lr"]["alpha"])
+    assert all(run.recipe.data.hold_out.fraction == pytest.approx(1 / 6) for run in search)
+    assert all(run.recipe.data.hold_out is None for run in final)
+    chosen = {(run.method, run.tuned_for): run.settings for run in final}
+    assert chosen["lr", "ece"] == {"alpha": 0.2}
+    assert chosen["lr", "accuracy"] == {"alpha": 0.01}
+    assert chosen["ce", "ece"] == chosen["ce", "accuracy"] == {}
+    assert len([run for run in final if run.method == "ce"]) == 4  # two seeds for two targets,
+    assert len({run.key for run in final if run.method == "ce"}) == 2  # and two runs
+    assert len(every) == len(search) + len(final)
+
+
+def test_resampled_splits_have_a_search_each():
+    plan = study(["lr"], tune=("nll",), recipe=recipe(data={"layout": "digits", "resample": True}))
+    (search, final), _ = walked(plan, lambda run: {"nll": abs(run.settings["alpha"] - (0.1, 0.4)[run.seed])})
+    assert {run.seed for run in search} == {0, 1}
+    assert all(run.recipe.data.hold_out.seed == run.seed == run.recipe.seed for run in search)
+    assert {run.seed: run.settings["alpha"] for run in final} == {0: 0.1, 1: 0.4}
+
+
+def test_failed_candidates_are_passed_over():
+    plan = study(["lr", "focal"], tune=("ece",))
+    (_, final), _ = walked(
+        plan, lambda run: {"ece": run.settings["alpha"]} if run.settings.get("alpha", 0) > 0.06 else None
+    )
+    assert {run.method for run in final} == {"lr"}  # every focal candidate failed
+    assert {run.settings["alpha"] for run in final} == {0.1}
+
+
+def test_successive_halving():
+    plan = study(["acls"], tune=("ece",), search="halving", recipe=recipe())
+    stages, _ = walked(plan, lambda run: {"ece": run.settings["lambda1"] + run.settings["lambda2"]})
+    assert [len(stage) for stage in stages] == [18, 6, 2, 2]
+    assert [stage[0].recipe.training.epochs for stage in stages] == [1, 3, 9, 9]
+    assert [stage[0].recipe.schedule.milestones for stage in stages[:2]] == [(6 / 9,), (2,)]
+    assert {(run.settings["lambda1"], run.settings["lambda2"]) for run in stages[-1]} == {(0.05, 0.005)}
+
+
+def test_a_shorter_run_keeps_the_shape_of_its_schedule():
+    whole, part = recipe(), shortened(recipe(), 1 / 3)
+    for done in (0.05, 0.4, 0.7, 0.99):
+        assert part.schedule.factor(done * 3, 3) == pytest.approx(whole.schedule.factor(done * 9, 9))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tune": ("f1",)}, "tuned for one of accuracy, ece, nll, aurc, got 'f1'"),
+        ({"search": "random", "tune": ("ece",)}, "takes a number of trials"),
+        ({"seeds": ()}, "at least one method and one seed"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_mistakes_are_found_before_anything_runs(settings, message):
+    with pytest.raises(ValueError, match=message):
+        study(["ce"], **settings)
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """Two methods and two seeds, and one that fails; each once."""
+    folder = tmp_path_factory.mktemp("compared")
+    plan = study(["ce", "ls"], recipe=recipe(training={"epochs": 1, "batch_size": 128}))
+    broken = Method("ce", {"optimiser.rate": 1e30})
+    plan = Study(plan.recipe, {**plan.methods, "broken": broken}, (0, 1))
+    events = []
+    found = compare(plan, folder, engine=Local(2), told=lambda *event: events.append(event))
+    return plan, found, events
+
+
+def test_one_failure_does_not_stop_the_rest(compared):
+    _, found, events = compared
+    assert {f.method for f in found.failures} == {"broken"}
+    assert all("the loss is" in f.error for f in found.failures)
+    assert set(found.results.column("method")) == {"ce", "ls"}
+    assert {event for event, *_ in events} >= {"start", "done", "failed"}
+    with (found.folder / "runs.csv").open() as file:
+        states = [(row["method"], row["state"]) for row in csv.DictReader(file)]
+    assert states == [(m, s) for m, s in (("ce", "done"), ("ls", "done"), ("broken", "failed")) for _ in range(2)]
+
+
+def test_running_it_again_computes_nothing(compared):
+    plan, found, _ = compared
+    events = []
+    again = compare(plan, found.folder, engine=Local(2), told=lambda *event: events.append(event))
+    assert not events
+    assert again.results == found.results == Results.load(found.folder)
+
+
+def test_numbers_are_those_of_the_predictions(compared):
+    """By other means: scikit-learn and PyTorch's own functions, folds by hand."""
+    _, found, _ = compared
+    run = found.finals[0]
+    place = found.run_folder(run)
+    data = Predictions.open(place / "test.npz")
+    logits, labels = torch.tensor(data.logits).double(), torch.tensor(data.labels)
+
+    def value(metric, posthoc="none"):
+        mine = [n for n in numbers(place.path) if (n.set, n.posthoc, n.metric) == ("test", posthoc, metric)]
+        assert len(mine) == 1
+        return mine[0].value
+
+    assert value("accuracy") == pytest.approx(accuracy_score(data.labels, data.logits.argmax(1)))
+    assert value("nll") == pytest.approx(float(F.cross_entropy(logits, labels)), abs=1e-6)
+    assert value("aurc") == pytest.approx(
+        aurc(logits.softmax(1).amax(1).numpy(), (logits.argmax(1) == labels).numpy()), abs=2e-3
+    )
+    fold = np.arange(len(labels)) % FOLDS
+    losses = torch.empty(len(labels), dtype=torch.float64)
+    for k in range(FOLDS):  # the temperature of each fold is fitted on the others
+        rest, held = torch.from_numpy(fold != k), torch.from_numpy(fold == k)
+        grid_ = torch.linspace(0.2, 5.0, 2000, dtype=torch.float64)
+        best = min(grid_, key=lambda t: float(F.cross_entropy(logits[rest] / t, labels[rest])))
+        losses[held] = F.cross_entropy(logits[held] / best, labels[held], reduction="none")
+    assert value("nll", "temperature") == pytest.approx(float(losses.mean()), abs=1e-4)
+    assert value("accuracy", "temperature") == value("accuracy")
+
+
+def test_a_killed_run_is_recorded_and_done_on_the_next_try(tmp_path):
+    plan = study(["ce"], seeds=(0,), recipe=recipe(training={"epochs": 30, "batch_size": 32}))
+
+    def kill(event, job, steps):
+        if event == "progress":
+            holder = (tmp_path / "runs" / job.key / ".lock").read_text()
+            os.kill(int(holder.split()[1]), signal.SIGKILL)
+
+    found = compare(plan, tmp_path, engine=Local(1), told=kill)
+    assert [f.error for f in found.failures] == ["the process was ended by SIGKILL"]
+    (job,) = (Job.of(run.recipe, tmp_path / "runs", None, "") for run in found.planned)
+    assert job.failure["lasting"] is False
+    again = compare(plan, tmp_path, engine=Local(1))
+    assert not again.failures
+    assert not (tmp_path / "runs" / job.key / FAILED).exists()
+    assert (tmp_path / "runs" / job.key / NUMBERS).exists()
+
+
+def test_what_would_fail_again_is_not_tried_again(compared):
+    plan, found, _ = compared
+    events = []
+    compare(plan, found.folder, engine=Local(2), retry=True, told=lambda *event: events.append(event[0]))
+    assert events.count("start") == events.count("failed") == 2  # asked for, they are
+
+
+def test_errors_of_one_process_are_recorded(tmp_path):
+    broken = recipe(data={"layout": "image-folder", "path": str(tmp_path / "nowhere")})
+    job = Job.of(broken, tmp_path, None, "nowhere")
+    assert perform(job, 1) is False
+    assert "nowhere" in job.failure["error"]
+    assert job.failure["lasting"]
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(tmp_path):
+    file = tmp_path / "digits.toml"
+    file.write_text(
+        'title = "Digits"\n[data]\nlayout = "digits"\nhold_out = {count = 200}\n[model]\nname = "mlp"\n'
+        "input_size = [3, 8, 8]\nhidden = [16]\n[optimiser]\nrate = 0.1\n[training]\nepochs = 1\nbatch_size = 128\n"
+        "[search.ls]\nalpha = [0.05, 0.3]\n[[expected]]\nmethod = 'ce'\nvalues = {accuracy = 0.9}\n"
+    )
+    return file
+
+
+def test_tuned_tables_and_a_page(written, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", str(written), "--losses", "ce,ls", "--seeds", "2", "--tune", "ece", "--tune", "accuracy",
+              "-o", str(tmp_path / "out"), "--expected"])  # fmt: skip
+    assert stop.value.code == 0
+    out, err = capsys.readouterr()
+    assert "On the test data" in out
+    assert "Tuned for" in out
+    assert "searching: 2 runs" in err
+    folder = tmp_path / "out"
+    for name in ("methods", "repairs", "ranks", "expected"):
+        for suffix in ("md", "tex", "csv", "html"):
+            assert (folder / "tables" / f"{name}.{suffix}").stat().st_size > 50
+    page = (folder / "index.html").read_text()
+    assert "Digits" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    results = Results.load(folder)
+    assert results.where(stage="search").column("set") == ["val", "test"]
+    assert json.loads((folder / "study.json").read_text())["tune"] == ["ece", "accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--losses", "lss"], "unknown method 'lss'"),
+        (["--losses", "ls:margin=3"], "has no setting 'margin'"),
+        (["--tune", "f1"], "tuned for one of"),
+        (["--seeds", "many"], "--seeds takes a number"),
+        (["--search", "luck"], "--search takes grid"),
+        (["--engine", "slurm"], "unknown engine 'slurm'"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_mistakes_in_the_command_are_one_sentence(words, message, written, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", str(written), "-o", str(tmp_path / "out"), *words])
+    assert stop.value.code == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "out" / "results.csv").exists()
+
+
+def test_a_sweep_that_is_killed_ends_as_one_that_is_not(written, tmp_path):
+    """Killed with its runs in the middle, at once and again; run again, it has the same numbers."""
+    words = [sys.executable, "-m", "calibrant", "compare", str(written), "--losses", "ce,ls", "--seeds", "2",
+             "--set", "training.epochs=9", "-q", "-o"]  # fmt: skip
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    for seconds in (7.0, 9.0):
+        process = subprocess.Popen([*words, str(tmp_path / "cut")], env=environment, start_new_session=True)
+        time.sleep(seconds)
+        process.kill()
+        process.wait()
+    subprocess.run([*words, str(tmp_path / "cut")], check=True, env=environment)
+    subprocess.run([*words, str(tmp_path / "whole")], check=True, env=environment)
+    cut, whole = (Results.load(tmp_path / name) for name in ("cut", "whole"))
+    assert len(whole.column("run")) == 4
+    assert cut == whole

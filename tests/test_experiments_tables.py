@@ -1,0 +1,488 @@
+"""Tables of results. Oracles: scipy, LR's printed tables, hand-worked values."""
+
+import csv as csv_files
+import io
+import math
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from calibrant.experiments.results import Results
+from calibrant.experiments.tables import (
+    Column,
+    average_ranks,
+    csv,
+    expected,
+    heads,
+    html,
+    latex,
+    markdown,
+    paired,
+    sensitivity,
+    summary,
+    text,
+)
+from calibrant.report.text import MINUS
+from calibrant.training.recipe import Expected, Recipe, load
+from tests.result_rows import NAN, SMALL, of, row
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+
+
+# Means
+
+
+def test_summary_against_numpy():
+    table = summary(SMALL + of({"ce": (0.9, 0.8, 0.85), "ls": (0.91, 0.7, 0.9)}, "accuracy"), ["accuracy", "ece"])
+    assert [line.method for line in table.rows] == ["ce", "ls", "acls"]
+    cell = table.rows[1].cells[1]
+    assert cell.mean == pytest.approx(np.mean([0.02, 0.02, 0.04]), rel=1e-15)
+    assert cell.std == pytest.approx(np.std([0.02, 0.02, 0.04], ddof=1), rel=1e-14)
+    assert cell.runs == 3
+    assert table.rows[2].cells[0] is None
+    assert [(line.cells[1].best, line.cells[1].second) for line in table.rows] == [
+        (False, False),
+        (False, True),
+        (True, False),
+    ]
+    assert table.rows[0].cells[0].best  # higher is better
+    assert text(table) == [
+        ["ce", "¹ 85.00 ± 5.00", "5.00 ± 1.00"],
+        ["ls", "² 83.67 ± 11.85", "² 2.67 ± 1.15"],
+        ["acls", "", "¹ 2.00 ± 1.41 (n=2)"],
+    ]
+    assert heads(table) == ["Method", "Accuracy (%) ↑", "ECE (%) ↓"]
+    assert "over 3 seeds, or as many as a cell says" in table.note
+
+
+def test_ties_at_print_precision_share():
+    table = summary(
+        of({"a": [0.93201], "b": [0.93199], "c": [0.9312], "d": [0.93118], "e": [0.5]}, "accuracy"), ["accuracy"]
+    )
+    marks = [(line.cells[0].best, line.cells[0].second) for line in table.rows]
+    assert marks == [(True, False), (True, False), (False, True), (False, True), (False, False)]
+    assert text(table)[0] == ["a", "¹ 93.20"]  # one run has no spread
+    assert "One run each." in table.note
+
+
+def test_digits():
+    def shown(metric, value):
+        return text(summary(of({"a": [value]}, metric), [metric]))[0][1]
+
+    assert shown("accuracy", 0.57005) == "57.01"  # binary's nearest is below
+    assert shown("ece", 0.0) == "0.00"
+    assert shown("nll", 0.12345) == "0.1235"
+    assert shown("nll", math.inf) == "∞"
+    assert shown("aurc", 0.01234567) == "0.0123"
+    assert shown("coverage_at_risk_0.05", 1.0) == "100.00"
+
+
+def test_values_that_do_not_exist_count_for_no_run():
+    table = summary(
+        of({"a": (0.5, NAN, 0.7), "b": (NAN, NAN, NAN), "c": (0.1, 0.2, 0.3)}, "overconfidence"), ["overconfidence"]
+    )
+    assert [row[1] for row in text(table)] == ["² 60.00 ± 14.14 (n=2)", "", "¹ 20.00 ± 10.00"]
+
+
+def test_labels_say_more_than_a_method():
+    results = (
+        of({"ce": (0.04, 0.05)}, tuned_for="accuracy")
+        + of({"ce": (0.04, 0.05)}, tuned_for="ece")
+        + of({"ce": (0.01, 0.03)}, tuned_for="ece", posthoc="temperature", parameter=1.5)
+        + of({"ls": (0.08, 0.1)}, tuned_for="accuracy", settings={"alpha": 0.1})
+        + of({"ls": (0.02, 0.04)}, tuned_for="ece", settings={"alpha": 0.05})
+        + of({"ls": (0.3,)}, stage="search", set="val", settings={"alpha": 0.1})
+    )
+    table = summary(results, ["ece"])
+    assert [(line.method, line.tuned_for, round(line.cells[0].mean, 9)) for line in table.rows] == [
+        ("ce", "", 0.045),  # nothing to tune: once
+        ("ls", "accuracy", 0.09),
+        ("ls", "ece", 0.03),
+    ]
+    chosen = summary(results, ["ece"], tuned_for="ece")
+    assert [(line.method, line.tuned_for) for line in chosen.rows] == [("ce", ""), ("ls", "ece")]
+    named = summary(results, ["ece"], methods=["ls, tuned for accuracy", "ls, alpha=0.05"])
+    assert [(line.method, line.tuned_for) for line in named.rows] == [("ls", "accuracy"), ("ls, alpha=0.05", "ece")]
+    assert paired(results, "ls, tuned for ece", "ce", "ece").mean == pytest.approx(-0.015)
+    with pytest.raises(ValueError, match="'ls' was tuned for accuracy and for ece: say which"):
+        paired(results, "ls", "ce", "ece")
+    with pytest.raises(ValueError, match="no final results of 'mbls': there are ce, ls"):
+        summary(results, ["ece"], methods=["mbls"])
+    with pytest.raises(ValueError, match="no metric is called 'eec'"):
+        summary(results, ["eec"])
+    by_repair = summary(results, [Column("ece"), Column("ece", posthoc="temperature")], methods=["ce + temperature"])
+    assert [cell.mean for cell in by_repair.rows[0].cells] == pytest.approx([0.02, 0.02])
+    assert by_repair.columns[1].head == "ECE + temperature (%) ↓"
+
+
+def test_two_settings_of_one_seed_are_an_error():
+    with pytest.raises(ValueError, match=r"seed 0 has more than one ece of 'ls': settings .*0\.1.* and .*0\.2"):
+        summary(of({"ls": [0.1]}, settings={"alpha": 0.1}) + of({"ls": [0.2]}, settings={"alpha": 0.2}), ["ece"])
+
+
+def test_reference_and_holm():
+    rng = np.random.default_rng(3)
+    base = rng.normal(0.05, 0.01, 6)
+    other = {
+        "a": base - 0.03 + rng.normal(0, 0.002, 6),
+        "b": base + rng.normal(0, 0.01, 6),
+        "c": base + 0.02 + rng.normal(0, 0.001, 6),
+    }
+    values = {"ce": base} | other
+    table = summary(of(values), ["ece"], reference="ce")
+    p = {name: stats.ttest_rel(v, base).pvalue for name, v in other.items()}
+    passed = {name for name, value in p.items() if 3 * value < 0.05}
+    assert passed == {"a", "c"}  # under Bonferroni's limit, so under Holm's; b is nowhere near
+    assert p["b"] > 0.05
+    assert [line.cells[0].change for line in table.rows] == ["", "better", "", "worse"]
+    assert text(table)[1][1].endswith(" •")
+    assert "ce over the seeds" in table.note
+
+
+# Ranks
+
+
+def lr_tables():
+    """LR's Tables 1 and 2, as its recipes have them."""
+    sets = {}
+    for path in sorted(RECIPES.glob("lr_*.toml")):
+        rows = []
+        for entry in load(path).expected:
+            method, _, target = entry.method.partition(", tuned for ")
+            method, _, posthoc = method.partition(" + ")
+            rows += [
+                row(method, 0, metric, value, tuned_for=target, posthoc=posthoc or "none")
+                for metric, value in entry.values.items()
+            ]
+        sets[path.stem] = Results(rows)
+    return sets
+
+
+def test_ranks_are_those_of_lr_table_3():
+    sets = lr_tables()
+    assert len(sets) == 8
+    table = average_ranks(
+        sets, ["accuracy", "ece"], ties="min", decimals=3, stand_ins={"ece": {"ce": "ce + temperature"}}
+    )
+    found = {line.method: [cell.mean for cell in line.cells] for line in table.rows}
+    printed = {  # accuracy and ECE, tuned for accuracy, for ECE, and overall
+        "ce": (1.88, 3.63, 4.13, 2.5, 3, 3.06),
+        "ls": (2.75, 3.38, 1.25, 3.25, 2, 3.31),
+        "ecp": (2.75, 4.25, 1.88, 4.75, 2.31, 4.5),
+        "focal": (3.5, 2.25, 4.5, 2.25, 4, 2.25),
+        "lr": (2.5, 1.5, 2.63, 1.63, 2.56, 1.56),
+    }
+    for method, ranks in printed.items():
+        assert found[method][::2] == pytest.approx(ranks[::2], abs=0.0051)
+        # By ECE the paper's ranks do not all follow from its own Tables 1 and 2: one rank of eight is off.
+        assert found[method][1::2] == pytest.approx(ranks[1::2], abs=0.131)
+    assert found["lr"] == pytest.approx(printed["lr"], abs=0.0051)
+    assert {line.cells[0].runs for line in table.rows} == {8}
+    assert {line.cells[-1].runs for line in table.rows} == {16}
+
+
+@given(st.lists(st.lists(st.integers(0, 6), min_size=3, max_size=3), min_size=2, max_size=7), st.randoms())
+def test_ranks_sum_and_do_not_depend_on_the_order(values, random):
+    results = Results(
+        row(f"m{i}", 0, metric, v / 8)
+        for i, line in enumerate(values)
+        for metric, v in zip(("ece", "accuracy", "nll"), line, strict=True)
+    )
+    table = average_ranks(results, ["ece", "accuracy", "nll"])
+    n = len(values)
+    for k, metric in enumerate(("ece", "accuracy", "nll")):
+        ranks = [line.cells[k].mean for line in table.rows]
+        assert sum(ranks) == n * (n + 1) / 2
+        sign = -1 if metric == "accuracy" else 1
+        assert ranks == stats.rankdata([sign * line[k] for line in values]).tolist()
+    rows = list(results.rows)
+    random.shuffle(rows)
+    again = average_ranks(Results(rows), ["ece", "accuracy", "nll"])
+    assert sorted(again.rows) == sorted(table.rows)
+
+
+def test_ranks_of_what_is_missing():
+    table = average_ranks({"x": of({"a": [0.1], "b": [0.2], "c": [0.3]}), "y": of({"b": [0.3], "c": [0.2]})}, ["ece"])
+    assert {line.method: (line.cells[0].mean, line.cells[0].runs) for line in table.rows} == {
+        "a": (1.0, 1),
+        "b": (2.0, 2),
+        "c": (2.0, 2),
+    }
+    assert text(table)[0][1] == "¹ 1.00 (n=1)"
+    with pytest.raises(ValueError, match="mean_confidence has no better end"):
+        average_ranks(SMALL, ["mean_confidence"])
+    with pytest.raises(ValueError, match="no final results of 'mbls'"):
+        average_ranks(SMALL, ["ece"], methods=["mbls"])
+
+
+def test_rank_column_of_a_summary():
+    results = of({"a": [0.1], "b": [0.2]}) + of({"a": [0.5], "b": [0.9]}, "accuracy")
+    table = summary(
+        results + of({"a": [0.5], "b": [0.5]}, "mean_confidence"), ["ece", "accuracy", "mean_confidence"], ranks=True
+    )
+    assert [line.cells[-1].mean for line in table.rows] == [1.5, 1.5]
+    assert heads(table)[-1] == "Mean rank ↓"
+
+
+# Pairs
+
+
+@pytest.mark.parametrize("n", [2, 5, 9, 14, 15, 40])
+def test_paired_against_scipy(n):
+    rng = np.random.default_rng(n)
+    one, other = rng.normal(0.3, 0.1, n), rng.normal(0.33, 0.1, n)
+    found = paired(of({"a": one, "b": other}), "a", "b", "ece")
+    t = stats.ttest_rel(one, other)
+    assert found.seeds == tuple(range(n))
+    assert found.mean == pytest.approx((one - other).mean(), rel=1e-12)
+    assert found.t_p == pytest.approx(t.pvalue, rel=1e-9)
+    interval = t.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-9)
+    exact = stats.wilcoxon(one, other, method="exact" if n <= 14 else "approx")
+    assert found.wilcoxon_p == pytest.approx(exact.pvalue, rel=1e-9)
+    assert found.wins == int((one < other).sum())
+    assert paired(of({"a": one, "b": other}, "accuracy"), "a", "b", "accuracy").wins == int((one > other).sum())
+
+
+def test_signed_ranks_with_ties_against_a_permutation_test():
+    d = np.array([1.0, 1.0, -1.0, 2.0, 2.0, 3.0, 0.0])
+    found = paired(of({"a": d, "b": 0 * d}), "a", "b", "ece")
+    signed = d[d != 0]
+    ranks = stats.rankdata(np.abs(signed))
+    oracle = stats.permutation_test(
+        (np.sign(signed) * ranks,), np.sum, permutation_type="samples", n_resamples=np.inf, alternative="two-sided"
+    )
+    assert found.wilcoxon_p == pytest.approx(oracle.pvalue)
+
+
+def test_pairs_at_the_edges():
+    results = of({"a": (0.1, 0.2, 0.3), "b": (0.1, 0.2), "c": (0.2, 0.3, 0.4)}) + Results([row("d", 7)])
+    same = paired(results, "a", "b", "ece")
+    assert (same.seeds, same.mean, same.low, same.high, same.t_p, same.wilcoxon_p, same.wins) == (
+        (0, 1), 0.0, 0.0, 0.0, 1.0, 1.0, 0,
+    )  # fmt: skip
+    one = paired(of({"a": [0.1], "b": [0.3]}), "a", "b", "ece")
+    assert one.wins == 1
+    assert math.isnan(one.low)
+    assert math.isnan(one.t_p)
+    with pytest.raises(ValueError, match="'a' and 'd' have no seed in common"):
+        paired(results, "a", "d", "ece")
+    with pytest.raises(ValueError, match="no results of 'x': there are a, b, c, d"):
+        paired(results, "x", "a", "ece")
+
+
+# Curves
+
+
+def test_sensitivity():
+    searched = Results(
+        row("acls", seed, "ece", base + 0.01 * seed, stage="search", set="val", settings={"margin": m, "lambda1": w})
+        for (m, w), base in {(6, 0.1): 0.05, (10, 0.1): 0.03, (6, 0.2): 0.04, (10, 0.2): 0.06}.items()
+        for seed in (0, 1)
+    )
+    final = of({"acls": [0.5]}, set="val", settings={"margin": 10, "lambda1": 0.1}, tuned_for="ece")
+    curve = sensitivity(searched + final, "acls", "margin", Column("ece", "val"))
+    assert [p.value for p in curve] == [6, 10]
+    assert [p.mean for p in curve] == pytest.approx([0.055, 0.035])  # through the best point, lambda1 = 0.1
+    assert [p.std for p in curve] == pytest.approx([math.sqrt(0.00005)] * 2)
+    assert [p.runs for p in curve] == [2, 2]
+    other = sensitivity(searched, "acls", "margin", Column("ece", "val"), at={"lambda1": 0.2})
+    assert [p.mean for p in other] == pytest.approx([0.045, 0.065])
+    assert [p.mean for p in sensitivity(final, "acls", "margin", Column("ece", "val"))] == [0.5]
+    assert sensitivity(searched + final, "acls", "margin", Column("ece", "val"), stage="final")[0].mean == 0.5
+    assert sensitivity(searched, "acls", "alpha", Column("ece", "val")) == []
+    assert sensitivity(searched, "acls", "margin", "ece") == []
+
+
+def test_sensitivity_counts_a_run_once_that_two_targets_chose():
+    twice = of({"ls": (0.1, 0.2)}, tuned_for="ece", settings={"alpha": 0.1})
+    twice += of({"ls": (0.1, 0.2)}, tuned_for="accuracy", settings={"alpha": 0.1})
+    assert [p.runs for p in sensitivity(twice, "ls", "alpha", "ece")] == [2]
+
+
+# The paper's numbers
+
+
+def recipe(*entries):
+    plain = {"data": {"layout": "digits"}, "model": {"name": "mlp"}, "paper": "LR", "table": "Table 1"}
+    return Recipe.model_validate(plain | {"expected": [Expected(**entry) for entry in entries]})
+
+
+def test_expected():
+    results = (
+        of({"ce": (0.90, 0.92)}, "accuracy")
+        + of({"ce": (0.02, 0.02)}, posthoc="temperature", parameter=1.2)
+        + of({"ls": (0.05, 0.07)}, tuned_for="accuracy", settings={"alpha": 0.2})
+        + of({"ls": (0.03, 0.03)}, tuned_for="ece", settings={"alpha": 0.1})
+        + of({"als+context": (0.1,)}, set="context")
+        + of({"ls": [0.4]}, stage="search", set="val", settings={"alpha": 0.3})
+        + of({"als": [0.2]}, settings={"targets.beta": 1.0}, tuned_for="ece")
+    )
+    table = expected(
+        results,
+        recipe(
+            {"method": "ce", "values": {"accuracy": 0.93, "ece": 0.04}},
+            {"method": "ce + temperature", "values": {"ece": 0.015}, "note": "T = 1.1"},
+            {"method": "ls, tuned for accuracy", "values": {"ece": 0.05}},
+            {"method": "ls", "values": {"ece": 0.05}},
+            {"method": "als + context", "where": "context", "values": {"ece": 0.1}},
+            {"method": "ls, alpha=0.3", "where": "val", "values": {"ece": 0.3}},
+            {"method": "als, beta=1", "values": {"ece": 0.2}},
+            {"method": "als, beta=0.25", "values": {"ece": 0.2}},
+            {"method": "mbls, ResNet-101", "values": {"nll": 1.5}},
+            {"method": "hard", "values": {"accuracy": 0.91}},
+        ),
+    )
+    assert heads(table) == ["Method", "Tuned for", "Set", "Measure", "Paper", "Ours", "Difference", "Note"]
+    assert text(table) == [
+        ["ce", "", "test", "Accuracy (%)", "93.00", "91.00 ± 1.41", f"{MINUS}2.00", ""],
+        ["ce", "", "test", "ECE (%)", "4.00", "", "", ""],
+        ["ce + temperature", "", "test", "ECE (%)", "1.50", "2.00 ± 0.00", "+0.50", "T = 1.1"],
+        ["ls", "accuracy", "test", "ECE (%)", "5.00", "6.00 ± 1.41", "+1.00", ""],
+        ["ls", "accuracy", "test", "ECE (%)", "5.00", "6.00 ± 1.41", "+1.00", ""],
+        ["ls", "ece", "test", "ECE (%)", "5.00", "3.00 ± 0.00", f"{MINUS}2.00", ""],
+        ["als + context", "", "context", "ECE (%)", "10.00", "10.00 (n=1)", "0.00", ""],
+        ["ls, alpha=0.3", "", "val", "ECE (%)", "30.00", "40.00 (n=1)", "+10.00", ""],
+        ["als, beta=1", "", "test", "ECE (%)", "20.00", "20.00 (n=1)", "0.00", ""],
+        ["als, beta=0.25", "", "test", "ECE (%)", "20.00", "", "", ""],
+        ["mbls, ResNet-101", "", "test", "NLL", "1.5000", "", "", ""],
+        ["hard", "", "test", "Accuracy (%)", "91.00", "91.00 ± 1.41", "0.00", ""],
+    ]
+    assert table.title == "LR, Table 1: the paper's numbers and ours"
+    assert "over 2 seeds" in table.note
+
+
+def test_settings_that_two_targets_chose_are_one_row():
+    results = of({"ls": [0.3]}, stage="search", settings={"alpha": 0.1})
+    for target in ("ece", "accuracy"):
+        results += of({"ls": (0.05, 0.07)}, tuned_for=target, settings={"alpha": 0.1})
+    table = expected(results, recipe({"method": "ls, alpha=0.1", "values": {"ece": 0.05}}))
+    assert [line.cells[1].mean for line in table.rows] == pytest.approx([0.06])
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda p: p.stem)
+def test_every_recipe_finds_its_own_numbers(path):
+    """Results that hold what a paper prints, under the names that comparisons use, differ from it by nothing."""
+    known = load(path)
+    rows = []
+    for entry in known.expected:
+        if re.search(r"=|tuned for", entry.method):
+            continue
+        method, posthoc = entry.method, "none"
+        if " + temperature" in method:
+            method, posthoc = method.replace(" + temperature", ""), "temperature"
+        rows += [row(method, 0, m, v, set=entry.where, posthoc=posthoc) for m, v in entry.values.items()]
+    table = expected(Results(dict.fromkeys(rows)), known)
+    plain = [line for line in table.rows if not re.search(r"=", line.method) and not line.tuned_for]
+    assert all(line.cells[2] is not None and line.cells[2].mean == 0 for line in plain)
+    assert len(table.rows) == sum(len(entry.values) for entry in known.expected)
+
+
+# Formats
+
+NASTY = "50% of {a_b} & $x^2$ #1 ~\\n|<script>*[z]\"'"
+
+
+def nasty_table():
+    values = {NASTY: (0.02, 0.03), "[b]": (0.04, 0.05), "*c": (0.06,)}
+    return summary(of(values) + of({NASTY: [0.1]}, "nll"), ["ece", Column("nll", title=NASTY)], title=NASTY)
+
+
+def test_markdown():
+    table = summary(SMALL, ["ece"], methods=["ce", "ls"], title="ECE of two")
+    assert markdown(table) == (
+        "**ECE of two**\n\n| Method | ECE (%) ↓ |\n|:--|--:|\n| ce | <u>5.00 ± 1.00</u> |\n| ls | **2.67 ± 1.15** |\n\n"
+        "Mean ± standard deviation over 3 seeds. Best in bold, second underlined."
+    )
+    for line in markdown(nasty_table()).splitlines():
+        if line.startswith("| "):
+            assert len(re.findall(r"(?<!\\)\|", line.replace("\\\\", ""))) == 4
+
+
+def test_latex_is_escaped():
+    made = latex(nasty_table())
+    bare = re.sub(r"\\[\\{}$&#%_]", "", made)
+    depth = 0
+    for c in bare:
+        depth += (c == "{") - (c == "}")
+        assert depth >= 0
+    assert depth == 0
+    assert bare.count("$") % 2 == 0
+    assert not set("#~^%") & set(bare)
+    rows = made.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
+    assert [len(re.findall(r"(?<!\\)&", line)) for line in rows] == [2, 2, 2]
+    assert all(line.endswith(r" \\") for line in rows)
+    assert [line[:3] for line in rows[1:]] == ["{}[", "{}*"]
+    assert r"\textbf{2.50 $\pm$ 0.71}" in made
+    assert r"\underline{4.50 $\pm$ 0.71}" in made
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
+def test_latex_compiles(tmp_path):
+    head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs}\begin{document}"
+    (tmp_path / "t.tex").write_text(f"{head}\n{latex(nasty_table())}\n\\end{{document}}\n")
+    subprocess.run(["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_csv_is_unrounded():
+    table = summary(SMALL, ["ece"], title="t")
+    lines = list(csv_files.reader(io.StringIO(csv(table))))
+    assert lines[0] == ["Method", "ECE", "ECE std", "ECE runs"]
+    assert [float(x) for x in lines[2][1:]] == list(table.rows[1].cells[0][:3])
+    one = list(csv_files.DictReader(io.StringIO(csv(nasty_table()))))
+    assert one[0]["Method"] == NASTY
+    assert one[0][f"{NASTY} std"] == ""
+    assert one[1][NASTY] == ""
+    paper = expected(of({"ce": [0.05]}), recipe({"method": "ce", "values": {"ece": 0.04}}))
+    assert csv(paper).splitlines()[0] == "Method,Set,Measure,Paper,Ours,Ours std,Ours runs,Difference"
+    assert csv(paper).splitlines()[1].startswith("ce,test,ece,0.04,0.05,,1,0.01")
+
+
+class Cells(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.rows, self.open, self.scripts = [], [], 0
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        self.scripts += tag == "script"
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "tr" in self.open:
+            self.rows[-1][-1] += data
+
+
+def test_html():
+    page = Cells()
+    page.feed(html(nasty_table()))
+    page.close()
+    assert page.open == []
+    assert page.scripts == 0
+    assert page.rows[1][0] == NASTY
+    assert page.rows[0] == heads(nasty_table())
+    assert [r[1] for r in page.rows[1:]] == ["2.50 ± 0.71", "4.50 ± 0.71", "6.00 (n=1)"]
+    made = html(summary(SMALL, ["ece"]))
+    assert made.startswith('<div class="scroll"')
+    assert re.search(r'<td class="num best"[^>]*><strong><span class="v">2\.00', made)
+    assert re.search(r'<td class="num second"[^>]*><u><span class="v">2\.67', made)
+
+
+@pytest.mark.parametrize("write", [markdown, latex, csv, html, text])
+def test_nothing_to_show(write):
+    assert write(summary(Results(), ["ece"])) is not None
+    assert write(expected(Results(), recipe())) is not None
