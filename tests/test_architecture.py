@@ -40,6 +40,10 @@ PUBLIC = {
         "draw_view", "encoded", "hold_out", "layouts", "normalised", "objectness", "objectness_of", "pixel_mean",
         "read", "read_glove", "recognise", "render", "resample", "single_object", "tokens", "union_area",
     ],
+    "calibrant.experiments": [
+        "Comparison", "Engine", "Failure", "Local", "Method", "Planned", "Results", "Row", "Study", "compare",
+        "engine_of", "methods", "space", "tables", "write",
+    ],
     "calibrant.export": ["Exported", "TensorInfo", "export_onnx", "load_model"],
     "calibrant.losses": [
         "ACLS", "CPC", "CRL", "FLSD", "MDCA", "MMCE", "ConfidencePenalty", "CrossEntropy", "Focal", "LabelRelaxation",

@@ -1,5 +1,6 @@
 """An audit whose shards are counted by a real Ray cluster: what one pass over all of them finds."""
 
+import json
 import os
 import zlib
 
@@ -10,6 +11,7 @@ from calibrant import Predictions
 from calibrant.auditing import merging
 from calibrant.auditing.collect import collect
 from calibrant.auditing.merging import Place, collect_part, joined_crc32, merged
+from calibrant.cli import main
 from calibrant.metrics import ece
 from tests.ray_nodes import nodes
 
@@ -171,3 +173,41 @@ def test_nothing_that_counts(tmp_path):
     given["labels"][:] = 9
     with pytest.raises(ValueError, match="every position is ignored"):
         merged(parts(shards(tmp_path, given, ignore_index=9)))
+
+
+def test_the_command_says_what_it_says_on_one_machine(cluster, tmp_path, capsys):
+    shards(tmp_path, arrays())
+    words = ["audit", str(tmp_path / "*.parquet"), "--json", "-q", "-o", "none", "--replicates", "50"]
+    found = []
+    for more in ([], ["--engine", "ray", "--address", cluster.address]):
+        with pytest.raises(SystemExit) as stop:
+            main([*words, *more])
+        assert stop.value.code == 0
+        found.append(json.loads(capsys.readouterr().out))
+    one, ray = (document["models"][0] for document in found)
+    assert [row["name"] for row in ray["groups"][0]["rows"]] == ["a", "b", "c"]
+    for ours, theirs in zip(ray["metrics"], one["metrics"], strict=True):
+        assert ours["name"] == theirs["name"]
+        for key in ("value", "low", "high"):
+            assert ours[key] == pytest.approx(theirs[key], rel=1e-9, abs=1e-12)
+    assert ray["verdict"] == one["verdict"]
+    assert ray["findings"] == one["findings"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--engine", "spark"], "unknown engine 'spark'; known are local and ray"),
+        (["--address", "auto"], "an address is for the engine ray"),
+        (["--engine", "ray", "--address", "here"], "the address of a Ray cluster is auto or host:port"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_mistakes_in_the_command_are_one_sentence(words, message, tmp_path, capsys):
+    shards(tmp_path, arrays())
+    with pytest.raises(SystemExit) as stop:
+        main(["audit", str(tmp_path / "*.parquet"), "-o", "none", *words])
+    assert stop.value.code == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1

@@ -25,6 +25,8 @@ TITLE = "Can this model's confidence be trusted?"
 #: Shows progress: given things to go through and what is done with them, passes them on.
 Progress = Callable[[Iterable[Any], str], Iterable[Any]]
 Batches = Callable[[Iterable[Predictions]], Iterable[Predictions]]
+#: Goes through predictions once, as `calibrant.auditing.collect.collect` does.
+Collecting = Callable[..., "Collected"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +99,7 @@ def audit(
     policy: Policy | None = None,
     reproduce: str | None = None,
     progress: Progress | None = None,
+    collecting: Collecting | None = None,
 ) -> Audit:
     """Audit a model's confidence: every metric with an interval, and what they mean.
 
@@ -114,6 +117,8 @@ def audit(
             audit of the confidence it calibrates beside that of the plain one.
         reproduce: the command that makes this audit, for the report.
         progress: shows progress over the batches.
+        collecting: what goes through the predictions, if not this process alone:
+            ``calibrant.auditing.on_ray.collect_on_ray`` for a cluster. It cannot judge a policy.
 
     Returns:
         The audit, with ``metrics``, ``intervals``, ``advice``, ``to_html`` and ``to_json``.
@@ -133,7 +138,7 @@ def audit(
     """
     # Here, not above: the sketch is a torchmetrics.Metric, and importing torchmetrics takes seconds.
     from calibrant import __version__
-    from calibrant.auditing.collect import collect
+    from calibrant.auditing.collect import collect as by_one_process
     from calibrant.auditing.document import CONVENTIONS, clean, describe
     from calibrant.auditing.promise import calibrated, watched
     from calibrant.auditing.promise import described as promise
@@ -141,6 +146,9 @@ def audit(
     from calibrant.selective.applied import Outcome
 
     check_level(level, replicates)
+    if collecting is not None and policy is not None:
+        raise ValueError("a policy is judged by one process, not by a cluster: leave the engine or the policy out")
+    collect = collecting or by_one_process
     named = _named(predictions)
     show: Progress = progress or (lambda items, _: items)
     if val is not None and val.split == "test":

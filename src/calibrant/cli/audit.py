@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,6 +59,10 @@ def audit_command(
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     replicates: Annotated[int, typer.Option(help="Bootstrap replicates behind them.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster, auto for example; none starts one here.", show_default=False)
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -70,6 +75,7 @@ def audit_command(
         raise ValueError(f"--output {report}: a report is written as .html, got {report.suffix!r}")
     if val is not None and val in files:
         raise ValueError(f"--val {val}: repairs must be fitted on other data than they are judged on")
+    collecting = _collecting(engine, address)
     fitted = None if policy is None else Policy.load(policy)
     if fitted is not None and fitted.kind == "segmentation":
         known = fitted.evidence.get("ignore_index")
@@ -89,6 +95,7 @@ def audit_command(
         seed=seed,
         reproduce=shlex.join(["calibrant", *invocation]),
         policy=fitted,
+        collecting=collecting,
         progress=lambda items, what: batch_progress(items, sizes.get(what, 0), what, quiet),
     )
     if report is not None:
@@ -99,6 +106,19 @@ def audit_command(
         print_audit(found)
     if report is not None:
         remark(f"wrote {report}", quiet)
+
+
+def _collecting(engine: str, address: str | None) -> Any:
+    """What goes through the files; None is this process."""
+    if engine == "ray":
+        from calibrant.auditing.on_ray import collect_on_ray  # here, because Ray is an extra
+
+        return partial(collect_on_ray, address=address)
+    if engine != "local":
+        raise ValueError(f"unknown engine {engine!r}; known are local and ray.")
+    if address is not None:
+        raise ValueError("an address is for the engine ray; the engine local reads in this process.")
+    return None
 
 
 def print_audit(found: Audit) -> None:

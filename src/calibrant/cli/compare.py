@@ -65,7 +65,7 @@ def compare_command(
         {label: Method(name, values) for label, (name, values) in parse_methods(losses).items()},
         _seeds(seeds), tuple(tune or ()), _search(search), trials, keep_held_out,
     )  # fmt: skip
-    with _Shown(quiet) as shown:
+    with Shown(quiet) as shown:
         try:
             found = compare(
                 study, output, data=data, engine=engine_of(engine, study.recipe, jobs, address, accelerator),
@@ -103,7 +103,7 @@ def _search(text: str) -> Any:
     return text
 
 
-class _Shown:
+class Shown:
     """Progress over all runs of a stage, on standard error: a bar with time left, and what is running."""
 
     def __init__(self, quiet: bool):
@@ -120,7 +120,7 @@ class _Shown:
         self.total = self.ended = 0
         self.running: dict[str, tuple[str, float]] = {}
 
-    def __enter__(self) -> _Shown:
+    def __enter__(self) -> Shown:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -139,6 +139,7 @@ class _Shown:
             self.task = self.bar.add_task(words, total=missing, runs="")
 
     def __call__(self, event: str, job: Any, steps: tuple[int, int]) -> None:
+        """A run starts, goes on or ends."""
         if event in ("start", "progress"):
             self.running[job.key] = job.title, steps[0] / steps[1] if steps[1] else 0.0
         else:

@@ -1,85 +1,73 @@
-"""``calibrant demo``: see it work in a minute."""
+"""``calibrant demo``: all of it on embedded data, in a few minutes."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import torch
 import typer
 
-from calibrant.audit import audit
-from calibrant.cli.audit import print_audit
-from calibrant.cli.common import Json, Quiet, parse_losses, print_json, remark
-from calibrant.cli.lens import activity_table, draw, look, print_activity, print_lens
-from calibrant.lens import activity
-from calibrant.predictions import Predictions
+from calibrant.cli.common import Json, Quiet, parse_losses, print_json, print_table, remark, say
+from calibrant.cli.compare import Shown
+from calibrant.cli.lens import draw, look
 
+#: One confident prediction, and the losses whose targets for it are drawn.
 LOSSES = "ls,flsd,mbls:margin=6,mdca,cpc,acls:margin=6"
 LOGITS, LABEL = [8.0, 4.0, 1.0, 0.0], 0
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the page, figures and data.")] = Path(
-        "calibrant-demo"
-    ),
-    seed: Annotated[int, typer.Option(help="Seed of the synthetic predictions.")] = 0,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for runs, tables, pages and the model.")
+    ] = Path("calibrant-demo"),
+    data: Annotated[str, typer.Option(help="scenes or digits, both embedded.")] = "scenes",
+    quick: Annotated[bool, typer.Option("--quick", help="A minute instead of several; it proves nothing.")] = False,
+    seed: Annotated[int, typer.Option(help="The first of the seeds.", min=0)] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Audit an overconfident classifier and see it through the lens; write two pages to open."""
-    from calibrant.report import Section, write_page  # here, because it brings matplotlib along
+    """Train six ways, audit, repair, abstain at 5% risk, export; ends with a table and a page to open.
 
-    losses = parse_losses(LOSSES)
+    Interrupted, the same command goes on; what is finished is not computed again.
+    """
+    from calibrant.experiments import tables
+    from calibrant.experiments.demonstration import demonstrate
+
+    chosen: Any = data
     output.mkdir(parents=True, exist_ok=True)
-    seen = look(losses, LOGITS, LABEL)
-    for suffix in ("svg", "png"):
-        draw(output / f"lens.{suffix}", losses, seen, LOGITS, LABEL)
-    data = overconfident_predictions(seed)
-    data.save(output / "predictions.npz")
-    batches = [(torch.from_numpy(b.logits), torch.from_numpy(b.labels)) for b in data.batches(256)]
-    found = activity(parse_losses(f"ce,{LOSSES}"), batches)
-    right = float((data.logits.argmax(1) == data.labels).mean())
-    sure = float(torch.from_numpy(data.logits).softmax(1).amax(1).mean())
-    write_page(
-        output / "index.html",
-        title="What calibration losses really train towards",
-        intro="Every loss pulls the prediction p towards some label q'. Read off its gradient, q' = p - dL/dz.",
-        sections=[
-            Section(
-                "One confident, correct prediction",
-                "Grey is the part of the given label that stays; red is taken away, blue is added.",
-                figure=output / "lens.svg",
-            ),
-            Section(
-                "A synthetic overconfident classifier",
-                f"{len(data)} samples, 10 classes, seed {seed}: right on {right:.1%}, mean confidence {sure:.1%}. "
-                "For what share of the samples does each loss move the label, by how much at the predicted class, and "
-                "how often would a gradient step of size 1 on the logits change the predicted class? The baseline is "
-                "plain cross-entropy (ce), which corrects wrong predictions and touches no right one.",
-                table=activity_table(found),
-            ),
-        ],
-    )
-    audited = audit({"predictions.npz": data}, seed=seed, reproduce=f"calibrant audit {output / 'predictions.npz'}")
-    report, page = output / "report.html", output / "index.html"
-    audited.to_html(report)
+    losses = parse_losses(LOSSES)
+    draw(output / "lens.svg", losses, look(losses, LOGITS, LABEL), LOGITS, LABEL)
+    with Shown(quiet) as shown:
+        try:
+            found = demonstrate(
+                output, data=chosen, seed=seed, quick=quick, told=shown, stage=shown.stage,
+                say=lambda text: remark(text, quiet),
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            remark("interrupted; the same command goes on from here", quiet)
+            raise
     if as_json:
-        pages = {"report": str(report), "page": str(page)}
-        print_json(pages | {"audit": audited.document, "activity": {name: vars(a) for name, a in found.items()}})
+        print_json({"page": str(found.page), "effects": list(found.effects), "abstaining": list(found.abstaining)})
     elif not quiet:
-        print_audit(audited)
+        for name in ("methods", "repairs", "set-context"):
+            if name in found.tables:
+                table = found.tables[name]
+                print_table(table.title, tables.heads(table), tables.text(table))
+                say(table.note)
+                print()
+        rows = [(e["claim"], _shown(e), e["verdict"]) for e in found.effects]
+        print_table(
+            "What the papers found, here", ("claim", "difference, 95% interval", "verdict"), rows, numbers=False
+        )
         print()
-        print_lens(seen, LOGITS, LABEL)
-        print()
-        print_activity(found, 1.0)
-        print(f"\nright on {right:.1%} of {len(data)} synthetic samples, mean confidence {sure:.1%}")
-    remark(f"open {report} and {page}", quiet)
+        for sentence in found.abstaining:
+            say(sentence)
+    for failure in found.comparison.failures:
+        remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
+    remark(f"open {found.page}", quiet)
 
 
-def overconfident_predictions(seed: int, samples: int = 5000, classes: int = 10) -> Predictions:
-    """Logits that were true log-probabilities before they were doubled: overconfident by construction."""
-    generator = torch.Generator().manual_seed(seed)
-    honest = 3.0 * torch.randn(samples, classes, generator=generator)
-    labels = torch.multinomial(honest.softmax(1), 1, generator=generator).squeeze(1)
-    return Predictions.from_logits((2.0 * honest).numpy(), labels.numpy())
+def _shown(effect: Any) -> str:
+    scale, unit = (100, " pp") if effect["unit"] == "share" else (1, "")
+    mean, half = effect["mean"] * scale, (effect["high"] - effect["low"]) / 2 * scale
+    return f"{mean:+.2f} ± {half:.2f}{unit}" if unit else f"{mean:+.4f} ± {half:.4f}"

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from calibrant.experiments.evaluation import numbers
 from calibrant.experiments.local import Local, Told
 from calibrant.experiments.results import Results, Row
-from calibrant.experiments.study import Judged, Planned, Study
+from calibrant.experiments.study import Choice, Judged, Planned, Study
 from calibrant.experiments.work import Job
 from calibrant.files import written_aside
 from calibrant.training.run_folder import RunFolder, environment
@@ -95,7 +95,8 @@ def compare(
     (folder / RUNS).mkdir(parents=True, exist_ok=True)
     _write(folder / "study.json", _described(study))
     engine = engine or Local(cpus=study.recipe.resources.cpus)
-    plan = study.stages()
+    trials, chosen = _searched(study, folder / RUNS, data, engine)
+    plan = study.stages(chosen)
     now = next(plan)
     while True:
         jobs = {run.key: Job.of(run.recipe, folder / RUNS, data, f"{run.method} {run.seed}") for run in now}
@@ -107,7 +108,7 @@ def compare(
         try:
             now = plan.send(_judged(jobs))
         except StopIteration as end:
-            planned = tuple(end.value)
+            planned = (*trials, *end.value)
             break
     return collected(study, folder, planned)
 
@@ -133,6 +134,12 @@ def collected(study: Study, folder: Path, planned: Sequence[Planned]) -> Compari
         writer.writerow(["run", "method", "settings", "tuned_for", "stage", "seed", "state", "error"])
         writer.writerows(told)
     return Comparison(study, folder, tuple(planned), results, tuple(failures.values()))
+
+
+def _searched(study: Study, runs: Path, data: str | None, engine: Engine) -> tuple[Sequence[Planned], Choice | None]:
+    """Halving by an engine that has its own way to search; nothing otherwise, and the plan of the study does it."""
+    search = getattr(engine, "search", None) if study.tune and study.search == "halving" else None
+    return ((), None) if search is None else search(study, runs, data)
 
 
 def _judged(jobs: dict[str, Job]) -> Judged:

@@ -53,8 +53,17 @@ def all_tables(comparison: Comparison, *, reference: str | None = None, expected
     return found
 
 
-def write(comparison: Comparison, *, reference: str | None = None, expected: bool = False) -> dict[str, Table]:
-    """Write every table in four formats and the page; gives the tables."""
+def write(
+    comparison: Comparison, *, reference: str | None = None, expected: bool = False, **more: Sequence[Any]
+) -> dict[str, Table]:
+    """Write every table in four formats and the page; gives the tables.
+
+    Args:
+        comparison: What to show.
+        reference: A method that the others are tested against.
+        expected: Lay the paper's numbers beside ours.
+        more: For the page: ``lead``, ``effects``, ``files`` and ``commands``, after its own.
+    """
     found = all_tables(comparison, reference=reference, expected=expected)
     folder = comparison.folder / "tables"
     folder.mkdir(exist_ok=True)
@@ -62,7 +71,10 @@ def write(comparison: Comparison, *, reference: str | None = None, expected: boo
         for suffix, writer in WRITERS.items():
             with written_aside(folder / f"{name}.{suffix}") as aside:
                 aside.write_text(writer(table), encoding="utf-8")
-    write_comparison(comparison.folder / PAGE, document(comparison, found))
+    page = document(comparison, found)
+    for name, values in more.items():
+        page[name] = [*page.get(name, ()), *clean(list(values))]
+    write_comparison(comparison.folder / PAGE, page)
     return found
 
 

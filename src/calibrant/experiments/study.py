@@ -29,6 +29,8 @@ RUNGS = 3
 
 #: Validation numbers by the key of a run; a run that failed is missing.
 Judged = Mapping[str, Mapping[str, float]]
+#: Settings by label, seed and target.
+Choice = Mapping[tuple[str, int, str], Settings]
 
 
 @dataclass(frozen=True)
@@ -95,11 +97,15 @@ class Study:
             for settings in self.candidates(label):
                 self.final(label, settings, self.seeds[0], "")
 
-    def stages(self) -> Generator[list[Planned], Judged, list[Planned]]:
-        """Give the runs that are needed now, take their validation numbers, and give the next; at the end, all."""
+    def stages(self, found: Choice | None = None) -> Generator[list[Planned], Judged, list[Planned]]:
+        """Give the runs that are needed now, take their validation numbers, and give the next; at the end, all.
+
+        Args:
+            found: What a search has chosen already, by label, seed and target; none is made then.
+        """
         every: list[Planned] = []
-        chosen: dict[tuple[str, int, str], Settings] = {}
-        if self.tune:
+        chosen: dict[tuple[str, int, str], Settings] = dict(found or {})
+        if self.tune and found is None:
             survivors = {(label, seed): self.candidates(label) for label in self.methods for seed in self.search_seeds}
             rungs = RUNGS if self.search == "halving" else 1
             for rung in range(rungs):

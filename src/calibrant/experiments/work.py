@@ -89,7 +89,7 @@ def perform(job: Job, threads: int, report: Report = lambda step, steps: None, a
         job.fail(_sentence(error), lasting=False)
         return False
     except Exception as error:
-        job.fail(_sentence(error), lasting=isinstance(error, _LASTING))
+        job.fail(_sentence(error), lasting=isinstance(error, _LASTING) and not isinstance(error, InUseError))
         return False
     (Path(job.folder) / FAILED).unlink(missing_ok=True)
     return True

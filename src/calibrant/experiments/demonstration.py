@@ -1,0 +1,241 @@
+"""The demonstration: one network trained six ways on embedded data, compared, repaired, and made to abstain.
+
+What the papers found is put as differences with an expected sign, one per seed. A claim holds when the 95% t-interval
+of its mean lies on the expected side of 0, does not hold when it lies on the other, and is within noise otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from calibrant.audit import audit
+from calibrant.experiments.comparing import Comparison, Engine, compare
+from calibrant.experiments.local import Told
+from calibrant.experiments.presenting import write
+from calibrant.experiments.results import Results
+from calibrant.experiments.study import Method, Planned, Study
+from calibrant.experiments.tables import Table
+from calibrant.predictions import Predictions
+from calibrant.selective import Policy
+from calibrant.training.recipe import Recipe, check
+
+Data = Literal["scenes", "digits"]
+METHODS = ("ce", "ls", "mbls", "acls", "lr", "als")
+SETTINGS: dict[str, dict[str, Any]] = {"ls": {"alpha": 0.1}, "mbls": {"margin": 6.0}, "acls": {"margin": 6.0}}
+SEEDS = 3
+RISK = 0.05
+
+_RECIPES: dict[str, dict[str, Any]] = {
+    "scenes": {
+        "title": "Six ways to train, on scenes",
+        "data": {
+            "layout": "scenes",
+            "val": "val",
+            "options": {"context": 0.9, "ambiguous": 0.0},
+            "split_options": {"train": {"samples": 1800}, "val": {"samples": 2000}, "test": {"samples": 2000}},
+            "train_steps": [{"step": "random_crop", "size": 32, "padding": 2}, {"step": "flip"}],
+            "also": {"context": "context-only", "texture": {"options": {"shift": "texture"}}},
+        },
+        "model": {"name": "small_cnn", "width": 16},
+        "optimiser": {"rate": 0.1, "nesterov": True, "weight_decay": 1e-4},
+        "schedule": {"name": "cosine", "warmup": 1},
+        "training": {"epochs": 20, "batch_size": 32, "channels_last": True},
+    },
+    "digits": {
+        "title": "Five ways to train, on digits",
+        "data": {"layout": "digits", "val": "val"},
+        "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [256]},
+        "optimiser": {"rate": 0.1, "nesterov": True},
+        "schedule": {"name": "cosine", "warmup": 1},
+        "training": {"epochs": 30, "batch_size": 32},
+    },
+}
+
+
+class Value(NamedTuple):
+    """A number of a method: a metric on a set, before or after a repair."""
+
+    method: str
+    metric: str
+    set: str = "test"
+    posthoc: str = "none"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A difference and its expected sign: ``first - second`` is above 0, or below."""
+
+    words: str
+    first: Value
+    second: Value
+    above: bool
+
+
+CLAIMS = (
+    Claim("Cross-entropy is overconfident: its mean confidence is above its accuracy",
+          Value("ce", "mean_confidence"), Value("ce", "accuracy"), True),
+    Claim("A temperature lowers the ECE of cross-entropy",
+          Value("ce", "ece", posthoc="temperature"), Value("ce", "ece"), False),
+    *(Claim(f"{title} lowers the ECE", Value(name, "ece"), Value("ce", "ece"), False)
+      for name, title in (("ls", "Label smoothing"), ("mbls", "MbLS"), ("acls", "ACLS"), ("lr", "Label relaxation"))),
+    Claim("Label smoothing ranks errors worse: its AURC is higher", Value("ls", "aurc"), Value("ce", "aurc"), True),
+    Claim("Logit normalisation lowers the AURC of label smoothing",
+          Value("ls", "aurc", posthoc="logit-norm"), Value("ls", "aurc"), False),
+    Claim("Where no object is in sight, ALS is less confident than cross-entropy",
+          Value("als", "mean_confidence", "context"), Value("ce", "mean_confidence", "context"), False),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """What the demonstration leaves.
+
+    Attributes:
+        comparison: Of the methods.
+        tables: As they are written.
+        effects: The papers' claims, looked for here.
+        page: The one to open.
+        abstaining: What the policy of the best method does: sentences.
+    """
+
+    comparison: Comparison
+    tables: Mapping[str, Table]
+    effects: Sequence[Mapping[str, Any]]
+    page: Path
+    abstaining: Sequence[str]
+
+
+def recipe(data: Data, quick: bool = False) -> Recipe:
+    """The recipe of the demonstration; a quick one shows the way and proves nothing."""
+    if data not in _RECIPES:
+        raise ValueError(f"the demonstration has the data {' and '.join(_RECIPES)}, not {data!r}.")
+    plain = dict(_RECIPES[data])
+    if quick:
+        plain["title"] += " (quick: too short to prove anything)"
+        plain["training"] = plain["training"] | {"epochs": 3}
+    return check(plain, f"the demonstration on {data}")
+
+
+def study(data: Data, seed: int = 0, quick: bool = False) -> Study:
+    """What is compared."""
+    labels = [name for name in METHODS if data == "scenes" or name != "als"]
+    methods = {name: Method(name, SETTINGS.get(name, {})) for name in labels}
+    return Study(recipe(data, quick), methods, tuple(range(seed, seed + (2 if quick else SEEDS))))
+
+
+def demonstrate(
+    folder: str | Path,
+    *,
+    data: Data = "scenes",
+    seed: int = 0,
+    quick: bool = False,
+    engine: Engine | None = None,
+    told: Told = lambda event, job, steps: None,
+    stage: Callable[[str, int, int], None] = lambda name, runs, missing: None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Demonstration:
+    """Train, compare, audit, repair, abstain, export; what is on disk already is not computed again."""
+    folder = Path(folder)
+    found = compare(study(data, seed, quick), folder, engine=engine, told=told, stage=stage)
+    say("auditing cross-entropy")
+    first = next((run for run in found.finals if run.method == "ce"), None)
+    files = (
+        [["what six losses train towards, for one prediction", "lens.svg"]] if (folder / "lens.svg").exists() else []
+    )
+    if first is not None:
+        _audited(found, first, folder / "audit.html")
+        files.append(["audit of cross-entropy, the first seed", "audit.html"])
+    say("fitting a policy for 5% risk, and exporting it")
+    sentences = _abstaining(found, folder, files)
+    claims = effects(found.results)
+    tables = write(found, reference="ce", effects=claims, lead=sentences, files=files,
+                   commands=[f"calibrant demo --data {data} --seed {seed}{' --quick' if quick else ''}"])  # fmt: skip
+    return Demonstration(found, tables, claims, folder / "index.html", sentences)
+
+
+def effects(results: Results) -> list[dict[str, Any]]:
+    """Every claim that the results have numbers for."""
+    return [found for claim in CLAIMS if (found := _effect(claim, results)) is not None]
+
+
+def _effect(claim: Claim, results: Results) -> dict[str, Any] | None:
+    first, second = (
+        results.where(stage="final", method=v.method).by_seed(metric=v.metric, set=v.set, posthoc=v.posthoc)
+        for v in (claim.first, claim.second)
+    )
+    seeds = sorted(first.keys() & second.keys())
+    if not seeds:
+        return None
+    gaps = np.array([first[s] - second[s] for s in seeds])
+    low, high = _interval(gaps)
+    if math.isnan(low):
+        verdict = "within noise"
+    elif claim.above:
+        verdict = "holds" if low > 0 else "does not hold" if high < 0 else "within noise"
+    else:
+        verdict = "holds" if high < 0 else "does not hold" if low > 0 else "within noise"
+    unit = "number" if claim.first.metric in ("aurc", "nll") else "share"
+    return {"claim": claim.words, "values": gaps.tolist(), "mean": float(gaps.mean()), "low": low, "high": high,
+            "verdict": verdict, "unit": unit}  # fmt: skip
+
+
+def _interval(values: np.ndarray) -> tuple[float, float]:
+    """95% t-interval of the mean; without limits for one value."""
+    from scipy import stats
+
+    if len(values) < 2:
+        return math.nan, math.nan
+    half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
+    return float(values.mean()) - half, float(values.mean()) + half
+
+
+def _audited(found: Comparison, run: Planned, page: Path) -> None:
+    place = found.run_folder(run)
+    test, val = (Predictions.open(place / f"{name}.npz") for name in ("test", "val"))
+    audit({"ce, test": test}, val=val).to_html(page)
+
+
+def _abstaining(found: Comparison, folder: Path, files: list[list[str]]) -> list[str]:
+    """A policy for the method with the smallest AURC, fitted on validation data, looked at on test data, exported."""
+    mean = {
+        run.method: float(np.mean(list(found.results.where(method=run.method, stage="final").by_seed(
+            metric="aurc", set="test", posthoc="none").values())))
+        for run in found.finals
+    }  # fmt: skip
+    if not mean:
+        return []
+    best = min(mean, key=lambda name: mean[name])
+    run = next(run for run in found.finals if run.method == best)
+    place = found.run_folder(run)
+    val, test = (Predictions.open(place / f"{name}.npz") for name in ("val", "test"))
+    policy = Policy.fit(val, target_risk=RISK)
+    policy.save(folder / "policy.json")
+    files.append([f"policy for {best}", "policy.json"])
+    decided = policy.decide(test.logits)
+    accept = np.asarray(decided.accept)
+    right = test.logits.argmax(1) == test.labels
+    outcome = f"and is wrong on {float(1 - right[accept].mean()):.2%} of those" if accept.any() else "none of them"
+    sentences = [
+        f"{best} has the smallest AURC on average. Its policy for {RISK:.0%} risk ({policy.confidence:.0%} sure, "
+        f"chosen on {len(val):,} validation samples) answers {float(accept.mean()):.1%} of the test samples, "
+        f"{outcome}; without it, it is wrong on {float(1 - right.mean()):.1%} of all."
+    ]
+    try:
+        from calibrant.export import export_onnx
+        from calibrant.training import load_model
+
+        model, shape, _ = load_model(place.path)
+        exported = export_onnx(policy, folder / "model.onnx", model=model, input_shape=shape)
+    except ImportError:
+        return [*sentences, "Exporting needs onnx and onnxruntime: pip install 'calibrant[export]'."]
+    files.append(["network and policy as one ONNX graph", "model.onnx"])
+    return [
+        *sentences,
+        f"Network and policy are one ONNX graph; onnxruntime answered as PyTorch did on {exported.rows:,} inputs.",
+    ]
