@@ -7,11 +7,13 @@ import pytest
 import torch
 from PIL import Image
 
-from calibrant import Predictions
+from calibrant import Policy, Predictions
 from calibrant.data import Boxes, Dataset, ImageArray, Pipeline, Resize, read, single_object
-from calibrant.training import load, predict, predict_run, predicting, train
+from calibrant.export import export_onnx
+from calibrant.training import load, load_model, predict, predict_run, predicting, train
 from calibrant.training.predicting import Tally
 from calibrant.training.recipe import check
+from calibrant.training.runs import example_inputs
 from calibrant.training.schedules import Schedule
 from calibrant.training.sets import aligned, load_sets
 from tests.recipe_data import written
@@ -353,3 +355,20 @@ def test_a_run_writes_pixels_and_counts_them_all(tmp_path):
     whole = check(plain | {"data": {k: v for k, v in plain["data"].items() if k != "pixels"}}, "camvid")
     assert train(whole, tmp_path / "whole", data=str(home))["sets"] == result["sets"]
     assert Predictions.open(tmp_path / "whole" / "test.npz").kind == "segmentation"
+
+
+def test_a_run_on_texts_is_exported(tmp_path):
+    home = written("newsgroups", tmp_path)
+    plain = {
+        "data": {"layout": "newsgroups", "text": {"vocabulary": 500, "length": 40, "dimensions": 16}},
+        "model": {"name": "gpcn"},
+        "training": {"max_steps": 2, "batch_size": 2},
+    }
+    train(check(plain, "texts"), tmp_path / "run", data=str(home))
+    policy = Policy.fit(Predictions.open(tmp_path / "run" / "test.npz"), target_coverage=0.5)
+    model, shape, names = load_model(tmp_path / "run")
+    assert (shape, names) == ([40], list(policy.class_names))
+    words = example_inputs(tmp_path / "run")
+    done = export_onnx(policy, tmp_path / "texts.onnx", model=model, input_shape=shape, inputs=words)
+    assert done.rows >= len(words)
+    assert "int64" in str(done.inputs[0].kind).lower()

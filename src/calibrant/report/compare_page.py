@@ -246,7 +246,8 @@ def _reliability(document: Part, look: Mapping[str, Look]) -> _Section | None:
         )
     caption = (
         f'<div class="lede"><p>Each bar is the accuracy of the {escape(unit)} whose confidence falls in that bin, with '
-        "its interval. A model that keeps its word ends every bar on the diagonal.</p>"
+        "its interval, over the runs of all seeds together. A model that keeps its word ends every bar on the "
+        "diagonal.</p>"
         '<ul class="legend"><li><span class="box bar"></span>accuracy</li>'
         '<li><span class="box over"></span>claimed but not reached: overconfident</li>'
         '<li><span class="box under"></span>reached but not claimed: underconfident</li></ul></div>'
