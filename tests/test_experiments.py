@@ -264,6 +264,16 @@ def test_errors_of_one_process_are_recorded(tmp_path):
     assert job.failure["lasting"]
 
 
+def test_a_run_that_failed_before_it_began_can_be_tried_again(tmp_path):
+    """Its folder holds why it failed, and nothing else."""
+    late = recipe(data={"layout": "digits", "options": {"seed": 0}}, training={"max_steps": 1})
+    job = Job.of(late, tmp_path, None, "late")
+    job.fail("the process was ended by SIGKILL", lasting=False)
+    assert perform(job, 1) is True
+    assert job.done
+    assert job.failure is None
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 

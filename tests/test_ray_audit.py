@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.auditing import merging
 from calibrant.auditing.collect import collect
 from calibrant.auditing.merging import Place, collect_part, joined_crc32, merged
 from calibrant.cli import main
@@ -130,7 +129,6 @@ def parts(opened, groups=("site",)):
 @pytest.mark.parametrize("text", [True, False], ids=["text", "numbers"])
 def test_ignored_labels_and_small_samples(text, tmp_path, monkeypatch):
     """Kept samples are those of one pass also where parts keep less than they see."""
-    monkeypatch.setattr(merging, "LOGITS_KEPT", 40)
     monkeypatch.setattr("calibrant.auditing.collect.LOGITS_KEPT", 40)
     given = arrays(text=text)
     given["labels"][100:720] = 9  # all of the second shard is ignored

@@ -131,19 +131,9 @@ def _hash(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         return x ^ (x >> np.uint64(31))
 
 
-def collect(
-    predictions: Predictions,
-    *,
-    groups: Iterable[str] | None = None,
-    progress: Callable[[Iterable[Predictions]], Iterable[Predictions]] = lambda batches: batches,
-) -> Collected:
-    """Go through the predictions once."""
+def started(predictions: Predictions, groups: Iterable[str]) -> Collected:
+    """What a pass over predictions begins with: nothing seen."""
     holds, classes = predictions.holds, predictions.num_classes
-    wanted = list(predictions.group_names if groups is None else groups)
-    missing = [name for name in wanted if name not in predictions.group_names]
-    if missing:
-        held = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"there is no group column {missing[0]!r}; the predictions have: {held}")
     detailed = holds != "confidence"
     found = Collected(
         sketch=ConfidenceSketch(kind="probabilities" if holds == "probabilities" else "logits"),
@@ -153,12 +143,28 @@ def collect(
         class_names=predictions.class_names,
         by_class=Breakdown(classes) if detailed else None,
         classwise=ClasswiseSums(classes) if detailed else None,
-        groups={name: (Levels(name), Breakdown()) for name in wanted},
+        groups={name: (Levels(name), Breakdown()) for name in groups},
     )
     if classes:
         found.logits.size = min(LOGITS_KEPT, max(1, LOGIT_NUMBERS_KEPT // classes))
     if predictions.kind == "segmentation":
         found.clusters = Clusters()
+    return found
+
+
+def collect(
+    predictions: Predictions,
+    *,
+    groups: Iterable[str] | None = None,
+    progress: Callable[[Iterable[Predictions]], Iterable[Predictions]] = lambda batches: batches,
+) -> Collected:
+    """Go through the predictions once."""
+    wanted = list(predictions.group_names if groups is None else groups)
+    missing = [name for name in wanted if name not in predictions.group_names]
+    if missing:
+        held = ", ".join(predictions.group_names) or "none"
+        raise ValueError(f"there is no group column {missing[0]!r}; the predictions have: {held}")
+    found = started(predictions, wanted)
     for batch in progress(predictions.batches()):
         for top, values in _blocks(batch, found):
             _observe(found, batch, top, values)

@@ -16,17 +16,14 @@ import numpy as np
 
 from calibrant.auditing.collect import (
     ERRORS_KEPT,
-    LOGIT_NUMBERS_KEPT,
-    LOGITS_KEPT,
     Collected,
     _blocks,
     _mark,
     _observe,
     _Sample,
+    started,
 )
-from calibrant.auditing.tables import MOST_LEVELS, Breakdown, ClasswiseSums, Levels
-from calibrant.metrics.clusters import Clusters
-from calibrant.metrics.sketch import ConfidenceSketch
+from calibrant.auditing.tables import MOST_LEVELS, Breakdown, Levels
 from calibrant.predictions import Predictions
 from calibrant.predictions.store import BATCH
 
@@ -69,7 +66,7 @@ class Part:
 
 def collect_part(predictions: Predictions, groups: Sequence[str], place: Place) -> Part:
     """Go through consecutive samples of a larger whole."""
-    found = _started(predictions, groups)
+    found = started(predictions, groups)
     found.rows, found.samples = place.rows, place.samples
     for sample in (found.judged, found.logits):
         sample.limit = _limit(sample.size, place.total)
@@ -95,27 +92,6 @@ def collect_part(predictions: Predictions, groups: Sequence[str], place: Place) 
         part.types |= {name: "text" if one.dtype.kind == "U" else str(one.dtype) for name, one in columns.items()}
     found.of_ids, found.of_values = of_ids, of_values
     return part
-
-
-def _started(predictions: Predictions, groups: Sequence[str]) -> Collected:
-    """As `collect` begins."""
-    holds, classes = predictions.holds, predictions.num_classes
-    detailed = holds != "confidence"
-    found = Collected(
-        sketch=ConfidenceSketch(kind="probabilities" if holds == "probabilities" else "logits"),
-        holds=holds,
-        kind=predictions.kind,
-        num_classes=classes,
-        class_names=predictions.class_names,
-        by_class=Breakdown(classes) if detailed else None,
-        classwise=ClasswiseSums(classes) if detailed else None,
-        groups={name: (Levels(name), Breakdown()) for name in groups},
-    )
-    if classes:
-        found.logits.size = min(LOGITS_KEPT, max(1, LOGIT_NUMBERS_KEPT // classes))
-    if predictions.kind == "segmentation":
-        found.clusters = Clusters()
-    return found
 
 
 def _limit(size: int, total: int) -> int:

@@ -20,9 +20,7 @@ from calibrant.experiments.evaluation import NUMBERS, numbers
 from calibrant.files import written_aside
 from calibrant.training import train
 from calibrant.training.recipe import Recipe, check
-from calibrant.training.run_folder import RESULT, InUseError
-
-FAILED = "failed.json"
+from calibrant.training.run_folder import FAILED, RESULT, InUseError
 
 #: Errors that come again when a run is repeated; others (a killed process, a full disk) may not.
 _LASTING = (ValueError, ArithmeticError, TypeError, KeyError)

@@ -20,7 +20,7 @@ from calibrant.files import written_aside
 from calibrant.training.recipe import WORDS, Recipe, check
 
 RECIPE, LOG, RESULT = "recipe.json", "log.jsonl", "result.json"
-LOCK = ".lock"
+LOCK, FAILED = ".lock", "failed.json"
 LAST, BEST, MODEL, MODEL_FACTS = "last.safetensors", "best.safetensors", "model.safetensors", "model.json"
 
 
@@ -80,7 +80,7 @@ class RunFolder:
     def check(self, recipe: Recipe, resume: bool) -> None:
         """See that the folder is new, or this recipe's and to be gone on with."""
         if not (self.path / RECIPE).exists():
-            strangers = sorted(p.name for p in self.path.iterdir() if p.name != LOCK)
+            strangers = sorted(p.name for p in self.path.iterdir() if p.name not in (LOCK, FAILED))
             if strangers:
                 raise ValueError(f"{self.path} holds no run, but {strangers[0]}; name a new folder.")
             return
