@@ -32,7 +32,7 @@ from benchmarks._metric_rows import BUSY
 from benchmarks.data import photographs
 from calibrant.data import normalised
 from calibrant.models import build
-from calibrant.training import preparing, stepping
+from calibrant.training import preparing, processes, stepping
 from calibrant.training.recipe import Recipe, check
 from calibrant.training.sets import Sets, load_sets
 
@@ -80,7 +80,7 @@ def steps_of(recipe: Recipe, bare_first: bool) -> dict[str, Step]:
     made: dict[str, Any] = {}
     for which in ("bare", "recipe") if bare_first else ("recipe", "bare"):
         if which == "recipe":
-            made["run"] = preparing.prepared(recipe, preparing.make_fabric(recipe, "cpu", 1, 1), sets, None)
+            made["run"] = preparing.prepared(recipe, processes.make_fabric(recipe, "cpu", 1, 1), sets, None)
         else:
             made["model"] = build(recipe.model.name, num_classes=len(sets.train.classes), **options).train()
     run, model = made["run"], made["model"]
@@ -126,7 +126,7 @@ def reading(workers: int, images: int) -> tuple[float, float]:
     plain = PHOTOGRAPHS | {"training": {"batch_size": 64, "workers": workers}}
     recipe = check(plain, "photographs")
     sets = Sets(data, None, data, {})
-    run = preparing.prepared(recipe, preparing.make_fabric(recipe, "cpu", 1, 1), sets, None)
+    run = preparing.prepared(recipe, processes.make_fabric(recipe, "cpu", 1, 1), sets, None)
     run.model.train()
     seen = 0
     start, before = time.perf_counter(), _processor_seconds()

@@ -20,7 +20,8 @@ from calibrant.data import read, tokens
 from calibrant.data.digits import digits
 from calibrant.training import DivergedError, checkpoints, load, load_model, predict_run, train
 from calibrant.training.optimisers import OptimiserSettings, climbed
-from calibrant.training.preparing import make_fabric, prepared
+from calibrant.training.preparing import prepared
+from calibrant.training.processes import make_fabric
 from calibrant.training.recipe import check
 from calibrant.training.run_folder import RunFolder
 from calibrant.training.schedules import Schedule

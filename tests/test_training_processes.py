@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from calibrant import Predictions
 from calibrant.data import Batches
@@ -136,6 +137,42 @@ def test_several_processes_fail_with_one_sentence(recipe, tmp_path):
     assert "holds no run, but mine.txt" in said
     said = refused(command(recipe, tmp_path / "y", "--devices", "2", "--set", "optimiser.rate=1e30"), tmp_path)
     assert said.count("the loss is") == 1
+
+
+def test_what_only_one_process_meets_is_said_by_the_first(tmp_path):
+    """The first batch of one class is all the second process's; one of its images is none."""
+    for split, number in (("train", 8), ("test", 2)):
+        for name in ("cat", "dog"):
+            folder = tmp_path / "images" / split / name
+            folder.mkdir(parents=True)
+            for i in range(number):
+                Image.new("RGB", (8, 8), (i * 20, 0, 0)).save(folder / f"{i}.png")
+    mine = next(iter(Batches(16, 16, seed=0, rank=1, world=2)))
+    index = mine[0][1]
+    broken = tmp_path / "images" / "train" / ("cat" if index < 8 else "dog") / f"{index % 8}.png"
+    broken.write_bytes(b"no image")
+    file = tmp_path / "images.toml"
+    file.write_text(
+        """
+        [data]
+        layout = "image-folder"
+        path = "images"
+        steps = [{step = "resize", size = 8}]
+        [model]
+        name = "mlp"
+        input_size = [3, 8, 8]
+        hidden = [8]
+        [optimiser]
+        rate = 0.1
+        [training]
+        batch_size = 16
+        epochs = 1
+        """
+    )
+    said = refused(command(file, tmp_path / "run", "--devices", "2"), tmp_path)
+    assert said.count("\n") == 0
+    assert broken.name in said
+    assert "another process of this run has ended" in said
 
 
 def test_running_means_are_those_of_the_first_process(recipe, tmp_path):

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -62,18 +62,18 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = app(args=given or ["--help"], prog_name="calibrant", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
-        sys.exit(_fail("interrupted", 130))
+        _leave(_fail("interrupted", 130))
     except BrokenPipeError:  # the reader of our output has gone, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:
         # Usage errors are known by how they print themselves; their class has moved between typer versions.
         if hasattr(error, "format_message"):
-            sys.exit(_fail(error.format_message()))
+            _leave(_fail(error.format_message()))
         if isinstance(error, OSError) and error.strerror and error.filename is not None:
-            sys.exit(_fail(f"{error.filename}: {error.strerror}"))
+            _leave(_fail(f"{error.filename}: {error.strerror}"))
         if isinstance(error, (ValueError, OSError)):
-            sys.exit(_fail(str(error)))
+            _leave(_fail(str(error)))
         raise
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -81,3 +81,11 @@ def main(arguments: list[str] | None = None) -> None:
 def _fail(message: str, code: int = 2) -> int:
     print(f"calibrant: {' '.join(message.split())}", file=sys.stderr)
     return code
+
+
+def _leave(code: int) -> NoReturn:
+    """End, and where several processes train together leave none of them waiting."""
+    processes = sys.modules.get("calibrant.training.processes")  # no command is slower for what only training needs
+    if processes is not None:
+        processes.leave(code)
+    sys.exit(code)

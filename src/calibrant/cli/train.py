@@ -74,8 +74,6 @@ def train_command(
             remark(f"interrupted; go on with: {shlex.join(['calibrant', *again])}", quiet or not shown.told)
             raise
         except ArithmeticError as error:
-            if not shown.told:  # another process says it
-                raise SystemExit(2) from error
             raise ValueError(str(error)) from error
     if not shown.told:
         return

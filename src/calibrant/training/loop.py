@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import re
 import signal
 import threading
 import time
@@ -23,7 +22,8 @@ import torch
 from calibrant.data import Batches, Dataset
 from calibrant.training import checkpoints
 from calibrant.training.predicting import Tally, must_fit, outputs
-from calibrant.training.preparing import Run, bare, make_fabric, predicted, prepared, save, size
+from calibrant.training.preparing import Run, bare, predicted, prepared, save, size
+from calibrant.training.processes import make_fabric, together
 from calibrant.training.recipe import Recipe
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RESULT, RunFolder
 from calibrant.training.sets import Sets, evaluation_pipeline, load_sets
@@ -31,9 +31,6 @@ from calibrant.training.stepping import DivergedError, any_of, check_weights, st
 
 #: Told what a run is doing: an event's name and its numbers.
 Listener = Callable[[str, Mapping[str, Any]], None]
-
-# How the libraries below say that a process at the other end is gone.
-_LOST = re.compile("gloo|NCCL|ncclRemote|onnection closed|onnection reset|peer")
 
 
 def train(
@@ -67,24 +64,9 @@ def train(
     """
     place = RunFolder(folder)
     fabric = make_fabric(recipe, accelerator, devices, nodes)
-    try:
-        with contextlib.ExitStack() as stack:
-            _hold(stack, fabric, place, recipe, resume)
-            return _run(recipe, fabric, place, data, listen if fabric.global_rank == 0 else _nobody)
-    except RuntimeError as error:
-        if fabric.world_size > 1 and _LOST.search(str(error)):
-            raise ConnectionError(
-                "another process of this run has ended; --resume goes on from the last checkpoint."
-            ) from error
-        raise
-    except ValueError:
-        if fabric.global_rank > 0:  # every process finds the same, and the first one says it
-            raise SystemExit(2) from None
-        raise
-    finally:
-        if fabric.world_size > 1:  # else its threads may end the process in their own way
-            with contextlib.suppress(RuntimeError, ValueError):
-                torch.distributed.destroy_process_group()
+    with together(fabric), contextlib.ExitStack() as stack:
+        _hold(stack, fabric, place, recipe, resume)
+        return _run(recipe, fabric, place, data, listen if fabric.global_rank == 0 else _nobody)
 
 
 def _hold(stack: contextlib.ExitStack, fabric: Any, place: RunFolder, recipe: Recipe, resume: bool) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from calibrant import _torchvision
 from calibrant.data import Batches, Dataset, Pipeline, read_glove
 from calibrant.losses import Loss
 from calibrant.models import build
@@ -188,29 +185,6 @@ def save(run: Run, path: Path) -> None:
 def _scaler(fabric: Any) -> Any:
     """What scales the loss in 16-bit precision; it remembers by how much."""
     return getattr(fabric.strategy.precision, "scaler", None)
-
-
-def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> Any:
-    """Lightning Fabric, launched."""
-    _torchvision.ensure()
-    from lightning_fabric import Fabric
-    from lightning_fabric.strategies.ddp import DDPStrategy
-
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-
-    # The last evaluation is the first process's, and the others wait for it, however long it takes.
-    strategy = DDPStrategy(timeout=timedelta(days=7)) if devices * nodes > 1 else "auto"
-    try:
-        fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy,
-                        precision=recipe.training.precision)  # fmt: skip
-    except (RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"the accelerator {accelerator!r} cannot be used here ({' '.join(str(error).split())[:200]}); "
-            "--accelerator cpu always can."
-        ) from error
-    fabric.launch()
-    return fabric
 
 
 def bare(model: nn.Module) -> nn.Module:

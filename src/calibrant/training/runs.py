@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from calibrant.data import Dataset, encoded
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoints
-from calibrant.training.preparing import make_fabric, make_model, predicted, prepared, size
+from calibrant.training.preparing import make_model, predicted, prepared, size
+from calibrant.training.processes import make_fabric
 from calibrant.training.recipe import Recipe
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RunFolder
 from calibrant.training.sets import Sets, aligned, load_sets, read_split

@@ -1,0 +1,127 @@
+"""The processes of one run: how they start, and how what ends one of them ends them all with one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch
+from torch.distributed.distributed_c10d import _get_default_store
+
+from calibrant import _torchvision
+from calibrant.training.recipe import Recipe
+
+# How the libraries below say that a process at the other end is gone.
+_LOST = re.compile("gloo|NCCL|ncclRemote|onnection closed|onnection reset|peer")
+
+# Seconds that the first process waits for the others when the run has failed.
+_PATIENCE = 2.0
+
+_REASON = "calibrant/reason"
+
+
+def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> Any:
+    """Lightning Fabric, launched."""
+    _torchvision.ensure()
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+
+    # The last evaluation is the first process's, and the others wait for it, however long it takes.
+    strategy = DDPStrategy(timeout=timedelta(days=7)) if devices * nodes > 1 else "auto"
+    try:
+        fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy,
+                        precision=recipe.training.precision)  # fmt: skip
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"the accelerator {accelerator!r} cannot be used here ({' '.join(str(error).split())[:200]}); "
+            "--accelerator cpu always can."
+        ) from error
+    fabric.launch()
+    return fabric
+
+
+@contextlib.contextmanager
+def together(fabric: Any) -> Iterator[None]:
+    """Inside, several processes do one run: a failure is said by the first of them, and leaves none behind."""
+    if fabric.world_size == 1:
+        yield
+        return
+    children = _children(fabric)
+    try:
+        yield
+        torch.distributed.destroy_process_group()  # else its threads may end the process in their own way
+    except BaseException as error:
+        lost = isinstance(error, RuntimeError) and _LOST.search(str(error)) is not None
+        if fabric.global_rank > 0 and not lost:
+            _tell(error)
+            _ended(children)
+            leave(2 if fabric.local_rank == 0 else 0)
+        _ended(children)
+        if lost:
+            raise ConnectionError(
+                f"another process of this run has ended{_told()}; --resume goes on from the last checkpoint."
+            ) from error
+        raise
+
+
+def leave(code: int) -> NoReturn:
+    """End this process: at once if it is one of several, else as Python does.
+
+    Taking a process group down while its other end is doing the same can wait for ever.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _children(fabric: Any) -> list[subprocess.Popen[bytes]]:
+    """What this process has started of the run, taken over from Fabric where a lost connection tells of its end.
+
+    Fabric kills all processes, this one too, within five seconds of one's end, be it before the sentence is said.
+    NCCL needs that; gloo says itself that a process is gone.
+    """
+    started = getattr(fabric.strategy.launcher, "procs", [])
+    children = list(started)
+    if fabric.device.type == "cpu":
+        started.clear()
+    return children
+
+
+def _ended(children: list[subprocess.Popen[bytes]]) -> None:
+    """Wait a moment for them, and not longer: only the first process of a run writes anything."""
+    for child in children:
+        try:
+            child.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            child.kill()
+
+
+def _tell(error: BaseException) -> None:
+    """Leave the reason where the first process finds it if it has not met the same."""
+    said = isinstance(error, (ValueError, ArithmeticError, OSError))
+    with contextlib.suppress(RuntimeError):
+        _get_default_store().set(_REASON, str(error) if said else repr(error))
+    if not said and not isinstance(error, (KeyboardInterrupt, SystemExit)):
+        traceback.print_exception(error)
+
+
+def _told() -> str:
+    """The reason that another process has left, if it had time to."""
+    with contextlib.suppress(RuntimeError):
+        store = _get_default_store()
+        if store.check([_REASON]):
+            return f" ({store.get(_REASON).decode().rstrip('.')})"
+    return ""
