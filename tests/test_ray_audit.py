@@ -12,13 +12,18 @@ from calibrant.auditing.collect import collect
 from calibrant.auditing.merging import Place, collect_part, joined_crc32, merged
 from calibrant.cli import main
 from calibrant.metrics import ece
+from tests.object_store import serving
 from tests.ray_nodes import nodes
 
 pytest.importorskip("ray", reason="pip install 'calibrant[cluster]'")
 from calibrant.auditing import on_ray
 from calibrant.auditing.on_ray import collect_on_ray
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.*"),  # Ray's own words to itself
+]
 
 SIZES = (701, 1, 350, 1203)
 
@@ -50,7 +55,7 @@ def shards(folder, given, **facts):
 def same(found, expected):
     """Counts and what was kept to the last digit, sums up to rounding."""
     assert (found.rows, found.samples, found.impossible) == (expected.rows, expected.samples, expected.impossible)
-    assert (found.of_labels, found.of_values) == (expected.of_labels, expected.of_values)
+    assert (found.of_labels, found.of_ids, found.of_values) == (expected.of_labels, expected.of_ids, expected.of_values)
     assert found.worst == expected.worst
     assert found.remarks == expected.remarks
     for ours, theirs in ((found.judged, expected.judged), (found.logits, expected.logits)):
@@ -173,15 +178,18 @@ def test_nothing_that_counts(tmp_path):
         merged(parts(shards(tmp_path, given, ignore_index=9)))
 
 
-def test_the_command_says_what_it_says_on_one_machine(cluster, tmp_path, capsys):
+def test_the_command_on_a_cluster_and_an_object_store_says_what_it_says_on_one_machine(cluster, tmp_path, capsys):
     shards(tmp_path, arrays())
-    words = ["audit", str(tmp_path / "*.parquet"), "--json", "-q", "-o", "none", "--replicates", "50"]
     found = []
-    for more in ([], ["--engine", "ray", "--address", cluster.address]):
-        with pytest.raises(SystemExit) as stop:
-            main([*words, *more])
-        assert stop.value.code == 0
-        found.append(json.loads(capsys.readouterr().out))
+    with serving() as (store, options):
+        for file in tmp_path.iterdir():
+            store.put(f"lake/runs/{file.name}", file.read_bytes())
+        far = [f"s3://anonymous@lake/runs/*.parquet{options}", "--engine", "ray", "--address", cluster.address]
+        for words in ([str(tmp_path / "*.parquet")], far):
+            with pytest.raises(SystemExit) as stop:
+                main(["audit", *words, "--json", "-q", "-o", "none", "--replicates", "50"])
+            assert stop.value.code == 0
+            found.append(json.loads(capsys.readouterr().out))
     one, ray = (document["models"][0] for document in found)
     assert [row["name"] for row in ray["groups"][0]["rows"]] == ["a", "b", "c"]
     for ours, theirs in zip(ray["metrics"], one["metrics"], strict=True):

@@ -59,8 +59,8 @@ class Collected:
     groups: dict[str, tuple[Levels, Breakdown]] = field(default_factory=dict)
     whole: Breakdown = field(default_factory=lambda: Breakdown(1))
     worst: list[WorstError] = field(default_factory=list)
-    judged: _Sample = field(default_factory=lambda: _Sample(JUDGED_KEPT))
-    logits: _Sample = field(default_factory=lambda: _Sample(LOGITS_KEPT))
+    judged: Kept = field(default_factory=lambda: Kept(JUDGED_KEPT))
+    logits: Kept = field(default_factory=lambda: Kept(LOGITS_KEPT))
     rows: int = 0
     samples: int = 0
     impossible: int = 0
@@ -83,7 +83,7 @@ class Collected:
         return self.class_names[index] if self.class_names else str(index)
 
 
-class _Sample:
+class Kept:
     """At most ``size`` samples, each kept or not by a hash of its number, so that two files keep the same ones."""
 
     def __init__(self, size: int) -> None:
@@ -103,9 +103,10 @@ class _Sample:
         self.parts.append(take(stay))
         self.held += len(stay)
         if self.held > 2 * self.size:
-            self._prune()
+            self.prune()
 
-    def _prune(self) -> None:
+    def prune(self) -> None:
+        """Let go of what is more than ``size``."""
         keys, columns = np.concatenate(self.keys), self._joined()
         if len(keys) > self.size:
             self.limit = np.partition(keys, self.size - 1)[self.size - 1]
@@ -118,7 +119,7 @@ class _Sample:
 
     def columns(self) -> Columns:
         """The columns of the kept samples, in order of their numbers."""
-        self._prune()
+        self.prune()
         return self.parts[0]
 
 
@@ -129,6 +130,16 @@ def _hash(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return x ^ (x >> np.uint64(31))
+
+
+def wanted_groups(predictions: Predictions, groups: Iterable[str] | None) -> list[str]:
+    """The groups that were asked for, all of them if none were."""
+    wanted = list(predictions.group_names if groups is None else groups)
+    missing = [name for name in wanted if name not in predictions.group_names]
+    if missing:
+        held = ", ".join(predictions.group_names) or "none"
+        raise ValueError(f"there is no group column {missing[0]!r}; the predictions have: {held}")
+    return wanted
 
 
 def started(predictions: Predictions, groups: Iterable[str]) -> Collected:
@@ -159,23 +170,18 @@ def collect(
     progress: Callable[[Iterable[Predictions]], Iterable[Predictions]] = lambda batches: batches,
 ) -> Collected:
     """Go through the predictions once."""
-    wanted = list(predictions.group_names if groups is None else groups)
-    missing = [name for name in wanted if name not in predictions.group_names]
-    if missing:
-        held = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"there is no group column {missing[0]!r}; the predictions have: {held}")
-    found = started(predictions, wanted)
+    found = started(predictions, wanted_groups(predictions, groups))
     for batch in progress(predictions.batches()):
-        for top, values in _blocks(batch, found):
-            _observe(found, batch, top, values)
-        _mark(found, batch)
+        for top, values in judged_blocks(batch, found):
+            observe(found, batch, top, values)
+        mark(found, batch)
         found.rows += len(batch)
     if not found.samples:
         raise ValueError("every position is ignored: there is nothing to audit")
     return found
 
 
-def _mark(found: Collected, batch: Predictions) -> None:
+def mark(found: Collected, batch: Predictions) -> None:
     """Add the batch to the checksums."""
     if found.rows == 0:
         found.remarks += batch.remarks
@@ -184,10 +190,16 @@ def _mark(found: Collected, batch: Predictions) -> None:
     if batch.labels is not None:
         found.of_labels = zlib.crc32(np.ascontiguousarray(batch.labels).tobytes(), found.of_labels)
     if batch.ids is not None:
-        found.of_ids = zlib.crc32("\n".join(map(str, batch.ids.tolist())).encode(), found.of_ids or 0)
+        found.of_ids = zlib.crc32(id_bytes(batch.ids), found.of_ids or 0)
 
 
-def _blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLabel, Tensor | None]]:
+def id_bytes(ids: npt.NDArray[Any]) -> bytes:
+    """What the checksum of ids is of: each with its own end, so that it does not matter where batches end."""
+    return "".join(f"{one}\n" for one in ids.tolist()).encode()
+
+
+def judged_blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLabel, Tensor | None]]:
+    """The samples of a batch that count, a block at a time, with the numbers they were judged by."""
     if batch.holds == "confidence":
         for start in range(0, len(batch), BLOCK):
             rows = slice(start, start + BLOCK)
@@ -217,7 +229,8 @@ def _of_confidence(confidence: Tensor, correct: Tensor, first: int) -> TopLabel:
     )
 
 
-def _observe(found: Collected, batch: Predictions, top: TopLabel, values: Tensor | None) -> None:
+def observe(found: Collected, batch: Predictions, top: TopLabel, values: Tensor | None) -> None:
+    """Add a block of a batch."""
     if not len(top.labels):
         return
     cells = top.cells()

@@ -17,10 +17,11 @@ import numpy as np
 from calibrant.auditing.collect import (
     ERRORS_KEPT,
     Collected,
-    _blocks,
-    _mark,
-    _observe,
-    _Sample,
+    Kept,
+    id_bytes,
+    judged_blocks,
+    mark,
+    observe,
     started,
 )
 from calibrant.auditing.tables import MOST_LEVELS, Breakdown, Levels
@@ -71,26 +72,23 @@ def collect_part(predictions: Predictions, groups: Sequence[str], place: Place) 
     for sample in (found.judged, found.logits):
         sample.limit = _limit(sample.size, place.total)
     part = Part(found, place, 0, 0, 0, {})
-    of_ids: int | None = None
     of_values = 0
-    first_rows = min(1024, max(1, BATCH // max(1, predictions._store.about.numbers)))  # those that `_mark` looks at
+    first_rows = min(1024, max(1, BATCH // max(1, predictions._store.about.numbers)))  # those that `mark` looks at
     for batch in predictions.batches():
         if found.rows < first_rows:
             first = np.ascontiguousarray(getattr(batch, batch.holds)[: first_rows - found.rows])
             of_values = zlib.crc32(first.tobytes(), of_values)
             part.value_bytes += first.nbytes
-        for top, values in _blocks(batch, found):
-            _observe(found, batch, top, values)
-        _mark(found, batch)
+        for top, values in judged_blocks(batch, found):
+            observe(found, batch, top, values)
+        mark(found, batch)
         found.rows += len(batch)
         part.label_bytes += 0 if batch.labels is None else batch.labels.nbytes
-        if batch.ids is not None:  # each with its own end, so that it does not matter where batches end
-            text = "".join(f"{one}\n" for one in batch.ids.tolist()).encode()
-            of_ids = zlib.crc32(text, of_ids or 0)
-            part.id_bytes += len(text)
+        if batch.ids is not None:
+            part.id_bytes += len(id_bytes(batch.ids))
         columns = batch.groups | ({} if batch.ids is None else {"ids": batch.ids})
         part.types |= {name: "text" if one.dtype.kind == "U" else str(one.dtype) for name, one in columns.items()}
-    found.of_ids, found.of_values = of_ids, of_values
+    found.of_values = of_values
     return part
 
 
@@ -152,12 +150,12 @@ def _add(ours: Any, theirs: Any) -> None:
         setattr(ours, name, getattr(ours, name) + value)
 
 
-def _keep(ours: _Sample, theirs: _Sample) -> None:
+def _keep(ours: Kept, theirs: Kept) -> None:
     ours.keys += theirs.keys
     ours.parts += theirs.parts
     ours.held += theirs.held
     if ours.held > 2 * ours.size:
-        ours._prune()
+        ours.prune()
 
 
 def _add_group(levels: Levels, ours: Breakdown, more: Levels, theirs: Breakdown) -> None:

@@ -1,24 +1,25 @@
 """The pass of an audit over shards, by the machines of a Ray cluster: every shard is read where it is counted.
 
-What travels is what was found, some megabytes whatever the size of a shard. Shards are read by Calibrant's own readers,
-as on one machine, so that columns, checks and messages are the same; Ray Data's readers know neither these nor the
-number of a row, on which the kept samples depend.
+What travels is what was found, some megabytes whatever the size of a shard. Ray Data hands the shards out; Calibrant
+reads them itself, as on one machine, so that columns, checks and messages are the same. Ray Data's own readers
+know neither these nor the number of a row, on which the kept samples depend.
 """
 
 from __future__ import annotations
 
+import importlib
+import logging
 import math
 import pickle
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from calibrant.auditing.collect import Collected, collect
+from calibrant.auditing.collect import Collected, collect, wanted_groups
 from calibrant.auditing.merging import Part, Place, collect_part, merged
-from calibrant.auditing.ray_cluster import RETRIES, connected
+from calibrant.auditing.ray_cluster import check_fits, connected
 from calibrant.predictions import Predictions
 from calibrant.predictions.opened import FileStore
 
@@ -44,13 +45,9 @@ def collect_on_ray(
     store = predictions._store
     if not isinstance(store, FileStore):
         return collect(predictions, groups=groups, progress=progress)
-    wanted = list(predictions.group_names if groups is None else groups)
-    missing = [name for name in wanted if name not in predictions.group_names]
-    if missing:
-        held = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"there is no group column {missing[0]!r}; the predictions have: {held}")
-    pieces = pieces_of(store)
+    wanted, pieces = wanted_groups(predictions, groups), pieces_of(store)
     with connected("an audit with the engine ray", address) as ray:
+        check_fits(ray, "a pass over a piece of the predictions", cpus=1, gpus=0)
         found: list[Part] = []
 
         def arriving() -> Iterator[Predictions]:
@@ -108,20 +105,24 @@ def _counted(piece: Predictions, groups: Sequence[str], place: Place) -> bytes:
 
 
 def _in_order(ray: Any, work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    """Results in the order of the arguments, with no more of them under way than the cluster works on soon."""
-    task = ray.remote(work).options(num_cpus=1, max_retries=RETRIES)
-    ahead = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
-    waiting: deque[Any] = deque()
-    left = deque(arguments)
+    """Results in the order of the arguments, by Ray Data, which has no more of them under way than fit."""
+    data = importlib.import_module("ray.data")
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    context = data.DataContext.get_current()
+    context.enable_progress_bars = False  # ours is shown
+    context.execution_options.preserve_order = True
+
+    def done(row: Mapping[str, bytes]) -> dict[str, Any]:
+        try:
+            return {"found": pickle.dumps(work(*pickle.loads(row["given"]))), "problem": ""}
+        except ValueError as error:  # a sentence about a file: not Ray's business
+            return {"found": b"", "problem": str(error)}
+
+    rows = [{"given": pickle.dumps(one)} for one in arguments]
     try:
-        while waiting or left:
-            while left and len(waiting) < ahead:
-                waiting.append(task.remote(*left.popleft()))
-            yield ray.get(waiting.popleft())
-    except ray.exceptions.RayTaskError as error:
-        raise (error.cause if isinstance(error.cause, ValueError) else error) from None
+        for row in data.from_items(rows, override_num_blocks=len(rows)).map(done, num_cpus=1).iter_rows():
+            if row["problem"]:
+                raise ValueError(row["problem"])
+            yield pickle.loads(row["found"])
     except ray.exceptions.RayError as error:
-        raise ValueError(f"a piece of the predictions was lost {RETRIES + 1} times: {type(error).__name__}.") from error
-    finally:
-        for one in waiting:
-            ray.cancel(one)
+        raise ValueError(f"a piece of the predictions was lost again and again: {type(error).__name__}.") from error

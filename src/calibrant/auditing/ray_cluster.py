@@ -74,12 +74,12 @@ def _check_answer(address: str) -> None:
         raise ValueError(f"no Ray cluster answers at {given}: {error}.") from None
 
 
-def check_fits(ray: Any, cpus: float, gpus: float) -> None:
+def check_fits(ray: Any, what: str, cpus: float, gpus: float) -> None:
     """Refuse what no machine of the cluster could ever hold; Ray would wait for one without a word."""
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not any(one.get("CPU", 0) >= cpus and one.get("GPU", 0) >= gpus for one in machines):
         held = "; ".join(sorted({f"{one.get('CPU', 0):g} and {one.get('GPU', 0):g}" for one in machines}))
         raise ValueError(
-            f"a run takes {cpus:g} CPUs and {gpus:g} GPUs, and no machine of the Ray cluster has as many: "
+            f"{what} takes {cpus:g} CPUs and {gpus:g} GPUs, and no machine of the Ray cluster has as many: "
             f"they have {held}."
         )

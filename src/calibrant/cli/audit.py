@@ -25,6 +25,7 @@ from calibrant.cli.common import (
     say,
 )
 from calibrant.predictions import Predictions
+from calibrant.predictions.remote import Remote, is_remote
 from calibrant.selective import Policy
 
 
@@ -32,8 +33,8 @@ def audit_command(
     files: Annotated[
         list[str],
         typer.Argument(
-            help="Predictions: .npz, .npy, .parquet, .safetensors or .csv, a folder of shards or a quoted glob; "
-            "several are compared on the same samples.",
+            help="Predictions: .npz, .npy, .parquet, .safetensors or .csv, a folder of shards or a quoted glob "
+            "(also s3://bucket/*.parquet); several are compared on the same samples.",
             show_default=False,
         ),
     ],
@@ -196,7 +197,7 @@ def _names(files: list[str]) -> dict[str, str]:
     """Files by a short name each: the last part of the path, or the whole path where that is not unique."""
     if len(set(files)) < len(files):
         raise ValueError(f"the same file is given twice: {next(f for f in files if files.count(f) > 1)}")
-    short = [Path(file).name or file for file in files]
+    short = [(Remote(file) if is_remote(file) else Path(file)).name or file for file in files]
     return {name if short.count(name) == 1 else file: file for name, file in zip(short, files, strict=True)}
 
 

@@ -52,7 +52,7 @@ class OnRay:
     def run(self, jobs: Sequence[Job], told: Told) -> None:
         """Do all jobs; each leaves its numbers or why it failed."""
         with connected(_WHAT, self.address) as ray:
-            check_fits(ray, self.resources.cpus, self.resources.gpus)
+            check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
             _Sweep(ray, self, told).run(jobs)
 
     def search(
@@ -62,7 +62,7 @@ class OnRay:
         from calibrant.experiments.asha import searched
 
         with connected(_WHAT, self.address) as ray:
-            check_fits(ray, self.resources.cpus, self.resources.gpus)
+            check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
             return searched(ray, study, runs, data, self.resources, self.accelerator)
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from calibrant.predictions.arrays import as_numpy
 from calibrant.predictions.checks import GROUP
+from calibrant.predictions.remote import is_remote
 from calibrant.predictions.store import BATCH, MemoryStore, Store, checked, suspicions
 
 Kind = Literal["classification", "segmentation"]
@@ -161,7 +162,8 @@ class Predictions:
 
         Args:
             path: a file, a folder of shards, a pattern such as ``"runs/*.parquet"``, or a list of them. Shards of a
-                folder or a pattern come in natural order (2 before 10), those of a list as listed.
+                folder or a pattern come in natural order (2 before 10), those of a list as listed. Parquet may lie
+                elsewhere: ``"s3://bucket/runs/*.parquet"``, ``gs://``, ``hdfs://``, as Arrow's file systems take it.
             columns: our names to the file's: ``{"labels": "truth", "probabilities": ["cat", "dog"]}``; ``"p_*"``
                 stands for all columns that match. The columns name the classes, without the p_ that they share.
             groups: further columns to take as groups.
@@ -185,6 +187,8 @@ class Predictions:
         """
         from calibrant.predictions.opened import format_of
 
+        if is_remote(path):
+            raise ValueError(f"{path}: predictions are written to this machine alone; save a file here and copy it")
         format_of(Path(path)).save(self._store, Path(path))
 
     def load(self) -> Predictions:

@@ -15,6 +15,7 @@ import numpy as np
 from calibrant.predictions.arrays import Array
 from calibrant.predictions.checks import DATA, About, Where, column
 from calibrant.predictions.columns import request
+from calibrant.predictions.remote import Remote, is_remote
 from calibrant.predictions.shards import READ, SUFFIXES, find, reading, suffix_of
 from calibrant.predictions.store import MemoryStore, frozen, gathered, rebatched
 
@@ -179,5 +180,7 @@ class FileStore:
 
 
 def _stamp(file: str) -> tuple[int, int]:
+    if is_remote(file):
+        return Remote(file).stamp()
     found = os.stat(file)
     return found.st_size, found.st_mtime_ns

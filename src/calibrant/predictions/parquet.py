@@ -19,6 +19,7 @@ from calibrant.files import written_aside
 from calibrant.predictions.arrays import Array
 from calibrant.predictions.checks import About, Where, about, counted
 from calibrant.predictions.columns import Layout, Request, layout
+from calibrant.predictions.remote import Remote, is_remote
 from calibrant.predictions.shards import reading
 from calibrant.predictions.store import BATCH, Store
 from calibrant.predictions.tables import (
@@ -83,12 +84,15 @@ class ParquetSource:
 
 def _file(path: str, columns: int) -> Any:
     """A reader that streams: it holds a buffer per column, not the row group."""
-    return pq.ParquetFile(path, pre_buffer=False, buffer_size=min(1 << 20, max(1 << 14, BUFFER // columns)))
+    far = is_remote(path)
+    least, most = (1 << 20, 1 << 23) if far else (1 << 14, 1 << 20)  # what is far away is asked for less often
+    source = Remote(path).open() if far else path
+    return pq.ParquetFile(source, pre_buffer=False, buffer_size=min(most, max(least, BUFFER // columns)))
 
 
-def open_file(path: Path, asked: Request) -> ParquetSource:
+def open_file(path: Path | Remote, asked: Request) -> ParquetSource:
     """Read the footer and find our columns."""
-    if not path.stat().st_size:
+    if not (path.stamp()[0] if isinstance(path, Remote) else path.stat().st_size):
         raise ValueError(f"{path}: the file is empty")
     with _file(str(path), 1) as file:
         schema, count = file.schema_arrow, file.metadata.num_rows

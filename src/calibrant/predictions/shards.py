@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from calibrant.predictions import remote
 from calibrant.predictions.checks import DATA
 
 SUFFIXES = (".csv", ".npy", ".npz", ".parquet", ".safetensors")
@@ -51,8 +52,8 @@ def reading(path: str) -> Iterator[None]:
         raise ValueError(f"{path}: cannot read predictions: {reason}") from error
 
 
-def find(path: Any, data: Collection[str]) -> list[Path]:
-    """The files that a path, a folder, a pattern or a list of them means.
+def find(path: Any, data: Collection[str]) -> list[Any]:
+    """The files that a path, a URI, a folder, a pattern or a list of them means: paths, or `Remote` files.
 
     Args:
         path: what the caller gave.
@@ -65,7 +66,7 @@ def find(path: Any, data: Collection[str]) -> list[Path]:
     files = [file for one in path for file in _expand(one, data)]
     if not files:
         raise ValueError("path must name at least one file, got an empty list")
-    seen: set[Path] = set()
+    seen: set[Any] = set()
     for file in files:
         if file in seen:
             raise ValueError(f"{file}: listed twice")
@@ -73,8 +74,10 @@ def find(path: Any, data: Collection[str]) -> list[Path]:
     return files
 
 
-def _expand(path: Any, data: Collection[str]) -> list[Path]:
+def _expand(path: Any, data: Collection[str]) -> list[Any]:
     with reading(str(path)):
+        if remote.is_remote(path):
+            return _far(path, data)
         if Path(path).is_dir():
             return _shards([p for p in Path(path).iterdir() if p.is_file()], path, "the folder holds", data)
         if Path(path).exists() or not glob.has_magic(str(path)):
@@ -83,13 +86,22 @@ def _expand(path: Any, data: Collection[str]) -> list[Path]:
         return _shards([Path(p) for p in glob.glob(str(path), recursive=True)], path, "the pattern matches", data)
 
 
-def suffix_of(file: Path) -> str:
+def _far(uri: str, data: Collection[str]) -> list[Any]:
+    verb, files = remote.expand(uri)
+    found: list[Any] = files if verb == "file" else _shards(files, uri, verb, data)
+    _check_suffix(found[0])
+    if suffix_of(found[0]) != ".parquet":
+        raise ValueError(f"{found[0]}: from other storage than this machine's Parquet files are read; copy it first")
+    return found
+
+
+def suffix_of(file: Any) -> str:
     """The suffix that tells the format; of compressed files both."""
     both = "".join(file.suffixes[-2:]).lower()
     return both if both.endswith(".gz") else file.suffix.lower()
 
 
-def _check_suffix(file: Path) -> None:
+def _check_suffix(file: Any) -> None:
     suffix = suffix_of(file)
     if suffix not in READ:
         hint = (
@@ -102,7 +114,7 @@ def _check_suffix(file: Path) -> None:
         )
 
 
-def _shards(files: list[Path], path: str | Path, verb: str, data: Collection[str]) -> list[Path]:
+def _shards(files: Sequence[Any], path: str | Path, verb: str, data: Collection[str]) -> list[Any]:
     """Files of predictions among others, in natural order; hidden ones and Spark's _SUCCESS are no shards."""
     found = [file for file in files if suffix_of(file) in READ and not file.name.startswith((".", "_"))]
     found = [file for file in found if file.suffix.lower() != ".npy" or array_name(file, data)]
@@ -126,12 +138,12 @@ def _one_per_set(files: list[Path], path: str | Path, data: Collection[str]) -> 
         seen[start] = file.name
 
 
-def array_name(file: Path, names: Collection[str] = DATA) -> str | None:
+def array_name(file: Any, names: Collection[str] = DATA) -> str | None:
     """Which of the names a ``.npy`` file ends in: ``x_logits.npy`` and ``logits.npy`` end in logits."""
     return next((name for name in names if file.stem == name or file.stem.endswith(f"_{name}")), None)
 
 
-def natural(path: Path) -> list[tuple[int, str]]:
+def natural(path: Any) -> list[tuple[int, str]]:
     """Sort key in which 2 comes before 10."""
     parts = re.split(r"([0-9]+)", str(path))
     return [(int(part), part) if i % 2 else (-1, part) for i, part in enumerate(parts)]
