@@ -1,4 +1,4 @@
-"""The part of docs/speed.md about the training loop: from the numbers of ./dev bench training."""
+"""The parts of docs/speed.md about training: from the numbers of ./dev bench training and sweep."""
 
 from __future__ import annotations
 
@@ -20,6 +20,27 @@ READING = """\
 Reading ahead: {images} JPEGs of 500 x 375 pixels, crops of 64, a small ResNet. Cores busy is the processor time of all
 processes by the time on the clock.
 """
+
+SWEEP = """\
+## Sweep
+
+Eight runs of `calibrant compare` (two methods, four seeds), from the first to the table: one at a time with {cores}
+threads, and as it does by itself, {cores} at a time with one thread each. Medians over {rounds} rounds of both in turn.
+The last column is how far their test NLLs lie apart, by the rounding of another number of threads.
+Run on: {machine}.
+Repeat with `./dev bench sweep`.
+"""
+
+
+def sweep_part(results: dict[str, Any]) -> str:
+    """Everything about sweeps."""
+    rows = [
+        [r["title"], *(f"{s:.1f}" for s in r["seconds"]), str(Ratio(**r["ratio"])), f"{r['apart']:.1e}"]
+        for r in results["sweeps"]
+    ]
+    head = ["eight runs", "one at a time, s", "one per core, s", "time by one at a time", "NLL apart"]
+    text = SWEEP.format(machine=machine(results["environment"]), cores=results["cores"], rounds=results["rounds"])
+    return "\n".join([text, table(head, rows), ""])
 
 
 def training_part(results: dict[str, Any]) -> str:

@@ -179,7 +179,14 @@ def test_a_search_stops_what_does_not_promise(cluster, tmp_path):
     )
     plan = Study(searched, {"ls": Method("ls", {}), "ce": Method("ce", {})}, (0,), ("nll",), "halving")
     engine = OnRay(cluster.address)
-    trials, chosen = engine.search(plan, tmp_path / "runs", None)
+    heard, stages = [], []
+    listening = (lambda event, job, steps: heard.append((event, job.key)), lambda *stage: stages.append(stage))
+    trials, chosen = engine.search(plan, tmp_path / "runs", None, *listening)
+    assert stages == [("search", 3, 3)]
+    assert sorted(event for event, _ in heard if event != "progress" and event != "start") == sorted(
+        ["done"] * len(trials) + ["stopped"] * (3 - len(trials))
+    )
+    assert {key for event, key in heard if event == "done"} == {trial.key for trial in trials}
     values = {}
     for trial in trials:
         result = json.loads((tmp_path / "runs" / trial.key / "result.json").read_text())
@@ -188,7 +195,10 @@ def test_a_search_stops_what_does_not_promise(cluster, tmp_path):
     assert chosen == {("ls", 0, "nll"): values[min(values)], ("ce", 0, "nll"): {}}
     ended = [run for run in (tmp_path / "runs").iterdir() if (run / "result.json").exists()]
     assert len(ended) == len(trials) >= 1
-    assert engine.search(plan, tmp_path / "runs", None) == (trials, chosen)  # at once, from what was kept
+    heard.clear()
+    assert engine.search(plan, tmp_path / "runs", None, *listening) == (trials, chosen)  # from what was kept
+    assert stages[1:] == [("search", 3, 0)]
+    assert not heard
 
 
 def test_an_address_that_does_not_answer(tmp_path):

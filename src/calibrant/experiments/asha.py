@@ -8,6 +8,7 @@ otherwise.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from typing import Any
 
 from calibrant.auditing.ray_cluster import RETRIES
 from calibrant.experiments.evaluation import numbers
+from calibrant.experiments.local import Staged, Told
 from calibrant.experiments.spaces import Settings
 from calibrant.experiments.study import ETA, Planned, Study
 from calibrant.experiments.work import Job
@@ -32,17 +34,24 @@ CHOSEN = "asha.json"
 
 
 def asha(
-    ray: Any, jobs: Sequence[Job], target: str, folder: Path, resources: Resources, accelerator: str = "auto"
+    jobs: Sequence[Job],
+    target: str,
+    folder: Path,
+    resources: Resources,
+    accelerator: str = "auto",
+    told: Told = lambda event, job, steps: None,
 ) -> list[Job]:
     """Run candidates until all but the promising ones are stopped; those that were trained to the end.
 
+    Ray is connected.
+
     Args:
-        ray: Connected.
         jobs: One of each candidate, whole runs with validation data.
         target: The metric that judges.
         folder: For Tune's own records, shared by all machines.
         resources: Of each run.
         accelerator: As Lightning Fabric takes it.
+        told: Told of every candidate that starts, goes on and ends, or is stopped.
     """
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
@@ -67,6 +76,7 @@ def asha(
             name=f"asha-{target}",
             storage_path=str(folder.absolute()),
             failure_config=tune.FailureConfig(max_failures=RETRIES),
+            callbacks=[_heard(tune, jobs, told)],
             verbose=0,
         ),
     )
@@ -74,42 +84,73 @@ def asha(
     return [job for job in jobs if job.done]
 
 
+def _heard(tune: Any, jobs: Sequence[Job], told: Told) -> Any:
+    """Tells of Tune's trials as of any other runs; an epoch at a time."""
+
+    class Heard(tune.Callback):  # type: ignore[misc]
+        def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            told("start", jobs[trial.config["candidate"]], (0, 0))
+
+        def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
+            told("progress", jobs[trial.config["candidate"]], (int(result.get("percent", 0)), 100))
+
+        def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            job = jobs[trial.config["candidate"]]
+            told("done" if job.done else "failed" if job.failure else "stopped", job, (0, 0))
+
+        def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            told("failed", jobs[trial.config["candidate"]], (0, 0))
+
+    return Heard()
+
+
 def searched(
-    ray: Any, study: Study, runs: Path, data: str | None, resources: Resources, accelerator: str = "auto"
+    study: Study,
+    runs: Path,
+    data: str | None,
+    resources: Resources,
+    accelerator: str = "auto",
+    told: Told = lambda event, job, steps: None,
+    stage: Staged = lambda name, runs, missing: None,
 ) -> tuple[list[Planned], dict[tuple[str, int, str], Settings]]:
     """The search of a study: runs that were trained to the end, and by label, seed and target what was chosen.
 
-    A search that has ended is not repeated: what it chose is kept beside the runs.
+    A search that has ended is not repeated: what it chose is kept beside the runs. Ray is connected.
 
     Args:
-        ray: Connected.
         study: What is compared.
         runs: Folder of the runs.
         data: Where the data lies, if not where the recipe says.
         resources: Of each run.
         accelerator: As Lightning Fabric takes it.
+        told: Told of every candidate that starts, goes on and ends, or is stopped.
+        stage: Told of the search: its candidates, and how many of them are missing.
     """
     file = runs.parent / CHOSEN
     kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     planned: dict[str, Planned] = {}
     chosen: dict[tuple[str, int, str], Settings] = {}
-    for label in study.methods:
-        for seed in study.search_seeds:
-            trials = [study.trial(label, seed, settings) for settings in study.candidates(label)]
-            jobs = {one.key: Job.of(one.recipe, runs.absolute(), data, f"{label} {seed}") for one in trials}
-            for target in study.tune:
-                if len(trials) == 1:
-                    chosen[label, seed, target] = trials[0].settings
-                    continue
-                name = " ".join([target, *sorted(jobs)])
-                if name not in kept:
-                    asha(ray, list(jobs.values()), target, runs.parent / "tune", resources, accelerator)
-                    kept[name] = _best(jobs, target)
-                    with written_aside(file) as aside:
-                        aside.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-                planned |= {one.key: one for one in trials if jobs[one.key].done}
-                if kept[name] is not None:
-                    chosen[label, seed, target] = next(one.settings for one in trials if one.key == kept[name])
+    searches = []
+    for label, seed in itertools.product(study.methods, study.search_seeds):
+        trials = [study.trial(label, seed, settings) for settings in study.candidates(label)]
+        jobs = {one.key: Job.of(one.recipe, runs.absolute(), data, f"{label} {seed}") for one in trials}
+        for target in study.tune:
+            if len(trials) == 1:
+                chosen[label, seed, target] = trials[0].settings
+            else:
+                searches.append(((label, seed, target), trials, jobs, " ".join([target, *sorted(jobs)])))
+    if searches:
+        sizes = [(len(jobs), name not in kept) for _, _, jobs, name in searches]
+        stage("search", sum(size for size, _ in sizes), sum(size for size, missing in sizes if missing))
+    for place, trials, jobs, name in searches:
+        if name not in kept:
+            asha(list(jobs.values()), place[-1], runs.parent / "tune", resources, accelerator, told)
+            kept[name] = _best(jobs, place[-1])
+            with written_aside(file) as aside:
+                aside.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        planned |= {one.key: one for one in trials if jobs[one.key].done}
+        if kept[name] is not None:
+            chosen[place] = next(one.settings for one in trials if one.key == kept[name])
     return list(planned.values()), chosen
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from calibrant.experiments.evaluation import numbers
-from calibrant.experiments.local import Local, Told
+from calibrant.experiments.local import Local, Staged, Told
 from calibrant.experiments.results import Results, Row
 from calibrant.experiments.study import Choice, Judged, Planned, Study
 from calibrant.experiments.work import Job
@@ -78,7 +78,7 @@ def compare(
     engine: Engine | None = None,
     retry: bool = False,
     told: Told = lambda event, job, steps: None,
-    stage: Callable[[str, int, int], None] = lambda name, runs, missing: None,
+    stage: Staged = lambda name, runs, missing: None,
 ) -> Comparison:
     """Run what a study needs and is not on disk yet, and collect all numbers.
 
@@ -95,7 +95,7 @@ def compare(
     (folder / RUNS).mkdir(parents=True, exist_ok=True)
     _write(folder / "study.json", _described(study))
     engine = engine or Local(cpus=study.recipe.resources.cpus)
-    trials, chosen = _searched(study, folder / RUNS, data, engine)
+    trials, chosen = _searched(study, folder / RUNS, data, engine, told, stage)
     plan = study.stages(chosen)
     now = next(plan)
     while True:
@@ -136,10 +136,12 @@ def collected(study: Study, folder: Path, planned: Sequence[Planned]) -> Compari
     return Comparison(study, folder, tuple(planned), results, tuple(failures.values()))
 
 
-def _searched(study: Study, runs: Path, data: str | None, engine: Engine) -> tuple[Sequence[Planned], Choice | None]:
+def _searched(
+    study: Study, runs: Path, data: str | None, engine: Engine, told: Told, stage: Staged
+) -> tuple[Sequence[Planned], Choice | None]:
     """Halving by an engine that has its own way to search; nothing otherwise, and the plan of the study does it."""
     search = getattr(engine, "search", None) if study.tune and study.search == "halving" else None
-    return ((), None) if search is None else search(study, runs, data)
+    return ((), None) if search is None else search(study, runs, data, told, stage)
 
 
 def _judged(jobs: dict[str, Job]) -> Judged:

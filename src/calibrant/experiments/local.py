@@ -14,8 +14,10 @@ from typing import Any
 
 from calibrant.experiments.work import Job, perform
 
-#: Told of a job: "start", "progress" (steps done, of all), "done" or "failed".
+#: Told of a job: "start", "progress" (steps done, of all), "done", "failed", or "stopped" by a search.
 Told = Callable[[str, Job, tuple[int, int]], None]
+#: Told of a stage that begins: its name, its runs, and how many are missing.
+Staged = Callable[[str, int, int], None]
 
 _GRACE_SECONDS = 30.0
 

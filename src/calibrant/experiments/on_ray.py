@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.auditing.ray_cluster import RETRIES, check_fits, connected, imported
-from calibrant.experiments.local import Told
+from calibrant.experiments.local import Staged, Told
 from calibrant.experiments.spaces import Settings
 from calibrant.experiments.study import Planned, Study
 from calibrant.experiments.work import Job, perform
@@ -56,14 +56,14 @@ class OnRay:
             _Sweep(ray, self, told).run(jobs)
 
     def search(
-        self, study: Study, runs: Path, data: str | None
+        self, study: Study, runs: Path, data: str | None, told: Told, stage: Staged
     ) -> tuple[list[Planned], dict[tuple[str, int, str], Settings]]:
         """Search by Ray Tune's ASHA: the runs that came to the end, and the choice by label, seed and target."""
         from calibrant.experiments.asha import searched
 
         with connected(_WHAT, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
-            return searched(ray, study, runs, data, self.resources, self.accelerator)
+            return searched(study, runs, data, self.resources, self.accelerator, told, stage)
 
 
 class _Sweep:
