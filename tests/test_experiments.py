@@ -143,6 +143,7 @@ def test_successive_halving():
     plan = study(["acls"], tune=("ece",), search="halving", recipe=recipe())
     stages, _ = walked(plan, lambda run: {"ece": run.settings["lambda1"] + run.settings["lambda2"]})
     assert [len(stage) for stage in stages] == [18, 6, 2, 2]
+    assert [stage[0].stage for stage in stages] == ["short", "short", "search", "final"]
     assert [stage[0].recipe.training.epochs for stage in stages] == [1, 3, 9, 9]
     assert [stage[0].recipe.schedule.milestones for stage in stages[:2]] == [(6 / 9,), (2,)]
     assert {(run.settings["lambda1"], run.settings["lambda2"]) for run in stages[-1]} == {(0.05, 0.005)}

@@ -298,6 +298,8 @@ def test_sensitivity():
     assert [p.mean for p in other] == pytest.approx([0.045, 0.065])
     assert [p.mean for p in sensitivity(final, "acls", "margin", Column("ece", "val"))] == [0.5]
     assert sensitivity(searched + final, "acls", "margin", Column("ece", "val"), stage="final")[0].mean == 0.5
+    short = of({"acls": [0.01, 0.01]}, set="val", stage="short", settings={"margin": 14, "lambda1": 0.1})
+    assert sensitivity(searched + final + short, "acls", "margin", Column("ece", "val")) == curve
     assert sensitivity(searched, "acls", "alpha", Column("ece", "val")) == []
     assert sensitivity(searched, "acls", "margin", "ece") == []
 

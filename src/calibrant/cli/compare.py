@@ -128,7 +128,7 @@ class Shown:
 
     def stage(self, name: str, runs: int, missing: int) -> None:
         """A stage begins."""
-        words = {"search": "searching", "final": "testing"}[name]
+        words = {"short": "searching, short runs", "search": "searching", "final": "testing"}[name]
         done = f", {runs - missing} of them on disk" if runs > missing else ""
         remark(f"{words}: {runs} runs{done}", self.quiet)
         self.total, self.ended = missing, 0

@@ -60,7 +60,7 @@ def _value(text: str) -> Any:
 
 def nothing_tuned(rows: Results) -> bool:
     """Whether a method's rows are of one choice of settings, the same for every target because none was searched."""
-    return len(rows.column("settings")) == 1 and "search" not in rows.column("stage")
+    return len(rows.column("settings")) == 1 and set(rows.column("stage")) <= {"final"}
 
 
 def choices(rows: Results, label: Label, *, tuned: bool) -> list[tuple[str, Results]]:

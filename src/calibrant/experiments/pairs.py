@@ -131,8 +131,8 @@ def sensitivity(
 ) -> list[Point]:
     """How a metric depends on one setting of a method (MbLS Fig. 1, ACLS Fig. A).
 
-    Runs of the two stages are never mixed: they are trained on different data. Of several runs with the same settings
-    and seed the last counts, which successive halving has trained longest.
+    Runs of the two stages are never mixed, as they are trained on different data; the short runs of successive halving
+    are no part of a curve. Of several runs with the same settings and seed the last counts.
 
     Args:
         results: all numbers.

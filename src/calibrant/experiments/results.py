@@ -26,7 +26,8 @@ class Row(NamedTuple):
         method: its label in tables: ``"ce"``, ``"ls"``, ``"acls"``.
         settings: the loss's parameters and whatever else was searched, as JSON with sorted keys.
         tuned_for: the metric that chose the settings, or ``""`` if nothing was tuned.
-        stage: ``"search"`` (trained on less, judged on a hold-out) or ``"final"``.
+        stage: ``"search"`` (trained on less, judged on a hold-out), ``"short"`` (the same, for a part of the training
+            only: successive halving's first rounds) or ``"final"``.
         seed: of the run.
         set: which predictions: ``"val"``, ``"test"``, ``"context"``.
         posthoc: ``"none"``, ``"temperature"`` or ``"logit-norm"``.

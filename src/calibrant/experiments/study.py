@@ -40,7 +40,7 @@ class Planned:
     recipe: Recipe = field(repr=False)
     method: str
     settings: Settings
-    stage: Literal["search", "final"]
+    stage: Literal["short", "search", "final"]
     tuned_for: str
     seed: int
 
@@ -168,7 +168,7 @@ class Study:
             held = {"fraction": HELD_OUT} if data.hold_out is None else data.hold_out.model_dump(exclude_none=True)
             found["data.hold_out"] = held | {"seed": seed}
         recipe = replaced(self.recipe, found)
-        return Planned(shortened(recipe, share), label, settings, "search", "", seed)
+        return Planned(shortened(recipe, share), label, settings, "search" if share == 1.0 else "short", "", seed)
 
     def final(self, label: str, settings: Settings, seed: int, tuned_for: str) -> Planned:
         """A run that is tested: on all of the training data, unless a part of it has to choose the epoch."""
