@@ -6,7 +6,6 @@ of its mean lies on the expected side of 0, does not hold when it lies on the ot
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from calibrant.audit import audit
 from calibrant.experiments.comparing import Comparison, Engine, compare
 from calibrant.experiments.local import Told
+from calibrant.experiments.pairs import compared
 from calibrant.experiments.presenting import write
 from calibrant.experiments.results import Results
 from calibrant.experiments.study import Method, Planned, Study
@@ -169,30 +169,15 @@ def _effect(claim: Claim, results: Results) -> dict[str, Any] | None:
         results.where(stage="final", method=v.method).by_seed(metric=v.metric, set=v.set, posthoc=v.posthoc)
         for v in (claim.first, claim.second)
     )
-    seeds = sorted(first.keys() & second.keys())
-    if not seeds:
+    found = compared(first, second, better="high" if claim.above else "low")
+    if found is None:
         return None
-    gaps = np.array([first[s] - second[s] for s in seeds])
-    low, high = _interval(gaps)
-    if math.isnan(low):
-        verdict = "within noise"
-    elif claim.above:
-        verdict = "holds" if low > 0 else "does not hold" if high < 0 else "within noise"
-    else:
-        verdict = "holds" if high < 0 else "does not hold" if low > 0 else "within noise"
+    sign = 1 if claim.above else -1
+    low, high = sorted((sign * found.low, sign * found.high))  # not numbers for one seed: neither side of 0
+    verdict = "holds" if low > 0 else "does not hold" if high < 0 else "within noise"
     unit = "number" if claim.first.metric in ("aurc", "nll") else "share"
-    return {"claim": claim.words, "values": gaps.tolist(), "mean": float(gaps.mean()), "low": low, "high": high,
-            "verdict": verdict, "unit": unit}  # fmt: skip
-
-
-def _interval(values: np.ndarray) -> tuple[float, float]:
-    """95% t-interval of the mean; without limits for one value."""
-    from scipy import stats
-
-    if len(values) < 2:
-        return math.nan, math.nan
-    half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
-    return float(values.mean()) - half, float(values.mean()) + half
+    return {"claim": claim.words, "values": list(found.differences), "mean": found.mean, "low": found.low,
+            "high": found.high, "verdict": verdict, "unit": unit}  # fmt: skip
 
 
 def _audited(found: Comparison, run: Planned, page: Path) -> None:

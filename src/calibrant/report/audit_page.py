@@ -6,31 +6,17 @@ own policy forbids the browser to fetch anything. Without a script everything ca
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
-from calibrant.files import written_aside
 from calibrant.report import charts, tables
 from calibrant.report.explorer import explorer
 from calibrant.report.parts import Part, checked, unit_of
-from calibrant.report.svg import SYMBOLS, icon
+from calibrant.report.sheet import Section, write_sheet
+from calibrant.report.svg import icon
 from calibrant.report.text import DASH, count, escape, finite, magnitude, name, round_percent
 
 _LEVELS = {"good": "Good", "fair": "Fair", "poor": "Poor", "unknown": "Unknown", "info": "Note"}
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A section of the page and its word in the list of contents."""
-
-    ident: str
-    heading: str
-    short: str
-    body: str
 
 
 def write_audit(path: str | Path, document: Part) -> None:
@@ -58,45 +44,16 @@ def write_audit(path: str | Path, document: Part) -> None:
         >>> "Nothing was measured." in path.read_text(encoding="utf-8")
         True
     """
-    page = _page(document)
-    with written_aside(path) as aside:
-        aside.write_text(page, encoding="utf-8", newline="\n")
-
-
-def _page(document: Part) -> str:
     models = checked(document)
-    parts = [part for make in _SECTIONS for part in [make(document, models)] if part is not None]
-    title = document.get("title") or "Can this model's confidence be trusted?"
-    contents = "".join(f'<li><a href="#{p.ident}">{escape(p.short)}</a></li>' for p in parts)
-    sections = "".join(
-        f'<section id="{p.ident}" aria-labelledby="{p.ident}-h"><h2 id="{p.ident}-h">{escape(p.heading)}</h2>'
-        f"{p.body}</section>\n"
-        for p in parts
+    write_sheet(
+        path,
+        [section for make in _SECTIONS for section in [make(document, models)] if section is not None],
+        title=document.get("title") or "Can this model's confidence be trusted?",
+        kind="Calibrant audit",
+        created=document.get("created"),
+        top=_verdict(document, models),
+        skip="Skip to the findings",
     )
-    style, script = _asset("audit.css"), _asset("audit.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    made = " · ".join(escape(x) for x in ("Calibrant audit", document.get("created")) if x)
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta name="color-scheme" content="light dark"><meta name="generator" content="calibrant">\n'
-        # Without an icon of its own a served page would make the browser ask for one.
-        f'<link rel="icon" href="data:,">\n<title>{escape(title)}</title>\n'
-        f"<style>{style}</style></head>\n<body>{SYMBOLS}\n"
-        f'<a class="skip" href="#main">Skip to the findings</a>\n<div class="page">\n'
-        f'<header class="top"><p class="made">{made}</p><h1>{name(title)}</h1>{_verdict(document, models)}</header>\n'
-        f'<nav class="contents" aria-label="Contents"><ol>{contents}</ol></nav>\n'
-        f'<main id="main">\n{sections}</main>\n</div>\n<script>{script}</script></body></html>\n'
-    )
-
-
-def _asset(file: str) -> str:
-    return resources.files("calibrant.report").joinpath(file).read_text(encoding="utf-8")
 
 
 def _level(word: object) -> str:
@@ -144,14 +101,14 @@ def _of_file(models: Sequence[Part], k: int) -> str:
     return f'<h3 class="named">{charts.key(k)}{tables.clipped(models[k]["name"])}</h3>'
 
 
-def _findings(document: Part, models: Sequence[Part]) -> _Part | None:
+def _findings(document: Part, models: Sequence[Part]) -> Section | None:
     body = ""
     for k, model in enumerate(models):
         own = _own_verdict(model) if len(models) > 1 else ""
         items = "".join(_finding(f) for f in model.get("findings") or ())
         listed = f'<ul class="findings">{items}</ul>' if items else ""
         body += _of_file(models, k) + own + listed if own or listed else ""
-    return _Part("findings", "What stands out", "Findings", body or '<p class="lede">Nothing stands out.</p>')
+    return Section("findings", "What stands out", "Findings", body or '<p class="lede">Nothing stands out.</p>')
 
 
 def _own_verdict(model: Part) -> str:
@@ -175,15 +132,15 @@ def _finding(finding: Part) -> str:
     )
 
 
-def _policy(document: Part, models: Sequence[Part]) -> _Part | None:
+def _policy(document: Part, models: Sequence[Part]) -> Section | None:
     found = document.get("policy")
     if not found:
         return None
     body = f'<ul class="findings">{_finding(found)}</ul>' + tables.outcome(found)
-    return _Part("policy", "What the policy does here", "Policy", body)
+    return Section("policy", "What the policy does here", "Policy", body)
 
 
-def _fixes(document: Part, models: Sequence[Part]) -> _Part | None:
+def _fixes(document: Part, models: Sequence[Part]) -> Section | None:
     body = ""
     for k, model in enumerate(models):
         if rows := model.get("fixes"):
@@ -192,10 +149,10 @@ def _fixes(document: Part, models: Sequence[Part]) -> _Part | None:
         '<p class="lede">Each fix is measured on samples it was not fitted on; the interval is that of the difference '
         "(pp: percentage points).</p>" + tables.difference_legend()
     )
-    return _Part("fixes", "What a fix would gain", "Fixes", lede + body) if body else None
+    return Section("fixes", "What a fix would gain", "Fixes", lede + body) if body else None
 
 
-def _metrics(document: Part, models: Sequence[Part]) -> _Part | None:
+def _metrics(document: Part, models: Sequence[Part]) -> Section | None:
     if not any(model.get("metrics") for model in models):
         return None
     level, replicates = finite(document.get("level")), document.get("replicates")
@@ -207,17 +164,17 @@ def _metrics(document: Part, models: Sequence[Part]) -> _Part | None:
     if 0 < max(bounds) < 1e-5:
         lede += f"Every value lies within {magnitude(max(bounds))} of its exact definition."
     lede = f'<p class="lede">{lede}</p>' if lede else ""
-    return _Part("numbers", "Numbers with intervals", "Numbers", lede + tables.metrics(models, level))
+    return Section("numbers", "Numbers with intervals", "Numbers", lede + tables.metrics(models, level))
 
 
-def _comparisons(document: Part, models: Sequence[Part]) -> _Part | None:
+def _comparisons(document: Part, models: Sequence[Part]) -> Section | None:
     found = document.get("comparisons") or ()
     lede = (
         '<p class="lede">Both files on the same samples: the interval of the difference is narrower than two intervals '
         "side by side suggest. Differences of shares are in percentage points (pp).</p>"
     )
     body = lede + tables.difference_legend() + "".join(tables.comparison(part) for part in found)
-    return _Part("comparisons", "Paired comparisons", "Comparisons", body) if found else None
+    return Section("comparisons", "Paired comparisons", "Comparisons", body) if found else None
 
 
 def _figures(
@@ -247,7 +204,7 @@ def _units(models: Sequence[Part]) -> str:
     return found.pop() if len(found) == 1 else "predictions"
 
 
-def _reliability(document: Part, models: Sequence[Part]) -> _Part | None:
+def _reliability(document: Part, models: Sequence[Part]) -> Section | None:
     caption = (
         f"<p>Each bar is the accuracy of the {_units(models)} whose confidence falls in that bin, with its interval. "
         "A model that keeps its word ends every bar on the diagonal.</p>"
@@ -256,20 +213,20 @@ def _reliability(document: Part, models: Sequence[Part]) -> _Part | None:
         '<li><span class="box under"></span>reached but not claimed: underconfident</li></ul>'
     )
     body = _figures(models, "reliability", charts.reliability, caption, tables.reliability_numbers)
-    return _Part("reliability", "Confidence against accuracy", "Reliability", body) if body else None
+    return Section("reliability", "Confidence against accuracy", "Reliability", body) if body else None
 
 
-def _histogram(document: Part, models: Sequence[Part]) -> _Part | None:
+def _histogram(document: Part, models: Sequence[Part]) -> Section | None:
     caption = (
         "<p>How often it claims which confidence, and how many of those predictions are right.</p>"
         '<ul class="legend"><li><span class="box wrong"></span>wrong</li>'
         '<li><span class="box right"></span>right</li></ul>'
     )
     body = _figures(models, "histogram", charts.histogram, caption, tables.histogram_numbers)
-    return _Part("histogram", "How sure it is, right and wrong", "Histogram", body) if body else None
+    return Section("histogram", "How sure it is, right and wrong", "Histogram", body) if body else None
 
 
-def _risk(document: Part, models: Sequence[Part]) -> _Part | None:
+def _risk(document: Part, models: Sequence[Part]) -> Section | None:
     series = [s for s in charts.all_series(models) if len(s.curve["coverage"])]
     if not series:
         return None
@@ -279,10 +236,10 @@ def _risk(document: Part, models: Sequence[Part]) -> _Part | None:
         f"the slider, on the curve, or by typing a coverage, a threshold or the risk you can bear.{msp}</p>"
     )
     shown = explorer(series, document.get("level"), _units(models))
-    return _Part("risk", "Answer less, err less", "Risk and coverage", lede + shown)
+    return Section("risk", "Answer less, err less", "Risk and coverage", lede + shown)
 
 
-def _logits(document: Part, models: Sequence[Part]) -> _Part | None:
+def _logits(document: Part, models: Sequence[Part]) -> Section | None:
     caption = (
         "<p>Softmax hides the size of the logits: the same confidence can come from large and from small ones. Where "
         "right and wrong predictions part by height, the largest logit tells what confidence does not. Lines are "
@@ -291,7 +248,7 @@ def _logits(document: Part, models: Sequence[Part]) -> _Part | None:
         '<li><span class="box wrong"></span>wrong</li></ul>'
     )
     body = _figures(models, "logits", charts.logit_scatter, caption, lambda *_: "")
-    return _Part("logits", "Largest logit against confidence", "Logits", body) if body else None
+    return Section("logits", "Largest logit against confidence", "Logits", body) if body else None
 
 
 def _gap_lede(tables_of: Sequence[Sequence[Part]], right: str) -> str:
@@ -304,7 +261,7 @@ def _gap_lede(tables_of: Sequence[Sequence[Part]], right: str) -> str:
     return f'<p class="lede">{words}</p>{charts.bar_legend("all gaps and limits of the table")}'
 
 
-def _classes(document: Part, models: Sequence[Part]) -> _Part | None:
+def _classes(document: Part, models: Sequence[Part]) -> Section | None:
     body = ""
     for k, model in enumerate(models):
         if rows := model.get("classes_table"):
@@ -313,10 +270,10 @@ def _classes(document: Part, models: Sequence[Part]) -> _Part | None:
                 noun=("class", "classes"), head="Predicted class", unit=unit_of(model), right="Right",
             )  # fmt: skip
     lede = _gap_lede([model.get("classes_table") or () for model in models], "the share that is right")
-    return _Part("classes", "By predicted class", "Predicted classes", lede + body) if body else None
+    return Section("classes", "By predicted class", "Predicted classes", lede + body) if body else None
 
 
-def _groups(document: Part, models: Sequence[Part]) -> _Part | None:
+def _groups(document: Part, models: Sequence[Part]) -> Section | None:
     body, seen = "", []
     for k, model in enumerate(models):
         found = [g for g in model.get("groups") or () if g.get("rows")]
@@ -327,10 +284,10 @@ def _groups(document: Part, models: Sequence[Part]) -> _Part | None:
                 f"groups-{k}-{j}", f"By {name(group['column'])}", group["rows"],
                 noun=("group", "groups"), head=str(group["column"]), unit=unit_of(model), right="Accuracy",
             )  # fmt: skip
-    return _Part("groups", "By group", "Groups", _gap_lede(seen, "accuracy") + body) if body else None
+    return Section("groups", "By group", "Groups", _gap_lede(seen, "accuracy") + body) if body else None
 
 
-def _errors(document: Part, models: Sequence[Part]) -> _Part | None:
+def _errors(document: Part, models: Sequence[Part]) -> Section | None:
     body = ""
     for k, model in enumerate(models):
         if rows := model.get("errors"):
@@ -338,13 +295,13 @@ def _errors(document: Part, models: Sequence[Part]) -> _Part | None:
             table = tables.errors(f"errors-{k}", "Wrong predictions, the surest first", rows, head)
             body += _of_file(models, k) + table
     lede = '<p class="lede">Look at these first: wrong labels, hard samples, or what the model has not learnt.</p>'
-    return _Part("errors", "Most confident errors", "Errors", lede + body) if body else None
+    return Section("errors", "Most confident errors", "Errors", lede + body) if body else None
 
 
-def _method(document: Part, models: Sequence[Part]) -> _Part | None:
+def _method(document: Part, models: Sequence[Part]) -> Section | None:
     pairs = [(term, text) for term, text in document.get("conventions") or () if _applies(str(term), models)]
     listed = "".join(f"<div><dt>{escape(term)}</dt><dd>{escape(text)}</dd></div>" for term, text in pairs)
-    return _Part("method", "Method and conventions", "Method", f'<dl class="terms">{listed}</dl>') if listed else None
+    return Section("method", "Method and conventions", "Method", f'<dl class="terms">{listed}</dl>') if listed else None
 
 
 def _applies(term: str, models: Sequence[Part]) -> bool:
@@ -356,7 +313,7 @@ def _applies(term: str, models: Sequence[Part]) -> bool:
     return True
 
 
-def _reproduce(document: Part, models: Sequence[Part]) -> _Part | None:
+def _reproduce(document: Part, models: Sequence[Part]) -> Section | None:
     command, level = document.get("reproduce"), finite(document.get("level"))
     shown = (
         '<div class="command"><pre id="command" tabindex="0"><code>' + escape(command) + "</code></pre>"
@@ -373,7 +330,7 @@ def _reproduce(document: Part, models: Sequence[Part]) -> _Part | None:
         ("Document", f"{document['format']}, version {document['version']}"),
     ]
     listed = "".join(f"<div><dt>{t}</dt><dd>{DASH if v is None else escape(v)}</dd></div>" for t, v in facts)
-    return _Part("reproduce", "How to reproduce", "Reproduce", f'{shown}<dl class="facts">{listed}</dl>')
+    return Section("reproduce", "How to reproduce", "Reproduce", f'{shown}<dl class="facts">{listed}</dl>')
 
 
 _SECTIONS = (

@@ -6,23 +6,19 @@ can be read without a script; a method has one look on the whole page, and point
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from calibrant.files import written_aside
 from calibrant.report import charts, tables
 from calibrant.report import compare_charts as drawn
 from calibrant.report.compare_charts import Look
 from calibrant.report.explorer import COVERAGES, NEAR, nearest
 from calibrant.report.parts import RELIABILITY, Part, fitting
-from calibrant.report.svg import SYMBOLS, icon
+from calibrant.report.sheet import Section, asset, write_sheet
+from calibrant.report.svg import icon
 from calibrant.report.text import (
     DASH,
     count,
@@ -47,16 +43,6 @@ _NEEDED = {
     "failures": ("run", "error"),
 }  # fmt: skip
 _VERDICTS = {"holds": ("good", "better"), "does not hold": ("poor", "worse"), "within noise": ("info", "unclear")}
-
-
-@dataclass(frozen=True)
-class _Section:
-    """A section of the page and its word in the list of contents."""
-
-    ident: str
-    heading: str
-    short: str
-    body: str
 
 
 def write_comparison(path: str | Path, document: Part) -> None:
@@ -87,9 +73,19 @@ def write_comparison(path: str | Path, document: Part) -> None:
         >>> "Accuracy against ECE" in path.read_text(encoding="utf-8")
         True
     """
-    page = _page(_checked(document))
-    with written_aside(path) as aside:
-        aside.write_text(page, encoding="utf-8", newline="\n")
+    whole = _checked(document)
+    drawn_parts = ("reliability", "curves", "scatter", "ablation", "training")
+    look = drawn.looks([str(part["name"]) for key in drawn_parts for part in whole[key]])
+    write_sheet(
+        path,
+        [section for make in _SECTIONS for section in [make(whole, look)] if section is not None],
+        title=whole.get("title") or "Methods compared",
+        kind="Calibrant comparison",
+        created=whole.get("created"),
+        top=_lead(whole),
+        skip="Skip to the results",
+        style=asset("compare.css") + _fading(),
+    )
 
 
 def _checked(document: Part) -> dict[str, Any]:
@@ -126,42 +122,6 @@ def _where(word: str, part: Part) -> str:
     return f"the comparison, {word} of {str(part['name'])[:80]!r},"
 
 
-def _page(document: Part) -> str:
-    drawn_parts = ("reliability", "curves", "scatter", "ablation", "training")
-    look = drawn.looks([str(part["name"]) for key in drawn_parts for part in document[key]])
-    parts = [part for make in _SECTIONS for part in [make(document, look)] if part is not None]
-    title = document.get("title") or "Methods compared"
-    contents = "".join(f'<li><a href="#{p.ident}">{escape(p.short)}</a></li>' for p in parts)
-    sections = "".join(
-        f'<section id="{p.ident}" aria-labelledby="{p.ident}-h"><h2 id="{p.ident}-h">{escape(p.heading)}</h2>'
-        f"{p.body}</section>\n"
-        for p in parts
-    )
-    script = _asset("audit.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    made = " · ".join(escape(x) for x in ("Calibrant comparison", document.get("created")) if x)
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta name="color-scheme" content="light dark"><meta name="generator" content="calibrant">\n'
-        f'<link rel="icon" href="data:,">\n<title>{escape(title)}</title>\n'
-        f"<style>{_asset('audit.css')}{_asset('compare.css')}{_fading()}</style></head>\n<body>{SYMBOLS}\n"
-        f'<a class="skip" href="#main">Skip to the results</a>\n<div class="page">\n'
-        f'<header class="top"><p class="made">{made}</p><h1>{name(title)}</h1>{_lead(document)}</header>\n'
-        f'<nav class="contents" aria-label="Contents"><ol>{contents}</ol></nav>\n'
-        f'<main id="main">\n{sections}</main>\n</div>\n<script>{script}</script></body></html>\n'
-    )
-
-
-def _asset(file: str) -> str:
-    return resources.files("calibrant.report").joinpath(file).read_text(encoding="utf-8")
-
-
 def _fading() -> str:
     """Style: where one points at a method, in a legend or a chart, the others fade and its shade is shown."""
     return "".join(
@@ -189,7 +149,7 @@ def _lead(document: Part) -> str:
     )
 
 
-def _tables(document: Part, look: Mapping[str, Look]) -> _Section | None:
+def _tables(document: Part, look: Mapping[str, Look]) -> Section | None:
     body = ""
     for k, part in enumerate(document["tables"]):
         title = str(part.get("title") or f"Table {k + 1}")
@@ -197,10 +157,10 @@ def _tables(document: Part, look: Mapping[str, Look]) -> _Section | None:
         table = plain(part["html"])
         shown = table if re.match(r"\s*<div[^>]*\bscroll\b", table) else tables.framed(table, title)
         body += f'<div class="results"><h3>{escape(title)}</h3>{note}{shown}</div>'
-    return _Section("results", "Results", "Results", body) if body else None
+    return Section("results", "Results", "Results", body) if body else None
 
 
-def _effects(document: Part, look: Mapping[str, Look]) -> _Section | None:
+def _effects(document: Part, look: Mapping[str, Look]) -> Section | None:
     if not document["effects"]:
         return None
     level = finite(document.get("level"))
@@ -216,7 +176,7 @@ def _effects(document: Part, look: Mapping[str, Look]) -> _Section | None:
         f'<table class="effects stack"><caption class="unseen">Effects and whether they hold</caption><thead><tr>{top}'
         f"</tr></thead><tbody>{body}</tbody></table>"
     )
-    return _Section("effects", "Which effects hold", "Effects", lede + tables.framed(table, "Effects"))
+    return Section("effects", "Which effects hold", "Effects", lede + tables.framed(table, "Effects"))
 
 
 def _effect(effect: Part) -> str:
@@ -234,7 +194,7 @@ def _effect(effect: Part) -> str:
     )
 
 
-def _reliability(document: Part, look: Mapping[str, Look]) -> _Section | None:
+def _reliability(document: Part, look: Mapping[str, Look]) -> Section | None:
     unit, made = str(document.get("unit") or "samples"), ""
     for k, part in enumerate(document["reliability"]):
         sums = (("accuracy", "accuracy"), ("confidence", "mean confidence"), ("ece", "ECE"))
@@ -254,7 +214,7 @@ def _reliability(document: Part, look: Mapping[str, Look]) -> _Section | None:
     )
     many = " many" if len(document["reliability"]) > WIDE else ""
     body = f'{caption}<div class="multiples{many}">{made}</div>'
-    return _Section("reliability", "Confidence against accuracy", "Reliability", body) if made else None
+    return Section("reliability", "Confidence against accuracy", "Reliability", body) if made else None
 
 
 def _named(part: Part, look: Mapping[str, Look]) -> str:
@@ -282,7 +242,7 @@ def _numbers(caption: str, heads: Sequence[str], rows: Sequence[tuple[str, Seque
     return f"<details><summary>The numbers of this figure</summary>{tables.framed(table, caption)}</details>"
 
 
-def _curves(document: Part, look: Mapping[str, Look]) -> _Section | None:
+def _curves(document: Part, look: Mapping[str, Look]) -> Section | None:
     curves, unit = document["curves"], str(document.get("unit") or "samples")
     if not curves:
         return None
@@ -297,7 +257,7 @@ def _curves(document: Part, look: Mapping[str, Look]) -> _Section | None:
         f"{drawn.risk_coverage('risk-chart', curves, look, unit)}<figcaption>The first few {escape(unit)} may lie "
         f"above the axis and are cut off there.{numbers}</figcaption></figure></div>"
     )
-    return _Section("risk", "Answer less, err less", "Risk and coverage", body)
+    return Section("risk", "Answer less, err less", "Risk and coverage", body)
 
 
 def _risk_at(curve: Part, coverage: float) -> float | None:
@@ -306,7 +266,7 @@ def _risk_at(curve: Part, coverage: float) -> float | None:
     return finite(curve["risk"][at]) if abs(curve["coverage"][at] - coverage) <= NEAR else None
 
 
-def _scatter(document: Part, look: Mapping[str, Look]) -> _Section | None:
+def _scatter(document: Part, look: Mapping[str, Look]) -> Section | None:
     groups = document["scatter"]
     if not groups:
         return None
@@ -317,10 +277,10 @@ def _scatter(document: Part, look: Mapping[str, Look]) -> _Section | None:
         f'left.</p><div class="focus single">{_legend(groups, look, "mark")}<figure>'
         f"{drawn.scatter('scatter-chart', groups, look)}<figcaption>{numbers}</figcaption></figure></div>"
     )
-    return _Section("scatter", "Accuracy against ECE", "Accuracy and ECE", body)
+    return Section("scatter", "Accuracy against ECE", "Accuracy and ECE", body)
 
 
-def _ablation(document: Part, look: Mapping[str, Look]) -> _Section | None:
+def _ablation(document: Part, look: Mapping[str, Look]) -> Section | None:
     made = ""
     for k, part in enumerate(document["ablation"]):
         metric, parameter = str(part["metric"]), str(part["parameter"])
@@ -337,10 +297,10 @@ def _ablation(document: Part, look: Mapping[str, Look]) -> _Section | None:
         )
     lede = '<p class="lede">Means over runs, with one standard deviation to either side.</p>'
     body = f'{lede}<div class="multiples">{made}</div>'
-    return _Section("ablation", "How much a setting matters", "Ablation", body) if made else None
+    return Section("ablation", "How much a setting matters", "Ablation", body) if made else None
 
 
-def _training(document: Part, look: Mapping[str, Look]) -> _Section | None:
+def _training(document: Part, look: Mapping[str, Look]) -> Section | None:
     by_metric: dict[str, list[Part]] = {}
     for part in document["training"]:
         by_metric.setdefault(str(part["metric"]), []).append(part)
@@ -361,7 +321,7 @@ def _training(document: Part, look: Mapping[str, Look]) -> _Section | None:
         f'{lede}<div class="focus{" crowd" * crowd}">{_legend(document["training"], look, "line")}'
         f'<div class="{"pairs" if len(by_metric) > 1 else "single"}">{made}</div></div>'
     )
-    return _Section("training", "How training went", "Training", body)
+    return Section("training", "How training went", "Training", body)
 
 
 def _at_the_end(series: Part, unit: str) -> list[str]:
@@ -371,7 +331,7 @@ def _at_the_end(series: Part, unit: str) -> list[str]:
     return [count(series["epochs"][-1]), quantity(mean, unit), span(low, high, unit, mean) or DASH]
 
 
-def _failures(document: Part, look: Mapping[str, Look]) -> _Section | None:
+def _failures(document: Part, look: Mapping[str, Look]) -> Section | None:
     if not document["failures"]:
         return None
     rows = "".join(
@@ -387,12 +347,12 @@ def _failures(document: Part, look: Mapping[str, Look]) -> _Section | None:
         f"<tbody>{rows}</tbody></table>"
     )
     lede = '<p class="lede">These runs count nowhere above. Running the command again tries them once more.</p>'
-    return _Section("failures", "Runs that failed", "Failures", lede + tables.framed(table, "Runs that failed"))
+    return Section("failures", "Runs that failed", "Failures", lede + tables.framed(table, "Runs that failed"))
 
 
-def _files(document: Part, look: Mapping[str, Look]) -> _Section | None:
+def _files(document: Part, look: Mapping[str, Look]) -> Section | None:
     items = "".join(f"<li>{_linked(str(label), str(path))}</li>" for label, path in document["files"])
-    return _Section("files", "Files", "Files", f'<ul class="paths">{items}</ul>') if items else None
+    return Section("files", "Files", "Files", f'<ul class="paths">{items}</ul>') if items else None
 
 
 def _linked(label: str, path: str) -> str:
@@ -405,13 +365,13 @@ def _linked(label: str, path: str) -> str:
     return f'<a href="{escape(target)}">{name(label)}</a><code>{escape(path)}</code>'
 
 
-def _commands(document: Part, look: Mapping[str, Look]) -> _Section | None:
+def _commands(document: Part, look: Mapping[str, Look]) -> Section | None:
     commands = "\n".join(str(command) for command in document["commands"])
     body = (
         f'<div class="command"><pre id="command" tabindex="0"><code>{escape(commands)}</code></pre>'
         '<button type="button" class="copy" hidden>Copy</button></div>'
     )
-    return _Section("reproduce", "How to reproduce", "Reproduce", body) if commands else None
+    return Section("reproduce", "How to reproduce", "Reproduce", body) if commands else None
 
 
 _SECTIONS = (
