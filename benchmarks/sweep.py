@@ -1,7 +1,7 @@
 """A sweep that runs one training at a time on all cores, against one per core: ``./dev bench sweep``.
 
-The same eight runs as `calibrant compare` does them, both ways in turn, several times. Their numbers must agree up to
-the rounding that another number of threads brings.
+The same eight runs as `calibrant compare` does them, both ways in turn, several times. How far their numbers lie apart
+is told as well: another number of threads rounds otherwise, and training amplifies it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from calibrant.report import write_comparison
-from calibrant.report.compare_charts import Look, label_of, looks, unit_of
+from calibrant.report.compare_charts import Look, ceiling, cut_off, label_of, looks, unit_of
 from tests import audit_document as audits
 from tests.report_browser import browser  # noqa: F401
 from tests.test_report import ICON, Tree
@@ -309,6 +309,50 @@ def test_looks_of_more_methods_than_colours_still_differ() -> None:
     assert len({look.line for look in found[:14]}) == 14
     assert len({(look.line, look.mark(0, 0)) for look in found}) == 40
     assert len({re.sub(r" s\d+", "", look.mark(0, 0)) for look in found[:14]}) == 14
+
+
+def test_variants_of_a_method_share_its_colour_and_look_different() -> None:
+    names = ["ce", *(f"{m}, tuned for {t}" for m in ("ls", "lr") for t in ("ece", "nll", "aurc", "accuracy")), "ls"]
+    found = looks(names, {name: name.partition(",")[0] for name in names})
+    assert [found[n].colour for n in names] == ["s0", *["s1"] * 4, *["s2"] * 4, "s1"]
+    assert found["ls"] == found["ls, tuned for ece"]
+    assert len({found[n].line for n in names}) == len({found[n].mark(0, 0) for n in names}) == 9
+
+
+def test_a_method_has_its_colour_and_mark_where_a_setting_is_varied(tmp_path: Path) -> None:
+    rows = [
+        {"name": n, "method": n.partition(",")[0], "points": [[0.9 - k / 50, 0.1]]}
+        for k, n in enumerate(("ce", "ls, tuned for ece and nll"))
+    ]
+    curve = {"name": "ls", "method": "ls", "parameter": "alpha", "metric": "val_ece"}
+    one = [[0.1, 0.2, None, 1], [0.2, 0.3, None, 1]]
+    page = written(tmp_path, minimal() | {"scatter": rows, "ablation": [curve | {"points": one}]})
+    chart = page[page.index('id="ablation-0"') :]
+    assert set(re.findall(r'class="mark ([^"]*)"', chart)) == {"drawn s1"}
+    assert "held-out data" in page
+    assert "ECE (validation)" in page
+    assert "standard deviation to either side" not in page
+    several = [[0.1, 0.2, 0.01, 3], [0.2, 0.3, 0.02, 3]]
+    page = written(tmp_path, minimal() | {"ablation": [curve | {"metric": "ece", "points": several}]})
+    assert "standard deviation to either side" in page
+    assert "held-out data" not in page
+
+
+@pytest.mark.parametrize(
+    ("risks", "top", "cut"),
+    [
+        ([0.0, 0.02, 0.098], 0.1, False),  # ticks of 2%
+        ([0.5, 0.02, 0.101], 0.125, True),  # of 2.5%, and the first sample is wrong
+        ([0.11, 0.02, 0.101], 0.125, False),
+        ([0.0, 0.0, 0.0], 0.004, False),
+        ([1.0, 0.7, 0.97], 1.0, False),
+    ],
+)
+def test_the_chart_of_risks_ends_at_a_tick(tmp_path: Path, risks: list[float], top: float, cut: bool) -> None:
+    curves = [{"name": "a", "coverage": [0.01, 0.5, 1.0], "risk": risks}]
+    assert ceiling(curves) == pytest.approx(top)
+    assert cut_off(curves) == cut
+    assert ("leave the frame" in written(tmp_path, minimal() | {"curves": curves})) == cut
 
 
 # ---------------------------------------------------------------------- escaping and refusals

@@ -1,5 +1,6 @@
 """Comparisons: plans without running them, runs in processes of their own, numbers that others can compute again."""
 
+import contextlib
 import csv
 import json
 import os
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from sklearn.metrics import accuracy_score
 
 from calibrant import Predictions
@@ -23,6 +25,8 @@ from calibrant.experiments.study import shortened
 from calibrant.experiments.work import FAILED, Job, perform
 from calibrant.metrics import aurc
 from calibrant.training.recipe import check
+from calibrant.training.run_folder import RunFolder
+from calibrant.training.sets import load_sets
 
 PLAIN = {
     "title": "digits",
@@ -161,12 +165,43 @@ def test_a_shorter_run_keeps_the_shape_of_its_schedule():
         ({"tune": ("f1",)}, "tuned for one of accuracy, ece, nll, aurc, got 'f1'"),
         ({"search": "random", "tune": ("ece",)}, "takes a number of trials"),
         ({"seeds": ()}, "at least one method and one seed"),
+        ({"seeds": (0, 0)}, "each given once"),
+        ({"seeds": (-1, 2)}, "whole numbers from 0 on"),
+        ({"tune": ("ece", "ece")}, "got 'ece' twice"),
+        ({"tune": ("ece",), "trials": 3}, "a grid is searched whole"),
+        ({"search": "halving"}, "takes a metric to tune for"),
+        ({"recipe": recipe(search={"foo": {"alpha": [0.1]}})}, "unknown method 'foo'"),
+        ({"recipe": recipe(search={"ls": {"alpha": [0.1, 0.1]}})}, "the same value of 'alpha' twice"),
     ],
     ids=lambda value: str(value)[:20],
 )
 def test_mistakes_are_found_before_anything_runs(settings, message):
     with pytest.raises(ValueError, match=message):
         study(["ce"], **settings)
+
+
+def test_one_method_under_two_names_is_refused():
+    named = {"ls:alpha=0.05": Method("ls", {"alpha": 0.05}), "ls": Method("ls", {})}
+    with pytest.raises(ValueError, match=r"'ls:alpha=0\.05' and 'ls' are the same method"):
+        Study(recipe(), named, (0,))
+
+
+def test_a_candidate_without_a_number_is_never_chosen():
+    values = dict(zip(SPACES["ls"]["alpha"], (0.3, float("nan"), 0.1, 0.2, 0.4, 0.5, 0.6), strict=True))
+    plan = study(["ls"], tune=("ece",), seeds=(0,), recipe=recipe())
+    _, every = walked(plan, lambda run: {"ece": values[run.settings["alpha"]]})
+    assert every[-1].stage == "final"
+    assert every[-1].settings == {"alpha": 0.05}  # 0.1, the smallest
+
+
+def test_what_a_search_looked_at_is_no_test_data():
+    """The hold-out of the test split, searched with the first seed alone: the tests of all seeds leave it out."""
+    given = recipe(data={"layout": "digits", "hold_out": {"fraction": 0.3, "of": "test"}})
+    plan = study(["ls"], tune=("ece",), seeds=(0, 1, 2), recipe=given)
+    looked_at = set(load_sets(plan.trial("ls", 0, {"alpha": 0.1}).recipe).val.ids)
+    assert looked_at
+    for seed in (0, 1, 2):
+        assert not looked_at & set(load_sets(plan.final("ls", {"alpha": 0.1}, seed, "ece").recipe).test.ids)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -193,6 +228,13 @@ def test_one_failure_does_not_stop_the_rest(compared):
     with (found.folder / "runs.csv").open() as file:
         states = [(row["method"], row["state"]) for row in csv.DictReader(file)]
     assert states == [(m, s) for m, s in (("ce", "done"), ("ls", "done"), ("broken", "failed")) for _ in range(2)]
+
+
+def test_a_method_that_never_acts_is_named(tmp_path):
+    """MbLS with a margin that no logits reach is cross-entropy."""
+    named = {"ce": Method("ce", {}), "ls": Method("ls", {}), "mbls": Method("mbls", {"margin": 1e6})}
+    found = compare(Study(study(["ce"]).recipe, named, (0,)), tmp_path, engine=Local(2))
+    assert found.twins == [("mbls", "ce")]
 
 
 def test_running_it_again_computes_nothing(compared):
@@ -232,6 +274,104 @@ def test_numbers_are_those_of_the_predictions(compared):
     assert value("accuracy", "temperature") == value("accuracy")
 
 
+def test_a_norm_that_no_fold_finds_changes_nothing(tmp_path, monkeypatch):
+    """And one that folds find changes what it changes within them, by hand."""
+    rng = np.random.default_rng(0)
+    logits = (3 * rng.standard_normal((400, 6))).astype(np.float32)
+    labels = (logits + 2 * rng.gumbel(size=logits.shape)).argmax(1)
+    Predictions.from_logits(logits, labels).save(tmp_path / "test.npz")
+    (tmp_path / "result.json").write_text(json.dumps({"sets": {"test": {}}, "steps": 1, "history": []}))
+    sure = torch.tensor(logits).double().softmax(1).amax(1).numpy()
+    correct = logits.argmax(1) == labels
+
+    class Norm:
+        p_ = None
+
+        def fit(self, *_):
+            return self
+
+        def score(self, given):
+            return -given.double().amax(1)  # the worst order there is
+
+    monkeypatch.setattr("calibrant.experiments.evaluation.LogitNorm", Norm)
+
+    def found():
+        (tmp_path / NUMBERS).unlink(missing_ok=True)
+        (one,) = [n for n in numbers(tmp_path) if (n.posthoc, n.metric) == ("logit-norm", "aurc")]
+        return one
+
+    assert found().value == pytest.approx(aurc(sure, correct), abs=1e-12)
+    assert np.isnan(found().parameter)
+    monkeypatch.setattr(Norm, "p_", 2.0)
+    folds = [np.arange(400) % FOLDS == k for k in range(FOLDS)]
+    worse = [aurc(-logits.max(1)[f].astype(float), correct[f]) - aurc(sure[f], correct[f]) for f in folds]
+    assert found().value == pytest.approx(aurc(sure, correct) + np.mean(worse), abs=1e-12)
+    assert found().parameter == 2.0
+
+
+def test_threads_do_not_depend_on_what_is_left(tmp_path, monkeypatch):
+    """A sweep that goes on with its last run has as many threads for it as it had for the others."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
+    seen = []
+    monkeypatch.setattr(Local, "_start", lambda self, context, job, threads, told: seen.append(threads))
+    for number in (1, 3):
+        Local(2).run([Job("k", {}, str(tmp_path), None, "")] * number, lambda *_: None)
+    assert seen == [2] * 4
+
+
+def test_a_run_that_another_command_does_is_waited_for(tmp_path):
+    short = recipe(training={"max_steps": 1})
+    job = Job.of(short, tmp_path, None, "short")
+    waited = []
+    with contextlib.ExitStack() as held:
+        held.enter_context(RunFolder(job.folder).held())
+
+        def report(step, steps):
+            waited.append((step, steps))
+            if len(waited) == 3:
+                held.close()
+
+        assert perform(job, 1, report) is True
+    assert waited[:3] == [(0, 0)] * 3
+    assert job.done
+
+
+def test_other_data_are_not_taken_for_these(tmp_path):
+    given = recipe(data={"layout": "image-folder"}, model={"name": "mlp", "input_size": [3, 8, 8], "hidden": [8]},
+                   training={"epochs": 1, "batch_size": 4})  # fmt: skip
+    for name, shade in (("one", 10), ("moved", 10), ("other", 11)):
+        for split in ("train", "test"):
+            for label in ("a", "b"):
+                folder = tmp_path / name / split / label
+                folder.mkdir(parents=True)
+                for i in range(6):
+                    Image.new("RGB", (8, 8), (shade * i, 0, 99 * (label == "a"))).save(folder / f"{i}.png")
+    plan = Study(given, {"ce": Method("ce", {})}, (0,))
+    first = compare(plan, tmp_path / "out", data=str(tmp_path / "one"), engine=Local(1))
+    assert not first.failures
+    again = compare(plan, tmp_path / "out", data=str(tmp_path / "moved"), engine=Local(1))
+    assert again.results == first.results
+    with pytest.raises(ValueError, match=r"moved \(24 samples\), and those of .*other \(24 samples\) are others"):
+        compare(plan, tmp_path / "out", data=str(tmp_path / "other"), engine=Local(1))
+    with pytest.raises(ValueError, match="nowhere"):
+        compare(plan, tmp_path / "out", data=str(tmp_path / "nowhere"), engine=Local(1))
+    als = Study(given, {"als": Method("als", {})}, (0,))
+    with pytest.raises(ValueError, match="adaptive targets are for data of images with one class each and boxes"):
+        compare(als, tmp_path / "new", data=str(tmp_path / "one"), engine=Local(1))
+
+
+def test_what_is_finished_is_in_the_table_when_a_sweep_is_interrupted(tmp_path):
+    plan = study(["ce", "ls"], seeds=(0,))
+
+    def stop(event, job, steps):
+        if event == "done":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(plan, tmp_path, engine=Local(1), told=stop)
+    assert Results.load(tmp_path).column("method") == ["ce"]
+
+
 def test_a_killed_run_is_recorded_and_done_on_the_next_try(tmp_path):
     plan = study(["ce"], seeds=(0,), recipe=recipe(training={"epochs": 30, "batch_size": 32}))
 
@@ -262,7 +402,7 @@ def test_errors_of_one_process_are_recorded(tmp_path):
     job = Job.of(broken, tmp_path, None, "nowhere")
     assert perform(job, 1) is False
     assert "nowhere" in job.failure["error"]
-    assert job.failure["lasting"]
+    assert not job.failure["lasting"]  # nothing had begun: the folder may be put right
 
 
 def test_a_run_that_failed_before_it_began_can_be_tried_again(tmp_path):
@@ -319,6 +459,9 @@ def test_tuned_tables_and_a_page(written, tmp_path, capsys):
         (["--seeds", "many"], "--seeds takes a number"),
         (["--search", "luck"], "--search takes grid"),
         (["--engine", "slurm"], "unknown engine 'slurm'"),
+        (["--losses", "ce,ce"], "loss 'ce' is given twice"),
+        (["--losses", "ce,ls", "--reference", "nosuch"], "nosuch"),
+        (["--set", "expected=[]", "--expected"], "no numbers of a paper"),
     ],
     ids=lambda value: str(value),
 )
@@ -330,6 +473,19 @@ def test_mistakes_in_the_command_are_one_sentence(words, message, written, tmp_p
     assert message in err
     assert err.count("\n") == 1
     assert not (tmp_path / "out" / "results.csv").exists()
+
+
+def test_a_failed_run_and_a_failed_reference_leave_tables(written, tmp_path, capsys):
+    """The exit code tells that something is missing, and a row does."""
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", str(written), "--losses", "ce:optimiser.rate=1e30,ls", "--seeds", "2", "-o",
+              str(tmp_path / "out"), "--reference", "ce:optimiser.rate=1e30"])  # fmt: skip
+    assert stop.value.code == 1
+    out, err = capsys.readouterr()
+    assert "2 runs failed; --retry-failed tries again" in err
+    assert (tmp_path / "out" / "index.html").exists()
+    assert "ce:optimiser.rate=1e30" in (tmp_path / "out" / "tables" / "methods.md").read_text()
+    assert "ls" in out
 
 
 def test_a_sweep_that_is_killed_ends_as_one_that_is_not(written, tmp_path):

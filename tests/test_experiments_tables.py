@@ -60,7 +60,7 @@ def test_summary_against_numpy():
         ["acls", "", "¹ 2.00 ± 1.41 (n=2)"],
     ]
     assert heads(table) == ["Method", "Accuracy (%) ↑", "ECE (%) ↓"]
-    assert "over 3 seeds, or as many as a cell says" in table.note
+    assert "over 3 seeds, or over n where a cell says so" in table.note
 
 
 def test_ties_at_print_precision_share():
@@ -144,7 +144,7 @@ def test_reference_and_holm():
     assert p["b"] > 0.05
     assert [line.cells[0].change for line in table.rows] == ["", "better", "", "worse"]
     assert text(table)[1][1].endswith(" •")
-    assert "ce over the seeds" in table.note
+    assert "worse than ce (paired t-test over the seeds" in table.note
 
 
 # Ranks
@@ -410,7 +410,9 @@ def test_markdown():
 
 
 def test_latex_is_escaped():
-    made = latex(nasty_table())
+    needs, made = latex(nasty_table()).split("\n", 1)
+    assert needs == r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}"
+    assert latex(summary(SMALL, ["ece"])).startswith("% needs \\usepackage{booktabs}\n\\begin{table}\n")
     bare = re.sub(r"\\[\\{}$&#%_]", "", made)
     depth = 0
     for c in bare:

@@ -179,10 +179,15 @@ def test_a_search_stops_what_does_not_promise(cluster, tmp_path):
     )
     plan = Study(searched, {"ls": Method("ls", {}), "ce": Method("ce", {})}, (0,), ("nll",), "halving")
     engine = OnRay(cluster.address)
-    heard, stages = [], []
-    listening = (lambda event, job, steps: heard.append((event, job.key)), lambda *stage: stages.append(stage))
+    heard, stages, lock = [], [], threading.RLock()  # as a progress bar has one, which no pickle can hold
+
+    def listen(event, job, steps):
+        with lock:
+            heard.append((event, job.key))
+
+    listening = (listen, lambda *stage: stages.append(stage))
     trials, chosen = engine.search(plan, tmp_path / "runs", None, *listening)
-    assert stages == [("search", 3, 3)]
+    assert stages == [("search", 3, 3, 2)]
     assert sorted(event for event, _ in heard if event != "progress" and event != "start") == sorted(
         ["done"] * len(trials) + ["stopped"] * (3 - len(trials))
     )
@@ -197,7 +202,7 @@ def test_a_search_stops_what_does_not_promise(cluster, tmp_path):
     assert len(ended) == len(trials) >= 1
     heard.clear()
     assert engine.search(plan, tmp_path / "runs", None, *listening) == (trials, chosen)  # from what was kept
-    assert stages[1:] == [("search", 3, 0)]
+    assert stages[1:] == [("search", 3, 0, 2)]
     assert not heard
 
 

@@ -42,6 +42,40 @@ def test_a_part_of_the_test_data_can_be_held_out():
     assert {*sets.val.ids, *sets.test.ids} == set(whole.test.ids)
 
 
+def folder_of_classes(root, size=(8, 8)):
+    for label in ("cat", "dog"):
+        (root / label).mkdir(parents=True)
+        for i in range(10):
+            Image.new("RGB", (size[0] + i % 2, size[1]), (20 * i, 0, 99)).save(root / label / f"{i}.png")
+    return root
+
+
+def test_a_test_set_cut_from_data_that_come_as_one(tmp_path):
+    """A folder for each class is enough; the test set is the same for every seed."""
+    home = folder_of_classes(tmp_path / "pictures")
+    plain = DIGITS | {"data": {"layout": "image-folder", "train": "all", "test_share": 0.3, "hold_out": {"count": 4}}}
+    sets = [load_sets(check(plain | {"seed": seed}, "pictures"), str(home)) for seed in (0, 1)]
+    assert [(len(s.train), len(s.val), len(s.test)) for s in sets] == [(10, 4, 6)] * 2
+    assert sets[0].test.ids == sets[1].test.ids
+    assert len({*sets[0].train.ids, *sets[0].val.ids, *sets[0].test.ids}) == 20
+    with pytest.raises(ValueError, match=r"image-folder has all\. A recipe takes it by data\.train = 'all'"):
+        load_sets(check(DIGITS | {"data": {"layout": "image-folder"}}, "pictures"), str(home))
+
+
+def test_what_failed_before_its_first_checkpoint_holds_no_folder(tmp_path):
+    """Images of different sizes are met at the first batch; the recipe that is put right may have the same folder."""
+    home = folder_of_classes(tmp_path / "pictures")
+    data = {"layout": "image-folder", "path": str(home), "train": "all", "test_share": 0.2}
+    plain = DIGITS | {"data": data, "training": {"batch_size": 8, "epochs": 1}}
+    with pytest.raises(ValueError, match="end the steps with a crop, centre_crop for example"):
+        train(check(plain, "pictures"), tmp_path / "run")
+    right = plain | {"data": data | {"steps": [{"step": "centre_crop", "size": 8}],
+                                     "train_steps": [{"step": "random_crop", "size": 8}]}}  # fmt: skip
+    train(check(right, "pictures"), tmp_path / "run")
+    with pytest.raises(ValueError, match="holds a run already"):
+        train(check(plain, "pictures"), tmp_path / "run")
+
+
 def test_options_of_one_split():
     recipe = check(
         {

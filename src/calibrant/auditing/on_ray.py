@@ -115,7 +115,7 @@ def _in_order(ray: Any, work: Callable[..., Any], arguments: Sequence[tuple[Any,
     def done(row: Mapping[str, bytes]) -> dict[str, Any]:
         try:
             return {"found": pickle.dumps(work(*pickle.loads(row["given"]))), "problem": ""}
-        except ValueError as error:  # a sentence about a file: not Ray's business
+        except (ValueError, OSError) as error:  # a sentence about a file: not Ray's business
             return {"found": b"", "problem": str(error)}
 
     rows = [{"given": pickle.dumps(one)} for one in arguments]

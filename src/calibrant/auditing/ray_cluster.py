@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,6 +47,7 @@ def connected(what: str, address: str | None = None) -> Iterator[Any]:
         yield ray
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    ending = signal.getsignal(signal.SIGTERM)
     if address is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
         ray.init("local", num_cpus=cores, include_dashboard=False, object_store_memory=_STORE_BYTES, **quiet)
@@ -53,7 +56,12 @@ def connected(what: str, address: str | None = None) -> Iterator[Any]:
             ray.init(address, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split()).partition(". ")[0]
-            raise ValueError(f"no Ray cluster could be reached at {address!r}: {reason}.") from error
+            raise ValueError(
+                f"no Ray cluster could be reached at {address!r}: {reason}. A cluster that was started with a token in "
+                "~/.ray/auth_token is reached with the same token and RAY_AUTH_MODE=token."
+            ) from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, ending)  # Ray has its own answer, a trace
     try:
         yield ray
     finally:

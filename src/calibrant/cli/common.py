@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -19,6 +20,9 @@ from rich.text import Text
 from calibrant.losses import Loss, get
 
 T = TypeVar("T")
+
+#: Words up to this length are not wrapped in a table.
+SHORT = 32
 
 #: The words after ``calibrant`` of the running command, for reports that say how they were made.
 invocation: list[str] = []
@@ -103,6 +107,8 @@ def parse_methods(specification: str) -> dict[str, tuple[str, dict[str, Any]]]:
             if key in parameters:
                 raise ValueError(f"loss {item!r}: parameter {key!r} is given twice")
             parameters[key] = _value(value)
+        if item in found:
+            raise ValueError(f"loss {item!r} is given twice")
         found[item] = name, parameters
     if not found:
         raise ValueError("no losses given: expected names separated by commas, for example ls,mbls,acls:margin=6")
@@ -134,15 +140,33 @@ def print_json(value: object) -> None:
 
 
 def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = True) -> None:
-    """A table on standard output; columns of numbers are right-aligned."""
-    table = Table(header_style="dim", box=None, pad_edge=False)
-    for i, name in enumerate(head):
-        table.add_column(name, justify="right" if numbers and i else "left", no_wrap=i == 0)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # as it is: a name in brackets is no markup
+    """A table on standard output; columns of numbers are right-aligned.
+
+    Where the terminal is too narrow, words are wrapped, and columns of numbers go on below the others.
+    """
     console = Console() if sys.stdout.isatty() else Console(width=160)
     console.print(title, style="bold", highlight=False, markup=False)
-    console.print(table)
+    lines = [tuple(row) for row in rows]
+    for columns in _columns_that_fit([head, *lines], console.width) if numbers else [range(len(head))]:
+        table = Table(header_style="dim", box=None, pad_edge=False)
+        for i in columns:
+            short = max(cell_len(row[i]) for row in [head, *lines]) <= SHORT
+            table.add_column(head[i], justify="right" if numbers and i else "left", no_wrap=numbers or short)
+        for row in lines:
+            table.add_row(*(Text(row[i]) for i in columns))  # as it is: a name in brackets is no markup
+        console.print(table)
+
+
+def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[int]]:
+    """Parts of a table, each with the first column, that are no wider than the terminal as far as that can be."""
+    widths = [max(cell_len(row[i]) for row in rows) + 2 for i in range(len(rows[0]))]
+    part = [0]
+    for i in range(1, len(widths)):
+        if len(part) > 1 and sum(widths[j] for j in (*part, i)) > width + 2:
+            yield part
+            part = [0]
+        part.append(i)
+    yield part
 
 
 def say(text: str, *, indent: int = 0) -> None:

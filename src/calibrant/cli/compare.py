@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,9 +14,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from calibrant.cli.common import Json, Quiet, parse_methods, print_json, print_table, remark
+from calibrant.cli.common import Json, Quiet, parse_methods, print_json, print_table, remark, say
 from calibrant.cli.train import Accelerator, Data
 
+REFERENCE = "ce"
 LOSSES = "ce,ls,focal,flsd,ecp,mmce,mdca,cpc,mbls,crl,acls,lr"
 
 
@@ -35,7 +40,7 @@ def compare_command(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Another value of the recipe, as for train.", show_default=False)
     ] = None,
-    reference: Annotated[str, typer.Option(help="The method that others are tested against.")] = "ce",
+    reference: Annotated[str, typer.Option(help="The method that others are tested against.")] = REFERENCE,
     expected: Annotated[bool, typer.Option("--expected", help="Lay the paper's numbers beside ours.")] = False,
     jobs: Annotated[
         int | None, typer.Option(help="Runs at a time; as many as fit if left out.", min=1, show_default=False)
@@ -52,12 +57,13 @@ def compare_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train every method with every seed, and compare them; run it again to go on.
+    """Train every method with every seed, and compare them; run it again to go on. Exits with 1 if a run failed.
 
     A run is named by its recipe: what is finished is never computed again, and what failed is recorded and does not
     stop the rest.
     """
     from calibrant.experiments import Method, Study, compare, engine_of, tables, write
+    from calibrant.experiments.labels import check_reference
     from calibrant.training.recipe import load
 
     study = Study(
@@ -65,7 +71,12 @@ def compare_command(
         {label: Method(name, values) for label, (name, values) in parse_methods(losses).items()},
         _seeds(seeds), tuple(tune or ()), _search(search), trials, keep_held_out,
     )  # fmt: skip
-    with Shown(quiet) as shown:
+    against = None if reference == REFERENCE and REFERENCE not in study.methods else reference
+    if against is not None:
+        check_reference(against, study.methods, study.tune)
+    if expected and not study.recipe.expected:
+        raise ValueError(f"{recipe}: the recipe has no numbers of a paper to lay beside ours.")
+    with Shown(quiet) as shown, announced(quiet):
         try:
             found = compare(
                 study, output, data=data, engine=engine_of(engine, study.recipe, jobs, address, accelerator),
@@ -74,18 +85,50 @@ def compare_command(
         except KeyboardInterrupt:
             remark("interrupted; the same command goes on from here", quiet)
             raise
-    made = write(found, reference=reference, expected=expected)
+    made = write(found, reference=against, expected=expected)
     for failure in found.failures:
         remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
+    for one, other in found.twins:
+        remark(
+            f"{one} gave the very numbers of {other}: what makes it differ never acted; calibrant lens --predictions "
+            "shows which settings would",
+            quiet,
+        )
+    if not made:
+        raise ValueError(f"no run has any numbers; {output / 'runs.csv'} says why.")
     if as_json:
         print_json({"folder": str(output), "runs": len(found.results.column("run")), "failed": len(found.failures)})
     elif not quiet:
         for table in made.values():
             print_table(table.title, tables.heads(table), tables.text(table))
+            for note in tables.notes(table):
+                say(note)
             print()
     remark(f"open {output / 'index.html'}; every number is in {output / 'results.csv'}", quiet)
-    if not made:
-        raise ValueError("no run has any numbers; runs.csv says why.")
+    if found.failures:
+        many = "a run" if len(found.failures) == 1 else f"{len(found.failures)} runs"
+        remark(f"{many} failed; --retry-failed tries again what the same command would leave", quiet)
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def announced(quiet: bool) -> Iterator[None]:
+    """Say at once that Ctrl-C was heard: runs that save what they have may take a moment."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def heard(number: int, frame: Any) -> None:
+        remark("stopping: runs save what they have", quiet)
+        signal.signal(signal.SIGINT, before)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, heard)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _seeds(text: str) -> tuple[int, ...]:
@@ -117,7 +160,8 @@ class Shown:
             speed_estimate_period=600.0,
         )  # fmt: skip
         self.task: Any = None
-        self.total = self.ended = 0
+        self.total = self.ended = self.failed = 0
+        self.later = 0
         self.running: dict[str, tuple[str, float]] = {}
 
     def __enter__(self) -> Shown:
@@ -126,17 +170,17 @@ class Shown:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def stage(self, name: str, runs: int, missing: int) -> None:
+    def stage(self, name: str, runs: int, missing: int, later: int) -> None:
         """A stage begins."""
         words = {"short": "searching, short runs", "search": "searching", "final": "testing"}[name]
         done = f", {runs - missing} of them on disk" if runs > missing else ""
-        remark(f"{words}: {runs} runs{done}", self.quiet)
-        self.total, self.ended = missing, 0
-        if self.task is not None:
-            self.bar.remove_task(self.task)
-        if missing:
+        remark(f"{words}: {runs} run{'s' * (runs != 1)}{done}", self.quiet)
+        self.total, self.later = self.ended + self.failed + missing, later
+        if missing and self.task is None:
             self.bar.start()
-            self.task = self.bar.add_task(words, total=missing, runs="")
+            self.task = self.bar.add_task(words, total=None, runs="")
+        if self.task is not None:
+            self.bar.update(self.task, description=words)
 
     def __call__(self, event: str, job: Any, steps: tuple[int, int]) -> None:
         """A run starts, goes on or ends."""
@@ -144,10 +188,17 @@ class Shown:
             self.running[job.key] = job.title, steps[0] / steps[1] if steps[1] else 0.0
         else:
             self.running.pop(job.key, None)
-            self.ended += 1
+            if event == "failed":
+                self.failed += 1  # it says nothing about how long the others take
+            else:
+                self.ended += 1
             if self.bar.disable:
-                remark(f"{self.ended} of {self.total}: {job.title} {event}", self.quiet)
+                remark(f"{self.ended + self.failed} of {self.total}: {job.title} {event}", self.quiet)
         if self.task is not None:
             share = self.ended + sum(part for _, part in self.running.values())
             now = ", ".join(f"{title} {part:.0%}" for title, part in list(self.running.values())[:4])
-            self.bar.update(self.task, completed=share, runs=f"{self.ended} of {self.total} runs; {now}")
+            more = f", up to {self.later} to follow" if self.later else ""
+            self.bar.update(
+                self.task, completed=share, total=self.total - self.failed + self.later,
+                runs=f"{self.ended + self.failed} of {self.total} runs{more}; {now}",
+            )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant.cli.common import Json, Quiet, parse_losses, print_json, print_table, remark, say
-from calibrant.cli.compare import Shown
+from calibrant.cli.compare import Shown, announced
 from calibrant.cli.lens import draw, look
 
 #: One confident prediction, and the losses whose targets for it are drawn.
@@ -31,13 +31,13 @@ def demo(
     Interrupted, the same command goes on; what is finished is not computed again.
     """
     from calibrant.experiments import tables
-    from calibrant.experiments.demonstration import demonstrate
+    from calibrant.experiments.demonstration import demonstrate, legend
 
     chosen: Any = data
     output.mkdir(parents=True, exist_ok=True)
     losses = parse_losses(LOSSES)
     draw(output / "lens.svg", losses, look(losses, LOGITS, LABEL), LOGITS, LABEL)
-    with Shown(quiet) as shown:
+    with Shown(quiet) as shown, announced(quiet):
         try:
             found = demonstrate(
                 output, data=chosen, seed=seed, quick=quick, told=shown, stage=shown.stage,
@@ -53,12 +53,19 @@ def demo(
             if name in found.tables:
                 table = found.tables[name]
                 print_table(table.title, tables.heads(table), tables.text(table))
-                say(table.note)
+                for note in tables.notes(table):
+                    say(note)
                 print()
+        for sentence in legend(chosen):
+            say(sentence)
+        print()
         rows = [(e["claim"], _shown(e), e["verdict"]) for e in found.effects]
         print_table(
             "What the papers found, here", ("claim", "difference, 95% interval", "verdict"), rows, numbers=False
         )
+        say("Every claim is judged by itself; the marks in the table above allow for their number.")
+        if quick:
+            say("Quick: too short to prove anything.")
         print()
         for sentence in found.abstaining:
             say(sentence)
@@ -70,4 +77,4 @@ def demo(
 def _shown(effect: Any) -> str:
     scale, unit = (100, " pp") if effect["unit"] == "share" else (1, "")
     mean, half = effect["mean"] * scale, (effect["high"] - effect["low"]) / 2 * scale
-    return f"{mean:+.2f} ± {half:.2f}{unit}" if unit else f"{mean:+.4f} ± {half:.4f}"
+    return f"{mean:+.2f} ± {half:.2f}{unit}" if unit else f"{mean:+.5f} ± {half:.5f}"

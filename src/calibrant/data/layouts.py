@@ -141,5 +141,8 @@ def read(
     if split is None and len(splits) == 1:
         split = splits[0]
     if split not in splits:
-        raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {', '.join(splits)}.")
+        hint = ""
+        if list(splits) == ["all"]:
+            hint = " A recipe takes it by data.train = 'all', and cuts a test set from it by data.test_share = 0.2."
+        raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {', '.join(splits)}.{hint}")
     return kind.open(root, split, on_error, options)

@@ -381,7 +381,8 @@ def _stacked(arrays: list[Any], empty: tuple[int, ...]) -> Tensor:
     if len({array.shape for array in arrays}) > 1:
         shapes = sorted({array.shape[1::-1] for array in arrays})[:2]
         raise ValueError(
-            f"images of different sizes in one batch (such as {shapes}): end the steps with a crop or a resize."
+            f"images of different sizes in one batch (such as {shapes}): end the steps with a crop, centre_crop for "
+            "example; a resize by one number scales the shorter side."
         )
     return torch.from_numpy(np.stack(arrays))
 

@@ -8,6 +8,7 @@ otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -21,7 +22,7 @@ from calibrant.experiments.evaluation import numbers
 from calibrant.experiments.local import Staged, Told
 from calibrant.experiments.spaces import Settings
 from calibrant.experiments.study import ETA, Planned, Study
-from calibrant.experiments.work import Job
+from calibrant.experiments.work import Job, in_turn
 from calibrant.files import written_aside
 from calibrant.metrics import METRICS
 from calibrant.training import train
@@ -40,6 +41,7 @@ def asha(
     resources: Resources,
     accelerator: str = "auto",
     told: Told = lambda event, job, steps: None,
+    most: int | None = None,
 ) -> list[Job]:
     """Run candidates until all but the promising ones are stopped; those that were trained to the end.
 
@@ -52,6 +54,7 @@ def asha(
         resources: Of each run.
         accelerator: As Lightning Fabric takes it.
         told: Told of every candidate that starts, goes on and ends, or is stopped.
+        most: Candidates at a time; as many as fit if left out.
     """
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
@@ -71,9 +74,9 @@ def asha(
     tuner = tune.Tuner(
         work,
         param_space={"candidate": tune.grid_search(list(range(len(jobs))))},
-        tune_config=tune.TuneConfig(scheduler=scheduler),
+        tune_config=tune.TuneConfig(scheduler=scheduler, max_concurrent_trials=most),
         run_config=tune.RunConfig(
-            name=f"asha-{target}",
+            name=f"asha-{target}-{jobs[0].key}",
             storage_path=str(folder.absolute()),
             failure_config=tune.FailureConfig(max_failures=RETRIES),
             callbacks=[_heard(tune, jobs, told)],
@@ -88,6 +91,9 @@ def _heard(tune: Any, jobs: Sequence[Job], told: Told) -> Any:
     """Tells of Tune's trials as of any other runs; an epoch at a time."""
 
     class Heard(tune.Callback):  # type: ignore[misc]
+        def __reduce__(self) -> tuple[type, tuple[()]]:
+            return object, ()  # Tune keeps a copy of its settings on disk; whoever listens is no part of them
+
         def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
             told("start", jobs[trial.config["candidate"]], (0, 0))
 
@@ -110,8 +116,9 @@ def searched(
     data: str | None,
     resources: Resources,
     accelerator: str = "auto",
+    most: int | None = None,
     told: Told = lambda event, job, steps: None,
-    stage: Staged = lambda name, runs, missing: None,
+    stage: Staged = lambda name, runs, missing, later: None,
 ) -> tuple[list[Planned], dict[tuple[str, int, str], Settings]]:
     """The search of a study: runs that were trained to the end, and by label, seed and target what was chosen.
 
@@ -123,8 +130,9 @@ def searched(
         data: Where the data lies, if not where the recipe says.
         resources: Of each run.
         accelerator: As Lightning Fabric takes it.
+        most: Candidates at a time; as many as fit if left out.
         told: Told of every candidate that starts, goes on and ends, or is stopped.
-        stage: Told of the search: its candidates, and how many of them are missing.
+        stage: Told of the search: its candidates, how many of them are missing, and how many runs may follow.
     """
     file = runs.parent / CHOSEN
     kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -141,16 +149,19 @@ def searched(
                 searches.append(((label, seed, target), trials, jobs, " ".join([target, *sorted(jobs)])))
     if searches:
         sizes = [(len(jobs), name not in kept) for _, _, jobs, name in searches]
-        stage("search", sum(size for size, _ in sizes), sum(size for size, missing in sizes if missing))
+        whole, missing = sum(size for size, _ in sizes), sum(size for size, missing in sizes if missing)
+        stage("search", whole, missing, study.most_finals)
     for place, trials, jobs, name in searches:
         if name not in kept:
-            asha(list(jobs.values()), place[-1], runs.parent / "tune", resources, accelerator, told)
-            kept[name] = _best(jobs, place[-1])
+            asha(list(jobs.values()), place[-1], runs.parent / "tune", resources, accelerator, told, most)
+            best = _best(jobs, place[-1])
+            if best is None:  # every candidate failed: another time it may not
+                continue
+            kept[name] = best
             with written_aside(file) as aside:
                 aside.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         planned |= {one.key: one for one in trials if jobs[one.key].done}
-        if kept[name] is not None:
-            chosen[place] = next(one.settings for one in trials if one.key == kept[name])
+        chosen[place] = next(one.settings for one in trials if one.key == kept[name])
     return list(planned.values()), chosen
 
 
@@ -171,7 +182,8 @@ def _trial(config: Mapping[str, Any], jobs: Sequence[Job], target: str, accelera
     """In a process of the cluster: one candidate, until it is done or Tune stops it."""
     from ray import tune
 
-    os.chdir(folder)
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
     job, steps = jobs[config["candidate"]], 0
 
     def listen(event: str, found: Mapping[str, Any]) -> None:
@@ -185,7 +197,9 @@ def _trial(config: Mapping[str, Any], jobs: Sequence[Job], target: str, accelera
     try:
         if not job.done:
             recipe = check(dict(job.recipe), job.folder)
-            train(recipe, job.folder, data=job.data, resume=True, accelerator=accelerator, listen=listen)
+            in_turn(
+                lambda: train(recipe, job.folder, data=job.data, resume=True, accelerator=accelerator, listen=listen)
+            )
         values = {n.metric: n.value for n in numbers(job.folder) if n.set == "val" and n.posthoc == "none"}
     except (ValueError, ArithmeticError, TypeError, KeyError) as error:
         job.fail(" ".join(str(error).split()), lasting=True)

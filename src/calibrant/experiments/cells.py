@@ -12,7 +12,7 @@ from calibrant.metrics import METRICS
 from calibrant.metrics.intervals import family
 from calibrant.report.text import MINUS
 
-Kind = Literal["value", "rank", "paper", "ours", "difference"]
+Kind = Literal["value", "rank", "paper", "ours", "difference", "interval", "p", "wins"]
 
 _NAMES = {
     "accuracy": "Accuracy", "mean_confidence": "Confidence", "ece": "ECE", "aece": "AECE", "mce": "MCE",
@@ -21,7 +21,15 @@ _NAMES = {
 }  # fmt: skip
 _PLAIN = ("nll", "brier", "aurc", "e_aurc", "augrc")  # printed as numbers, as the audit does
 _ARROWS = {"low": "↓", "high": "↑", "none": ""}
-_KIND_HEADS = {"paper": "Paper", "ours": "Ours", "difference": "Difference"}
+#: What a note says of the marks that `marked` makes, where type has weights.
+BEST = "Best in bold, second underlined."
+_KIND_HEADS = {
+    "paper": "Paper",
+    "ours": "Ours",
+    "difference": "Difference",
+    "interval": "95% interval",
+    "wins": "Better in",
+}
 
 
 class Column(NamedTuple):
@@ -33,6 +41,7 @@ class Column(NamedTuple):
         posthoc: what was done to them.
         title: what the head says instead of the metric's name.
         kind: what the cells are: values of the metric, average ranks by it, or one side of a comparison.
+        direction: which end is better here, if not the metric's own: ``"low"``, ``"high"`` or ``"none"``.
     """
 
     metric: str
@@ -40,13 +49,14 @@ class Column(NamedTuple):
     posthoc: str = "none"
     title: str | None = None
     kind: Kind = "value"
+    direction: str | None = None
 
     @property
     def better(self) -> str:
         """``"low"``, ``"high"`` or ``"none"``, for what the cells hold."""
         if self.kind != "value":
             return "low" if self.kind == "rank" else "none"
-        return METRICS[family(self.metric)].better
+        return self.direction or METRICS[family(self.metric)].better
 
     @property
     def is_share(self) -> bool:
@@ -73,12 +83,13 @@ class Cell(NamedTuple):
     """What a table says about one method in one column.
 
     Attributes:
-        mean: over seeds; of an average rank, over rankings.
+        mean: over seeds; of an average rank, over rankings; NaN if there are no runs.
         std: with N - 1 in the denominator; NaN for one run.
         runs: how many are behind it.
         best: whether no other of the column is better, at the precision of print.
         second: whether only the best are better.
         change: ``"better"`` or ``"worse"`` than the reference beyond chance, else ``""``.
+        high: the upper end of an interval, whose lower end is the mean.
     """
 
     mean: float
@@ -87,6 +98,11 @@ class Cell(NamedTuple):
     best: bool = False
     second: bool = False
     change: str = ""
+    high: float = math.nan
+
+
+#: What a table says where no run has numbers.
+NOTHING = Cell(math.nan, math.nan, 0)
 
 
 class Line(NamedTuple):
@@ -122,8 +138,8 @@ class Table:
 
 
 def usual(counts: Iterable[int]) -> int:
-    """What most of them are, of several the largest; 0 if there are none."""
-    counted = Counter(counts)
+    """What most of them are but 0, of several the largest; 0 if there are none."""
+    counted = Counter(filter(None, counts))
     return max(counted, key=lambda n: (counted[n], n), default=0)
 
 
@@ -198,17 +214,15 @@ def marked(columns: Sequence[Column], rows: Sequence[Line]) -> tuple[Line, ...]:
     """The rows with the best and second best cells of every column marked, by mean; ties at print precision share."""
     cells = [list(line.cells) for line in rows]
     for k, column in enumerate(columns):
-        present = [line[k] for line in cells if line[k] is not None]
+        present = [cell.mean for line in cells if (cell := line[k]) is not None and cell.runs]
         if column.better == "none" or len(present) < 2:
             continue
         sign = 1 if column.better == "low" else -1
-        order: dict[str, None] = {}
-        for cell in sorted(present, key=lambda c: sign * c.mean):  # type: ignore[union-attr]
-            order.setdefault(printed(cell.mean, column))  # type: ignore[union-attr]
+        order = dict.fromkeys(printed(mean, column) for mean in sorted(present, key=lambda mean: sign * mean))
         places = list(order)[:2]
         for line in cells:
             cell = line[k]
-            if cell is not None and (shown := printed(cell.mean, column)) in places:
+            if cell is not None and cell.runs and (shown := printed(cell.mean, column)) in places:
                 line[k] = cell._replace(best=shown == places[0], second=shown != places[0])
     return tuple(line._replace(cells=tuple(new)) for line, new in zip(rows, cells, strict=True))
 

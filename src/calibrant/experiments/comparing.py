@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from calibrant.experiments.data_seen import check_data
 from calibrant.experiments.evaluation import numbers
 from calibrant.experiments.local import Local, Staged, Told
 from calibrant.experiments.results import Results, Row
@@ -69,6 +70,18 @@ class Comparison:
         known = set(self.results.where(stage="final").column("run"))
         return [run for run in self.planned if run.stage == "final" and run.key in known]
 
+    @property
+    def twins(self) -> list[tuple[str, str]]:
+        """Methods that gave the very numbers of another, with that other: what makes them differ never acted."""
+        seen: dict[tuple[tuple[int, float], ...], str] = {}
+        found = []
+        for method in self.study.methods:
+            tested = self.results.where(method=method, stage="final", set="test", posthoc="none", metric="nll")
+            numbers = tuple(sorted({(row.seed, row.value) for row in tested}))
+            if numbers and (other := seen.setdefault(numbers, method)) != method:
+                found.append((method, other))
+        return found
+
 
 def compare(
     study: Study,
@@ -78,7 +91,7 @@ def compare(
     engine: Engine | None = None,
     retry: bool = False,
     told: Told = lambda event, job, steps: None,
-    stage: Staged = lambda name, runs, missing: None,
+    stage: Staged = lambda name, runs, missing, later: None,
 ) -> Comparison:
     """Run what a study needs and is not on disk yet, and collect all numbers.
 
@@ -89,22 +102,29 @@ def compare(
         engine: What executes the runs: processes of this machine if left out.
         retry: Try again what failed for a reason that is likely to come again.
         told: Told of every job that starts, goes on and ends.
-        stage: Told of every stage: its name, its runs, and how many are missing.
+        stage: Told of every stage: its name, its runs, how many are missing, and how many may follow.
     """
     folder = Path(folder)
     (folder / RUNS).mkdir(parents=True, exist_ok=True)
+    check_data(study, folder, data)
     _write(folder / "study.json", _described(study))
     engine = engine or Local(cpus=study.recipe.resources.cpus)
     trials, chosen = _searched(study, folder / RUNS, data, engine, told, stage)
     plan = study.stages(chosen)
     now = next(plan)
+    known = [*trials]
     while True:
+        known += now
         jobs = {run.key: Job.of(run.recipe, folder / RUNS, data, f"{run.method} {run.seed}") for run in now}
         missing = [job for job in jobs.values() if not job.done and (retry or not _lasting(job))]
         if now:
-            stage(now[0].stage, len(jobs), len(missing))
+            stage(now[0].stage, len(jobs), len(missing), 0 if now[0].stage == "final" else study.most_finals)
         if missing:
-            engine.run(missing, told)
+            try:
+                engine.run(missing, told)
+            except KeyboardInterrupt:
+                collected(study, folder, known)  # what is finished is in the table, whatever comes next
+                raise
         try:
             now = plan.send(_judged(jobs))
         except StopIteration as end:

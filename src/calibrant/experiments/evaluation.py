@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -100,19 +100,26 @@ def flat(predictions: Predictions) -> Flat:
 
 def _crossfitted(name: str, data: Flat) -> Iterator[Number]:
     fold = torch.from_numpy(data.sample % FOLDS)
-    scaled, score, temperatures, powers = torch.empty_like(data.logits), torch.empty(len(data.labels)), [], []
+    plain = torch.softmax(data.logits.double(), dim=1).amax(1)
+    correct = data.logits.argmax(1) == data.labels
+    scaled, temperatures, powers = torch.empty_like(data.logits), [], []
+    # Folds may differ in p, and so in scale: scores are compared within a fold, with the confidence as it is. What that
+    # changes on average is added to what the confidence gives on the whole set.
+    normed = _selective(plain, correct)
     for k in fold.unique().tolist():
         held = fold == k
         rest = data.logits[~held], data.labels[~held]
         temperature, norm = TemperatureScaling().fit(*rest), LogitNorm().fit(*rest)
         scaled[held] = temperature.transform(data.logits[held])
-        # As ranks within the fold: folds may differ in p, and so in scale.
-        mine = norm.score(data.logits[held])
-        score[held] = mine.argsort().argsort().float() / max(len(mine), 1)
         temperatures.append(temperature.temperature_)
-        powers.append(math.nan if norm.p_ is None else float(norm.p_))
+        if norm.p_ is not None:  # else the score is the confidence
+            powers.append(float(norm.p_))
+            share = float(held.double().mean())
+            before, after = (_selective(s, correct[held]) for s in (plain[held], norm.score(data.logits[held])))
+            normed = {metric: value + share * (after[metric] - before[metric]) for metric, value in normed.items()}
     yield from _scaled(name, scaled, data.labels, float(np.mean(temperatures)))
-    yield from _ranked(name, score, data, float(np.mean(powers)))
+    power = float(np.mean(powers)) if powers else math.nan
+    yield from (Number(name, "logit-norm", power, metric, value) for metric, value in normed.items())
 
 
 def _scaled(name: str, logits: Tensor, labels: Tensor, temperature: float) -> Iterator[Number]:
@@ -123,10 +130,13 @@ def _scaled(name: str, logits: Tensor, labels: Tensor, temperature: float) -> It
 
 
 def _ranked(name: str, score: Tensor, data: Flat, power: float) -> Iterator[Number]:
+    for metric, value in _selective(score, data.logits.argmax(1) == data.labels).items():
+        yield Number(name, "logit-norm", power, metric, value)
+
+
+def _selective(score: Tensor, correct: Tensor) -> dict[str, float]:
     """A score changes what is accepted, not what is predicted: the selective metrics alone."""
-    ranks, correct = score.double().numpy(), (data.logits.argmax(1) == data.labels).numpy()
-    found: dict[str, Any] = {"aurc": aurc(ranks, correct), "e_aurc": e_aurc(ranks, correct)}
-    found["augrc"] = augrc(ranks, correct)
-    found |= {f"coverage_at_risk_{risk:g}": coverage_at_risk(ranks, correct, risk) for risk in RISKS}
-    for metric, value in found.items():
-        yield Number(name, "logit-norm", power, metric, float(value))
+    ranks, right = score.double().numpy(), correct.numpy()
+    found = {"aurc": aurc(ranks, right), "e_aurc": e_aurc(ranks, right), "augrc": augrc(ranks, right)}
+    found |= {f"coverage_at_risk_{risk:g}": coverage_at_risk(ranks, right, risk) for risk in RISKS}
+    return {metric: float(value) for metric, value in found.items()}

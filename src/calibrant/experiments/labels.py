@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from calibrant.experiments.results import Results
+from calibrant.experiments.cells import Column
+from calibrant.experiments.results import Results, Row
 
 POSTHOC = ("temperature", "logit-norm")
 _TUNED = "tuned for "
@@ -63,21 +68,30 @@ def nothing_tuned(rows: Results) -> bool:
     return len(rows.column("settings")) == 1 and set(rows.column("stage")) <= {"final"}
 
 
-def choices(rows: Results, label: Label, *, tuned: bool) -> list[tuple[str, Results]]:
+def choices(rows: Results, label: Label, *, tuned: bool) -> list[tuple[tuple[str, ...], Results]]:
     """What a label can mean among the rows of its method: tuning targets, and the rows of each.
 
-    Where nothing was tuned, the same runs may stand there for every target: they are taken together, under ``""``.
+    Targets whose runs are the same are taken together; where nothing was tuned, there are no targets.
     """
     found: list[str] = rows.column("tuned_for")
     if label.tuned_for in found:
-        return [(label.tuned_for, rows.where(tuned_for=label.tuned_for))]
+        return [(tuple(filter(None, (label.tuned_for,))), rows.where(tuned_for=label.tuned_for))]
     # A method without parameters is the same whatever is tuned for.
     if label.tuned_for is not None and rows.column("settings") != ["{}"]:
         return []
     if not tuned and found:
         one = rows.where(tuned_for="") if "" in found else rows
-        return [("", Results(row._replace(tuned_for="") for row in one))]
-    return [(target, rows.where(tuned_for=target)) for target in found]
+        return [((), Results(row._replace(tuned_for="") for row in one))]
+    same: dict[frozenset[Row], tuple[list[str], Results]] = {}
+    for target in found:
+        mine = rows.where(tuned_for=target)
+        same.setdefault(_runs(mine), ([], mine))[0].append(target)
+    return [(tuple(filter(None, targets)), mine) for targets, mine in same.values()]
+
+
+def _runs(rows: Results) -> frozenset[Row]:
+    """The numbers, whatever they were chosen for."""
+    return frozenset(row._replace(tuned_for="") for row in rows)
 
 
 def named(results: Results, label: Label) -> Results:
@@ -109,6 +123,129 @@ def the_one(results: Results, text: str) -> tuple[Results, Label]:
         raise ValueError(f"no results of {text!r}: tuning targets are {there}")
     untuned = [one for one in found if not one[0]]
     if len(found) > 1 and not untuned:
-        names = " and for ".join(target for target, _ in found)
-        raise ValueError(f"{text!r} was tuned for {names}: say which, as in '{text}, tuned for {found[0][0]}'")
+        names = " and for ".join(target for targets, _ in found for target in targets)
+        raise ValueError(f"{text!r} was tuned for {names}: say which, as in '{text}, tuned for {found[0][0][0]}'")
     return (untuned or found)[0][1], label
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a sentence has them.
+
+    Example:
+        >>> listed(["ece"]), listed(["ece", "nll", "accuracy"])
+        ('ece', 'ece, nll and accuracy')
+    """
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The numbers of one row of a table.
+
+    Attributes:
+        name: What the row is called.
+        targets: What its settings were tuned for, all with the same outcome; none if there was nothing to tune.
+        rows: Its numbers.
+        label: What was asked for.
+    """
+
+    name: str
+    targets: tuple[str, ...]
+    rows: Results
+    label: Label
+
+    @property
+    def tuned_for(self) -> str:
+        """The targets in words."""
+        return listed(self.targets)
+
+    @cached_property
+    def key(self) -> tuple[str | None, frozenset[Row]]:
+        """The same for rows that show the same numbers."""
+        return self.label.posthoc, _runs(self.rows)
+
+    def values(self, column: Column) -> dict[int, float]:
+        """The numbers of a column by seed."""
+        posthoc = self.label.posthoc or column.posthoc
+        return self.rows.by_seed(set=column.set, posthoc=posthoc, metric=column.metric)
+
+
+def sources(
+    results: Results, methods: Sequence[str] | None = None, wanted: Sequence[str] | None = None
+) -> Iterator[Source]:
+    """The rows of a table over the final runs: every method once for each outcome of its tuning.
+
+    Args:
+        results: all numbers.
+        methods: labels in their order; every method of the results if left out.
+        wanted: targets to keep; methods without anything to tune stay.
+    """
+    final = results.where(stage="final")
+    known: list[str] = final.column("method")
+    for name in known if methods is None else methods:
+        label = parse(name, known)
+        if label.method not in known:
+            raise ValueError(f"no final results of {name!r}: there are {', '.join(known) or 'none at all'}")
+        shown = name.partition(", tuned for ")[0] if label.tuned_for else name
+        alike = nothing_tuned(results.where(method=label.method))
+        for targets, chosen in choices(named(final, label), label, tuned=not alike):
+            kept = tuple(t for t in targets if wanted is None or t in wanted)
+            if kept or not targets:
+                yield Source(shown, kept, chosen, label)
+
+
+def references(results: Results, text: str) -> dict[str, Source]:
+    """What a label means as a reference, by tuning target; under ``""`` if it is the same for all of them.
+
+    Nothing if it has no numbers.
+    """
+    known: list[str] = results.where(stage="final").column("method")
+    label = parse(text, known)
+    found = list(sources(results, [text])) if label.method in known else []
+    if label.tuned_for or (len(found) == 1 and not found[0].targets):
+        return {"": found[0]} if found else {}
+    return {target: source for source in found for target in source.targets or ("",)}
+
+
+def counterparts(source: Source, reference: Mapping[str, Source]) -> list[tuple[tuple[str, ...], Source]]:
+    """What a row is compared with: the reference's row of the same target, and the targets for which it is that.
+
+    A row is not compared with itself. One that several targets share has as many as the reference has different ones.
+    """
+    if "" in reference:
+        found = {reference[""].key: (list(source.targets), reference[""])}
+    else:
+        found = {}
+        for target in source.targets or reference:
+            if target in reference:
+                other = reference[target]
+                found.setdefault(other.key, ([], other))[0].append(target)
+    return [(tuple(targets), other) for key, (targets, other) in found.items() if key != source.key]
+
+
+def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str]) -> None:
+    """Refuse a reference that a comparison cannot have.
+
+    Args:
+        reference: a label: a method, also after a repair, or as tuned for one of the targets.
+        labels: of the methods that are compared.
+        targets: what they are tuned for.
+
+    Example:
+        >>> check_reference("ls, tuned for ece", ["ce", "ls"], ["ece"])
+        >>> check_reference("sl", ["ce", "ls"], ["ece"])
+        Traceback (most recent call last):
+        ValueError: no method here is called 'sl', which is to be the reference; did you mean 'ls'? There are ce, ls
+    """
+    known = list(labels)
+    label = parse(reference, known)
+    if label.method not in known:
+        possible = [*known, *(f"{name}, tuned for {target}" for name in known for target in targets)]
+        near = difflib.get_close_matches(reference, possible, 1, 0.4)
+        hint = f"; did you mean {near[0]!r}? There are" if near else ": there are"
+        raise ValueError(
+            f"no method here is called {reference!r}, which is to be the reference{hint} {', '.join(known)}"
+        )
+    if label.tuned_for is not None and label.tuned_for not in targets:
+        there = f"only for {listed(targets)}" if targets else "nor for anything else"
+        raise ValueError(f"the reference {reference!r} is not there: nothing is tuned for {label.tuned_for}, {there}")

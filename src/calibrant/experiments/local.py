@@ -16,8 +16,8 @@ from calibrant.experiments.work import Job, perform
 
 #: Told of a job: "start", "progress" (steps done, of all), "done", "failed", or "stopped" by a search.
 Told = Callable[[str, Job, tuple[int, int]], None]
-#: Told of a stage that begins: its name, its runs, and how many are missing.
-Staged = Callable[[str, int, int], None]
+#: Told of a stage that begins: its name, its runs, how many are missing, and how many may follow in later stages.
+Staged = Callable[[str, int, int, int], None]
 
 _GRACE_SECONDS = 30.0
 
@@ -43,11 +43,13 @@ class Local:
         """Do all jobs; each leaves its numbers or why it failed."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         slots = self.jobs or max(1, int(cores / self.cpus))
-        threads = self.threads or max(1, cores // min(slots, max(1, len(jobs))))
+        # By the slots, not by the jobs that are left: other threads, other rounding, and a sweep that was interrupted
+        # has to end as one that was not.
+        threads = self.threads or max(1, cores // slots)
         # Processes are forked from one that has everything imported and has run nothing: they start at once, and
         # share no state with this one.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["calibrant.experiments.work"])
+        context.set_forkserver_preload(["calibrant.experiments.preloaded"])
         waiting = deque(jobs)
         try:
             while waiting or self._running:

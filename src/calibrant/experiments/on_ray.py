@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from calibrant import __version__
 from calibrant.auditing.ray_cluster import RETRIES, check_fits, connected, imported
 from calibrant.experiments.local import Staged, Told
 from calibrant.experiments.spaces import Settings
@@ -63,7 +64,7 @@ class OnRay:
 
         with connected(_WHAT, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
-            return searched(study, runs, data, self.resources, self.accelerator, told, stage)
+            return searched(study, runs, data, self.resources, self.accelerator, self.jobs, told, stage)
 
 
 class _Sweep:
@@ -82,7 +83,7 @@ class _Sweep:
         calls = 1 if gpus else _CALLS
         task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, max_calls=calls)(_task)
         threads = max(1, int(cpus))
-        self.submit = lambda job: task.remote(job, threads, engine.accelerator, self.board, os.getcwd())
+        self.submit = lambda job: task.remote(job, threads, engine.accelerator, self.board, os.getcwd(), __version__)
         self.running: dict[Any, Job] = {}
         self.started: dict[str, tuple[int, int]] = {}
 
@@ -156,7 +157,7 @@ class _Board:
         return self.steps
 
 
-def _task(job: Job, threads: int, accelerator: str, board: Any, folder: str) -> str:
+def _task(job: Job, threads: int, accelerator: str, board: Any, folder: str, version: str) -> str:
     """In the process of a run, on any machine: the name of the machine, when the run is done or recorded as failed."""
     with contextlib.suppress(OSError):  # so that relative paths in a recipe mean the same as on one machine
         os.chdir(folder)
@@ -165,8 +166,12 @@ def _task(job: Job, threads: int, accelerator: str, board: Any, folder: str) -> 
         board.tell.remote(job.key, step, steps)
 
     report(0, 0)
-    perform(job, threads, report, accelerator)
-    return os.uname().nodename
+    machine = os.uname().nodename
+    if version == __version__:
+        perform(job, threads, report, accelerator)
+    else:
+        job.fail(f"{machine} has Calibrant {__version__}, and the command is {version}'s.", lasting=False)
+    return machine
 
 
 def _seen(job: Job) -> bool:

@@ -1,22 +1,26 @@
-"""Two methods seed by seed, and one method along one of its settings."""
+"""Two methods seed by seed, all of them against one, and one method along one of its settings."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from calibrant.experiments.cells import Column, as_column, cell_of, directed
-from calibrant.experiments.labels import the_one
+from calibrant.experiments.cells import Cell, Column, Line, Table, as_column, cell_of, directed
+from calibrant.experiments.labels import Source, counterparts, listed, references, sources, the_one
 from calibrant.experiments.results import Results
 
 #: Up to so many differences, every assignment of signs is counted; beyond, the normal approximation is good.
 _ENUMERATED = 14
+#: Fewer seeds are no ground for a verdict.
+FEWEST = 3
+#: A difference is beyond chance where Holm's p is below.
+LEVEL = 0.05
 
 
 class Paired(NamedTuple):
@@ -40,6 +44,13 @@ class Paired(NamedTuple):
     wilcoxon_p: float
     wins: int
     differences: tuple[float, ...]
+
+    @property
+    def testable(self) -> bool:
+        """Whether a t-test says anything: of a few seeds, or of one and the same difference, it does not."""
+        # Equal differences of rounded numbers are equal up to their last digits.
+        spread = max(self.differences) - min(self.differences)
+        return len(self.differences) >= FEWEST and spread > 1e-9 * max(map(abs, self.differences))
 
 
 def paired(results: Results, one: str, other: str, column: Column | str) -> Paired:
@@ -109,6 +120,110 @@ def _signed_ranks(d: np.ndarray[Any, np.dtype[np.float64]]) -> float:
     signs = np.array(list(itertools.product((-1.0, 1.0), repeat=len(d))))
     # Twice a fractional rank is whole, so sums compare exactly.
     return float((np.abs(signs @ ranks) >= abs(np.sign(d) @ ranks)).mean())
+
+
+class Against(NamedTuple):
+    """A row of a table against the reference.
+
+    Attributes:
+        row: its number among the rows.
+        tuned_for: the targets for which it is compared with this row of the reference.
+        pair: its differences.
+        holm: p of the t-test after Holm's correction over the rows; NaN where there is no test.
+        change: ``"better"`` or ``"worse"`` if that is beyond chance, else ``""``.
+    """
+
+    row: int
+    tuned_for: str
+    pair: Paired
+    holm: float
+    change: str
+
+
+def against(rows: Sequence[Source], reference: Mapping[str, Source], column: Column) -> list[Against]:
+    """Every row against the reference's row of the same tuning target, in one column."""
+    found: list[tuple[int, str, Paired]] = []
+    for k, row in enumerate(rows):
+        others = counterparts(row, reference)
+        for targets, other in others:
+            pair = compared(row.values(column), other.values(column), better=column.better)
+            if pair is not None:
+                whole = len(others) == 1 and set(targets) >= set(row.targets)
+                found.append((k, row.tuned_for if whole else listed(targets), pair))
+    corrected = _holm([pair.t_p if pair.testable else math.nan for _, _, pair in found])
+    return [
+        Against(k, targets, pair, p, _change(pair, column) if p < LEVEL else "")
+        for (k, targets, pair), p in zip(found, corrected, strict=True)
+    ]
+
+
+def _holm(values: Sequence[float]) -> list[float]:
+    """Holm's p-values; those that are not numbers are no tests, and stay so."""
+    order = sorted((p, n) for n, p in enumerate(values) if p == p)
+    corrected, largest = [math.nan] * len(values), 0.0
+    for rank, (p, n) in enumerate(order):
+        largest = max(largest, min(1.0, p * (len(order) - rank)))
+        corrected[n] = largest
+    return corrected
+
+
+def _change(pair: Paired, column: Column) -> str:
+    if not pair.mean or column.better == "none":
+        return ""
+    return "better" if (pair.mean < 0) == (column.better == "low") else "worse"
+
+
+def differences(
+    results: Results,
+    reference: str,
+    columns: Sequence[Column | str],
+    *,
+    methods: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Table:
+    """Every method against one, seed by seed: a row per metric and method.
+
+    Where the reference was tuned, a method is compared with what the reference has for the same target.
+
+    Args:
+        results: all numbers; those of stage ``"final"`` are compared.
+        reference: a label.
+        columns: what to compare.
+        methods: labels; every method of the results if left out.
+        title: of the table.
+
+    Returns:
+        Mean difference, its 95% t-interval, p of the paired t-test, the same after Holm's correction over the rows of
+        a metric, p of Wilcoxon's test, and in how many seeds the method is better. It has no rows if the reference
+        has no numbers.
+    """
+    base, rows = references(results, reference), list(sources(results, methods))
+    lines = []
+    for column in map(as_column, columns):
+        for k, targets, pair, holm, change in against(rows, base, column):
+            n, t_p = len(pair.seeds), pair.t_p if pair.testable else math.nan
+            numbers = (t_p, holm, pair.wilcoxon_p if n >= FEWEST else math.nan)
+            cells = (
+                Cell(pair.mean, math.nan, n, change=change), Cell(pair.low, math.nan, n, high=pair.high),
+                *(Cell(p, math.nan, n) for p in numbers), Cell(pair.wins, math.nan, n),
+            )  # fmt: skip
+            where = "" if column.set == "test" else column.set
+            lines.append(Line(rows[k].name, targets, cells, where, column.metric))
+    heads = (
+        Column("", kind="difference"), Column("", kind="interval"), Column("", title="p", kind="p"),
+        Column("", title="p (Holm)", kind="p"), Column("", title="p (Wilcoxon)", kind="p"), Column("", kind="wins"),
+    )  # fmt: skip
+    note = (
+        f"Each method minus {reference}{of_the_same(base)}, seed by seed: the mean and its interval, p of the paired "
+        "t-test, the same after Holm's correction over the rows of a measure, and p of Wilcoxon's signed-rank test, "
+        f"from {FEWEST} seeds on. • better and ∘ worse: Holm's p is below {LEVEL}."
+    )
+    return Table(f"Differences from {reference}" if title is None else title, note, heads, tuple(lines))
+
+
+def of_the_same(reference: Mapping[str, Source]) -> str:
+    """Words after a reference's name where it is not the same for all targets."""
+    return " tuned for the same" if len({source.key for source in reference.values()}) > 1 else ""
 
 
 class Point(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ import numpy as np
 
 from calibrant.auditing.document import clean, reliability_series
 from calibrant.experiments import tables
+from calibrant.experiments.cells import cell_of
 from calibrant.experiments.comparing import RUNS, Comparison
 from calibrant.experiments.evaluation import flat
+from calibrant.experiments.labels import Source, listed, sources
 from calibrant.experiments.spaces import space
-from calibrant.experiments.study import Planned
+from calibrant.experiments.study import TARGETS
 from calibrant.experiments.tables import Column, Table
 from calibrant.files import written_aside
 from calibrant.metrics import ConfidenceSketch
@@ -26,31 +28,73 @@ from calibrant.training.run_folder import environment
 PAGE = "index.html"
 MAIN = ("accuracy", "nll", "ece", "aece", "aurc")
 RANKED = ("accuracy", "ece", "nll", "aurc")
+PAIRED = ("ece", "accuracy", "nll", "aurc")
 #: How many points a curve of the page has.
 POINTS = 200
 WRITERS = {"md": tables.markdown, "tex": tables.latex, "csv": tables.csv, "html": tables.html}
+#: Tables that some comparison has, and the beginning of the names of those of other sets.
+NAMES = ("methods", "repairs", "ranks", *(f"ranks-{target}" for target in TARGETS), "paired", "expected")
+SET = "set-"
 
 
 def all_tables(comparison: Comparison, *, reference: str | None = None, expected: bool = False) -> dict[str, Table]:
     """Every table of a comparison, by the name of its file."""
-    results = comparison.results
+    results, study = comparison.results, comparison.study
     if not comparison.finals:
         return {}
-    reference = reference if reference in comparison.study.methods else None
-    sets = [name for name in results.where(stage="final").column("set") if name not in ("val", "test")]
-    found = {"methods": tables.summary(results, MAIN, reference=reference, ranks=True, title="On the test data")}
+    missing = list(_missing(comparison))
+    found = {
+        "methods": tables.summary(
+            results, MAIN, reference=reference, ranks=True, missing=missing, title="On the test data"
+        )
+    }
     repaired = [
         Column("ece"), Column("ece", posthoc="temperature"), Column("nll"), Column("nll", posthoc="temperature"),
         Column("aurc"), Column("aurc", posthoc="logit-norm"),
     ]  # fmt: skip
-    found["repairs"] = tables.summary(results, repaired, title="Before and after a repair")
-    for name in sets:
-        columns = [Column(metric, name) for metric in ("accuracy", "mean_confidence", "ece", "aurc")]
-        found[f"set-{name}"] = tables.summary(results, columns, title=f"On the set {name!r}")
-    found["ranks"] = tables.average_ranks(results, RANKED)
-    if expected:
-        found["expected"] = tables.expected(results, comparison.study.recipe)
+    found["repairs"] = tables.summary(results, repaired, missing=missing, title="Before and after a repair")
+    for name in results.where(stage="final").column("set"):
+        if name not in ("val", "test"):
+            found[f"{SET}{name}"] = _of_a_set(comparison, name, missing)
+    nowhere = [label for label, target in missing if not target]
+    found["ranks"] = tables.average_ranks(results, RANKED, target="", missing=nowhere)
+    if len(study.tune) > 1:
+        found["ranks"] = tables.titled(found["ranks"], "Average ranks over all tuning targets")
+        known = results.where(stage="final").column("tuned_for")
+        for target in filter(known.__contains__, study.tune):
+            found[f"ranks-{target}"] = tables.average_ranks(
+                results, RANKED, target=target, missing=nowhere, title=f"Average ranks, tuned for {target}"
+            )
+    if reference is not None:
+        there = results.where(stage="final", set="test").column("metric")
+        found["paired"] = tables.differences(results, reference, [metric for metric in PAIRED if metric in there])
+        if not found["paired"].rows:
+            del found["paired"]
+    if expected and study.recipe.expected:
+        found["expected"] = tables.expected(results, study.recipe)
     return found
+
+
+def _missing(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """Methods of which no final run has numbers, and for which target; none named if it is every one."""
+    final, targets = comparison.results.where(stage="final"), comparison.study.tune or ("",)
+    for label in comparison.study.methods:
+        found = final.where(method=label).column("tuned_for")
+        without = [target for target in targets if target not in found]
+        yield from [(label, "")] if len(without) == len(targets) else ((label, target) for target in without)
+
+
+def _of_a_set(comparison: Comparison, name: str, missing: Sequence[tuple[str, str]]) -> Table:
+    """One more set of predictions. Where no object is in sight there is nothing to be right, or sure, about."""
+    what = comparison.study.recipe.data.also.get(name)
+    blind = what == "context-only" or getattr(what, "variant", None) == "context-only"
+    columns = [Column(metric, name) for metric in ("accuracy", "mean_confidence", "ece", "aurc")]
+    if blind:
+        directions = ("low" if column.metric == "mean_confidence" else "none" for column in columns)
+        columns = [column._replace(direction=d) for column, d in zip(columns, directions, strict=True)]
+    table = tables.summary(comparison.results, columns, missing=missing, title=f"On the set {name!r}")
+    why = "No object is in sight here: less confidence is better, and nothing else has a better end."
+    return tables.titled(table, note=f"{table.note} {why}") if blind else table
 
 
 def write(
@@ -58,9 +102,11 @@ def write(
 ) -> dict[str, Table]:
     """Write every table in four formats and the page; gives the tables.
 
+    Tables of an earlier command that this one does not have are removed.
+
     Args:
         comparison: What to show.
-        reference: A method that the others are tested against.
+        reference: A label that the others are tested against; without numbers, the tables say so.
         expected: Lay the paper's numbers beside ours.
         more: For the page: ``lead``, ``effects``, ``files`` and ``commands``, after its own.
     """
@@ -70,12 +116,25 @@ def write(
     for name, table in found.items():
         for suffix, writer in WRITERS.items():
             with written_aside(folder / f"{name}.{suffix}") as aside:
-                aside.write_text(writer(table), encoding="utf-8")
+                aside.write_text(writer(table).rstrip("\n") + "\n", encoding="utf-8")
+    _tidy(folder, found)
     page = document(comparison, found)
     for name, values in more.items():
         page[name] = [*page.get(name, ()), *clean(list(values))]
     write_comparison(comparison.folder / PAGE, page)
     return found
+
+
+def _tidy(folder: Path, kept: Collection[str]) -> None:
+    """Remove tables of an earlier command that this one does not have, and no other file."""
+    names = [*NAMES, *(path.stem for path in folder.glob(f"{SET}*.tex"))]
+    for name in names:
+        files = [folder / f"{name}.{suffix}" for suffix in WRITERS]
+        # What a set is called is free: it is ours if it is there in every format.
+        if name not in kept and (name in NAMES or all(file.is_file() for file in files)):
+            for file in files:
+                if file.is_file():
+                    file.unlink()
 
 
 def document(comparison: Comparison, found: dict[str, Table]) -> dict[str, Any]:
@@ -85,9 +144,9 @@ def document(comparison: Comparison, found: dict[str, Table]) -> dict[str, Any]:
     runs = {run.key for run in comparison.planned}
     done = set(results.column("run"))
     lead = [
-        f"{len(study.methods)} methods, {len(study.seeds)} seeds: {len(done)} runs"
+        f"{_some(len(study.methods), 'method')}, {_some(len(study.seeds), 'seed')}: {_some(len(done), 'run')}"
         + (f", {len(runs - done)} without numbers" if runs - done else "") + ".",
-        *([f"Settings are tuned for {', '.join(study.tune)} on held-out data."] if study.tune else []),
+        *([f"Settings are tuned for {listed(study.tune)} on held-out data."] if study.tune else []),
     ]  # fmt: skip
     return clean(
         {
@@ -121,66 +180,70 @@ def document(comparison: Comparison, found: dict[str, Table]) -> dict[str, Any]:
     )
 
 
-def rows_of(comparison: Comparison) -> Iterator[tuple[str, list[Planned]]]:
-    """The final runs of each row of the tables, by the row's name."""
+def _some(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
+def rows_of(comparison: Comparison) -> Iterator[tuple[dict[str, str], Source]]:
+    """What the figures show: the rows of the tables, by name and method."""
     several = len(comparison.study.tune) > 1
-    grouped: dict[str, list[Planned]] = {}
-    for run in comparison.finals:
-        name = f"{run.method}, tuned for {run.tuned_for}" if several else run.method
-        grouped.setdefault(name, []).append(run)
-    yield from grouped.items()
+    for source in sources(comparison.results):
+        tuned = f", tuned for {source.tuned_for}" if several and source.targets else ""
+        yield {"name": source.name + tuned, "method": source.name}, source
 
 
-def _sketch(comparison: Comparison, runs: Sequence[Planned]) -> ConfidenceSketch:
-    """One sketch of the test predictions of several runs."""
+def _sketch(comparison: Comparison, source: Source) -> ConfidenceSketch:
+    """One sketch of the test predictions of all runs of a row."""
     sketch = ConfidenceSketch(sync_on_compute=False)
-    for run in runs:
-        data = flat(Predictions.open(comparison.run_folder(run) / "test.npz"))
+    for run in source.rows.column("run"):
+        data = flat(Predictions.open(comparison.folder / RUNS / run / "test.npz"))
         sketch.update(data.logits, data.labels)
     return sketch
 
 
 def _reliability(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    for name, runs in rows_of(comparison):
-        sketch = _sketch(comparison, runs)
-        values = {key: float(value) for key, value in sketch.compute().items()}
-        yield {
-            "name": name, "accuracy": values["accuracy"], "confidence": values["mean_confidence"],
-            "ece": values["ece"], "bins": reliability_series(sketch.summary(), 0.95),
-        }  # fmt: skip
+    for names, source in rows_of(comparison):
+        means = {
+            word: cell.mean
+            for word, metric in (("accuracy", "accuracy"), ("confidence", "mean_confidence"), ("ece", "ece"))
+            if (cell := cell_of(source.values(Column(metric)).values())) is not None
+        }
+        yield {**names, **means, "bins": reliability_series(_sketch(comparison, source).summary(), 0.95)}
 
 
 def _curves(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    for name, runs in rows_of(comparison):
-        curve = _sketch(comparison, runs).summary().risk_coverage_curve()
+    for names, source in rows_of(comparison):
+        curve = _sketch(comparison, source).summary().risk_coverage_curve()
         at = np.unique(np.searchsorted(curve.coverage, np.linspace(0, 1, POINTS)).clip(max=len(curve.coverage) - 1))
-        yield {"name": name, "coverage": curve.coverage[at], "risk": curve.risk[at]}
+        yield {**names, "coverage": curve.coverage[at], "risk": curve.risk[at]}
 
 
 def _scatter(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    numbers = comparison.results.where(stage="final", set="test", posthoc="none")
-    for name, runs in rows_of(comparison):
-        mine = numbers.where(run=[run.key for run in runs], tuned_for=runs[0].tuned_for, method=runs[0].method)
-        accuracy, ece = (mine.by_seed(metric=metric) for metric in ("accuracy", "ece"))
-        yield {"name": name, "points": [[accuracy[seed], ece[seed]] for seed in accuracy]}
+    for names, source in rows_of(comparison):
+        accuracy, ece = (source.values(Column(metric)) for metric in ("accuracy", "ece"))
+        yield {**names, "points": [[accuracy[seed], ece[seed]] for seed in accuracy]}
 
 
 def _ablation(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """How the held-out ECE depends on each setting that was searched."""
+    results, column = comparison.results, Column("ece", "val")
     for label, method in comparison.study.methods.items():
         for parameter in space(method.name, comparison.study.recipe) if comparison.study.tune else ():
             if parameter in method.settings:
                 continue
-            points = tables.sensitivity(comparison.results, label, parameter, Column("ece", "val"))
+            # Tested runs have few values, and the best ones only: they serve where the search has left nothing.
+            points = tables.sensitivity(results, label, parameter, column, stage="search")
+            if len(points) < 2:
+                points = tables.sensitivity(results, label, parameter, column, stage="final")
             if len(points) > 1:
                 curve = [[p.value, p.mean, None if math.isnan(p.std) else p.std, p.runs] for p in points]
-                yield {"name": label, "parameter": parameter, "metric": "ece", "points": curve}
+                yield {"name": label, "method": label, "parameter": parameter, "metric": "val_ece", "points": curve}
 
 
 def _training(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """Validation numbers over the epochs, where runs have any."""
-    for name, runs in rows_of(comparison):
-        histories = [_history(comparison.folder / RUNS / run.key) for run in runs]
+    for names, source in rows_of(comparison):
+        histories = [_history(comparison.folder / RUNS / run) for run in source.rows.column("run")]
         for metric in ("accuracy", "ece"):
             curves = [[entry.get(f"val_{metric}") for entry in history] for history in histories]
             if not curves or any(None in curve or not curve for curve in curves):
@@ -188,7 +251,7 @@ def _training(comparison: Comparison) -> Iterator[dict[str, Any]]:
             shortest = min(map(len, curves))
             values = np.array([curve[:shortest] for curve in curves])
             yield {
-                "name": name, "metric": metric, "epochs": list(range(1, shortest + 1)), "mean": values.mean(0),
+                **names, "metric": f"val_{metric}", "epochs": list(range(1, shortest + 1)), "mean": values.mean(0),
                 "low": values.min(0), "high": values.max(0),
             }  # fmt: skip
 

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from calibrant.experiments.cells import Cell, Column, Line, Table, is_share, metric_name, printed
+from calibrant.experiments.cells import BEST, Cell, Column, Line, Table, is_share, metric_name, printed
 from calibrant.report.tables import framed, labelled
-from calibrant.report.text import MINUS, TIMES, escape, name
+from calibrant.report.text import DASH, MINUS, TIMES, escape, name
 
 _CHANGES = {"better": "•", "worse": "∘", "": ""}
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|])")
@@ -20,6 +20,13 @@ _LATEX = {
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", MINUS: r"$-$",
     "∞": r"$\infty$", "•": r"$\bullet$", "∘": r"$\circ$", TIMES: r"$\times$",
+    DASH: "--",
+}  # fmt: skip
+
+
+#: What a column of CSV has beside the number.
+_CSV_PARTS: dict[str, tuple[str, ...]] = {
+    "paper": (), "difference": (), "p": (), "rank": ("rankings",), "interval": ("high",), "wins": ("seeds",),
 }  # fmt: skip
 
 
@@ -60,12 +67,24 @@ def _after(table: Table) -> list[_Words]:
 def _shown(cell: Cell | None, column: Column, line: Line, usual: int) -> _Shown:
     if cell is None:
         return _Shown("", "", False, False)
-    number = printed(cell.mean, column, line.metric, sign=column.kind == "difference")
+    number = _number(cell, column, line.metric)
     if cell.std == cell.std:
         number += f" ± {printed(cell.std, column, line.metric)}"
-    odd = cell.runs != usual and column.kind not in ("paper", "difference")
+    odd = cell.runs not in (0, usual) and column.kind in ("value", "rank", "ours")
     remarks = filter(None, (_CHANGES[cell.change], f"(n={cell.runs})" if odd else ""))
     return _Shown(number, " ".join(remarks), cell.best, cell.second)
+
+
+def _number(cell: Cell, column: Column, metric: str) -> str:
+    if math.isnan(cell.mean):
+        return DASH
+    if column.kind == "wins":
+        return f"{cell.mean:.0f} of {cell.runs}"
+    if column.kind == "p":
+        return "<0.0001" if cell.mean < 0.0001 else f"{cell.mean:.4f}"
+    if column.kind == "interval":
+        return f"[{', '.join(printed(end, column, metric, sign=True) for end in (cell.mean, cell.high))}]"
+    return printed(cell.mean, column, metric, sign=column.kind == "difference")
 
 
 def _lines(table: Table) -> Iterator[tuple[Line, list[_Shown]]]:
@@ -102,6 +121,18 @@ def text(table: Table) -> list[list[str]]:
     return _texts(table, _plain, str)[1]
 
 
+def notes(table: Table) -> list[str]:
+    """What is to be said below the rows of `text`, in sentences.
+
+    Example:
+        >>> from calibrant.experiments.cells import Table
+        >>> notes(Table("", "One run each. Best in bold, second underlined.", (), ()))
+        ['One run each.', '¹ best and ² second of a column.']
+    """
+    plain = table.note.replace(BEST, "¹ best and ² second of a column.")
+    return [sentence for sentence in re.split(r"(?<=[.!?]) (?=\S)", plain) if sentence]
+
+
 def _plain(cell: _Shown) -> str:
     # In front, where it leaves numbers that are set flush right in line.
     return _joined("¹" if cell.best else "²" if cell.second else "", cell.number, cell.remark)
@@ -132,7 +163,7 @@ def _one_line(words: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """A LaTeX table; it needs the package booktabs, and T1 fonts if a name has quotation marks."""
+    """A LaTeX table; its first line says what the document needs for it."""
 
     def number(cell: _Shown) -> str:
         shown = _escaped_latex(cell.number)
@@ -144,8 +175,10 @@ def latex(table: Table) -> str:
     # A cell that opens with a bracket would be read as an option of the line break before it.
     lines = [("{}" if row[0].startswith(("[", "*")) else "") + " & ".join(row) + r" \\" for row in (top, *rows)]
     caption = _escaped_latex(_joined(table.title and f"{table.title.rstrip('.')}.", table.note))
+    fonts = r" and \usepackage[T1]{fontenc}" if r"\textquotedbl" in "".join((caption, *lines)) else ""
     return "\n".join(
         [
+            rf"% needs \usepackage{{booktabs}}{fonts}",
             r"\begin{table}",
             r"\centering",
             *([rf"\caption{{{caption}}}"] if caption else []),
@@ -183,19 +216,21 @@ def _csv_word(words: _Words, line: Line) -> str:
 
 
 def _csv_heads(column: Column) -> list[str]:
+    if column.kind == "interval":
+        return [f"{column.name} {end}" for end in ("low", "high")]
     return [column.name, *(f"{column.name} {what}" for what in _csv_parts(column))]
 
 
 def _csv_parts(column: Column) -> tuple[str, ...]:
-    return {"paper": (), "difference": (), "rank": ("rankings",)}.get(column.kind, ("std", "runs"))
+    return _CSV_PARTS.get(column.kind, ("std", "runs"))
 
 
 def _csv_values(cell: Cell | None, column: Column) -> list[str]:
     parts = _csv_parts(column)
     if cell is None:
         return [""] * (1 + len(parts))
-    values = {"std": "" if math.isnan(cell.std) else repr(cell.std), "runs": str(cell.runs), "rankings": str(cell.runs)}
-    return [repr(cell.mean), *(values[part] for part in parts)]
+    values = {"std": cell.std, "high": cell.high, "runs": cell.runs, "rankings": cell.runs, "seeds": cell.runs}
+    return ["" if v != v else repr(v) for v in (cell.mean, *(values[part] for part in parts))]
 
 
 def html(table: Table) -> str:

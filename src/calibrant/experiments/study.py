@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from calibrant.experiments.spaces import Settings, changes, drawn, grid, space
+from calibrant.experiments.spaces import Settings, changes, drawn, grid, methods, space
 from calibrant.metrics import METRICS
 from calibrant.training.recipe import Recipe, check
 
@@ -88,14 +88,37 @@ class Study:
     def __post_init__(self) -> None:
         if not self.methods or not self.seeds:
             raise ValueError("a comparison takes at least one method and one seed.")
+        for seed in self.seeds:
+            if seed < 0 or list(self.seeds).count(seed) > 1:
+                raise ValueError(f"seeds are whole numbers from 0 on, each given once, got {list(self.seeds)}.")
         for target in self.tune:
             if target not in TARGETS:
                 raise ValueError(f"a method is tuned for one of {', '.join(TARGETS)}, got {target!r}.")
+            if list(self.tune).count(target) > 1:
+                raise ValueError(f"a metric to tune for is named once, got {target!r} twice.")
+        self._check_search()
+        seen: dict[str, str] = {}
+        for label in self.methods:  # a wrong setting is an error before anything runs
+            candidates = [self.final(label, settings, self.seeds[0], "").key for settings in self.candidates(label)]
+            other = seen.setdefault(" ".join(candidates), label)
+            if other != label:
+                raise ValueError(f"{other!r} and {label!r} are the same method with the same settings.")
+
+    def _check_search(self) -> None:
         if self.search == "random" and self.trials is None:
             raise ValueError("a random search takes a number of trials.")
-        for label in self.methods:  # a wrong setting is an error before anything runs
-            for settings in self.candidates(label):
-                self.final(label, settings, self.seeds[0], "")
+        if self.search == "grid" and self.trials is not None:
+            raise ValueError("a grid is searched whole; a number of trials is for a random search and for halving.")
+        if (self.search != "grid" or self.trials is not None) and not self.tune:
+            raise ValueError(f"a search takes a metric to tune for: {', '.join(TARGETS)}.")
+        for method, values in self.recipe.search.items():
+            if method not in methods():
+                raise ValueError(
+                    f"the recipe's search has an unknown method {method!r}; known: {', '.join(methods())}."
+                )
+            for name, choices in values.items():
+                if any(list(choices).count(one) > 1 for one in choices):
+                    raise ValueError(f"the recipe's search of {method!r} has the same value of {name!r} twice.")
 
     def stages(self, found: Choice | None = None) -> Generator[list[Planned], Judged, list[Planned]]:
         """Give the runs that are needed now, take their validation numbers, and give the next; at the end, all.
@@ -147,6 +170,11 @@ class Study:
         return found
 
     @property
+    def most_finals(self) -> int:
+        """Runs that are tested, if every method and target has its own."""
+        return len(self.methods) * len(self.seeds) * max(1, len(self.tune))
+
+    @property
     def search_seeds(self) -> Sequence[int]:
         """Seeds with a search of their own."""
         return self.seeds if self.recipe.data.resample else self.seeds[:1]
@@ -175,7 +203,9 @@ class Study:
         held, found = self.recipe.data.hold_out, self._changed(label, settings, seed)
         if held is not None:
             again = self.tune and held.of == "train" and self.recipe.training.keep == "last" and not self.keep_held_out
-            found["data.hold_out"] = None if again else held.model_dump(exclude_none=True) | {"seed": seed}
+            # What a search has looked at is no test data of any seed.
+            cut = seed if held.of == "train" or seed in self.search_seeds else self.search_seeds[0]
+            found["data.hold_out"] = None if again else held.model_dump(exclude_none=True) | {"seed": cut}
         return Planned(replaced(self.recipe, found), label, settings, "final", tuned_for, seed)
 
     def _changed(self, label: str, settings: Settings, seed: int) -> Settings:
@@ -215,7 +245,7 @@ def _ranked(trials: Sequence[Planned], judged: Judged, target: str) -> list[Sett
     """Settings, the best first; runs that failed or have no number are left out."""
     sign = -1.0 if METRICS[target].better == "high" else 1.0
     values = [(sign * judged[t.key][target], n) for n, t in enumerate(trials) if t.key in judged]
-    return [trials[n].settings for value, n in sorted(values) if not math.isnan(value)]
+    return [trials[n].settings for value, n in sorted(one for one in values if not math.isnan(one[0]))]
 
 
 def _distinct(groups: Any) -> list[Settings]:

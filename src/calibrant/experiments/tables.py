@@ -13,16 +13,39 @@ from typing import Literal
 import numpy as np
 from scipy.stats import rankdata
 
-from calibrant.experiments.cells import Cell, Column, Line, Table, as_column, cell_of, directed, marked, titled, usual
-from calibrant.experiments.labels import Label, choices, named, nothing_tuned, parse, the_one
-from calibrant.experiments.pairs import Paired, Point, compared, paired, sensitivity
-from calibrant.experiments.rendering import csv, heads, html, latex, markdown, text
+from calibrant.experiments.cells import (
+    BEST,
+    NOTHING,
+    Cell,
+    Column,
+    Line,
+    Table,
+    as_column,
+    cell_of,
+    directed,
+    marked,
+    titled,
+    usual,
+)
+from calibrant.experiments.labels import (
+    Label,
+    Source,
+    choices,
+    listed,
+    named,
+    nothing_tuned,
+    parse,
+    references,
+    sources,
+)
+from calibrant.experiments.pairs import FEWEST, Paired, Point, against, differences, of_the_same, paired, sensitivity
+from calibrant.experiments.rendering import csv, heads, html, latex, markdown, notes, text
 from calibrant.experiments.results import Results
 from calibrant.training.recipe import Recipe
 
 __all__ = [
-    "Cell", "Column", "Line", "Paired", "Point", "Table", "average_ranks", "csv", "expected", "heads", "html", "latex",
-    "markdown", "paired", "sensitivity", "summary", "text", "titled",
+    "Cell", "Column", "Line", "Paired", "Point", "Table", "average_ranks", "csv", "differences", "expected", "heads",
+    "html", "latex", "markdown", "notes", "paired", "sensitivity", "summary", "text", "titled",
 ]  # fmt: skip
 
 Columns = Sequence[Column | str]
@@ -36,18 +59,23 @@ def summary(
     tuned_for: str | Sequence[str] | None = None,
     reference: str | None = None,
     ranks: bool = False,
+    missing: Sequence[tuple[str, str]] = (),
     title: str = "",
 ) -> Table:
     """Mean and standard deviation over seeds, a row per method and tuning target.
+
+    Targets for which a method has the same runs share a row.
 
     Args:
         results: all numbers.
         columns: what to show; a metric's name is that metric on the test set.
         methods: labels of the rows, in their order; every method of the results if left out.
         tuned_for: targets to keep; methods without anything to tune stay.
-        reference: a label; cells whose paired differences from it over the seeds are beyond chance are marked
-            (t-test, p < 0.05 after Holm's correction over the rows of a column).
+        reference: a label; cells whose paired differences from it over three seeds or more are beyond chance are marked
+            (t-test, p < 0.05 after Holm's correction over the rows of a column). Where it was tuned for several
+            targets, a row is compared with that of its own. The note says so if it has no numbers.
         ranks: add a last column with the mean rank over the columns.
+        missing: methods without numbers, and the targets for which they have none (``""``: all); a row of dashes each.
         title: of the table.
 
     Returns:
@@ -68,54 +96,23 @@ def summary(
         Mean ± standard deviation over 2 seeds. Best in bold, second underlined.
     """
     shown = tuple(as_column(column) for column in columns)
-    final = results.where(stage="final")
-    lines: list[Line] = []
-    sources: list[tuple[Results, Label]] = []
-    for name, target, source in _rows_of(final, results, methods, _several(tuned_for)):
-        lines.append(Line(name, target, tuple(_cell(*source, column) for column in shown)))
-        sources.append(source)
-    notes = [_behind(lines)]
-    if any(column.better != "none" for column in shown) and len(lines) > 1:
-        notes.append("Best in bold, second underlined.")
+    rows = list(sources(results, methods, _several(tuned_for)))
+    lines = [Line(row.name, row.tuned_for, tuple(cell_of(row.values(c).values()) for c in shown)) for row in rows]
+    notes = [_behind(lines), _best(shown, lines)]
     if reference is not None:
-        lines = _against(lines, sources, the_one(final, reference), shown)
-        notes.append(
-            f"• better and ∘ worse than {reference} over the seeds (paired t-test, p < 0.05, Holm's correction)."
-        )
+        lines, words = _against(lines, rows, references(results, reference), reference, shown)
+        notes.append(words)
+    lines += [Line(name, target, (NOTHING,) * len(shown)) for name, target in missing]
     if ranks:
         lines = _with_ranks(lines, shown)
         shown = (*shown, Column("", title="Mean rank", kind="rank"))
         notes.append("Mean rank: over the columns in which one end is better; ties share the mean of their ranks.")
+    notes.append(_without(missing))
     return Table(title, " ".join(filter(None, notes)), shown, marked(shown, lines))
 
 
 def _several(tuned_for: str | Sequence[str] | None) -> Sequence[str] | None:
     return (tuned_for,) if isinstance(tuned_for, str) else tuned_for
-
-
-def _rows_of(
-    final: Results, results: Results, methods: Sequence[str] | None, wanted: Sequence[str] | None
-) -> Iterable[tuple[str, str, tuple[Results, Label]]]:
-    """Label, tuning target and numbers of every row of a table."""
-    known: list[str] = final.column("method")
-    for name in known if methods is None else methods:
-        label = parse(name, known)
-        if label.method not in known:
-            raise ValueError(f"no final results of {name!r}: there are {', '.join(known) or 'none at all'}")
-        rows = named(final, label)
-        alike = nothing_tuned(results.where(method=label.method))
-        for target, chosen in choices(rows, label, tuned=not alike):
-            if wanted is None or target in (*wanted, ""):
-                yield name.partition(", tuned for ")[0] if label.tuned_for else name, target, (chosen, label)
-
-
-def _values(rows: Results, label: Label, column: Column) -> dict[int, float]:
-    posthoc = label.posthoc or column.posthoc
-    return rows.by_seed(set=column.set, posthoc=posthoc, metric=column.metric)
-
-
-def _cell(rows: Results, label: Label, column: Column) -> Cell | None:
-    return cell_of(_values(rows, label, column).values())
 
 
 def _behind(lines: Sequence[Line]) -> str:
@@ -124,33 +121,39 @@ def _behind(lines: Sequence[Line]) -> str:
     if not most:
         return ""
     words = f"Mean ± standard deviation over {most} seeds" if most > 1 else "One run each"
-    return words + (", or as many as a cell says." if len(set(counts)) > 1 else ".")
+    return words + (", or over n where a cell says so." if len(set(counts)) > 1 else ".")
+
+
+def _best(shown: Sequence[Column], lines: Sequence[Line]) -> str:
+    return BEST if len(lines) > 1 and any(column.better != "none" for column in shown) else ""
+
+
+def _without(missing: Sequence[tuple[str, str]]) -> str:
+    names = [name + (f" tuned for {target}" if target else "") for name, target in missing]
+    return f"0 runs of {listed(names)} have numbers." if names else ""
 
 
 def _against(
-    lines: list[Line],
-    sources: Sequence[tuple[Results, Label]],
-    reference: tuple[Results, Label],
-    shown: Sequence[Column],
-) -> list[Line]:
-    """The lines with cells marked whose differences from the reference are beyond chance."""
-    cells = [list(line.cells) for line in lines]
+    lines: list[Line], rows: Sequence[Source], base: Mapping[str, Source], reference: str, shown: Sequence[Column]
+) -> tuple[list[Line], str]:
+    """The lines with cells marked whose differences from the reference are beyond chance, and what marks mean."""
+    if not base:
+        return lines, f"Nothing is tested against {reference}: it has no numbers here."
+    cells, tests = [list(line.cells) for line in lines], 0
     for k, column in enumerate(shown):
         if column.better == "none":
             continue
-        base = _values(*reference, column)
-        tests = [compared(_values(*source, column), base, better=column.better) for source in sources]
-        order = sorted(
-            (t.t_p, n) for n, t in enumerate(tests) if t is not None and t.t_p == t.t_p and any(t.differences)
-        )
-        for rank, (p, n) in enumerate(order):
-            if p * (len(order) - rank) >= 0.05:
-                break
-            test, cell = tests[n], cells[n][k]
-            if test is not None and cell is not None and test.mean:
-                change = "better" if (test.mean < 0) == (column.better == "low") else "worse"
-                cells[n][k] = cell._replace(change=change)
-    return [line._replace(cells=tuple(new)) for line, new in zip(lines, cells, strict=True)]
+        changes: dict[int, set[str]] = {}
+        for test in against(rows, base, column):
+            changes.setdefault(test.row, set()).add(test.change)
+            tests += test.holm == test.holm
+        for n, found in changes.items():  # against every row of the reference that it has to do with
+            cell = cells[n][k]
+            if cell is not None and len(found) == 1:
+                cells[n][k] = cell._replace(change=found.pop())
+    marks = f"• better and ∘ worse than {reference}{of_the_same(base)} (paired t-test over the seeds, p < 0.05, Holm's "
+    words = f"{marks}correction)." if tests else f"Nothing is tested against {reference}: that takes {FEWEST} seeds."
+    return [line._replace(cells=tuple(new)) for line, new in zip(lines, cells, strict=True)], words
 
 
 def _with_ranks(lines: list[Line], shown: Sequence[Column]) -> list[Line]:
@@ -173,9 +176,8 @@ def _ranked(
     return ranks.tolist()
 
 
-def _mean_rank(ranks: Iterable[float]) -> Cell | None:
-    cell = cell_of(ranks)
-    return None if cell is None else cell._replace(std=math.nan)
+def _mean_rank(ranks: Iterable[float]) -> Cell:
+    return (cell_of(ranks) or NOTHING)._replace(std=math.nan)
 
 
 def average_ranks(
@@ -186,6 +188,8 @@ def average_ranks(
     ties: Literal["average", "min"] = "average",
     decimals: int | None = None,
     stand_ins: Mapping[str, Mapping[str, str]] | None = None,
+    target: str | None = None,
+    missing: Sequence[str] = (),
     title: str = "Average ranks",
 ) -> Table:
     """Ranks of the methods by mean in each column of each data set, averaged for every tuning target and overall.
@@ -201,6 +205,9 @@ def average_ranks(
         decimals: round means to so many first. LR's ranks are of means rounded to 3.
         stand_ins: by target, labels to take in a method's place. LR has
             ``{"ece": {"ce": "ce + temperature"}}``.
+        target: only the ranks among what was tuned for this; ``""``: only those overall. Both kinds if left out, which
+            is LR's Table 3 and as wide.
+        missing: methods without numbers: a row of dashes each.
         title: of the table.
     """
     shown = [directed(as_column(column)) for column in columns]
@@ -213,34 +220,53 @@ def average_ranks(
             raise ValueError(f"no final results of {label!r}: there are {', '.join(known) or 'none at all'}")
     groups = list(dict.fromkeys(t for final in finals.values() for t in final.column("tuned_for") if t)) or [""]
     taken: dict[tuple[str, int], list[list[float]]] = {}
-    for target in groups:
-        names = [(stand_ins or {}).get(target, {}).get(label, label) for label in labels]
+    if target and target not in groups:
+        raise ValueError(f"nothing was tuned for {target!r}, only for {', '.join(filter(None, groups)) or 'nothing'}")
+    for tuned in groups:
+        names = [(stand_ins or {}).get(tuned, {}).get(label, label) for label in labels]
         for final in finals.values():
-            sources = [_for_target(final, name, target) for name in names]
+            found = [_for_target(final, name, tuned) for name in names]
             for k, column in enumerate(shown):
-                cells = [source and _cell(*source, column) for source in sources]
-                taken.setdefault((target, k), []).append(_ranked(cells, column.better, ties, decimals))
-    places = [(t, k) for t in groups if t for k in range(len(shown))]
-    heads_ = [shown[k]._replace(title=f"{shown[k].name}, tuned for {t}", kind="rank") for t, k in places]
-    heads_ += [column._replace(title=f"{column.name}, overall", kind="rank") for column in shown]
-    lines = []
-    for n, label in enumerate(labels):
-        by_target = [_mean_rank(ranks[n] for ranks in taken[place]) for place in places]
-        overall = [_mean_rank(ranks[n] for target in groups for ranks in taken[target, k]) for k in range(len(shown))]
-        lines.append(Line(label, "", (*by_target, *overall)))
+                cells = [None if one is None else cell_of(one.values(column).values()) for one in found]
+                taken.setdefault((tuned, k), []).append(_ranked(cells, column.better, ties, decimals))
+    # What stands together in a column: the ranks for one target, or those for all.
+    asked = [[t] for t in groups if t and target in (None, t)] + ([groups] if not target else [])
+    heads_ = [
+        column._replace(title=column.name + ("" if target is not None else _over(part, groups)), kind="rank")
+        for part in asked
+        for column in shown
+    ]
+    lines = [
+        Line(label, "", tuple(
+            _mean_rank(ranks[n] for t in part for ranks in taken[t, k]) for part in asked for k in range(len(shown))
+        ))
+        for n, label in enumerate(labels)
+    ]  # fmt: skip
+    lines += [Line(label, "", (NOTHING,) * len(heads_)) for label in missing]
     tied = "Ties share the mean of their ranks." if ties == "average" else "Ties share the smallest of their ranks."
     over = f", over {len(sets)} data sets" if len(sets) > 1 else ""
-    note = f"Ranks of the means over seeds, 1 is best{over}. {tied}"
-    return Table(title, note, tuple(heads_), marked(heads_, lines))
+    note = f"Ranks of the means over seeds, 1 is best{over}. {tied} {_best(heads_, lines)}"
+    words = (note, _fewer(lines), _without([(label, "") for label in missing]))
+    return Table(title, " ".join(filter(None, map(str.strip, words))), tuple(heads_), marked(heads_, lines))
 
 
-def _for_target(final: Results, name: str, target: str) -> tuple[Results, Label] | None:
+def _over(part: Sequence[str], groups: Sequence[str]) -> str:
+    return ", overall" if part is groups else f", tuned for {part[0]}"
+
+
+def _fewer(lines: Sequence[Line]) -> str:
+    columns = zip(*(line.cells for line in lines), strict=True)
+    uneven = any(len({cell.runs for cell in column if cell is not None and cell.runs}) > 1 for column in columns)
+    return "n: over so many rankings only." if uneven else ""
+
+
+def _for_target(final: Results, name: str, target: str) -> Source | None:
     """The numbers of a label among those tuned for a target; the untuned ones if the method has no others."""
     label = parse(name, final.column("method"))
     rows = named(final, label)
     found: list[str] = rows.column("tuned_for")
     asked = label.tuned_for or (target if target in found else "" if found == [""] else None)
-    return None if asked is None else (rows.where(tuned_for=asked), label)
+    return None if asked is None else Source(name, (), rows.where(tuned_for=asked), label)
 
 
 def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
@@ -257,8 +283,8 @@ def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
         rows = named(results, label)
         found = choices(rows.where(stage="final"), label, tuned=not (label.settings or nothing_tuned(rows)))
         name = entry.method.partition(", tuned for ")[0]
-        for target, chosen in found or [("", rows.where(stage="search"))]:
-            said = label.tuned_for or target
+        for targets, chosen in found or [((), rows.where(stage="search"))]:
+            said = label.tuned_for or listed(targets)
             for metric, value in entry.values.items():
                 ours = _ours(chosen, rows, label, Column(metric, entry.where))
                 theirs = Cell(value, math.nan, 0)

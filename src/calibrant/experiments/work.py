@@ -28,7 +28,6 @@ _LASTING = (ValueError, ArithmeticError, TypeError, KeyError)
 #: Told how far a run is: steps done, steps in all.
 Report = Callable[[int, int], None]
 
-_BUSY_SECONDS = 60.0
 _REPORT_SECONDS = 0.5
 
 
@@ -80,20 +79,21 @@ def perform(job: Job, threads: int, report: Report = lambda step, steps: None, a
     """Do a job, in this process; whether it is done now. An error is recorded, not raised."""
     if threads:
         torch.set_num_threads(threads)
+    begun: list[bool] = []
     try:
-        _trained(job, report, accelerator)
+        _trained(job, report, accelerator, begun)
         numbers(job.folder)
     except (MemoryError, OSError) as error:
         job.fail(_sentence(error), lasting=False)
         return False
-    except Exception as error:
-        job.fail(_sentence(error), lasting=isinstance(error, _LASTING) and not isinstance(error, InUseError))
+    except Exception as error:  # before the first step it is the data or the machine, which can be put right
+        job.fail(_sentence(error), lasting=isinstance(error, _LASTING) and bool(begun))
         return False
     (Path(job.folder) / FAILED).unlink(missing_ok=True)
     return True
 
 
-def _trained(job: Job, report: Report, accelerator: str) -> None:
+def _trained(job: Job, report: Report, accelerator: str, begun: list[bool]) -> None:
     recipe = check(dict(job.recipe), job.folder)
     steps, last = 0, 0.0
 
@@ -101,20 +101,30 @@ def _trained(job: Job, report: Report, accelerator: str) -> None:
         nonlocal steps, last
         if event == "start":
             steps = found["steps"]
+            begun.append(True)
         if event in ("start", "step") and time.monotonic() - last > _REPORT_SECONDS:
             last = time.monotonic()
             report(found["step"], steps)
 
-    until = time.monotonic() + _BUSY_SECONDS
+    def run() -> None:
+        if not (Path(job.folder) / RESULT).exists():
+            train(recipe, job.folder, data=job.data, resume=True, accelerator=accelerator, listen=listen)
+
+    in_turn(run, lambda: report(0, 0))
+
+
+def in_turn(run: Callable[[], object], waiting: Callable[[], None] = lambda: None) -> None:
+    """Do something with a run's folder once nobody else does.
+
+    Another command may do this run, or a process has yet to notice that its parent is gone.
+    """
     while True:
         try:
-            if not (Path(job.folder) / RESULT).exists():
-                train(recipe, job.folder, data=job.data, resume=True, accelerator=accelerator, listen=listen)
+            run()
             return
-        except InUseError:  # a process that lost its parent needs a moment to notice
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.5)
+        except InUseError:
+            waiting()
+            time.sleep(_REPORT_SECONDS)
 
 
 def _sentence(error: BaseException) -> str:

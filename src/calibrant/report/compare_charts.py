@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from calibrant.metrics import METRICS
 from calibrant.metrics.intervals import family
 from calibrant.report.charts import isolated, reach
-from calibrant.report.parts import Part, risk_top
+from calibrant.report.parts import Part
 from calibrant.report.svg import Plot, Point, line, nice_ticks, short, title, words
 from calibrant.report.text import MINUS, count, difference, escape, finite, percent, plain, quantity, round_percent
 
@@ -42,9 +42,13 @@ _AREAS = ("aurc", "e_aurc", "augrc")  # between 0 and 1, but shares of nothing
 
 @dataclass(frozen=True)
 class Look:
-    """How a method looks wherever it is drawn: its place among the methods decides."""
+    """How a method looks wherever it is drawn: its place among the methods decides.
+
+    Variants of a method have its colour, and another dash and filling.
+    """
 
     place: int
+    variant: int = 0
 
     @property
     def colour(self) -> str:
@@ -54,12 +58,12 @@ class Look:
     @property
     def line(self) -> str:
         """The classes of its lines; a second round of the colours has other dashes."""
-        return f"{self.colour} d{(self.place + self.place // COLOURS) % DASHES}"
+        return f"{self.colour} d{(self.place + self.place // COLOURS + self.variant) % DASHES}"
 
     def mark(self, x: float, y: float, tip: str = "", size: float = 4.2) -> str:
         """Its mark, in pixels: seven shapes, solid and then hollow."""
-        kind = f"mark {'hollow ' if self.place // MARKS % 2 else ''}drawn {self.colour}"
-        shape = _SHAPES[(self.place + self.place // COLOURS) % MARKS]
+        kind = f"mark {'hollow ' if (self.place // MARKS + self.variant) % 2 else ''}drawn {self.colour}"
+        shape = _SHAPES[(self.place + self.place // COLOURS + self.variant // 2) % MARKS]
         if shape:
             corners = [(x + size * dx, y + size * dy) for dx, dy in shape]
             path = "".join(f"{'L' if k else 'M'}{short(a)} {short(b)}" for k, (a, b) in enumerate(corners)) + "Z"
@@ -71,9 +75,17 @@ class Look:
         return f'<path class="{kind}" d="{path}">{title(tip) if tip else ""}</path>'
 
 
-def looks(names: Sequence[str]) -> dict[str, Look]:
-    """One look per name, in order of appearance."""
-    return {name: Look(place) for place, name in enumerate(dict.fromkeys(names))}
+def looks(names: Sequence[str], methods: Mapping[str, str] | None = None) -> dict[str, Look]:
+    """One look per name, in order of appearance; names of one method, as ``methods`` has it, share its colour."""
+    of = {name: (methods or {}).get(name, name) for name in names}
+    places = {method: place for place, method in enumerate(dict.fromkeys(of.values()))}
+    variants: dict[str, int] = {}
+    found = {}
+    for name, method in of.items():
+        # A method by its own name looks as the first of its variants does.
+        found[name] = Look(places[method], 0 if name == method else variants.setdefault(method, 0))
+        variants[method] = variants.get(method, 0) + (name != method)
+    return found
 
 
 def swatch(look: Look, kind: str) -> str:
@@ -134,9 +146,26 @@ def _left(across: Point, text: Callable[[float], str]) -> float:
     return max(66.0, 30 + 8.3 * max(len(text(v)) for v in nice_ticks(*across, 5)))
 
 
+def ceiling(curves: Sequence[Part]) -> float:
+    """Where the axis of risks ends: at the first tick above them all, but for the first few samples, which jump."""
+    known = [
+        (c, r) for curve in curves for c, r in zip(curve["coverage"], map(finite, curve["risk"]), strict=True)
+        if r is not None
+    ]  # fmt: skip
+    settled = [r for c, r in known if c >= 0.05] or [r for _, r in known]
+    highest = max([*settled, 0.004])
+    step = nice_ticks(0, highest, 5)[1]
+    return min(1.0, math.ceil(highest / step - 1e-9) * step)
+
+
+def cut_off(curves: Sequence[Part]) -> bool:
+    """Whether a curve leaves the chart of `risk_coverage`."""
+    return any(risk > ceiling(curves) + 1e-9 for curve in curves for risk in numbers_of(curve["risk"]))
+
+
 def risk_coverage(ident: str, curves: Sequence[Part], look: Mapping[str, Look], unit: str) -> str:
     """One line per method: the error rate of the answers against the share answered."""
-    plot = Plot(640, 420, (0, 1), (0, risk_top(curves)), margin=(66, 16, 14, 50))
+    plot = Plot(640, 420, (0, 1), (0, ceiling(curves)), margin=(66, 16, 14, 50))
     plot.axes(f"coverage: share of {unit} answered", "risk: error rate of the answers", round_percent, round_percent)
     plot.add(plot.clipped(*(_line(plot, c, "coverage", "risk", look[str(c["name"])]) for c in curves)))
     text = (
@@ -166,7 +195,7 @@ def scatter(ident: str, groups: Sequence[Part], look: Mapping[str, Look]) -> str
         tip = f"{plain(g['name'])}: accuracy {percent(x)}, ECE {percent(y)}"
         plot.add(look[str(g["name"])].mark(plot.at_x(x), plot.at_y(y), tip, 5.0))
     text = (
-        f"{count(len(marks))} runs of {len(groups)} method{'s' * (len(groups) > 1)}; good ones lie at the lower right. "
+        f"{_runs(len(marks))} of {len(groups)} method{'s' * (len(groups) > 1)}; good ones lie at the lower right. "
         "The table below holds the numbers."
     )
     return plot.render(ident, "Accuracy against ECE", text, "chart wide")
@@ -180,7 +209,9 @@ def known_points(group: Part) -> list[Point]:
 
 def training(ident: str, metric: str, series: Sequence[Part], look: Mapping[str, Look]) -> str:
     """A metric by epoch: a line per method, and a shade from its lowest to its highest."""
-    values = numbers_of(v for s in series for k in ("mean", "low", "high") for v in s.get(k) or ())
+    # Shades that show at a touch only may end at the frame, rather than leave most of it empty.
+    shown = ("mean", "low", "high") if len(series) <= CROWD else ("mean",)
+    values = numbers_of(v for s in series for k in shown for v in s.get(k) or ())
     epochs = numbers_of(e for s in series for e in s["epochs"])
     x = (min(epochs), max(epochs)) if min(epochs) < max(epochs) else (epochs[0] - 0.5, epochs[0] + 0.5)
     y = _height(values, metric)
@@ -207,7 +238,7 @@ def _shade(plot: Plot, part: Part, look: Look) -> str:
 
 
 def ablation(ident: str, part: Part, look: Look) -> str:
-    """A metric over the values of a parameter: means with one standard deviation to either side."""
+    """A metric over the values of a parameter: means, and one standard deviation to either side of several runs."""
     points = known_values(part)
     places, name = _places([p[0] for p in points]), str(part["metric"])
     ends = [v for _, mean, std, _ in points for v in (mean - std, mean + std)]
@@ -229,7 +260,9 @@ def ablation(ident: str, part: Part, look: Look) -> str:
         marks.append(look.mark(at, plot.at_y(mean), tip, 4.8))
     course = plot.path([(x, p[1]) for x, p in zip(places, points, strict=True)])
     plot.add(plot.clipped(f'<path class="curve {look.colour}" d="{course}"/>'), *marks)
-    text = f"{len(points)} values of {plain(part['parameter'])}, with spreads. The table below holds the numbers."
+    spreads = ", with spreads" if any(std for *_, std, _ in points) else ""
+    count_of = f"{len(points)} value{'s' * (len(points) != 1)}"
+    text = f"{count_of} of {plain(part['parameter'])}{spreads}. The table below holds the numbers."
     return plot.render(ident, f"{label_of(name)} of {isolated(part['name'])} by {isolated(part['parameter'])}", text)
 
 

@@ -56,7 +56,7 @@ def write_comparison(path: str | Path, document: Part) -> None:
         path: where to write; the file appears whole or not at all.
         document: a ``calibrant.comparison`` document of version 1. An effect whose ``unit`` is ``"share"`` is shown in
             percentage points; ``unit`` of the document says what is counted, if not samples; ``level`` is that of the
-            intervals.
+            intervals. Parts with the same ``method`` have one colour.
 
     Example:
         >>> import tempfile, pathlib
@@ -75,7 +75,9 @@ def write_comparison(path: str | Path, document: Part) -> None:
     """
     whole = _checked(document)
     drawn_parts = ("reliability", "curves", "scatter", "ablation", "training")
-    look = drawn.looks([str(part["name"]) for key in drawn_parts for part in whole[key]])
+    parts = [part for key in drawn_parts for part in whole[key]]
+    methods = {str(part["name"]): str(part["method"]) for part in parts if part.get("method")}
+    look = drawn.looks([str(part["name"]) for part in parts], methods)
     write_sheet(
         path,
         [section for make in _SECTIONS for section in [make(whole, look)] if section is not None],
@@ -207,7 +209,7 @@ def _reliability(document: Part, look: Mapping[str, Look]) -> Section | None:
     caption = (
         f'<div class="lede"><p>Each bar is the accuracy of the {escape(unit)} whose confidence falls in that bin, with '
         "its interval, over the runs of all seeds together. A model that keeps its word ends every bar on the "
-        "diagonal.</p>"
+        "diagonal. The numbers below a diagram are means over seeds, as in the tables.</p>"
         '<ul class="legend"><li><span class="box bar"></span>accuracy</li>'
         '<li><span class="box over"></span>claimed but not reached: overconfident</li>'
         '<li><span class="box under"></span>reached but not claimed: underconfident</li></ul></div>'
@@ -248,14 +250,14 @@ def _curves(document: Part, look: Mapping[str, Look]) -> Section | None:
         return None
     lede = (
         '<p class="lede">If a model answers only where it is sure enough, how often is it wrong? The lower line is the '
-        "better one. Point at a method to see it alone.</p>"
+        "better one; each is of the runs of all seeds together. Point at a method to see it alone.</p>"
     )
     rows = [(name(c["name"]), [percent(_risk_at(c, share)) for share in COVERAGES]) for c in curves]
     numbers = _numbers("Risk at some coverages", ("Method", *map(round_percent, COVERAGES)), rows)
+    cut = f"Lines that leave the frame do so for the first few {escape(unit)}." if drawn.cut_off(curves) else ""
     body = (
         f'{lede}<div class="focus single">{_legend(curves, look, "line")}<figure>'
-        f"{drawn.risk_coverage('risk-chart', curves, look, unit)}<figcaption>The first few {escape(unit)} may lie "
-        f"above the axis and are cut off there.{numbers}</figcaption></figure></div>"
+        f"{drawn.risk_coverage('risk-chart', curves, look, unit)}<figcaption>{cut}{numbers}</figcaption></figure></div>"
     )
     return Section("risk", "Answer less, err less", "Risk and coverage", body)
 
@@ -295,8 +297,14 @@ def _ablation(document: Part, look: Mapping[str, Look]) -> Section | None:
             f"<p>{escape(drawn.label_of(metric))} by {name(parameter)}</p>"
             f"{_numbers(f'{drawn.label_of(metric)} by {parameter}', heads, rows)}</figcaption></figure>"
         )
-    lede = '<p class="lede">Means over runs, with one standard deviation to either side.</p>'
-    body = f'{lede}<div class="multiples">{made}</div>'
+    several = any(std for part in document["ablation"] for _, _, std, _ in drawn.known_values(part))
+    held_out = any(str(part["metric"]).startswith("val_") for part in document["ablation"])
+    lede = (
+        ("Means over runs, with one standard deviation to either side where there are several. " if several else "")
+        + ("Numbers are of the held-out data, by which settings are chosen; the tables have those of the test data.")
+        * held_out
+    ).strip()
+    body = f'{f"""<p class="lede">{lede}</p>""" if lede else ""}<div class="multiples">{made}</div>'
     return Section("ablation", "How much a setting matters", "Ablation", body) if made else None
 
 

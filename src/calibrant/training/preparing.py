@@ -88,7 +88,7 @@ class Run:
 
 def prepared(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None) -> Run:
     """Model, loss and optimiser, as the recipe makes them or as the last checkpoint left them."""
-    _fitting(recipe, sets)
+    fitting(recipe, sets)
     model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, _vectors(recipe, sets))
     optimiser = recipe.optimiser.build(model)
     loss = recipe.build_loss(sets.train.ignore_index).to(fabric.device)
@@ -147,7 +147,7 @@ def dtype_of(recipe: Recipe) -> torch.dtype:
     return torch.float64 if recipe.training.precision == "64-true" else torch.float32
 
 
-def _fitting(recipe: Recipe, sets: Sets) -> None:
+def fitting(recipe: Recipe, sets: Sets) -> None:
     """See that nothing a recipe asks for would be passed over in silence."""
     train = sets.train
     plain = "data of images with one class each"

@@ -136,6 +136,7 @@ class DataSettings(Settings):
         options: Of the layout's reader, for every split.
         split_options: More of them for one of the three: ``{train = {cap = 50000}}``.
         train, val, test: Names of the splits; without ``val``, ``hold_out`` makes one.
+        test_share: Cut the test set from the training split, the same one for every seed; for data that come as one.
         hold_out: Split off ``train`` or ``test``.
         resample: Merge train and test and draw them anew for every seed (LR).
         variant: ``"single-object"``: one sample per annotated object.
@@ -161,6 +162,7 @@ class DataSettings(Settings):
     train: str = "train"
     val: str | None = None
     test: str = "test"
+    test_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     hold_out: HoldOut | None = None
     resample: bool = False
     variant: Literal["single-object"] | None = None

@@ -84,6 +84,8 @@ class RunFolder:
             if strangers:
                 raise ValueError(f"{self.path} holds no run, but {strangers[0]}; name a new folder.")
             return
+        if not self._begun:  # it failed before its first checkpoint: there is nothing to lose
+            return
         if not resume:
             raise ValueError(f"{self.path} holds a run already; --resume goes on with it, or name a new folder.")
         mine = self.recipe()
@@ -91,9 +93,14 @@ class RunFolder:
             differing = ", ".join(differences(mine, recipe)) or "its software"
             raise ValueError(f"{self.path} holds a run of another recipe ({differing} differ); name a new folder.")
 
+    @property
+    def _begun(self) -> bool:
+        """Whether there is anything of a run that was computed."""
+        return any((self.path / name).exists() for name in (LAST, BEST, RESULT))
+
     def claim(self, recipe: Recipe, data: str | None) -> None:
         """Make the folder this recipe's; where its data lies is kept, for what comes later."""
-        if not (self.path / RECIPE).exists():
+        if not self._begun:
             plain = recipe.model_dump(mode="json")
             if data is not None:
                 plain["data"]["path"] = str(Path(data).absolute())

@@ -57,7 +57,10 @@ def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
     def one(role: Role) -> Dataset:
         return read_split(recipe, path, getattr(settings, role), **settings.split_options.get(role, {}))
 
-    train, test = one("train"), one("test")
+    if settings.test_share is None:
+        train, test = one("train"), one("test")
+    else:
+        train, test = hold_out(one("train"), fraction=settings.test_share)
     if settings.resample:
         train, test = resample(train, test, seed=recipe.seed)
     val = one("val") if settings.val is not None and settings.val != settings.test else None
