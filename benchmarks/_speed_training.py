@@ -26,8 +26,8 @@ SWEEP = """\
 
 Eight runs of `calibrant compare` (two methods, four seeds), from the first to the table: one at a time with {cores}
 threads, and as it does by itself, {cores} at a time with one thread each. Medians over {rounds} rounds of both in turn.
-The last column is the furthest that two test NLLs of the same run lie apart: another number of threads rounds otherwise,
-and training amplifies it.
+The last column is the furthest that two test NLLs of the same run lie apart: another number of threads rounds
+otherwise, and training amplifies it.
 Run on: {machine}.
 Repeat with `./dev bench sweep`.
 """
