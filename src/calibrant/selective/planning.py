@@ -38,16 +38,18 @@ class Scored:
 def planned(plan: Scored, samples: int, risk: float, delta: float) -> tuple[Doubles, Method]:
     """Candidates in the order to test them, and which of the two methods promises more coverage.
 
-    Candidates lie midway between scores. The strictest of which it looks likely that its test holds comes first, and
-    from there on ever more is accepted: a sequence that fails at its first test promises nothing at all, and the
-    loosest that looks as if it held rests on the few errors that these rows happen to have.
+    Candidates lie midway between scores. A sequence that fails at its first test promises nothing at all, and where the
+    most promising test is of nearly all samples, that rests on the few errors that these rows happen to have. So the
+    first is the strictest whose test looks likely to hold, among those that accept half as much as the most promising
+    or more; from there on ever more is accepted.
     """
     candidates, accepted, errors = candidates_of(plan)
     scale = samples / len(plan.score)
     # Half an error more than seen: a short run without any must not look like certainty.
     tail = binomial_tail((errors + 0.5) * scale, np.maximum(accepted * scale, (errors + 0.5) * scale), risk)
-    likely = np.flatnonzero(tail <= delta / 2)
-    start = int(likely[0]) if len(likely) else int(np.argmin(tail))
+    start = int(np.argmin(tail))
+    likely = np.flatnonzero((tail <= delta / 2) & (accepted >= accepted[start] / 2))
+    start = int(likely[0]) if len(likely) else start
     holds = tail[start:] <= delta
     reached = start + (len(holds) if holds.all() else int(np.argmin(holds)))
     by_sgr = np.flatnonzero(tail <= delta / steps_of_sgr(samples))
