@@ -96,7 +96,7 @@ class FileStore:
         self.sources = sources
         self.about, self.names = sources[0].about, sources[0].names
         self.cache: dict[str, Array] = {}
-        files = {source.file_of(name) for source in sources for name in self.names}
+        files = dict.fromkeys(source.file_of(name) for source in sources for name in self.names)
         self.stamps = {file: _stamp(file) for file in files}
 
     def __len__(self) -> int:

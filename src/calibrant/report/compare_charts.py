@@ -160,7 +160,8 @@ def ceiling(curves: Sequence[Part]) -> float:
 
 def cut_off(curves: Sequence[Part]) -> bool:
     """Whether a curve leaves the chart of `risk_coverage`."""
-    return any(risk > ceiling(curves) + 1e-9 for curve in curves for risk in numbers_of(curve["risk"]))
+    end = ceiling(curves) + 1e-9
+    return any(risk > end for curve in curves for risk in numbers_of(curve["risk"]))
 
 
 def risk_coverage(ident: str, curves: Sequence[Part], look: Mapping[str, Look], unit: str) -> str:
