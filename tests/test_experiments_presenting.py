@@ -43,6 +43,12 @@ def changes(table, k=0):
 # --- rows of the same runs --------------------------------------------------------------------------------------------
 
 
+def test_tables_of_what_lies_on_disk_are_those_of_the_sweep(tmp_path):
+    """Numbers that are none are read back as others, and are the same all the same."""
+    two_targets().save(tmp_path)
+    assert summary(Results.load(tmp_path), ["ece"], ranks=True) == summary(two_targets(), ["ece"], ranks=True)
+
+
 def test_rows_of_the_same_runs_are_one_row():
     table = summary(two_targets(), ["ece"], ranks=True)
     assert [(line.method, line.tuned_for) for line in table.rows] == [

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from calibrant.experiments.cells import Column
-from calibrant.experiments.results import Results, Row
+from calibrant.experiments.results import Results
 
 POSTHOC = ("temperature", "logit-norm")
+#: What a row shows, to be compared with what another does.
+Runs = frozenset[tuple[Any, ...]]
 _TUNED = "tuned for "
 #: What recipes call a method that has another name among the losses: ALS's hard labels are cross-entropy.
 _SAME = {"hard": "ce"}
@@ -82,16 +85,17 @@ def choices(rows: Results, label: Label, *, tuned: bool) -> list[tuple[tuple[str
     if not tuned and found:
         one = rows.where(tuned_for="") if "" in found else rows
         return [((), Results(row._replace(tuned_for="") for row in one))]
-    same: dict[frozenset[Row], tuple[list[str], Results]] = {}
+    same: dict[Runs, tuple[list[str], Results]] = {}
     for target in found:
         mine = rows.where(tuned_for=target)
         same.setdefault(_runs(mine), ([], mine))[0].append(target)
     return [(tuple(filter(None, targets)), mine) for targets, mine in same.values()]
 
 
-def _runs(rows: Results) -> frozenset[Row]:
-    """The numbers, whatever they were chosen for."""
-    return frozenset(row._replace(tuned_for="") for row in rows)
+def _runs(rows: Results) -> Runs:
+    """The numbers, whatever they were chosen for. What is not a number equals itself here."""
+    plain = (row._replace(tuned_for="") for row in rows)
+    return frozenset(tuple(None if isinstance(v, float) and math.isnan(v) else v for v in row) for row in plain)
 
 
 def named(results: Results, label: Label) -> Results:
@@ -160,7 +164,7 @@ class Source:
         return listed(self.targets)
 
     @cached_property
-    def key(self) -> tuple[str | None, frozenset[Row]]:
+    def key(self) -> tuple[str | None, Runs]:
         """The same for rows that show the same numbers."""
         return self.label.posthoc, _runs(self.rows)
 
