@@ -354,7 +354,10 @@ def _failures(document: Part, look: Mapping[str, Look]) -> Section | None:
         f'<table class="errors stack"><caption class="unseen">Runs that failed</caption><thead><tr>{top}</tr></thead>'
         f"<tbody>{rows}</tbody></table>"
     )
-    lede = '<p class="lede">These runs count nowhere above. Running the command again tries them once more.</p>'
+    lede = (
+        '<p class="lede">These runs count nowhere above. Running the command again tries those once more that were '
+        "stopped from outside; <code>--retry-failed</code> the others too.</p>"
+    )
     return Section("failures", "Runs that failed", "Failures", lede + tables.framed(table, "Runs that failed"))
 
 
