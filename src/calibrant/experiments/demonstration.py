@@ -116,7 +116,7 @@ class Demonstration:
         tables: As they are written.
         effects: The papers' claims, looked for here.
         page: The one to open.
-        abstaining: What the policy of the best method does: sentences.
+        abstaining: What the policy of one method does: sentences.
     """
 
     comparison: Comparison
