@@ -29,7 +29,7 @@ import numpy.typing as npt
 from benchmarks import _harness as harness
 from benchmarks._harness import say
 from benchmarks._speed_metrics import table
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 from calibrant.selective import Threshold, threshold_for_risk
 from calibrant.selective.planning import Scored, threshold_planned
 

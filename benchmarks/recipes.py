@@ -23,7 +23,7 @@ from benchmarks import _harness as harness
 from benchmarks._harness import say
 from benchmarks._speed_metrics import machine, table
 from calibrant import Predictions
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 from calibrant.metrics import context_reliance
 from calibrant.training import load, train
 

@@ -22,10 +22,10 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
+from calibrant._files import written_aside
 from calibrant.cli import app, demo
 from calibrant.cli.common import parse_losses
 from calibrant.cli.lens import draw, look
-from calibrant.files import written_aside
 from calibrant.losses import Loss, Method, describe, names
 from docs import method_pages, table2
 from docs.rest import markdown, table

@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "calibrant"
 
 #: The arrow of the design, from left to right: a part imports only from parts before it.
 ORDER = [
-    "files",
+    "_files",
     "_torchvision",
     "data",
     "targets",

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from calibrant import Predictions
-from calibrant.cli import common, main
+from calibrant.cli import console, main
 
 
 @pytest.fixture
@@ -48,16 +48,16 @@ def test_lens_draws_a_figure_unless_told_not_to(run, tmp_path):
 
 def test_tables_in_a_narrow_terminal(monkeypatch, capsys):
     """Numbers are never cut or wrapped: columns go on below; words are wrapped."""
-    monkeypatch.setattr(common, "Console", lambda **_: Console(width=60, file=sys.stdout))
+    monkeypatch.setattr(console, "Console", lambda **_: Console(width=60, file=sys.stdout))
     head = ["method", *(f"metric {i}" for i in range(7))]
     rows = [["ce", *(f"12.34 ± 0.{i}{i}" for i in range(7))], ["acls:margin=6", *["1"] * 7]]
-    common.print_table("Numbers", head, rows)
+    console.print_table("Numbers", head, rows)
     out = capsys.readouterr().out
     assert all(len(line) <= 60 for line in out.splitlines())
     assert all(word in out for word in (*head, *(f"12.34 ± 0.{i}{i}" for i in range(7))))
     assert out.count("acls:margin=6") > 1
     claim = "Where no object is in sight, ALS is less confident than cross-entropy"
-    common.print_table(
+    console.print_table(
         "Words", ["claim", "difference", "verdict"], [[claim, "-52.30 ± 0.90 pp", "holds"]], numbers=False
     )
     out = capsys.readouterr().out

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 from calibrant.predictions import Predictions
 
 if TYPE_CHECKING:

@@ -1,17 +1,28 @@
-"""The command line: parse, call, print. One file per command; errors are one line and exit code 2."""
+"""The command line: parse, call, print. One file per command.
+
+What is wrong with the input is one line and exit code 2; what is wrong with Calibrant is one line, exit code 70 and a
+file with the traceback.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
+import shlex
 import signal
 import sys
+import tempfile
 import threading
+import traceback
 from typing import Annotated, NoReturn
 
 import typer
 
 from calibrant import __version__
-from calibrant.cli import apply, audit, common, compare, data, demo, export, fit, lens, methods, train
+from calibrant.cli import apply, audit, common, compare, console, data, demo, export, fit, lens, methods, train
+
+#: Exit code of an error that is Calibrant's own (EX_SOFTWARE of sysexits.h).
+BUG = 70
 
 app = typer.Typer(
     name="calibrant",
@@ -51,7 +62,7 @@ app.command("train")(train.train_command)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 2 bad input, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 a run failed, 2 bad input, 70 a bug of ours, 130 interrupted."""
     given = sys.argv[1:] if arguments is None else arguments
     common.invocation[:] = [str(word) for word in given]
     if threading.current_thread() is threading.main_thread():
@@ -59,6 +70,7 @@ def main(arguments: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # names of classes and files come in any script
+    console.show_warnings()
     try:
         code = app(args=given or ["--help"], prog_name="calibrant", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
@@ -67,19 +79,42 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:
-        # Usage errors are known by how they print themselves; their class has moved between typer versions.
-        if hasattr(error, "format_message"):
-            _leave(_fail(error.format_message()))
-        if isinstance(error, OSError) and error.strerror and error.filename is not None:
-            _leave(_fail(f"{error.filename}: {error.strerror}"))
-        if isinstance(error, (ValueError, OSError)):
-            _leave(_fail(str(error)))
-        raise
+        sentence = _fault_of_input(error)
+        _leave(_fail(sentence) if sentence is not None else _fail(_bug_report(error), BUG))
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _fault_of_input(error: Exception) -> str | None:
+    """The sentence about what was wrong with the input, or None if the input is not what was wrong."""
+    # Usage errors are known by how they print themselves; their class has moved between typer versions.
+    if hasattr(error, "format_message"):
+        return str(error.format_message())
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({error})" if str(error) else "not enough memory"
+    return str(error) if isinstance(error, ValueError | OSError) else None
+
+
+def _bug_report(error: Exception) -> str:
+    """Write the traceback of an error that should not have happened to a file, and say where it is."""
+    text = "".join(traceback.format_exception(error))
+    about = f"calibrant {__version__}, Python {platform.python_version()}, {platform.platform()}"
+    words = shlex.join(["calibrant", *common.invocation])
+    reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="calibrant-bug-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
+        ) as file:
+            file.write(f"{about}\n{words}\n\n{text}")
+    except OSError:
+        print(console.escaped(text, keep="\n"), file=sys.stderr)
+        return f"this is a bug in Calibrant ({reason}); please report it with the lines above"
+    return f"this is a bug in Calibrant ({reason}); please report it with {file.name}, which has the traceback"
+
+
 def _fail(message: str, code: int = 2) -> int:
-    print(f"calibrant: {' '.join(message.split())}", file=sys.stderr)
+    print(f"calibrant: {console.one_line(message)}", file=sys.stderr)
     return code
 
 

@@ -10,20 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from calibrant.audit import Audit, audit
-from calibrant.cli.common import (
-    ClassNames,
-    Column,
-    IgnoreIndex,
-    Json,
-    Quiet,
-    Segmentation,
-    batch_progress,
-    how_to_open,
-    invocation,
-    print_table,
-    remark,
-    say,
-)
+from calibrant.cli.common import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open, invocation
+from calibrant.cli.console import batch_progress, print_line, print_table, remark, say
 from calibrant.predictions import Predictions
 from calibrant.predictions.remote import Remote, is_remote
 from calibrant.selective import Policy
@@ -137,7 +125,7 @@ def print_audit(found: Audit) -> None:
             say(f"- Note: {note}", indent=2)
         for table in model["groups"]:
             _print_group(table)
-        print()
+        print_line()
     labels = {one["name"]: one["label"] for model in models for one in model["metrics"]}
     by_model = [{one["name"]: one for one in model["metrics"]} for model in models]
     level = format(found.document["level"], ".0%")
@@ -172,7 +160,7 @@ def _print_promise(part: dict[str, Any]) -> None:
             for row in part["groups"]
         ]
         print_table(f"\nBy {part['column']}", ["", "samples", "answered", "wrong answers", ""], rows)
-    print()
+    print_line()
 
 
 def _print_group(table: dict[str, Any], most: int = 12) -> None:

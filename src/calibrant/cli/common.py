@@ -1,28 +1,12 @@
-"""What the commands share: options, loss specifications, tables, progress."""
+"""What the commands share: options, and how losses and numbers are written on the command line."""
 
 from __future__ import annotations
 
-import json
-import shutil
-import sys
-import textwrap
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
-from rich.cells import cell_len
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-from rich.text import Text
 
 from calibrant.losses import Loss, get
-
-T = TypeVar("T")
-
-#: Words up to this length are not wrapped in a table.
-SHORT = 32
 
 #: The words after ``calibrant`` of the running command, for reports that say how they were made.
 invocation: list[str] = []
@@ -132,76 +116,3 @@ def parse_numbers(text: str, what: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"{what} must be numbers separated by commas, got {text!r}") from None
-
-
-def print_json(value: object) -> None:
-    """One JSON document on standard output."""
-    print(json.dumps(value, indent=2, allow_nan=False))
-
-
-def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = True) -> None:
-    """A table on standard output; columns of numbers are right-aligned.
-
-    Where the terminal is too narrow, words are wrapped, and columns of numbers go on below the others.
-    """
-    console = Console() if sys.stdout.isatty() else Console(width=160)
-    console.print(title, style="bold", highlight=False, markup=False)
-    lines = [tuple(row) for row in rows]
-    for columns in _columns_that_fit([head, *lines], console.width) if numbers else [range(len(head))]:
-        table = Table(header_style="dim", box=None, pad_edge=False)
-        for i in columns:
-            short = max(cell_len(row[i]) for row in [head, *lines]) <= SHORT
-            table.add_column(head[i], justify="right" if numbers and i else "left", no_wrap=numbers or short)
-        for row in lines:
-            table.add_row(*(Text(row[i]) for i in columns))  # as it is: a name in brackets is no markup
-        console.print(table)
-
-
-def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[int]]:
-    """Parts of a table, each with the first column, that are no wider than the terminal as far as that can be."""
-    widths = [max(cell_len(row[i]) for row in rows) + 2 for i in range(len(rows[0]))]
-    part = [0]
-    for i in range(1, len(widths)):
-        if len(part) > 1 and sum(widths[j] for j in (*part, i)) > width + 2:
-            yield part
-            part = [0]
-        part.append(i)
-    yield part
-
-
-def say(text: str, *, indent: int = 0) -> None:
-    """A paragraph on standard output, wrapped to the terminal."""
-    width = min(100, shutil.get_terminal_size((100, 24)).columns)
-    print(textwrap.fill(text, width, initial_indent=" " * max(0, indent - 2), subsequent_indent=" " * indent))
-
-
-def remark(message: str, quiet: bool) -> None:
-    """A line on standard error."""
-    if not quiet:
-        print(message, file=sys.stderr)
-
-
-def progress(
-    items: Iterable[T], total: int, what: str, quiet: bool, *, size: Callable[[T], int] = lambda _: 1
-) -> Iterator[T]:
-    """Pass items through, with a bar on standard error once it has taken a second; ``size`` is what one counts for."""
-    bar = Progress(console=Console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty())
-    task, done = bar.add_task(what, total=total or None), 0
-    # By a timer, so that the bar also appears when a single item takes long.
-    soon = threading.Timer(1.0, bar.start)
-    soon.daemon = True
-    soon.start()
-    try:
-        for item in items:
-            yield item
-            done += size(item)
-            bar.update(task, completed=done)
-    finally:
-        soon.cancel()
-        soon.join()
-        bar.stop()
-
-
-def batch_progress(items: Iterable[Any], total: int, what: str, quiet: bool) -> Iterator[Any]:
-    """Progress over batches of ``total`` samples in all, or over single things if that is 0."""
-    return progress(items, total, what, quiet, size=lambda item: len(item) if total else 1)

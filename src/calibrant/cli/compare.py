@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from calibrant.cli.common import Json, Quiet, parse_methods, print_json, print_table, remark, say
+from calibrant.cli.common import Json, Quiet, parse_methods
+from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say
 from calibrant.cli.train import Accelerator, Data
 
 REFERENCE = "ce"
@@ -103,7 +102,7 @@ def compare_command(
             print_table(table.title, tables.heads(table), tables.text(table))
             for note in tables.notes(table):
                 say(note)
-            print()
+            print_line()
     remark(f"open {output / 'index.html'}; every number is in {output / 'results.csv'}", quiet)
     if found.failures:
         many = "a run" if len(found.failures) == 1 else f"{len(found.failures)} runs"
@@ -155,10 +154,7 @@ class Shown:
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[runs]}"), TimeElapsedColumn(),
             TimeRemainingColumn(),
         )  # fmt: skip
-        self.bar = Progress(
-            *columns, console=Console(stderr=True), transient=True, disable=quiet or not sys.stderr.isatty(),
-            speed_estimate_period=600.0,
-        )  # fmt: skip
+        self.bar = progress_bar(*columns, quiet=quiet, speed_estimate_period=600.0)
         self.task: Any = None
         self.total = self.ended = self.failed = 0
         self.later = 0
@@ -196,7 +192,7 @@ class Shown:
                 remark(f"{self.ended + self.failed} of {self.total}: {job.title} {event}", self.quiet)
         if self.task is not None:
             share = self.ended + sum(part for _, part in self.running.values())
-            now = ", ".join(f"{title} {part:.0%}" for title, part in list(self.running.values())[:4])
+            now = ", ".join(f"{label(title)} {part:.0%}" for title, part in list(self.running.values())[:4])
             more = f", up to {self.later} to follow" if self.later else ""
             self.bar.update(
                 self.task, completed=share, total=self.total - self.failed + self.later,

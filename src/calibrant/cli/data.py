@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant.cli.common import Json, Quiet, print_json, print_table, progress, remark, say
+from calibrant.cli.common import Json, Quiet
+from calibrant.cli.console import print_json, print_line, print_table, progress, remark, say
 from calibrant.cli.data_page import write_inspection
 from calibrant.data import context_only, layouts, pixel_mean, read, recognise, single_object
 from calibrant.data.inspection import NO_CLASS_PIXELS, Inspection, SplitFacts, inspect
@@ -207,7 +208,7 @@ def _colour(text: str) -> tuple[int, int, int]:
 
 def _print(found: Inspection) -> None:
     say(_clean(f"{found.name} ({found.layout}) in {found.root}: {found.size}"))
-    print()
+    print_line()
     rows = []
     for name, facts in found.splits.items():
         counts = list(facts.class_counts.values()) or [0]
@@ -226,7 +227,7 @@ def _print(found: Inspection) -> None:
     for name, facts in found.splits.items():
         if facts.boxes.get("number"):
             _print_histograms(name, facts)
-    print()
+    print_line()
     for splits, line in _findings(found, 3) or [("all splits", "nothing skipped, nothing odd")]:
         say(f"{splits}: {line}", indent=2)
 
@@ -284,14 +285,14 @@ def _print_classes(found: Inspection) -> None:
         rows.append((_clean(name), *cells, *(str(table.get(name, 0)) for table in objects.values())))
     if len(shown) < len(names):
         rows.insert(len(shown) // 2, ("...",) + ("",) * (len(rows[0]) - 1))
-    print()
+    print_line()
     print_table(title, ("class", *tables, *(f"boxes in {name}" for name in objects)), rows)
 
 
 def _print_histograms(name: str, facts: SplitFacts) -> None:
     boxes = facts.boxes
     edges = boxes["edges"]
-    print()
+    print_line()
     print_table(
         f"{name}: boxes by area and images by objectness, as shares of the image",
         ("share", "boxes", "images"),

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant.cli.common import Json, Quiet, parse_losses, print_json, print_table, remark, say
+from calibrant.cli.common import Json, Quiet, parse_losses
 from calibrant.cli.compare import Shown, announced
+from calibrant.cli.console import print_json, print_line, print_table, remark, say
 from calibrant.cli.lens import draw, look
 
 #: One confident prediction, and the losses whose targets for it are drawn.
@@ -55,10 +56,10 @@ def demo(
                 print_table(table.title, tables.heads(table), tables.text(table))
                 for note in tables.notes(table):
                     say(note)
-                print()
+                print_line()
         for sentence in legend(chosen):
             say(sentence)
-        print()
+        print_line()
         rows = [(e["claim"], _shown(e), e["verdict"]) for e in found.effects]
         print_table(
             "What the papers found, here", ("claim", "difference, 95% interval", "verdict"), rows, numbers=False
@@ -66,7 +67,7 @@ def demo(
         say("Every claim is judged by itself; the marks in the table above allow for their number.")
         if quick:
             say("Quick: too short to prove anything.")
-        print()
+        print_line()
         for sentence in found.abstaining:
             say(sentence)
     for failure in found.comparison.failures:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from calibrant.cli.common import Json, Quiet, print_json, print_table, progress, remark
+from calibrant.cli.common import Json, Quiet
+from calibrant.cli.console import print_json, print_line, print_table, progress, remark
 from calibrant.export import Exported, export_onnx, load_model
 from calibrant.selective.policy import Policy
 
@@ -177,7 +178,7 @@ def _print(done: Exported) -> None:
     ]
     print_table(f"{done.path} (opset {done.opset})", ["", "", "type", "shape"], rows, numbers=False)
     share = f", {done.accepted:,} of them accepted" if done.accepted else ""
-    print(
+    print_line(
         f"onnxruntime answers as PyTorch does in {done.rows:,} rows{share}; "
         f"largest difference of probabilities {done.difference:.1g}"
     )

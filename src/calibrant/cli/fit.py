@@ -8,20 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant.cli.common import (
-    ClassNames,
-    Column,
-    IgnoreIndex,
-    Json,
-    Quiet,
-    Segmentation,
-    batch_progress,
-    how_to_open,
-    print_json,
-    print_table,
-    remark,
-    say,
-)
+from calibrant.cli.common import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open
+from calibrant.cli.console import batch_progress, print_json, print_table, remark, say
 from calibrant.predictions import Predictions
 from calibrant.selective import Policy
 from calibrant.selective.policy_file import to_dict

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 import typer
 
-from calibrant.cli.common import Json, Quiet, parse_losses, parse_numbers, print_json, print_table, progress, remark
+from calibrant.cli.common import Json, Quiet, parse_losses, parse_numbers
+from calibrant.cli.console import print_json, print_table, progress, remark
 from calibrant.lens import Activity, Lens, activity, lens
 from calibrant.losses import Loss
 from calibrant.predictions import Predictions

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-from calibrant.cli.common import Json, Quiet, batch_progress, invocation, print_json, print_table, remark, say
+from calibrant.cli.common import Json, Quiet, invocation
+from calibrant.cli.console import batch_progress, label, print_json, print_line, print_table, progress_bar, remark, say
 
 Data = Annotated[
     str | None, typer.Option("--data", help="Where the data lies, if not where the recipe says.", show_default=False)
@@ -132,8 +131,7 @@ class _Shown:
             TextColumn("{task.fields[numbers]}"),
             TimeRemainingColumn(),
         )
-        console = Console(stderr=True)
-        self.bar = Progress(*columns, console=console, transient=True, disable=quiet or not sys.stderr.isatty())
+        self.bar = progress_bar(*columns, quiet=quiet)
         self.task = self.bar.add_task("training", total=None, numbers="")
         self.last = 0.0
         self.told = False  # of several processes only the first is told anything, and speaks
@@ -161,7 +159,7 @@ class _Shown:
             epoch = f"epoch {numbers['epoch'] + 1}"
             self.bar.update(self.task, completed=numbers["step"], numbers=shown, description=epoch)
         elif event == "predicting":
-            self.bar.update(self.task, description=f"predicting {numbers['set']}", numbers="")
+            self.bar.update(self.task, description=label(f"predicting {numbers['set']}"), numbers="")
         elif event == "epoch":
             found = " ".join(f"{k} {numbers[f'val_{k}']:.4f}" for k in SHOWN if f"val_{k}" in numbers)
             remark(f"epoch {numbers['epoch']}: {found}" if found else f"epoch {numbers['epoch']} done", self.quiet)
@@ -178,7 +176,7 @@ def _dry_run(recipe: Any, data: str | None, as_json: bool) -> None:
         return
     plain = recipe.model_dump(mode="json", exclude={"expected"})
     print_table(recipe.title or "recipe", ("setting", "value"), list(_flat(plain)), numbers=False)
-    print()
+    print_line()
     say(
         f"{found['parameters']} parameters, {found['samples']} training samples, {found['steps']} steps of "
         f"{found['seconds_per_step']:.3g} s: about {found['seconds'] / 60:.1f} minutes here, without validation."

@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calibrant._files import written_aside
 from calibrant.data.dataset import Dataset
-from calibrant.files import written_aside
 
 FORMAT = "calibrant-dataset"
 VERSION = 1

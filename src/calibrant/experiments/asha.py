@@ -17,13 +17,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from calibrant._files import written_aside
 from calibrant.auditing.ray_cluster import RETRIES
 from calibrant.experiments.evaluation import numbers
 from calibrant.experiments.local import Staged, Told
 from calibrant.experiments.spaces import Settings
 from calibrant.experiments.study import ETA, Planned, Study
 from calibrant.experiments.work import Job, in_turn
-from calibrant.files import written_aside
 from calibrant.metrics import METRICS
 from calibrant.training import train
 from calibrant.training.recipe import Resources, check

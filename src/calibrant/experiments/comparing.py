@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from calibrant._files import written_aside
 from calibrant.experiments.data_seen import check_data
 from calibrant.experiments.evaluation import numbers
 from calibrant.experiments.local import Local, Staged, Told
 from calibrant.experiments.results import Results, Row
 from calibrant.experiments.study import Choice, Judged, Planned, Study
 from calibrant.experiments.work import Job
-from calibrant.files import written_aside
 from calibrant.training.run_folder import RunFolder, environment
 
 RUNS = "runs"

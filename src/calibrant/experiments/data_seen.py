@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._files import written_aside
 from calibrant.data import Dataset, layouts
 from calibrant.experiments.study import Planned, Study
-from calibrant.files import written_aside
 from calibrant.training.preparing import fitting
 from calibrant.training.recipe import Recipe
 from calibrant.training.sets import Sets, load_sets

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant._files import written_aside
 from calibrant.auditing.collect import tensor
-from calibrant.files import written_aside
 from calibrant.metrics import ConfidenceSketch, augrc, aurc, coverage_at_risk, e_aurc
 from calibrant.posthoc import LogitNorm, TemperatureScaling
 from calibrant.predictions import Predictions

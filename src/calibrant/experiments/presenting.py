@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._files import written_aside
 from calibrant.auditing.document import clean, reliability_series
 from calibrant.experiments import tables
 from calibrant.experiments.cells import cell_of
@@ -19,7 +20,6 @@ from calibrant.experiments.labels import Source, listed, sources
 from calibrant.experiments.spaces import space
 from calibrant.experiments.study import TARGETS
 from calibrant.experiments.tables import Column, Table
-from calibrant.files import written_aside
 from calibrant.metrics import ConfidenceSketch
 from calibrant.predictions import Predictions
 from calibrant.report import write_comparison

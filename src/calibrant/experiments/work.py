@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from calibrant._files import written_aside
 from calibrant.experiments.evaluation import NUMBERS, numbers
-from calibrant.files import written_aside
 from calibrant.training import train
 from calibrant.training.recipe import Recipe, check
 from calibrant.training.run_folder import FAILED, RESULT, InUseError

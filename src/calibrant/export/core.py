@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from calibrant._files import written_aside
 from calibrant.export.batches import Batch, batches_of, check_logits, given_inputs, telling_batches
 from calibrant.export.compare import Array, Comparison, Feeds, Found, Runner, runner
 from calibrant.export.extend import extended, logits_only, outputs_of, watched
 from calibrant.export.graph import GROUP, OLDEST
 from calibrant.export.source import Source, TensorInfo, prepare, read
 from calibrant.export.torch_model import INPUT, Picked, evaluating, to_onnx
-from calibrant.files import written_aside
 from calibrant.selective.policy import Policy
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from calibrant import _torchvision
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 from calibrant.metrics.cells import BASE, CELLS, base_bins, cells_of, snapped, squash
 from calibrant.metrics.onepass import BLOCK, TopLabel, blocks
 from calibrant.metrics.summary import Summary

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 from calibrant.predictions.arrays import Array
 from calibrant.predictions.checks import GROUP, About, Where, about
 from calibrant.predictions.columns import Layout, Request, layout

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 from calibrant.predictions.checks import DATA, GROUP
 from calibrant.predictions.columns import SINGLE, Request
 from calibrant.predictions.members import (

@@ -10,7 +10,7 @@ import struct
 import zipfile
 from pathlib import Path
 
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 from calibrant.predictions.columns import Request
 from calibrant.predictions.members import ArraySource, Deflated, Stored, as_bytes, facts_of, open_members, stated
 from calibrant.predictions.npy import check_size, parse_header, write_column, write_header

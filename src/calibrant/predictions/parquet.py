@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 from calibrant.predictions.arrays import Array
 from calibrant.predictions.checks import About, Where, about, counted
 from calibrant.predictions.columns import Layout, Request, layout

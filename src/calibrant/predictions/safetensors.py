@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 from calibrant.predictions.arrays import Array
 from calibrant.predictions.columns import Request
 from calibrant.predictions.members import (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 
 
 @dataclass(frozen=True)

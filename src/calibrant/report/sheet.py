@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 from calibrant.report.svg import SYMBOLS
 from calibrant.report.text import escape, name
 

@@ -11,7 +11,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 
 FORMATS = (".png", ".svg", ".pdf")
 

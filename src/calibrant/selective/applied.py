@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 from calibrant.metrics.intervals import Interval, wilson
 from calibrant.predictions import Predictions
 from calibrant.selective.bounds import binomial_tail, lower_limit, upper_limit

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 from calibrant.metrics.intervals import Interval
 from calibrant.posthoc import CALIBRATORS, Calibrator
 from calibrant.selective.formula import Score

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 
 FORMAT = "calibrant-checkpoint"
 VERSION = 1

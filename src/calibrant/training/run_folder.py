@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from calibrant import __version__
-from calibrant.files import written_aside
+from calibrant._files import written_aside
 from calibrant.training.recipe import WORDS, Recipe, check
 
 RECIPE, LOG, RESULT = "recipe.json", "log.jsonl", "result.json"

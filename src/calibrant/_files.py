@@ -1,0 +1,303 @@
+"""Files on this machine: results are written aside and renamed, input is read from regular files of a bounded size.
+
+Nothing here follows a name into a place that nobody meant: devices, pipes and addresses of other storage are refused,
+both where something is read and where something is written. The remains of a killed write are known by their name, and
+by a lock that ends with the process that holds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import math
+import os
+import re
+import stat
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+#: How the name of a file starts while it is being written: nobody else's files are called like that.
+PART = ".calibrant-part."
+_PART_NAME = re.compile(re.escape(PART) + r"(?P<target>[0-9a-f]{12})\.\w{8}(\.\w{1,20})?")
+
+#: Nesting that JSON and TOML may have; Calibrant's own files need less than ten levels.
+DEEPEST = 64
+_TOML_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'')
+_TOML_DEEP_KEY = re.compile(rf"(?:[\w-]+[ \t]*\.[ \t]*){{{DEEPEST}}}")
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+}
+
+# Folders that were searched by this process, each with the leftovers of killed writes by the file they were meant for.
+_searched: dict[str, dict[str, list[str]]] = {}
+
+
+@contextlib.contextmanager
+def written_aside(path: str | Path) -> Iterator[Path]:
+    """Give a temporary path beside ``path`` (same suffix), and rename it to ``path`` if the block succeeds.
+
+    The file and its folder are synced to disk, so that after a power cut there is the old file or the new one. If the
+    block fails, nothing is left, folders that were made for the file included.
+    """
+    path = Path(path)
+    check_output(path)
+    with _parents_of(path), _naming(path):
+        _remove_killed_writes(path)
+        suffix = path.suffix if re.fullmatch(r"\.\w{1,20}", path.suffix) else ""
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{PART}{_target(path)}.", suffix=suffix)
+        aside = Path(name)
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield aside
+            umask = os.umask(0)
+            os.umask(umask)
+            aside.chmod(0o666 & ~umask)
+            sync(aside)
+            os.replace(aside, path)
+            sync(path.parent)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                aside.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.errno is not None and error.filename in (None, name, aside):
+                raise OSError(error.errno, error.strerror, str(path)) from error  # the name that the caller knows
+            raise
+        finally:
+            os.close(handle)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """A JSON file, whole or not at all."""
+    with written_aside(path) as aside:
+        aside.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def sync(path: Path) -> None:
+    """Have a file or a folder on the disk before going on, where the file system can."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if not stat.S_ISDIR(os.fstat(handle).st_mode):  # some file systems cannot sync folders
+            raise error
+    finally:
+        os.close(handle)
+
+
+def check_output(path: str | Path, *, folder: bool = False) -> None:
+    """Refuse to write where nothing may be overwritten: other storage, devices, pipes, a folder in a file's place.
+
+    Args:
+        path: where a file, or a folder of files, is to be written.
+        folder: whether it is a folder.
+    """
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
+        raise ValueError(f"{path}: results are written to this machine alone; write a file here and copy it")
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    if folder and not stat.S_ISDIR(mode):
+        raise ValueError(f"{path}: expected a folder to write to, got {kind_of(mode)}")
+    if not folder and not stat.S_ISREG(mode):
+        raise ValueError(f"{path}: expected a file to write to, got {kind_of(mode)}")
+
+
+def kind_of(mode: int) -> str:
+    """What a file's mode says it is, in words."""
+    return _KINDS.get(stat.S_IFMT(mode), "a file")
+
+
+@contextlib.contextmanager
+def _parents_of(path: Path) -> Iterator[None]:
+    """Make the folders that a file lies in, and take those that were made away again if the block fails."""
+    missing = [parent for parent in path.parents if not parent.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # not empty: somebody else uses it by now
+            for parent in missing:
+                parent.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file that was meant in errors about its temporary one."""
+    try:
+        yield
+    except OSError as error:
+        if PART in str(error.filename or ""):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+def _target(path: Path) -> str:
+    """What the temporary name of a file says about the file; names of any length fit."""
+    return hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]
+
+
+def _remove_killed_writes(path: Path) -> None:
+    """Remove what processes that were killed had begun to write in this file's place."""
+    folder = str(path.parent)
+    if folder not in _searched:
+        _searched[folder] = {}
+        for name, target in _parts_in(folder):
+            _searched[folder].setdefault(target, []).append(name)
+    for name in _searched[folder].pop(_target(path), ()):
+        _remove_unless_locked(os.path.join(folder, name))
+
+
+def remove_leftovers(folder: str | Path) -> None:
+    """Remove what killed processes had begun to write, in a folder that holds nothing but our own files."""
+    for name, _ in _parts_in(str(folder)):
+        _remove_unless_locked(os.path.join(folder, name))
+
+
+def _parts_in(folder: str) -> list[tuple[str, str]]:
+    """Names of half-written files in a folder, and which file each was meant for."""
+    with os.scandir(folder) as entries:
+        matches = [_PART_NAME.fullmatch(e.name) for e in entries if e.name.startswith(PART)]
+    return [(match[0], match["target"]) for match in matches if match]
+
+
+def _remove_unless_locked(name: str) -> None:
+    with contextlib.suppress(OSError):
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(name)
+        finally:
+            os.close(handle)
+
+
+def open_regular(path: str | Path) -> IO[bytes]:
+    """Open a regular file for reading; a pipe, a device or a folder is refused instead of waited for."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        raise ValueError(f"{path}: expected a file, got {kind_of(mode)}")
+    return os.fdopen(handle, "rb")
+
+
+def read_regular(path: str | Path, limit: int) -> bytes:
+    """The bytes of a regular file of at most ``limit`` bytes; the size is checked before anything is read."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise ValueError(f"{path}: expected at most {limit:,} bytes, got {size:,}")
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"{path}: expected at most {limit:,} bytes, got more")
+    return data
+
+
+def read_json(path: str | Path, limit: int, what: str) -> Any:
+    """The value in a JSON file; whatever is wrong with it is a ValueError that starts with the path.
+
+    Args:
+        path: the file.
+        limit: bytes that it may have.
+        what: what the file should be, ``"a policy"`` for example, for errors.
+    """
+    try:
+        return parse_json(read_regular(path, limit), what)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except ValueError as error:
+        raise ValueError(str(error) if str(error).startswith(f"{path}: ") else f"{path}: {error}") from None
+
+
+def parse_json(text: str | bytes, what: str) -> Any:
+    """The value of a JSON text: names differ, numbers are finite, and nesting is bounded.
+
+    Example:
+        >>> parse_json('{"a": [1, 2.5]}', "an example")
+        {'a': [1, 2.5]}
+        >>> parse_json('{"a": 1, "a": 2}', "an example")
+        Traceback (most recent call last):
+        ...
+        ValueError: not an example: the name 'a' appears twice
+    """
+    try:
+        text = text.decode("utf-8") if isinstance(text, bytes) else text
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
+    except RecursionError:
+        raise ValueError(f"not {what}: nested deeper than {DEEPEST} levels") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"not {what}: the text is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not {what}: {error.msg} in line {error.lineno}") from None
+    except ValueError as error:
+        reason = "a number has too many digits" if "digits" in str(error) else str(error)
+        raise ValueError(f"not {what}: {reason}") from None
+    check_depth(value, what)
+    return value
+
+
+def parse_toml(text: str | bytes, what: str) -> dict[str, Any]:
+    """The tables of a TOML text, with bounded nesting."""
+    try:
+        text = text.decode("utf-8") if isinstance(text, bytes) else text
+        if _TOML_DEEP_KEY.search(_TOML_STRING.sub("s", text)):  # before parsing, whose time is quadratic in the depth
+            raise RecursionError
+        value = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(f"not {what}: nested deeper than {DEEPEST} levels") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"not {what} in TOML, which is UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"not {what} in TOML ({error})") from None
+    except ValueError:  # of int()
+        raise ValueError(f"not {what}: a number has too many digits") from None
+    check_depth(value, what)
+    return value
+
+
+def check_depth(value: Any, what: str) -> None:
+    """Refuse values nested deeper than anything that is meant, as other code would fail on them."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return
+    raise ValueError(f"not {what}: nested deeper than {DEEPEST} levels")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = dict(pairs)
+    if len(names) < len(pairs):
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the name {twice[:60]!r} appears twice")
+    return names
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a number in JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return value

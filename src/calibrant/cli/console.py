@@ -1,0 +1,155 @@
+r"""What the commands print goes through here: nothing in a file, a name or a message can command the terminal.
+
+Control characters (also of C1 and of text direction) are printed as escapes, so that a class called
+``"\x1b[2J"`` is shown and does not clear the screen. Data goes to standard output, remarks and progress to standard
+error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import textwrap
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TextIO, TypeVar
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.progress import Progress, ProgressColumn
+from rich.table import Table
+from rich.text import Text
+
+T = TypeVar("T")
+
+#: Words up to this length are not wrapped in a table.
+SHORT = 32
+
+# C0 and C1 controls, DEL, marks that turn the direction of text, line and paragraph separators, lone surrogates.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+
+
+def escaped(text: str, *, keep: str = "") -> str:
+    r"""Text with its control characters as escapes; those in ``keep`` stay.
+
+    Example:
+        >>> escaped("a\x1b[31m red\u202e")
+        'a\\x1b[31m red\\u202e'
+    """
+    return _CONTROL.sub(lambda match: match[0] if match[0] in keep else _escape(match[0]), text)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def one_line(text: str) -> str:
+    """Text as one line, its white space folded and its control characters escaped."""
+    return escaped(" ".join(text.split()))
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output; JSON escapes control characters by itself."""
+    print(json.dumps(value, indent=2, allow_nan=False))
+
+
+def print_line(text: str = "") -> None:
+    """A line on standard output."""
+    print(escaped(text))
+
+
+def say(text: str, *, indent: int = 0) -> None:
+    """A paragraph on standard output, wrapped to the terminal."""
+    width = min(100, shutil.get_terminal_size((100, 24)).columns)
+    text = escaped(text, keep="\n\t")
+    print(textwrap.fill(text, width, initial_indent=" " * max(0, indent - 2), subsequent_indent=" " * indent))
+
+
+def remark(message: str, quiet: bool = False) -> None:
+    """A line on standard error."""
+    if not quiet:
+        print(escaped(message), file=sys.stderr)
+
+
+def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = True) -> None:
+    """A table on standard output; columns of numbers are right-aligned.
+
+    Where the terminal is too narrow, words are wrapped, and columns of numbers go on below the others.
+    """
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console.print(escaped(title), style="bold", highlight=False, markup=False)
+    lines = [tuple(escaped(cell, keep="\n") for cell in row) for row in [head, *rows]]
+    for columns in _columns_that_fit(lines, console.width) if numbers else [range(len(head))]:
+        table = Table(header_style="dim", box=None, pad_edge=False)
+        for i in columns:
+            short = max(cell_len(row[i]) for row in lines) <= SHORT
+            heading = Text(lines[0][i])  # as it is: a name in brackets is no markup
+            table.add_column(heading, justify="right" if numbers and i else "left", no_wrap=numbers or short)
+        for row in lines[1:]:
+            table.add_row(*(Text(row[i]) for i in columns))
+        console.print(table)
+
+
+def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[int]]:
+    """Parts of a table, each with the first column, that are no wider than the terminal as far as that can be."""
+    widths = [max(cell_len(row[i]) for row in rows) + 2 for i in range(len(rows[0]))]
+    part = [0]
+    for i in range(1, len(widths)):
+        if len(part) > 1 and sum(widths[j] for j in (*part, i)) > width + 2:
+            yield part
+            part = [0]
+        part.append(i)
+    yield part
+
+
+def progress_bar(*columns: ProgressColumn, quiet: bool, **options: Any) -> Progress:
+    """A bar on standard error that goes away when it is done; none where nobody watches."""
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=quiet or not sys.stderr.isatty(), **options)
+
+
+def progress(
+    items: Iterable[T], total: int, what: str, quiet: bool, *, size: Callable[[T], int] = lambda _: 1
+) -> Iterator[T]:
+    """Pass items through, with a bar on standard error once it has taken a second; ``size`` is what one counts for."""
+    bar = progress_bar(quiet=quiet)
+    task, done = bar.add_task(label(what), total=total or None), 0
+    # By a timer, so that the bar also appears when a single item takes long.
+    soon = threading.Timer(1.0, bar.start)
+    soon.daemon = True
+    soon.start()
+    try:
+        for item in items:
+            yield item
+            done += size(item)
+            bar.update(task, completed=done)
+    finally:
+        soon.cancel()
+        soon.join()
+        bar.stop()
+
+
+def label(text: str) -> str:
+    """Words of a progress bar: escaped, and nothing in them is markup."""
+    return escaped(text).replace("[", r"\[")
+
+
+def batch_progress(items: Iterable[Any], total: int, what: str, quiet: bool) -> Iterator[Any]:
+    """Progress over batches of ``total`` samples in all, or over single things if that is 0."""
+    return progress(items, total, what, quiet, size=lambda item: len(item) if total else 1)
+
+
+def show_warnings() -> None:
+    """Have what libraries warn of printed as a remark: one line, escaped, without a line of source."""
+
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int,
+        file: TextIO | None = None, line: str | None = None,
+    ) -> None:  # fmt: skip
+        remark(f"note: {one_line(str(message))}")
+
+    warnings.showwarning = show
