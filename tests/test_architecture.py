@@ -11,6 +11,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "calibrant"
 #: The arrow of the design, from left to right: a part imports only from parts before it.
 ORDER = [
     "_files",
+    "_parquet",
+    "_ray",
     "_torchvision",
     "data",
     "targets",

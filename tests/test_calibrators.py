@@ -43,6 +43,12 @@ CASES = {
     "1e4 separable": (1e4 * Z.float(), Z.argmax(1)),
     "1e4 one class": (1e4 * Z, torch.zeros_like(Y)),
     "1e-6": (1e-6 * Z, Y),
+    "1e30": (1e30 * Z, Y),
+    "1e30 single": (1e30 * Z.float(), Y),
+    "1e-30": (1e-30 * Z, Y),
+    "all of single": (Z.float() / Z.float().abs().max() * 3.4e38, Y),
+    "masked": (torch.cat([Z[:, :4].float(), torch.full((211, 1), -3.4e38)], 1), torch.where(Y == 4, 3, Y)),
+    "huge rows": (torch.cat([Z[:205], 1e40 * Z[205:]]), Y),
     "more classes than samples": drawn(11, 23, 3),
     "images": (Z[:210].reshape(7, 30, 5).mT.reshape(7, 5, 6, 5), Y[:210].reshape(7, 6, 5)),
 }
@@ -61,6 +67,39 @@ def test_finite_and_sane_everywhere(make, case):
     restored = type(fitted)()
     restored.restore(json.loads(json.dumps(fitted.state())), fitted.n_classes_)
     assert torch.equal(restored.transform(z), found)
+
+
+EXTREME = {
+    "1e90": (1e90 * Z, Y),
+    "1e-90": (1e-90 * Z, Y),
+    "1e-300": (1e-300 * Z, Y),
+    "denormal": (5e-324 * (100 * Z).round(), Y),
+    "huge offset": (Z + 1e40, Y),
+    "huge class": (torch.cat([Z[:, :4], torch.full((211, 1), 1e99, dtype=torch.float64)], 1), Y),
+    "one huge row": (torch.cat([Z[:210], torch.tensor([[1e99, -1e99, 0.0, 1.0, 2.0]], dtype=torch.float64)]), Y),
+    "1e90 one class": (1e90 * Z, torch.zeros_like(Y)),
+    "1e90 separable": (1e90 * Z, Z.argmax(1)),
+    "1e90 always wrong": (1e90 * Z, Z.argmin(1)),
+}
+
+
+@every
+@pytest.mark.parametrize("case", EXTREME)
+def test_logits_of_any_size_give_probabilities(make, case):
+    z, y = EXTREME[case]
+    probabilities = make().fit(z, y).predict_proba(z)
+    assert torch.allclose(probabilities.sum(1), torch.ones_like(probabilities[:, 0]), atol=1e-5)
+
+
+@every
+@pytest.mark.parametrize("size", [1.1e100, 1e160, 1e300, 1.7e308, -1e300])
+def test_logits_whose_squares_are_no_numbers_are_refused(make, size):
+    z = Z.clone()
+    z[7, 3] = size
+    with pytest.raises(ValueError, match=r"logits must lie between -1e\+100 and 1e\+100, got one of size"):
+        make().fit(z, Y)
+    with pytest.raises(ValueError, match="logits must lie between"):
+        make().fit(Z, Y).transform(z)
 
 
 @pytest.mark.parametrize("name", KEEPING)
@@ -170,7 +209,14 @@ HOSTILE = [
     ("matrix", {"weight": [1, 2, 3], "bias": [1, 2, 3]}, "weight must be finite numbers"),
     ("matrix", {"weight": [[1], [2, 3], [4]], "bias": [1, 2, 3]}, "rows of one length"),
     ("matrix", {"weight": [[1, 2, 1e999]] * 3, "bias": [1, 2, 3]}, "NaN or infinity"),
-    ("ensemble", {"temperature": 0, "tempered": 1, "plain": 0, "uniform": 0}, "temperature must be above 0"),
+    ("matrix", {"weight": [[1, 2, 1e308]] * 3, "bias": [1, 2, 3]}, r"weight must lie between .* got 1e\+308"),
+    ("matrix", {"weight": [[1, 2, 3]] * 3, "bias": [1, 2, -1e200]}, r"bias must lie between .* got -1e\+200"),
+    ("vector", {"weight": [1, 2, 10**400], "bias": [1, 2, 3]}, "weight must lie between .* too large"),
+    ("temperature", {"temperature": 5e-324}, "temperature must lie between"),
+    ("temperature", {"temperature": -2}, "temperature must lie between"),
+    ("temperature", {"temperature": 1e-60}, "temperature must lie between"),
+    ("ensemble", {"temperature": 0, "tempered": 1, "plain": 0, "uniform": 0}, "temperature must lie between"),
+    ("ensemble", {"temperature": 1e60, "tempered": 1, "plain": 0, "uniform": 0}, "temperature must lie between"),
     ("ensemble", {"temperature": 1, "tempered": 2, "plain": -1, "uniform": 0}, "tempered, plain, uniform must be"),
     ("ensemble", {"temperature": 1, "tempered": 0, "plain": 0, "uniform": 1}, "tempered, plain, uniform must be"),
     ("ensemble", {"temperature": 1, "tempered": 0.5, "plain": 0.5}, "uniform is missing"),
@@ -179,6 +225,8 @@ HOSTILE = [
     ("isotonic", {"lengths": [1e18], "knots": [0.1], "shares": [0]}, "must have 1000000000000000000 numbers"),
     ("isotonic", {"lengths": [1.5], "knots": [0.1], "shares": [0]}, "whole numbers"),
     ("isotonic", {"lengths": [2], "knots": [0.2, 0.1], "shares": [0, 1]}, "knots must rise"),
+    ("isotonic", {"lengths": [2], "knots": [-0.1, 0.2], "shares": [0, 1]}, "knots must rise from 0"),
+    ("isotonic", {"lengths": [2], "knots": [0.1, 7], "shares": [0, 1]}, "to 1 at most"),
     ("isotonic", {"lengths": [2], "knots": [0.1, 0.2], "shares": [1, 0]}, "not fall"),
     ("isotonic", {"lengths": [2], "knots": [0.1, 0.2], "shares": [0, 2]}, r"\[0, 1\]"),
     ("histogram", {"lengths": [2], "edges": [0.5, 0.9], "shares": [0, 1]}, "edges must rise"),
@@ -191,7 +239,7 @@ HOSTILE = [
 @pytest.mark.parametrize(("name", "state", "words"), HOSTILE)
 def test_a_hostile_state_is_refused(name, state, words):
     with pytest.raises(ValueError, match=words):
-        METHODS[name]().restore(state, 3)
+        ({"temperature": TemperatureScaling} | METHODS)[name]().restore(state, 3)
 
 
 @pytest.mark.parametrize(

@@ -355,3 +355,13 @@ def test_the_uniform_part_never_stands_alone():
         assert scaling.weights_[:2].sum() > 0
         assert torch.equal(scaling.transform(Z.float()).argmax(1), Z.argmax(1))
         assert float(scaling.predict_proba(Z).amax()) < 0.21
+
+
+def test_vector_scaling_without_a_factor_of_the_hessian(monkeypatch):
+    expected = VectorScaling().fit(Z, Y)
+    factor = torch.linalg.cholesky_ex
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", lambda matrix: (factor(matrix)[0] * torch.nan, torch.tensor(1)))
+    found = VectorScaling().fit(Z, Y)
+    assert found.converged_
+    np.testing.assert_allclose(found.weight_, expected.weight_, rtol=1e-4)
+    np.testing.assert_allclose(found.bias_, expected.bias_, atol=1e-4)

@@ -1,6 +1,7 @@
 """``calibrant data``: a small detection set with everything that can be wrong, looked at and written anew."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -106,6 +107,76 @@ def test_inspect_draws_a_page(household, tmp_path, capsys):
     assert "inverted" in page
 
 
+def test_inspect_writes_over_its_own_page(household, tmp_path, capsys):
+    out = tmp_path / "page"
+    assert run("data", "inspect", household, "-o", out, "--samples", "3") == 0
+    first = sorted(path.name for path in out.iterdir())
+    assert first == ["contact-sheet-all.png", "index.html", "summary.svg"]
+    (out / "notes.txt").write_text("mine")
+    (out / ".calibrant-part.000000000000.abcdefgh.png").write_text("left by a killed run")
+    before = (out / "index.html").read_bytes()
+    assert run("data", "inspect", household, "-o", out, "--samples", "4") == 0
+    assert (out / "index.html").read_bytes() != before
+    assert sorted(path.name for path in out.iterdir()) == sorted([*first, "notes.txt"])
+    assert (out / "notes.txt").read_text() == "mine"
+    (out / "index.html").write_text("<html>mine</html>")
+    assert run("data", "inspect", household, "-o", out) == 2
+    assert "holds no page of calibrant data inspect" in capsys.readouterr().err
+    assert (out / "index.html").read_text() == "<html>mine</html>"
+
+
+def test_inspect_killed_and_repeated(household, tmp_path):
+    """Killed after the page and before its figures, or before the page: what is there is known as ours."""
+    script = """
+import os, shutil, sys
+copy = shutil.copyfile
+shutil.copyfile = lambda *words: os.kill(os.getpid(), 9)
+from calibrant.cli import main
+main(sys.argv[1:])
+"""
+    words = ["data", "inspect", str(household), "--quiet", "-o"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", script, *words, str(tmp_path / "out")]
+    assert subprocess.run(command, env=environment, check=False).returncode == -9
+    assert any(path.name.startswith(".calibrant-part.") for path in (tmp_path / "out").iterdir())
+    assert run(*words, tmp_path / "out") == 0
+    assert run(*words, tmp_path / "whole") == 0
+    names = [path.name for path in (tmp_path / "whole").iterdir()]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(names)
+    for name in names:
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--beta", "nan"], ["--beta", "2"], ["--samples", "100000"], ["--split", "none"], ["--layout", "coco"],
+        ["--option", "classes=5"], ["--option", "unknown=1"], ["--option", "classes=" + "[" * 5000],
+    ],
+)  # fmt: skip
+def test_refused_inspections_leave_no_folder(household, tmp_path, capsys, words):
+    assert run("data", "inspect", household, "-o", tmp_path / "a/b", *words) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert not (tmp_path / "a").exists()
+
+
+def test_splits_of_any_name_have_a_contact_sheet(tmp_path, capsys):
+    names = ["a/b", "a-b", "../up", "$x$", "_y", "\u202e", "x" * 300, "a\0b", "<script>alert(1)</script>"]
+    pixels = np.zeros((len(names), 4, 4, 3), np.uint8)
+    np.savez(tmp_path / "set.npz", images=pixels, y=np.arange(len(names)) % 2, split=np.array(names))
+    out = tmp_path / "out"
+    assert run("data", "inspect", tmp_path / "set.npz", "-o", out, "--json") == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert len(set(files.values())) == len(names) + 2
+    assert sorted(str(path) for path in out.iterdir()) == sorted(files.values())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "set.npz"]
+    page = (out / "index.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "\u202e" not in page
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -207,6 +278,31 @@ def test_names_cannot_reach_the_terminal(tmp_path, capsys):
     captured = capsys.readouterr()
     assert r"\x9b" in captured.out
     assert chr(0x9B) not in captured.out + captured.err
+
+
+NASTY = ["\x1b[31mred", "a\x07b", "\u202egnp.exe", "c\x9b2J", "line\nline", "[bold]x[/bold]", "caf\udce9"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [([], 0), (["--json"], 0), (["--option", "\x1b[2J=1"], 2), (["--split", "\x1b[2J"], 2)]
+)
+def test_names_in_folders_cannot_reach_the_terminal(tmp_path, capsys, words, code):
+    root = tmp_path / "\x1b]0;set"
+    for i, name in enumerate(NASTY):
+        (root / name).mkdir(parents=True)
+        Image.new("RGB", (4, 3), (i, i, i)).save(root / name / "\x1b[2J.png")
+        (root / name / "\x9bbroken.png").write_bytes(b"")
+    assert run("data", "inspect", root, *words) == code
+    captured = capsys.readouterr()
+    assert not [c for c in captured.out + captured.err if not c.isprintable() and c != "\n"]
+    assert ("[bold]x[/bold]" in captured.out) == (code == 0)
+
+
+def test_files_and_long_names_do_not_flood_the_terminal(tmp_path, capsys):
+    root = tmp_path / "set"
+    annotate(root, "000001", [("cup" * 100_000, 2, 3, 20, 18), ("b", 1, 1, 5, 5)])
+    assert run("data", "inspect", root, "-o", tmp_path / "page") == 0
+    assert len(capsys.readouterr().out) < 20_000
 
 
 def test_boxes_are_clipped_before_their_area_is_counted(tmp_path, capsys):

@@ -28,6 +28,7 @@ from calibrant.training.recipe import check
 from calibrant.training.run_folder import RunFolder
 from calibrant.training.sets import load_sets
 
+BROKEN = "ce:optimiser.rate=1e6:optimiser.weight_decay=1e6"  # weights are infinite after a few steps
 PLAIN = {
     "title": "digits",
     "data": {"layout": "digits"},
@@ -212,7 +213,7 @@ def compared(tmp_path_factory):
     """Two methods and two seeds, and one that fails; each once."""
     folder = tmp_path_factory.mktemp("compared")
     plan = study(["ce", "ls"], recipe=recipe(training={"epochs": 1, "batch_size": 128}))
-    broken = Method("ce", {"optimiser.rate": 1e30})
+    broken = Method("ce", {"optimiser.rate": 1e6, "optimiser.weight_decay": 1e6})
     plan = Study(plan.recipe, {**plan.methods, "broken": broken}, (0, 1))
     events = []
     found = compare(plan, folder, engine=Local(2), told=lambda *event: events.append(event))
@@ -377,7 +378,7 @@ def test_a_killed_run_is_recorded_and_done_on_the_next_try(tmp_path):
 
     def kill(event, job, steps):
         if event == "progress":
-            holder = (tmp_path / "runs" / job.key / ".lock").read_text()
+            holder = (tmp_path / "runs" / job.key / ".calibrant-lock").read_text()
             os.kill(int(holder.split()[1]), signal.SIGKILL)
 
     found = compare(plan, tmp_path, engine=Local(1), told=kill)
@@ -478,13 +479,13 @@ def test_mistakes_in_the_command_are_one_sentence(words, message, written, tmp_p
 def test_a_failed_run_and_a_failed_reference_leave_tables(written, tmp_path, capsys):
     """The exit code tells that something is missing, and a row does."""
     with pytest.raises(SystemExit) as stop:
-        main(["compare", str(written), "--losses", "ce:optimiser.rate=1e30,ls", "--seeds", "2", "-o",
-              str(tmp_path / "out"), "--reference", "ce:optimiser.rate=1e30"])  # fmt: skip
+        main(["compare", str(written), "--losses", f"{BROKEN},ls", "--seeds", "2", "-o",
+              str(tmp_path / "out"), "--reference", BROKEN])  # fmt: skip
     assert stop.value.code == 1
     out, err = capsys.readouterr()
     assert "2 runs failed; --retry-failed tries again" in err
     assert (tmp_path / "out" / "index.html").exists()
-    assert "ce:optimiser.rate=1e30" in (tmp_path / "out" / "tables" / "methods.md").read_text()
+    assert BROKEN.replace("_", "\\_") in (tmp_path / "out" / "tables" / "methods.md").read_text()
     assert "ls" in out
 
 

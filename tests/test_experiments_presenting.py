@@ -282,7 +282,8 @@ def made(folder, methods=("ce", "ls", "mbls", "focal"), tune=("ece", "accuracy")
 def _predicted(place, rng):
     place.mkdir(parents=True)
     np.savez(place / "test.npz", logits=rng.normal(0, 2, (40, 3)), labels=rng.integers(0, 3, 40))
-    (place / "result.json").write_text(json.dumps({"history": [{"val_accuracy": 0.5, "val_ece": 0.1}] * 2}))
+    history = [{"epoch": epoch, "step": 3 * epoch, "val_accuracy": 0.5, "val_ece": 0.1} for epoch in (1, 2)]
+    (place / "result.json").write_text(json.dumps({"sets": {"test": {}}, "steps": 6, "history": history}))
 
 
 def test_what_is_written(tmp_path):

@@ -12,8 +12,7 @@ from torch import nn
 
 import calibrant
 import calibrant.posthoc
-from calibrant.export import Exported, export_onnx
-from calibrant.export import source as source_module
+from calibrant.export import Exported, export_onnx, model_file
 from calibrant.export.compare import Comparison
 from calibrant.export.graph import OUTPUTS, OnnxOps
 from calibrant.metrics.intervals import Interval
@@ -482,4 +481,4 @@ def test_the_path_and_the_policy_are_checked(tmp_path):
         export_onnx(make_policy(), tmp_path / "p.pt")
     with pytest.raises(ValueError, match="must be a Policy, got dict"):
         export_onnx({}, tmp_path / "p.onnx")
-    assert source_module.LARGEST < 2**31
+    assert model_file.LARGEST < 2**31

@@ -1,21 +1,28 @@
 """Policy files: what is written can be read by people and by us, and nothing else is believed."""
 
+import contextlib
+import functools
+import hashlib
 import json
 import os
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
+from calibrant.selective.policy_file import to_dict
 
 
-def fitted(calibrator="temperature", **settings):
+@functools.cache
+def fitted(calibrator="temperature", scale=1.0, **settings):
     rng = np.random.default_rng(0)
     honest = 3 * rng.standard_normal((800, 4))
     labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
     groups = {"site": rng.choice(["a", "b"], 800)}
-    data = Predictions.from_logits(2 * honest, labels, class_names=["w", "x", "y", "zü"], groups=groups)
+    data = Predictions.from_logits(2 * scale * honest, labels, class_names=["w", "x", "y", "zü"], groups=groups)
     return Policy.fit(data, 0.2, calibrator=calibrator, **settings)
 
 
@@ -24,6 +31,19 @@ def saved(tmp_path):
     path = tmp_path / "policy.json"
     fitted().save(path)
     return path
+
+
+def edited(path, places, *, stale=False):
+    """Change entries of a policy's file by their place, as a person would: without the checksum, unless it is stale."""
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    for place, value in places.items():
+        inner = fields
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = value
+    if not stale:
+        del fields["checksum"]
+    path.write_text(json.dumps(fields), encoding="utf-8")
 
 
 def test_a_person_can_read_it(saved):
@@ -56,7 +76,7 @@ def test_saving_twice_gives_the_same_bytes(saved, tmp_path):
         (["takes"], ["logits"], "takes must be one of"),
         (["kind"], 7, "kind must be one of"),
         (["calibrator", "name"], "pickle", "calibrator.name must be one of"),
-        (["calibrator", "temperature"], -1, "above 0"),
+        (["calibrator", "temperature"], -1, "temperature must lie between 1e-50 and 1e\\+50, got -1"),
         (["calibrator", "temperature"], "2", "must be numbers"),
         (["calibrator", "temperature"], [2.0], "must be a finite number"),
         (["calibrator", "temperature"], None, "temperature"),
@@ -80,15 +100,14 @@ def test_saving_twice_gives_the_same_bytes(saved, tmp_path):
         (["confidence"], 1.5, "confidence must be a number"),
         (["__class__"], "x", "not known"),
         (["class_names"], ["a", "b", "c", 4], "class_names must be"),
+        (["class_names"], ["a", "b", "c", "a"], 'class_names must differ, got "a" 2 times'),
+        (["class_names"], ["a", "b", "c", "\ud800"], "class_names must be 4 names"),
+        (["evidence", "ignore_index"], 2**70, "evidence.ignore_index must be a whole number"),
+        (["evidence", "fingerprint"], [1], "evidence.fingerprint must be text"),
     ],
 )
 def test_every_part_is_checked(saved, place, value, message):
-    found = json.loads(saved.read_text(encoding="utf-8"))
-    inner = found
-    for key in place[:-1]:
-        inner = inner[key]
-    inner[place[-1]] = value
-    saved.write_text(json.dumps(found), encoding="utf-8")
+    edited(saved, {tuple(place): value}, stale=message is not None)
     if message is None:
         Policy.load(saved)
         return
@@ -111,22 +130,27 @@ def test_every_part_is_checked(saved, place, value, message):
         ({("threshold", "risk", "value"): None}, "risk.value must be"),
         ({("threshold", "risk", "high"): 0.9}, "at most the target"),
         ({("threshold", "confidence"): 0.5}, "policy's 0.95 at least"),
-        ({("calibrator", "temperature"): 5e-324}, "not finite"),
+        ({("calibrator", "temperature"): 5e-324}, "temperature must lie between"),
+        ({("calibrator", "temperature"): 1e-200}, "temperature must lie between"),
+        ({("calibrator", "temperature"): 1e308}, "temperature must lie between"),
         ({("calibrator", "temperature"): 10**400}, "too large"),
-        ({("threshold", "accept_from"): 10**400}, "too large"),
+        ({("calibrator", "temperature"): 10**4200}, "too large"),
+        ({("threshold", "accept_from"): 10**400}, "accept_from must be a number from"),
+        ({("threshold", "accept_from"): 1e300}, "accept_from must be a number from"),
+        ({("threshold", "accept_from"): 1.5}, "accept_from must be a number from .* as msp is, got 1.5"),
+        ({("threshold", "accept_from"): -0.5}, "accept_from must be a number from"),
+        ({("threshold", "accept_from"): 0.5, ("score", "name"): "negative_entropy"}, "as negative_entropy is"),
+        ({("threshold", "accept_from"): -1.4, ("score", "name"): "negative_entropy"}, "as negative_entropy is"),
+        ({("threshold", "accept_from"): 1.1, ("score",): {"name": "normalised_max_logit", "of": "logits", "p": 2}},
+         "as normalised_max_logit is"),
+        ({("threshold", "accept_from"): -1e150, ("score", "name"): "energy"}, "accept_from must be a number from"),
         ({("version",): True}, "version 1 are read"),
         ({("evidence",): [1]}, "evidence must be an object"),
     ],
-    ids=str,
-)
+    ids=lambda value: str(value)[:60],
+)  # fmt: skip
 def test_parts_must_agree(saved, places, message):
-    found = json.loads(saved.read_text(encoding="utf-8"))
-    for place, value in places.items():
-        inner = found
-        for key in place[:-1]:
-            inner = inner[key]
-        inner[place[-1]] = value
-    saved.write_text(json.dumps(found), encoding="utf-8")
+    edited(saved, places, stale=True)
     with pytest.raises(ValueError, match=message):
         Policy.load(saved)
 
@@ -162,7 +186,7 @@ def test_numbers_that_json_does_not_have(saved):
     at = text.index('"temperature": ') + len('"temperature": ')
     for word in ("NaN", "Infinity", "1e999"):
         saved.write_text(text[:at] + word + text[text.index("\n", at) :], encoding="utf-8")
-        with pytest.raises(ValueError, match=r"NaN|Infinity|infinity"):
+        with pytest.raises(ValueError, match=rf"{word} is not a number|{word} is too large"):
             Policy.load(saved)
 
 
@@ -172,8 +196,9 @@ def test_hostile_numbers_of_every_calibrator(tmp_path, calibrator):
     fitted(calibrator).save(path)
     found = json.loads(path.read_text(encoding="utf-8"))
     for key in [key for key in found["calibrator"] if key != "name"]:
-        for value in ("x", None, [[[1]]], {"a": 1}, [1, [2]], [True], -5, []):
+        for value in ("x", None, [[[1]]], {"a": 1}, [1, [2]], [True], -5, [], 1e300, [1e300] * 4, [10**400] * 4):
             changed = json.loads(json.dumps(found))
+            del changed["checksum"]
             changed["calibrator"][key] = value
             path.write_text(json.dumps(changed), encoding="utf-8")
             refusal = None
@@ -182,7 +207,7 @@ def test_hostile_numbers_of_every_calibrator(tmp_path, calibrator):
             except ValueError as error:
                 refusal = str(error)
             if refusal is None:  # where a value is allowed it must also work
-                assert np.isfinite(loaded.decide(np.eye(4)).confidence).all()
+                assert np.isfinite(loaded.decide(1e4 * np.eye(4)).confidence).all()
             else:
                 assert "\n" not in refusal
 
@@ -210,3 +235,106 @@ def test_a_failed_write_leaves_what_was_there(saved, monkeypatch):
 def test_a_missing_file_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         Policy.load(tmp_path / "none.json")
+
+
+# ---- the checksum ----------------------------------------------------------------------------------------------------
+def test_the_last_entry_is_a_checksum_of_the_others(saved):
+    """Computed here from what the module's docstring says, not by its code."""
+    fields = json.loads(saved.read_text(encoding="utf-8"))
+    assert list(fields)[-1] == "checksum"
+    given = fields.pop("checksum")
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    assert given == "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_an_edit_is_refused_until_the_checksum_is_removed(saved):
+    edited(saved, {("target_risk",): 0.3, ("threshold", "target_risk"): 0.3}, stale=True)
+    with pytest.raises(ValueError, match=r'damaged, or was edited; .* remove the line "checksum"'):
+        Policy.load(saved)
+    edited(saved, {})
+    assert Policy.load(saved).target_risk == 0.3
+
+
+@pytest.mark.parametrize("value", [None, 7, "", "sha256:", "md5:00", "sha256:" + 64 * "0", ["sha256"]])
+def test_no_other_checksum_will_do(saved, value):
+    edited(saved, {("checksum",): value}, stale=True)
+    with pytest.raises(ValueError, match="the checksum is of other contents"):
+        Policy.load(saved)
+
+
+def test_another_layout_of_the_same_contents_is_the_same_policy(saved):
+    expected = Policy.load(saved).evidence
+    fields = json.loads(saved.read_text(encoding="utf-8"))
+    saved.write_text(json.dumps(dict(reversed(fields.items())), ensure_ascii=True), encoding="utf-8")
+    assert Policy.load(saved).evidence == expected
+
+
+def test_no_flipped_bit_is_read_as_another_policy(saved):
+    data, expected = saved.read_bytes(), to_dict(Policy.load(saved))
+    rng = np.random.default_rng(0)
+    for bit in rng.choice(8 * len(data), 400, replace=False):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        saved.write_bytes(damaged)
+        with contextlib.suppress(ValueError):
+            assert to_dict(Policy.load(saved)) == expected, bit
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
+def test_a_file_of_zeros_is_not_read(tmp_path):
+    path = tmp_path / "policy.json"
+    with open(path, "wb") as file:
+        file.truncate(800_000_000)
+    with pytest.raises(ValueError, match="at most 67,108,864 bytes, got 800,000,000"):
+        Policy.load(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    path = tmp_path / "policy.json"
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match="expected a file, got a named pipe"):
+        Policy.load(path)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-80])
+@pytest.mark.parametrize("calibrator", ["temperature", "ensemble", "vector"])
+def test_what_could_not_be_read_back_is_not_fitted(scale, calibrator):
+    with pytest.raises(ValueError, match=r"no policy can be made of these predictions: calibrator: .* must lie"):
+        fitted(calibrator, scale=scale)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("score", ["auto", "msp", "max_logit", "margin", "negative_entropy", "energy"])
+@pytest.mark.parametrize("calibrator", ["none", "temperature", "ensemble", "vector", "isotonic"])
+def test_whatever_is_fitted_is_read_back(tmp_path, scale, score, calibrator):
+    policy = fitted(calibrator, score=score, scale=scale)
+    policy.save(tmp_path / "p.json")
+    assert Policy.load(tmp_path / "p.json").summary == policy.summary
+    assert np.isfinite(policy.decide(1e4 * np.eye(4)).confidence).all()
+
+
+# ---- several writers -------------------------------------------------------------------------------------------------
+def test_two_writers_leave_a_whole_policy(saved):
+    """Each of two processes replaces the file again and again; whoever reads finds one of the two, whole."""
+    other = saved.with_name("other.json")
+    fitted("none").save(other)
+    known = {saved.read_bytes(), other.read_bytes()}
+    code = (
+        "import sys; from calibrant import Policy\npolicy = Policy.load(sys.argv[1])\nprint('ready', flush=True)\n"
+        "for _ in range(30): policy.save(sys.argv[2])"
+    )
+    copy = saved.with_name("copy.json")
+    copy.write_bytes(saved.read_bytes())
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, str(source), str(saved)], stdout=subprocess.PIPE, text=True)
+        for source in (copy, other)
+    ]
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    while any(writer.poll() is None for writer in writers):
+        assert saved.read_bytes() in known
+    assert [writer.wait() for writer in writers] == [0, 0]
+    for writer in writers:
+        writer.stdout.close()
+    assert saved.read_bytes() in known
+    assert sorted(path.name for path in saved.parent.iterdir()) == ["copy.json", "other.json", "policy.json"]

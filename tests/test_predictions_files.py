@@ -242,9 +242,8 @@ def test_names_of_classes_label_the_rows_of_a_table(tmp_path):
     assert opened.labels.tolist() == [1, 0, 1]
     assert opened.ids.tolist() == ["7", "08", "9"]
     assert len(opened) == 3
-    assert repr(Predictions.open(tmp_path / "a.csv", columns={"labels": "truth", "probabilities": "p_*"})).startswith(
-        f"Predictions({tmp_path}"
-    )
+    made("probabilities").save(tmp_path / "b.csv")
+    assert repr(Predictions.open(tmp_path / "b.csv")).startswith(f"Predictions({tmp_path}")  # no pass to count rows
 
 
 def test_shards_come_in_natural_order_and_must_agree(tmp_path, monkeypatch):

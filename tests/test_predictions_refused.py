@@ -61,7 +61,9 @@ def test_missing_and_ambiguous_columns_say_what_there_is(tmp_path):
     (tmp_path / "a.csv").write_text("logits_0,logits_1,logits.a,logits.b,labels\n1,2,1,2,0\n")
     refused(tmp_path / "a.csv", r"holds logits_\* and logits\.\*: choose")
     (tmp_path / "b.csv").write_text("logits_1,logits_2,labels\n1,2,0\n")
-    refused(tmp_path / "b.csv", r"must be numbered 0\.\.1, got logits_1 \.\. logits_2$")
+    refused(
+        tmp_path / "b.csv", r"labels must be among the numbers of the classes, 1, 2, got 0 in line 2 \(the labels are 0"
+    )
     (tmp_path / "c.csv").write_text("confidence;correct\n0.5;1\n")
     refused(tmp_path / "c.csv", r"expected columns separated by commas, the header line has ';'$")
     (tmp_path / "d.csv").write_text("confidence,correct,correct\n0.5,1,1\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.auditing.ray_cluster import connected
+from calibrant._ray import connected
 from calibrant.experiments import Local, Method, Results, Study, compare, engine_of
 from calibrant.training import checkpoints
 from calibrant.training.recipe import Resources, check
@@ -73,7 +73,7 @@ class Watcher(threading.Thread):
             time.sleep(0.01)
             for saved in self.runs.glob("*/last.safetensors"):
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    holder = int((saved.parent / ".lock").read_text().split()[1])
+                    holder = int((saved.parent / ".calibrant-lock").read_text().split()[1])
                     if not (saved.parent / "result.json").exists() and self.may(holder):
                         self.strike(holder)
                         self.struck = saved.parent
@@ -137,7 +137,7 @@ def test_a_node_that_goes_away_takes_no_run_with_it(cluster, alone, tmp_path):
 
 
 def test_an_error_of_a_run_is_recorded_and_not_tried_again(cluster, tmp_path):
-    broken = check(RECIPE | {"optimiser": {"rate": 1e30}}, "broken")
+    broken = check(RECIPE | {"optimiser": {"rate": 1e6, "weight_decay": 1e6}}, "broken")
     events = []
     for _ in range(2):
         found = compare(

@@ -197,7 +197,7 @@ def test_voc_classes_and_rename(tmp_path):
     assert skipped(data.report) == {"image without an object of the classes asked for": 1}
     with pytest.raises(ValueError, match="'trahs can' was to be renamed"):
         read(root, "train", rename={"trahs can": "trashcan"})
-    with pytest.raises(ValueError, match="classes takes a list of names"):
+    with pytest.raises(ValueError, match="the option classes must be a list of texts, got"):
         read(root, "train", classes="bed")
 
 

@@ -146,13 +146,18 @@ def test_texts_are_cut_and_filled():
         vocabulary.encode("b", 0)
 
 
+def test_vocabularies_are_built_from_texts():
+    with pytest.raises(ValueError, match="a vocabulary is built from texts, got bytes"):
+        Vocabulary.build(["a", b"b"])
+
+
 def test_vocabularies_as_json():
     vocabulary = Vocabulary.build(["caf\xe9 \u4e2d"])
     assert json.loads(vocabulary.to_json()) == {"words": ["<pad>", "<unk>", "caf\xe9", "\u4e2d"]}
     assert Vocabulary.from_json(vocabulary.to_json()) == vocabulary
     for text, message in (
-        ("{", "is written as JSON"),
-        ("[" * 100_000, "is written as JSON"),
+        ("{", "not a vocabulary in JSON"),
+        ("[" * 100_000, "not a vocabulary in JSON"),
         ('{"words": [1]}', "list of strings"),
         ("[]", "list of strings"),
         ('{"words": ["a", "b"]}', "begins with <pad> and <unk>"),

@@ -86,8 +86,8 @@ def assert_same(one, two):
     [
         ("training.epoch=3", r"unknown key 'training.epoch' \(did you mean 'epochs'\?\)"),
         ("optimizer.rate=3", r"unknown key 'optimizer' \(did you mean 'optimiser'\?\)"),
-        ("training.epochs=-1", "training.epochs: input should be greater than 0"),
-        ("training.batch_size=many", "training.batch_size: input should be a valid integer"),
+        ("training.epochs=-1", "training.epochs must be greater than 0, got -1"),
+        ("training.batch_size=many", "training.batch_size must be a whole number, got 'many'"),
         ("loss.name=aclz", "unknown loss 'aclz'"),
         ("loss.margins=3", "loss 'acls'"),
         (
@@ -95,7 +95,7 @@ def assert_same(one, two):
             r"unknown mixing 'cutmx'; known are cutmix, ricap, mixup \(did you mean 'cutmix'\?\)",
         ),
         ("data.steps=[{step='rezise', size=3}]", r"unknown step 'rezise'.*did you mean 'resize'"),
-        ("schedule.name=cosin", "schedule.name: input should be 'constant'"),
+        ("schedule.name=cosin", "schedule.name must be 'constant', .* or 'poly', got 'cosin'"),
         ("data.hold_out={fraction=0.1, count=3}", "takes one of fraction, count and per_class"),
         ("title", "name=value"),
     ],
@@ -310,7 +310,7 @@ def test_a_loss_that_is_no_number_stops_the_run(recipe, tmp_path):
     with pytest.raises(
         DivergedError, match=r"the loss is (nan|inf) at step \d+ with learning rate .*; samples digits/"
     ):
-        train(load(recipe, ["optimiser.rate=1e30", "optimiser.nesterov=false"]), tmp_path / "run")
+        train(load(recipe, ["optimiser.rate=1e6", "optimiser.nesterov=false", "loss={name='ce'}"]), tmp_path / "run")
     kept, state = checkpoints.load(tmp_path / "run" / "last.safetensors")
     assert state["step"] >= 1
     assert all(bool(torch.isfinite(value).all()) for value in kept["model"].values())
@@ -336,12 +336,12 @@ def test_every_kind_of_setting_trains(changes, recipe, tmp_path):
 
 def test_the_second_pass_of_sharpness_may_fail_too(recipe, tmp_path):
     with pytest.raises(DivergedError, match="the loss is nan at step"):
-        train(load(recipe, ["optimiser.sam=1e30"]), tmp_path / "run")
+        train(load(recipe, ["optimiser.sam=1e6", "data.std=[1e-16]", "loss={name='ce'}"]), tmp_path / "run")
 
 
 def test_divergence_at_the_end_of_an_epoch_is_found_before_validation(recipe, tmp_path):
-    changes = ["optimiser.rate=1e38", "optimiser.nesterov=false", "schedule.warmup=0", "training.batch_size=800"]
-    with pytest.raises(DivergedError, match=r"no numbers? .*after step 1"):
+    changes = ["optimiser.rate=1e6", "data.std=[1e-34]", "schedule.warmup=0", "training.batch_size=800"]
+    with pytest.raises(DivergedError, match=r"became NaN or infinite after step 1"):
         train(load(recipe, [*changes, "loss={name='ce'}"]), tmp_path / "run")
 
 

@@ -216,7 +216,7 @@ def test_nothing_is_passed_over_in_silence(changes, message, tmp_path):
         ({"training": {"best_by": "acuracy"}}, "best_by takes one of .*did you mean 'accuracy'"),
         ({"loss": {"name": "aclss"}}, "unknown loss 'aclss' .did you mean 'acls'"),
         ({"loss": {"name": "acls", "margn": 3}}, "no 'margn' .did you mean 'margin'"),
-        ({"training": 3}, "training: a table of settings is needed"),
+        ({"training": 3}, "training must be a table, got 3"),
         ({"data": {"layout": "digits", "also": {"test": "context-only"}}}, "also names 'test'"),
     ],
     ids=lambda value: str(value)[:24],

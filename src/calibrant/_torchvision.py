@@ -1,8 +1,8 @@
 """Make torchvision importable when its compiled operators do not load.
 
 A CPU-only PyTorch beside a CUDA-built torchvision is a common mix. `import torchvision` then fails with "operator
-torchvision::nms does not exist", and so does everything that imports it, torchmetrics and Lightning included. Call
-`ensure` before the first of these imports.
+torchvision::nms does not exist", and so does everything that imports it, torchmetrics and Lightning included. Only when
+an import has failed for that reason are the operators supplied. Call `ensure` before the first of these imports.
 
 Supplied: `nms` (hence `batched_nms`) and `roi_align`, which is what torchvision's detection models use. The other
 compiled operators (`roi_pool`, `ps_roi_align`, `deform_conv2d`, quantised and rotated boxes) still raise when called.
@@ -12,13 +12,14 @@ import functools
 import importlib
 import importlib.util
 import inspect
-import os
+import re
 import sys
-from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder
 from typing import Any
 
 import torch
 from torch import Tensor
+
+_MISSING_OPERATOR = re.compile("operator torchvision::.* does not exist")
 
 # torchvision registers fake kernels for these two at import even without its extension, so both schemas must exist.
 _SCHEMAS = {name: f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms")}
@@ -33,27 +34,26 @@ _libraries: list[torch.library.Library] = []
 
 @functools.cache
 def ensure() -> bool:
-    """Supply torchvision's operators in PyTorch if the compiled ones do not load.
+    """Import torchvision, and supply its operators in PyTorch if that fails because they are missing.
 
-    torchvision itself is imported here only when the fallback is needed. Calling again changes nothing.
+    An installed torchvision that imports by itself, of whatever version, is left alone. Calling again changes nothing.
 
     Returns:
-        True if the fallback is in use; False if the compiled operators load or torchvision is not installed.
-
-    Raises:
-        ImportError: An earlier import of torchvision failed in this process; Python cannot finish it.
+        True if the fallback is in use; False if torchvision imports by itself or is not installed.
     """
     spec = importlib.util.find_spec("torchvision")
-    # No origin: a stray directory that happens to have the name.
-    if spec is None or spec.origin is None or _compiled_operators_load(os.path.dirname(spec.origin)):
+    if spec is None or spec.origin is None:  # no origin: a stray directory that happens to have the name
         return False
-    # A failed import drops the package but leaves its submodules, which a second import does not attach again.
-    if "torchvision" not in sys.modules and "torchvision.extension" in sys.modules:
-        raise ImportError(
-            f"torchvision's compiled operators do not load with torch {torch.__version__}, and an earlier import of "
-            "torchvision failed in this process, so they cannot be supplied any more. Start a new process and import "
-            "calibrant before torchvision, torchmetrics or lightning, or install the torchvision built for this torch."
-        )
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError as error:
+        if not _MISSING_OPERATOR.search(str(error)):
+            raise
+    else:
+        return False
+    # A failed import drops the package but leaves its submodules, which a second import would not attach again.
+    for name in [name for name in sys.modules if name.startswith("torchvision.")]:
+        del sys.modules[name]
     _register_operators()
     _unlock_torchvision()
     return True
@@ -102,20 +102,6 @@ def _overlap(a: Tensor, b: Tensor, iou_threshold: float) -> Tensor:
     iou = shared / ((ax2 - ax1) * (ay2 - ay1) + (bx2 - bx1) * (by2 - by1) - shared)
     # The compiled kernel compares its float32 IoU with a double threshold: float32(0.1) > 0.1 is true there.
     return iou.double() > iou_threshold
-
-
-def _compiled_operators_load(directory: str) -> bool:
-    """Load torchvision's extension the way torchvision would, without importing the package."""
-    extension = FileFinder(directory, (ExtensionFileLoader, EXTENSION_SUFFIXES)).find_spec("_C")
-    if extension is None or extension.origin is None:
-        return False
-    if sys.platform == "win32":
-        os.add_dll_directory(directory)
-    try:
-        torch.ops.load_library(extension.origin)
-    except OSError:  # a library or a symbol of the other build is missing
-        return False
-    return True
 
 
 def _register_operators() -> None:

@@ -145,7 +145,7 @@ def audit(
     from calibrant.metrics.intervals import check_level
     from calibrant.selective.applied import Outcome
 
-    check_level(level, replicates)
+    check_level(level, replicates, seed)
     if collecting is not None and policy is not None:
         raise ValueError("a policy is judged by one process, not by a cluster: leave the engine or the policy out")
     collect = collecting or by_one_process
@@ -250,13 +250,20 @@ def _comparisons(
 
 def _why_not_the_same(first: Collected, second: Collected) -> str | None:
     """Why two sets of predictions are not about the same samples in the same order, as far as can be told."""
-    if first.samples != second.samples:
+    if first.kind != second.kind:
+        return f"{second.kind} is not the same as {first.kind}"
+    if (first.rows, first.samples) != (second.rows, second.samples):
         return f"{second.samples:,} samples are not the same as {first.samples:,}"
-    if first.of_ids is not None and second.of_ids is not None and first.of_ids != second.of_ids:
+    identified = first.of_ids is not None and second.of_ids is not None
+    if identified and first.of_ids != second.of_ids:
         return "the ids, or their order, are not the same"
-    if "confidence" not in (first.holds, second.holds) and first.of_labels != second.of_labels:
-        return "the labels are not the same"
-    return None
+    if "confidence" in (first.holds, second.holds):
+        return None if identified else "there are no labels and no ids in both, which could tell that rows are the same"
+    if (first.ignored or second.ignored) and first.ignore_index != second.ignore_index:
+        return f"labels that count nowhere are {second.ignore_index} and {first.ignore_index}"
+    named = first.of_named_labels is not None and second.of_named_labels is not None
+    same = first.of_named_labels == second.of_named_labels if named else first.of_labels == second.of_labels
+    return None if same else "the labels are not the same"
 
 
 def _check_val(first: Collected, val: Collected) -> None:

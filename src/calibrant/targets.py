@@ -109,7 +109,7 @@ def _labels(labels: Any, num_classes: int) -> Tensor:
     y = torch.as_tensor(labels)
     if y.ndim != 1 or (y.numel() and (y.is_floating_point() or y.dtype == torch.bool)):
         raise ValueError(f"adaptive_targets takes labels [N] of integers, got {y.dtype} of shape {list(y.shape)}.")
-    if num_classes != int(num_classes) or num_classes < 2:
+    if not float(num_classes).is_integer() or num_classes < 2:
         raise ValueError(f"adaptive_targets takes at least 2 classes, got {num_classes}.")
     if y.numel() and not (y.min() >= -1 and y.max() < num_classes):
         raise ValueError(f"adaptive_targets takes labels in 0..{num_classes - 1} (or -1), got {y.min()}..{y.max()}.")

@@ -19,6 +19,7 @@ from calibrant.metrics.clusters import Clusters
 from calibrant.metrics.onepass import BLOCK, TopLabel, blocks
 from calibrant.metrics.paired import Judged
 from calibrant.metrics.sketch import ConfidenceSketch
+from calibrant.posthoc.stream import check_finite
 from calibrant.predictions import Predictions
 
 Columns = tuple[npt.NDArray[Any], ...]
@@ -45,8 +46,9 @@ class WorstError:
 class Collected:
     """What one pass over the predictions found.
 
-    Three checksums tell whether two files are about the same samples, or are the same: of the labels in their order (0
-    where there are none), of the ids (None likewise), and of the first batch's values.
+    Four checksums tell whether two files are about the same samples, or are the same: of the labels in their order (0
+    where there are none), of the names of their classes (None where classes have no names, or there are no labels), of
+    the ids (None likewise), and of the first batch's values. ``ignored`` counts labels that count nowhere.
     """
 
     sketch: ConfidenceSketch
@@ -65,6 +67,9 @@ class Collected:
     samples: int = 0
     impossible: int = 0
     of_labels: int = 0
+    of_named_labels: int | None = None
+    ignore_index: int | None = None
+    ignored: int = 0
     of_ids: int | None = None
     of_values: int = 0
     clusters: Clusters | None = None
@@ -152,6 +157,7 @@ def started(predictions: Predictions, groups: Iterable[str]) -> Collected:
         kind=predictions.kind,
         num_classes=classes,
         class_names=predictions.class_names,
+        ignore_index=predictions.ignore_index,
         by_class=Breakdown(classes) if detailed else None,
         classwise=ClasswiseSums(classes) if detailed else None,
         groups={name: (Levels(name), Breakdown()) for name in groups},
@@ -187,15 +193,26 @@ def mark(found: Collected, batch: Predictions) -> None:
         found.remarks += batch.remarks
         values = getattr(batch, batch.holds)[:1024]
         found.of_values = zlib.crc32(np.ascontiguousarray(values).tobytes())
-    if batch.labels is not None:
-        found.of_labels = zlib.crc32(np.ascontiguousarray(batch.labels).tobytes(), found.of_labels)
+    labels = batch.labels
+    if labels is not None:
+        found.of_labels = zlib.crc32(np.ascontiguousarray(labels).tobytes(), found.of_labels)
+        counted = np.ones(labels.shape, bool) if batch.ignore_index is None else labels != batch.ignore_index
+        found.ignored += int(counted.size - counted.sum())
+        if batch.class_names is not None:
+            found.of_named_labels = zlib.crc32(_named(batch, counted), found.of_named_labels or 0)
     if batch.ids is not None:
         found.of_ids = zlib.crc32(id_bytes(batch.ids), found.of_ids or 0)
 
 
+def _named(batch: Predictions, counted: npt.NDArray[np.bool_]) -> bytes:
+    """What the checksum of class names is of: four bytes a label, which do not depend on the order of the classes."""
+    names = [zlib.crc32(name.encode("utf-8", "surrogatepass")) for name in batch.class_names or ()]
+    return np.where(counted, np.array(names, np.uint32)[np.where(counted, batch.labels, 0)], np.uint32(0)).tobytes()
+
+
 def id_bytes(ids: npt.NDArray[Any]) -> bytes:
     """What the checksum of ids is of: each with its own end, so that it does not matter where batches end."""
-    return "".join(f"{one}\n" for one in ids.tolist()).encode()
+    return "".join(f"{one}\n" for one in ids.tolist()).encode("utf-8", "surrogatepass")
 
 
 def judged_blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLabel, Tensor | None]]:
@@ -206,6 +223,8 @@ def judged_blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLab
             yield _of_confidence(tensor(batch.confidence[rows]), tensor(batch.correct[rows]), start), None
         return
     values, labels = tensor(getattr(batch, batch.holds)), tensor(batch.labels)
+    if batch.holds == "logits":
+        check_finite(values)
     visit = None if found.classwise is None else found.classwise.visit
     for top in blocks(values, labels, kind=batch.holds, ignore_index=batch.ignore_index, predict=True, visit=visit):
         yield top, values

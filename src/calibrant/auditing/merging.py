@@ -139,6 +139,9 @@ def _absorb(whole: Collected, part: Part) -> None:
     whole.rows, whole.samples = found.rows, found.samples
     whole.impossible += found.impossible
     whole.of_labels = joined_crc32(whole.of_labels, found.of_labels, part.label_bytes)
+    if found.of_named_labels is not None:  # four bytes a label, and eight of a label itself
+        whole.of_named_labels = joined_crc32(whole.of_named_labels or 0, found.of_named_labels, part.label_bytes // 2)
+    whole.ignored += found.ignored
     whole.of_values = joined_crc32(whole.of_values, found.of_values, part.value_bytes)
     if found.of_ids is not None:
         whole.of_ids = joined_crc32(whole.of_ids or 0, found.of_ids, part.id_bytes)

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._ray import check_fits, connected
 from calibrant.auditing.collect import Collected, collect, wanted_groups
 from calibrant.auditing.merging import Part, Place, collect_part, merged
-from calibrant.auditing.ray_cluster import check_fits, connected
 from calibrant.predictions import Predictions
 from calibrant.predictions.opened import FileStore
 

@@ -24,6 +24,9 @@ from calibrant.cli import apply, audit, common, compare, console, data, demo, ex
 #: Exit code of an error that is Calibrant's own (EX_SOFTWARE of sysexits.h).
 BUG = 70
 
+#: Characters of an error: names and values in it come from files, and may be of any length.
+LONGEST = 1000
+
 app = typer.Typer(
     name="calibrant",
     help="Classifiers whose confidence can be trusted.",
@@ -114,7 +117,8 @@ def _bug_report(error: Exception) -> str:
 
 
 def _fail(message: str, code: int = 2) -> int:
-    print(f"calibrant: {console.one_line(message)}", file=sys.stderr)
+    text = console.one_line(message)
+    print(f"calibrant: {text if len(text) <= LONGEST else text[:LONGEST] + '...'}", file=sys.stderr)
     return code
 
 

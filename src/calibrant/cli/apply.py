@@ -7,9 +7,19 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli.common import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open
+from calibrant._files import check_output
+from calibrant.cli.common import (
+    ClassNames,
+    Column,
+    IgnoreIndex,
+    Json,
+    Quiet,
+    Segmentation,
+    how_to_open,
+    open_for_policy,
+)
 from calibrant.cli.console import batch_progress, print_json, print_table, remark, say
-from calibrant.predictions import Predictions
+from calibrant.predictions.remote import is_remote
 from calibrant.selective import Policy
 from calibrant.selective.applied import FORMATS, Outcome, apply_policy
 
@@ -50,11 +60,14 @@ def apply_command(
     path = output or Path("decisions.npz" if masks else "decisions.parquet")
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"--output {path}: decisions are written as {', '.join(FORMATS)}, got {path.suffix!r}")
+    if masks and path.suffix.lower() != ".npz":
+        raise ValueError(f"--output {path}: decisions about pixels are arrays, written as .npz, got {path.suffix!r}")
+    check_output(path)
     ignored = fitted.evidence.get("ignore_index") if ignore_index is None else ignore_index
     opening = how_to_open(column, class_names, segmentation or masks, ignored if isinstance(ignored, int) else None)
     groups = None if fitted.group is None else [fitted.group]
-    predictions = Predictions.open(files, groups=groups, unlabelled=True, **opening)
-    if path.exists() and any(path.samefile(file) for file in predictions.files):
+    predictions = open_for_policy(fitted, files, groups=groups, unlabelled=True, **opening)
+    if path.exists() and any(path.samefile(file) for file in predictions.files if not is_remote(file)):
         raise ValueError(f"--output {path}: the predictions would be overwritten, write to another file")
     total = len(predictions)
     found = apply_policy(

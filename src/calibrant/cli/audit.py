@@ -9,9 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
+from calibrant._files import check_output
 from calibrant.audit import Audit, audit
-from calibrant.cli.common import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open, invocation
-from calibrant.cli.console import batch_progress, print_line, print_table, remark, say
+from calibrant.cli.common import (
+    ClassNames,
+    Column,
+    IgnoreIndex,
+    Json,
+    Quiet,
+    Segmentation,
+    how_to_open,
+    invocation,
+    open_for_policy,
+)
+from calibrant.cli.console import batch_progress, print_json, print_line, print_table, remark, say
+from calibrant.metrics.intervals import check_level
 from calibrant.predictions import Predictions
 from calibrant.predictions.remote import Remote, is_remote
 from calibrant.selective import Policy
@@ -62,6 +74,9 @@ def audit_command(
     report = None if str(output) == "none" else output or Path("report.html")
     if report is not None and report.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--output {report}: a report is written as .html, got {report.suffix!r}")
+    if report is not None:
+        check_output(report)
+    check_level(level, replicates, seed)
     if val is not None and val in files:
         raise ValueError(f"--val {val}: repairs must be fitted on other data than they are judged on")
     collecting = _collecting(engine, address)
@@ -72,8 +87,11 @@ def audit_command(
     opening = how_to_open(column, class_names, segmentation, ignore_index)
     if fitted is not None and fitted.group is not None and fitted.group not in (group or []):
         group = [*(group or []), fitted.group]
-    named = {name: Predictions.open(path, groups=group or None, **opening) for name, path in _names(files).items()}
-    held_out = None if val is None else Predictions.open(val, **opening)
+    named: dict[str, Predictions] = {}
+    for name, path in _names(files).items():
+        # The policy is judged on the first model alone.
+        named[name] = open_for_policy(None if named else fitted, path, groups=group or None, **opening)
+    held_out = None if val is None else open_for_policy(fitted, val, **opening)
     sizes = {f"reading {name}": len(one) for name, one in named.items()}
     found = audit(
         named,
@@ -90,7 +108,7 @@ def audit_command(
     if report is not None:
         found.to_html(report)
     if as_json:
-        print(found.to_json())
+        print_json(found.document)
     elif not quiet:
         print_audit(found)
     if report is not None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import math
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from calibrant.losses import Loss, get
+from calibrant.predictions import Predictions
+
+if TYPE_CHECKING:
+    from calibrant.selective import Policy
 
 #: The words after ``calibrant`` of the running command, for reports that say how they were made.
 invocation: list[str] = []
@@ -42,6 +47,21 @@ def how_to_open(
         "kind": "segmentation" if segmentation else None,
         "ignore_index": ignore_index,
     }
+
+
+def open_for_policy(policy: Policy | None, files: str, **opening: Any) -> Predictions:
+    """Open predictions that a policy is to decide about; classes without names have those of the policy.
+
+    Where the files name their classes, columns are matched with the policy's by name.
+    """
+    if policy is None or policy.class_names is None or opening.get("class_names") is not None:
+        return Predictions.open(files, **opening)
+    try:
+        return Predictions.open(files, **opening | {"class_names": list(policy.class_names)})
+    except ValueError as error:
+        if "class_names" in str(error) or "class names" in str(error):
+            raise ValueError(f"{error} (the class names are those of the policy)") from None
+        raise
 
 
 def _columns(given: list[str]) -> dict[str, Any]:
@@ -111,8 +131,11 @@ def _value(text: str) -> Any:
 
 
 def parse_numbers(text: str, what: str) -> list[float]:
-    """``8,4,1,0`` as numbers."""
+    """``8,4,1,0`` as numbers, which are finite."""
     try:
-        return [float(part) for part in text.split(",")]
+        numbers = [float(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"{what} must be numbers separated by commas, got {text!r}") from None
+        raise ValueError(f"{what} must be numbers separated by commas, got {text[:60]!r}") from None
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"{what} must be finite numbers, got {text[:60]!r}")
+    return numbers

@@ -15,8 +15,10 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainin
 from calibrant.cli.common import Json, Quiet, parse_methods
 from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say
 from calibrant.cli.train import Accelerator, Data
+from calibrant.cli.trust import TrustCode, trusts_models
 
 REFERENCE = "ce"
+MOST_SEEDS = 1000
 LOSSES = "ce,ls,focal,flsd,ecp,mmce,mdca,cpc,mbls,crl,acls,lr"
 
 
@@ -33,7 +35,8 @@ def compare_command(
     ] = None,
     search: Annotated[str, typer.Option(help="grid, random or halving.")] = "grid",
     trials: Annotated[
-        int | None, typer.Option(help="Combinations of each method, for random and halving.", min=1, show_default=False)
+        int | None,
+        typer.Option(help="Combinations of each method, for random and halving.", min=1, max=1000, show_default=False),
     ] = None,
     data: Data = None,
     settings: Annotated[
@@ -42,7 +45,8 @@ def compare_command(
     reference: Annotated[str, typer.Option(help="The method that others are tested against.")] = REFERENCE,
     expected: Annotated[bool, typer.Option("--expected", help="Lay the paper's numbers beside ours.")] = False,
     jobs: Annotated[
-        int | None, typer.Option(help="Runs at a time; as many as fit if left out.", min=1, show_default=False)
+        int | None,
+        typer.Option(help="Runs at a time; as many as fit if left out.", min=1, max=4096, show_default=False),
     ] = None,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     address: Annotated[
@@ -53,6 +57,7 @@ def compare_command(
         bool, typer.Option("--keep-held-out", help="Do not train again on the data held out for the search.")
     ] = False,
     accelerator: Accelerator = "auto",
+    trust_code: TrustCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -75,11 +80,12 @@ def compare_command(
         check_reference(against, study.methods, study.tune)
     if expected and not study.recipe.expected:
         raise ValueError(f"{recipe}: the recipe has no numbers of a paper to lay beside ours.")
+    trusted = trusts_models(study.models, trust_code)
     with Shown(quiet) as shown, announced(quiet):
         try:
             found = compare(
                 study, output, data=data, engine=engine_of(engine, study.recipe, jobs, address, accelerator),
-                retry=retry, told=shown, stage=shown.stage,
+                retry=retry, trust_code=trusted, told=shown, stage=shown.stage,
             )  # fmt: skip
         except KeyboardInterrupt:
             remark("interrupted; the same command goes on from here", quiet)
@@ -132,11 +138,16 @@ def announced(quiet: bool) -> Iterator[None]:
 
 def _seeds(text: str) -> tuple[int, ...]:
     try:
-        if "," in text:
-            return tuple(int(part) for part in text.split(",") if part.strip())
-        return tuple(range(int(text)))
+        numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
-        raise ValueError(f"--seeds takes a number of seeds, or seeds separated by commas, got {text!r}") from None
+        numbers = []
+    if not numbers:
+        raise ValueError(f"--seeds takes a number of seeds, or seeds separated by commas, got {text[:80]!r}")
+    if "," in text:
+        return tuple(numbers)
+    if not 1 <= numbers[0] <= MOST_SEEDS:
+        raise ValueError(f"--seeds takes from 1 to {MOST_SEEDS} seeds, got {text[:80]}")
+    return tuple(range(numbers[0]))
 
 
 def _search(text: str) -> Any:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import enum
-import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from calibrant._files import parse_json
 from calibrant.cli.common import Json, Quiet
 from calibrant.cli.console import print_json, print_line, print_table, progress, remark, say
-from calibrant.cli.data_page import write_inspection
-from calibrant.data import context_only, layouts, pixel_mean, read, recognise, single_object
+from calibrant.cli.data_page import check_page_folder, write_inspection
+from calibrant.data import Dataset, context_only, layouts, pixel_mean, recognise, single_object
+from calibrant.data.findings import OnError, printable, some_of
 from calibrant.data.inspection import NO_CLASS_PIXELS, Inspection, SplitFacts, inspect
 from calibrant.data.layouts import Layout
-from calibrant.data.written import Watch, write_dataset
-from calibrant.targets import adaptive_targets
+from calibrant.data.variants import need_boxes
+from calibrant.data.written import Watch, check_folder, check_images, check_writable, write_dataset
 
 app = typer.Typer(help="Data sets: look at one, or write its masked variants.", rich_markup_mode=None)
 
@@ -34,6 +36,8 @@ Option = Annotated[
 ]
 #: Classes that are printed one by one.
 PRINTED_CLASSES = 30
+#: Pictures that fit on a contact sheet: matplotlib draws no image of more than 65,535 pixels a side.
+MOST_PICTURES = 500
 
 
 class Variant(enum.StrEnum):
@@ -79,12 +83,14 @@ def inspect_command(
     Broken samples are skipped, counted and listed. Without -o nothing is written.
     """
     options = _options(option or [])
+    if output is not None:
+        check_page_folder(output)
+    if samples > MOST_PICTURES:
+        raise ValueError(f"--samples must be at most {MOST_PICTURES}, got {samples}")
+    if not 0.0 <= beta <= 1.0:
+        raise ValueError(f"--beta must be between 0 and 1, got {beta}")
     kind, root = recognise(path, layout)
-    splits = split or _plain_splits(kind, root, quiet)
-    have = kind.splits(root)
-    if unknown := [name for name in splits if name not in have]:
-        raise ValueError(f"{path}: split {unknown[0]!r} was asked for, and {kind.name} has {', '.join(have)}.")
-    adaptive_targets([0], [1.0], 2, beta)  # a wrong beta is said before the work
+    splits = _chosen_splits(kind, root, split, quiet)
 
     def watch(items: Iterable[Any], number: int, what: str) -> Iterable[Any]:
         return progress(items, number, what, quiet)
@@ -137,30 +143,39 @@ def make_variant_command(
 
     The objects are covered by the mean pixel. Started again, the command goes on where it was interrupted.
     """
-    colour, options = _colour(fill) if fill else None, _options(option or [])
+    colour, options = _colour(fill) if fill is not None else None, _options(option or [])
+    check_folder(output, image_format)
     kind, root = recognise(path, layout)
-    splits = split or _plain_splits(kind, root, quiet)
-    on_error: Any = "skip" if skip_broken else "raise"
-    datasets = {name: read(root, name, layout=kind.name, on_error=on_error, **options) for name in splits}
-    written = {}
+    splits = _chosen_splits(kind, root, split, quiet)
+    on_error: OnError = "skip" if skip_broken else "raise"
+    datasets = {name: kind.open(root, name, on_error, options) for name in splits}
     for name, dataset in datasets.items():
-        if colour is None:
-            remark(f"mean pixel of {dataset.title}", quiet)
-            colour = pixel_mean(dataset, limit=None)
-        make = single_object if variant is Variant.single_object else context_only
-        made = make(dataset, colour)
+        need_boxes(dataset)
+        if not skip_broken:  # else its reader has looked at them
+            check_images(dataset, _watch(f"headers of {name}", quiet))
+    if colour is None:
+        first = datasets[splits[0]]
+        remark(f"mean pixel of {first.title}", quiet)
+        colour = pixel_mean(first, limit=None)
+    make = single_object if variant is Variant.single_object else context_only
+    variants = {name: make(dataset, colour) for name, dataset in datasets.items()}
+    made_from = {name: _origin(variant, dataset, colour) for name, dataset in datasets.items()}
+    for name, dataset in variants.items():  # nothing is written before all of it can be
+        check_writable(dataset, output, image_format=image_format, made_from=made_from[name])
+    written = {}
+    for name, dataset in variants.items():
         table = write_dataset(
-            made,
+            dataset,
             output,
-            image_format=image_format,  # type: ignore[arg-type]  # checked there
-            made_from={"variant": variant.value, "data": dataset.name, "fill": list(colour)},
+            image_format=image_format,  # type: ignore[arg-type]  # checked above
+            made_from=made_from[name],
             watch=_watch(f"images of {name}", quiet),
         )
-        written[name] = {"samples": len(made), "table": str(table), "of": len(dataset)}
-        for line in dataset.report.lines():
+        written[name] = {"samples": len(dataset), "table": str(table), "of": len(datasets[name])}
+        for line in datasets[name].report.lines():
             remark(f"{name}: {line}", quiet)
     if as_json:
-        print_json({"variant": variant.value, "fill": list(colour or ()), "splits": written})
+        print_json({"variant": variant.value, "fill": list(colour), "splits": written})
     elif not quiet:
         rows = [(name, str(made["of"]), str(made["samples"]), str(made["table"])) for name, made in written.items()]
         print_table(f"{variant.value}, covered by {colour}", ("split", "samples before", "after", "table"), rows)
@@ -168,6 +183,21 @@ def make_variant_command(
 
 def _watch(what: str, quiet: bool) -> Watch:
     return lambda items, number: progress(items, number, what, quiet)
+
+
+def _origin(variant: Variant, dataset: Dataset, colour: tuple[int, int, int]) -> dict[str, Any]:
+    """What a variant was made from, as its folder's description says it."""
+    return {"variant": variant.value, "data": dataset.name, "fill": list(colour)}
+
+
+def _chosen_splits(kind: Layout, root: Path, asked: list[str] | None, quiet: bool) -> list[str]:
+    """The splits that were asked for, each once, or the plain ones."""
+    if not asked:
+        return _plain_splits(kind, root, quiet)
+    splits = kind.splits(root)
+    if unknown := [name for name in asked if name not in splits]:
+        raise ValueError(f"{root}: split {unknown[0]!r} was asked for, and {kind.name} has {some_of(splits)}.")
+    return list(dict.fromkeys(asked))
 
 
 def _plain_splits(kind: Layout, root: Path, quiet: bool) -> list[str]:
@@ -182,32 +212,34 @@ def _plain_splits(kind: Layout, root: Path, quiet: bool) -> list[str]:
     return [name for name in splits if name not in repeating]
 
 
-def _options(given: list[str]) -> dict[str, Any]:
-    """``key=value`` as options of a reader; values are JSON where they can be."""
-    options = {}
-    for item in given:
-        name, equals, value = item.partition("=")
+def _options(words: list[str]) -> dict[str, Any]:
+    """``key=value`` as options of a reader; values are JSON where they can be, else text."""
+    options: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
         if not equals or not name.isidentifier():
-            raise ValueError(f"--option takes name=value, got {item!r}")
+            raise ValueError(f"--option takes name=value, got {word[:200]!r}")
+        if name in options:
+            raise ValueError(f"--option {name} is there twice")
         try:
-            options[name] = json.loads(value)
-        except ValueError:
+            options[name] = parse_json(value, "JSON")
+        except ValueError as error:
+            if value.lstrip().startswith(("[", "{", '"')):  # meant as JSON
+                raise ValueError(f"--option {name}: {error}") from error
             options[name] = value
     return options
 
 
 def _colour(text: str) -> tuple[int, int, int]:
     parts = text.split(",")
-    if len(parts) != 3 or not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
-        raise ValueError(f"--fill takes three numbers from 0 to 255 as red,green,blue, got {text!r}")
+    if len(parts) != 3 or not all(re.fullmatch(r"\s*[0-9]{1,3}\s*", part) and int(part) < 256 for part in parts):
+        raise ValueError(f"--fill takes three numbers from 0 to 255 as red,green,blue, got {text[:60]!r}")
     red, green, blue = (int(part) for part in parts)
-    if max(red, green, blue) > 255:
-        raise ValueError(f"--fill takes three numbers from 0 to 255 as red,green,blue, got {text!r}")
     return red, green, blue
 
 
 def _print(found: Inspection) -> None:
-    say(_clean(f"{found.name} ({found.layout}) in {found.root}: {found.size}"))
+    say(f"{found.name} ({found.layout}) in {found.root}: {found.size}")
     print_line()
     rows = []
     for name, facts in found.splits.items():
@@ -240,19 +272,14 @@ def _boxes_in_words(boxes: dict[str, Any]) -> str:
     )
 
 
-def _clean(text: str) -> str:
-    """A name out of a file, fit for a terminal: control characters are escaped."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
 def _findings(found: Inspection, places: int) -> list[tuple[str, str]]:
     """Which splits, and what; a finding about all of a data set is said once."""
     lines: dict[str, list[str]] = {}
     for name, facts in found.splits.items():
         for line in facts.report.lines(places):
             lines.setdefault(line, []).append(name)
-    rows = [(", ".join(splits), _clean(line)) for line, splits in lines.items()]
-    return rows + [("across splits", _clean(line)) for line in found.across.lines(places)]
+    rows = [(", ".join(splits), line) for line, splits in lines.items()]
+    return rows + [("across splits", line) for line in found.across.lines(places)]
 
 
 def _size(facts: SplitFacts) -> str:
@@ -282,7 +309,7 @@ def _print_classes(found: Inspection) -> None:
     rows = []
     for name in shown:
         cells = [f"{table.get(name, 0):.4f}" if pixels else str(table.get(name, 0)) for table in tables.values()]
-        rows.append((_clean(name), *cells, *(str(table.get(name, 0)) for table in objects.values())))
+        rows.append((printable(name, 60), *cells, *(str(table.get(name, 0)) for table in objects.values())))
     if len(shown) < len(names):
         rows.insert(len(shown) // 2, ("...",) + ("",) * (len(rows[0]) - 1))
     print_line()

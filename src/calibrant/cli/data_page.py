@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,14 +14,32 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from calibrant._files import PART, check_output, remove_leftovers, written_aside
 from calibrant.data import Dataset, RandomResizedCrop, draw_view, objectness_of
 from calibrant.data.inspection import Inspection
 from calibrant.data.loading import sample_generator
 from calibrant.data.sources import UnreadableError
 from calibrant.targets import adaptive_targets
 
+PAGE = "index.html"
 #: Pixels of the longer side of pictures on the contact sheet.
 THUMBNAIL = 400
+
+
+def check_page_folder(folder: Path) -> None:
+    """Refuse a folder that holds anything but an earlier page of ours, before any work is done."""
+    from calibrant.report.page import is_page
+
+    check_output(folder, folder=True)
+    if folder.exists() and not is_page(folder / PAGE) and not _is_empty(folder):
+        raise ValueError(
+            f"{folder} is not empty and holds no page of calibrant data inspect; name a new folder, or an empty one."
+        )
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing but what a killed process had begun to write."""
+    return all(name.startswith(PART) for name in os.listdir(folder))
 
 
 def write_inspection(
@@ -30,45 +53,63 @@ def write_inspection(
     beta: float,
     seed: int,
 ) -> dict[str, str]:
-    """Write index.html and its figures; what was written, by name."""
+    """Write index.html and its figures; what was written, by name.
+
+    The page is written first: it has the figures in it, and a folder that has the page is ours when the command is
+    repeated after it was killed.
+    """
     from calibrant.report import Section, draw_contact_sheet, draw_data_summary, write_page  # brings matplotlib along
 
-    output.mkdir(parents=True, exist_ok=True)
-    summary = output / "summary.svg"
-    draw_data_summary(summary, document["splits"])
-    sections = [Section("Balance, boxes, objectness", "Shares are of the whole image.", figure=summary)]
-    files = {"page": str(output / "index.html"), "summary": str(summary)}
-    for name, dataset in datasets.items():
-        if dataset.kind != "image" or len(dataset) == 0:
-            continue
-        sheet = output / f"contact-sheet-{name.replace('/', '-')}.png"
-        cells = _cells(dataset, samples, beta, seed)
-        if not cells:
-            continue
-        draw_contact_sheet(sheet, cells, legend=_legend(dataset) if dataset.masks is not None else None)
-        text = f"{len(cells)} samples of {dataset.title}: up to a third odd ones, the others drawn with seed {seed}."
-        if dataset.boxes is not None:
-            text += (
-                " The dashed frame is one random resized crop. The caption says how much of it objects fill,"
-                f" and the adaptive target (beta {beta:g}) of the class and of each other class."
+    check_page_folder(output)
+    with tempfile.TemporaryDirectory(prefix="calibrant-") as drawn:
+        figures = {"summary": Path(drawn) / "summary.svg"}
+        draw_data_summary(figures["summary"], document["splits"])
+        sections = [Section("Balance, boxes, objectness", "Shares are of the whole image.", figure=figures["summary"])]
+        for name, dataset in datasets.items():
+            cells = _cells(dataset, samples, beta, seed) if dataset.kind == "image" and len(dataset) else []
+            if not cells:
+                continue
+            sheet = Path(drawn) / f"contact-sheet-{_file_part(name)}.png"
+            draw_contact_sheet(sheet, cells, legend=_legend(dataset) if dataset.masks is not None else None)
+            sections.append(Section(f"Contact sheet: {name}", _about(dataset, len(cells), beta, seed), figure=sheet))
+            figures[f"contact sheet of {name}"] = sheet
+        sections.append(
+            Section(
+                "Skipped and odd",
+                "Skipped samples are not in the data set; odd ones are.",
+                table=(("split", "finding"), findings or [("all", "nothing")]),
+                words=True,
             )
-        sections.append(Section(f"Contact sheet: {name}", text, figure=sheet))
-        files[f"contact sheet of {name}"] = str(sheet)
-    sections.append(
-        Section(
-            "Skipped and odd",
-            "Skipped samples are not in the data set; odd ones are.",
-            table=(("split", "finding"), findings or [("all", "nothing")]),
-            words=True,
         )
-    )
-    write_page(
-        output / "index.html",
-        title=f"{found.name}: what is in it",
-        intro=f"{found.size}, layout {found.layout}.",
-        sections=sections,
-    )
-    return files
+        write_page(
+            output / PAGE,
+            title=f"{found.name}: what is in it",
+            intro=f"{found.size}, layout {found.layout}.",
+            sections=sections,
+        )
+        remove_leftovers(output)
+        for figure in figures.values():
+            with written_aside(output / figure.name) as aside:
+                shutil.copyfile(figure, aside)
+    return {"page": str(output / PAGE)} | {name: str(output / figure.name) for name, figure in figures.items()}
+
+
+def _about(dataset: Dataset, number: int, beta: float, seed: int) -> str:
+    text = f"{number} samples of {dataset.title}: up to a third odd ones, the others drawn with seed {seed}."
+    if dataset.boxes is not None:
+        text += (
+            " The dashed frame is one random resized crop. The caption says how much of it objects fill,"
+            f" and the adaptive target (beta {beta:g}) of the class and of each other class."
+        )
+    return text
+
+
+def _file_part(name: str) -> str:
+    """A split's name as a part of a file's; one that had to be changed gets a hash, so that no two are the same."""
+    plain = re.sub(r"[^\w.+-]+", "-", name)[:60]
+    if plain == name:
+        return name
+    return f"{plain}-{hashlib.blake2b(name.encode('utf-8', 'surrogateescape'), digest_size=4).hexdigest()}"
 
 
 def _cells(dataset: Dataset, number: int, beta: float, seed: int) -> list[Any]:

@@ -16,6 +16,9 @@ from calibrant.cli.lens import draw, look
 LOSSES = "ls,flsd,mbls:margin=6,mdca,cpc,acls:margin=6"
 LOGITS, LABEL = [8.0, 4.0, 1.0, 0.0], 0
 
+#: So that those after it are seeds too.
+LARGEST_SEED = 2**63 - 100
+
 
 def demo(
     output: Annotated[
@@ -23,7 +26,7 @@ def demo(
     ] = Path("calibrant-demo"),
     data: Annotated[str, typer.Option(help="scenes or digits, both embedded.")] = "scenes",
     quick: Annotated[bool, typer.Option("--quick", help="A minute instead of several; it proves nothing.")] = False,
-    seed: Annotated[int, typer.Option(help="The first of the seeds.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="The first of the seeds.", min=0, max=LARGEST_SEED)] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -35,14 +38,16 @@ def demo(
     from calibrant.experiments.demonstration import demonstrate, legend
 
     chosen: Any = data
-    output.mkdir(parents=True, exist_ok=True)
-    losses = parse_losses(LOSSES)
-    draw(output / "lens.svg", losses, look(losses, LOGITS, LABEL), LOGITS, LABEL)
+
+    def draw_lens(folder: Path) -> None:
+        losses = parse_losses(LOSSES)
+        draw(folder / "lens.svg", losses, look(losses, LOGITS, LABEL), LOGITS, LABEL)
+
     with Shown(quiet) as shown, announced(quiet):
         try:
             found = demonstrate(
                 output, data=chosen, seed=seed, quick=quick, told=shown, stage=shown.stage,
-                say=lambda text: remark(text, quiet),
+                say=lambda text: remark(text, quiet), begun=draw_lens,
             )  # fmt: skip
         except KeyboardInterrupt:
             remark("interrupted; the same command goes on from here", quiet)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
+from calibrant._files import check_output, parse_json
 from calibrant.cli.common import Json, Quiet
 from calibrant.cli.console import print_json, print_line, print_table, progress, remark
+from calibrant.cli.trust import TrustCode, trusts_run
 from calibrant.export import Exported, export_onnx, load_model
+from calibrant.export.input_file import read_inputs
 from calibrant.selective.policy import Policy
+from calibrant.selective.words import excerpts, listed
 
 
 def export_command(
@@ -66,6 +68,7 @@ def export_command(
     opset: Annotated[
         int | None, typer.Option(help="Opset of the graph; an existing ONNX model keeps its own.", show_default=False)
     ] = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -81,22 +84,26 @@ def export_command(
     for name, value in (("--weights", weights), ("--model-args", model_args)):
         if value is not None and model is None:
             raise ValueError(f"{name} goes with --model")
-    if not policy.is_file():
+    if trust_code and run is None:
+        raise ValueError("--trust-code goes with --run: the model of --model is run as you name it")
+    if output.suffix.lower() != ".onnx":
+        raise ValueError(f"--output {output}: a graph is written as .onnx, got {output.suffix!r}")
+    check_output(output)
+    if not policy.exists():
         raise ValueError(f"--policy {policy}: there is no such file")
     chosen = Policy.load(policy)
-    made = None if model is None else load_model(model, weights, _keywords(model_args))
-    if made is not None and weights is None:
-        remark("no --weights: the model is exported as the factory made it", quiet)
+    given_inputs = None if inputs is None else _inputs(inputs)
     shape = None if input_shape is None else _shape(input_shape)
+    made = None if model is None else load_model(model, weights, _keywords(model_args))
     examples, names = None, list[str]()
     if run is not None:
         from calibrant.training import load_model as model_of_run  # here, because it brings much along
         from calibrant.training.runs import example_inputs
 
-        made, found, names = model_of_run(run)
+        made, found, names = model_of_run(run, trust_code=trusts_run(run, trust_code))
         shape, examples = shape or found, example_inputs(run)
         if chosen.class_names is not None and list(chosen.class_names) != list(names):
-            theirs, ours = (", ".join(some[:5]) for some in (names, chosen.class_names))
+            theirs, ours = excerpts(names, chosen.class_names)
             raise ValueError(f"the run's classes are {theirs}, the policy's {ours}: they must be the same")
     for _ in progress([None], 0, "exporting", quiet):
         done = export_onnx(
@@ -106,15 +113,17 @@ def export_command(
             onnx_model=onnx,
             input_shape=shape,
             output=logits_output,
-            inputs=examples if inputs is None else _inputs(inputs),
+            inputs=examples if inputs is None else given_inputs,
             opset=opset,
         )
+    if model is not None and weights is None:
+        remark("no --weights: the model is exported as the factory made it", quiet)
     if as_json:
         print_json(_document(done))
     elif not quiet:
         _print(done)
     if chosen.group_names is not None:
-        places = ", ".join(f"{place} = {name}" for place, name in enumerate(chosen.group_names))
+        places = listed([f"{place} = {name}" for place, name in enumerate(chosen.group_names)], 20)
         remark(
             f"note: the input group is the place of a sample's {chosen.group}: {places}; others are not accepted", quiet
         )
@@ -127,30 +136,30 @@ def export_command(
 def _keywords(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
+    shown = repr(text if len(text) <= 60 else f"{text[:60]}...")
     try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f'--model-args must be JSON like {{"num_classes": 10}}, got {text!r} ({error})') from None
-    if not isinstance(found, dict):
-        raise ValueError(f'--model-args must be keywords like {{"num_classes": 10}}, got {text!r}')
-    return found
+        keywords = parse_json(text, "keywords")
+    except ValueError as error:
+        raise ValueError(f'--model-args must be JSON like {{"num_classes": 10}}, got {shown} ({error})') from None
+    if not isinstance(keywords, dict):
+        raise ValueError(f'--model-args must be keywords like {{"num_classes": 10}}, got {shown}')
+    return keywords
 
 
 def _shape(text: str) -> list[int]:
     parts = text.replace("x", ",").split(",")
-    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise ValueError(f"--input-shape must be whole numbers above 0 like 3,224,224, got {text!r}")
+    if not all(part.strip().isdecimal() and len(part.strip()) < 10 and int(part) > 0 for part in parts):
+        raise ValueError(f"--input-shape must be whole numbers above 0 like 3,224,224, got {text[:60]!r}")
     return [int(part) for part in parts]
 
 
 def _inputs(path: Path) -> Any:
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"--inputs {path}: there is no such file")
     try:
-        found = np.load(path, allow_pickle=False)
-        return found if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
-    except Exception as error:
-        raise ValueError(f"--inputs {path}: not a .npy or .npz file of numbers ({error})") from None
+        return read_inputs(path)
+    except ValueError as error:
+        raise ValueError(f"--inputs {error}") from None
 
 
 def _document(done: Exported) -> dict[str, Any]:

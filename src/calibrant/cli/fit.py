@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from calibrant._files import check_output
 from calibrant.cli.common import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open
 from calibrant.cli.console import batch_progress, print_json, print_table, remark, say
 from calibrant.predictions import Predictions
@@ -59,6 +60,7 @@ def fit_command(
     """
     if output.suffix.lower() != ".json":
         raise ValueError(f"--output {output}: a policy is written as .json, got {output.suffix!r}")
+    check_output(output)
     opening = how_to_open(column, class_names, segmentation, ignore_index)
     predictions = Predictions.open(files, groups=None if group is None else [group], **opening)
     policy = Policy.fit(

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import typer
 
+from calibrant._files import check_output
 from calibrant.cli.common import Json, Quiet, parse_losses, parse_numbers
 from calibrant.cli.console import print_json, print_table, progress, remark
 from calibrant.lens import Activity, Lens, activity, lens
@@ -18,6 +19,8 @@ from calibrant.losses import Loss
 from calibrant.predictions import Predictions
 
 LOSSES = "ls,mbls,mdca,cpc,acls"
+MOST_CLASSES = 1000  # of one sample on the command line
+MOST_SAMPLES = 2**20  # of a batch
 
 
 def lens_command(
@@ -31,7 +34,7 @@ def lens_command(
         typer.Option("--output", "-o", help="Figure to draw (.png, .svg or .pdf; lens.png if not given), or 'none'."),
     ] = None,
     predictions: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Predictions with logits (any format that audit reads): how often each loss acts."),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="With --predictions: samples per batch.")] = 256,
@@ -54,10 +57,16 @@ def lens_command(
         _report_activity(chosen, predictions, batch_size, step, as_json, quiet)
         return
     row = parse_numbers(logits, "--logits")
+    if not 2 <= len(row) <= MOST_CLASSES:
+        raise ValueError(f"--logits must be from 2 to {MOST_CLASSES:,} numbers, got {len(row):,}")
     if not 0 <= label < len(row):
         raise ValueError(f"--label must lie in 0..{len(row) - 1} for {len(row)} logits, got {label}")
-    seen = look(chosen, row, label)
     figure = None if str(output) == "none" else output or Path("lens.png")
+    if figure is not None:
+        from calibrant.report.style import figure_path  # here, because it brings matplotlib along
+
+        check_output(figure_path(figure))
+    seen = look(chosen, row, label)
     if figure is not None:
         draw(figure, chosen, seen, row, label)
     if as_json:
@@ -71,7 +80,13 @@ def lens_command(
 def look(losses: dict[str, Loss], logits: list[float], label: int) -> dict[str, Lens]:
     """The lens of each loss on one sample."""
     z, y = torch.tensor([logits], dtype=torch.float64), torch.tensor([label])
-    return {name: lens(loss, z, y) for name, loss in losses.items()}
+    seen = {name: lens(loss, z, y) for name, loss in losses.items()}
+    for name, one in seen.items():
+        if not bool(torch.isfinite(one.effective).all()):
+            raise ValueError(
+                f"loss {name!r} has no finite gradient for these logits: give smaller ones or smaller parameters"
+            )
+    return seen
 
 
 def print_lens(seen: dict[str, Lens], logits: list[float], label: int) -> None:
@@ -121,16 +136,23 @@ def sweep(
 
 
 def _report_activity(
-    losses: dict[str, Loss], path: Path, batch_size: int, step: float, as_json: bool, quiet: bool
+    losses: dict[str, Loss], path: str, batch_size: int, step: float, as_json: bool, quiet: bool
 ) -> None:
     if batch_size < 1:
         raise ValueError(f"--batch-size must be at least 1, got {batch_size}")
+    if batch_size > MOST_SAMPLES:
+        raise ValueError(f"--batch-size must be at most {MOST_SAMPLES:,}, got {batch_size:,}")
     data = Predictions.open(path)
     if data.holds != "logits":
         raise ValueError(f"{path}: a lens looks at logits, the file holds {data.holds}")
+    if data.kind != "classification":
+        raise ValueError(f"{path}: a lens looks at classifications, the file holds {data.kind}")
     batches = ((torch.from_numpy(b.logits), torch.from_numpy(b.labels)) for b in data.batches(batch_size))
     total = -(-len(data) // batch_size)
     found = activity(losses, progress(batches, total, "looking", quiet), step=step)
+    for name, one in found.items():
+        if not math.isfinite(one.lowered):
+            raise ValueError(f"loss {name!r} has no finite gradient for these logits: give smaller parameters")
     if as_json:
         print_json({name: asdict(one) for name, one in found.items()})
     elif not quiet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Mapping
@@ -11,8 +12,10 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
+from calibrant._files import check_output
 from calibrant.cli.common import Json, Quiet, invocation
 from calibrant.cli.console import batch_progress, label, print_json, print_line, print_table, progress_bar, remark, say
+from calibrant.cli.trust import TrustCode, trusts_models, trusts_run
 
 Data = Annotated[
     str | None, typer.Option("--data", help="Where the data lies, if not where the recipe says.", show_default=False)
@@ -39,12 +42,13 @@ def train_command(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed.", show_default=False)] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
-    devices: Annotated[int, typer.Option(help="Processes or GPUs per machine.", min=1)] = 1,
-    nodes: Annotated[int, typer.Option(help="Machines.", min=1)] = 1,
+    devices: Annotated[int, typer.Option(help="Processes or GPUs per machine.", min=1, max=1024)] = 1,
+    nodes: Annotated[int, typer.Option(help="Machines.", min=1, max=1024)] = 1,
     accelerator: Accelerator = "auto",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the recipe, the model's size and a time estimate, and stop.")
     ] = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -53,34 +57,36 @@ def train_command(
     Interrupted, also by kill -9, the run goes on with --resume and ends as if nothing had happened.
     """
     from calibrant.training import recipe as recipes  # here, because it brings pydantic and torch's parts along
+    from calibrant.training.records import with_nulls
 
-    overrides = [f'loss.name="{loss}"'] if loss else []
-    found = recipes.load(recipe, [*overrides, *(settings or []), *([f"seed={seed}"] if seed is not None else [])],
-                         fresh_loss=loss is not None)  # fmt: skip
+    overrides = [f"loss.name={json.dumps(loss)}"] if loss is not None else []
+    plan = recipes.load(recipe, [*overrides, *(settings or []), *([f"seed={seed}"] if seed is not None else [])],
+                        fresh_loss=loss is not None)  # fmt: skip
+    trusted = trusts_models([plan.model], trust_code)
     if dry_run:
-        _dry_run(found, data, as_json)
+        _dry_run(plan, data, trusted, as_json)
         return
     from calibrant.training import train
 
     with _Shown(quiet) as shown:
         try:
             result = train(
-                found, output, data=data, resume=resume, devices=devices, nodes=nodes, accelerator=accelerator,
-                listen=shown,
+                plan, output, data=data, resume=resume, devices=devices, nodes=nodes, accelerator=accelerator,
+                trust_code=trusted, listen=shown,
             )  # fmt: skip
         except KeyboardInterrupt:
             again = [*invocation, *(["--resume"] if not resume else [])]
             remark(f"interrupted; go on with: {shlex.join(['calibrant', *again])}", quiet or not shown.told)
             raise
-        except ArithmeticError as error:
+        except ArithmeticError as error:  # it diverged
             raise ValueError(str(error)) from error
     if not shown.told:
         return
     if as_json:
-        print_json(result)
+        print_json(with_nulls(result))
     elif not quiet:
         rows = [(name, *(f"{values[k]:.4f}" for k in SHOWN)) for name, values in result["sets"].items()]
-        print_table(found.title or recipe.stem, ("set", *SHOWN), rows)
+        print_table(plan.title or recipe.stem, ("set", *SHOWN), rows)
     remark(f"predictions in {output}; calibrant audit {output / 'test.npz'} looks at them", quiet)
 
 
@@ -97,14 +103,19 @@ def predict_command(
         str, typer.Option(help="kept: the model the run was judged by; or last, or best.", show_default=True)
     ] = "kept",
     accelerator: Accelerator = "auto",
+    trust_code: TrustCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Predict a split of a data set with a trained model."""
+    from calibrant.predictions.opened import format_of
     from calibrant.training import predict_run
 
+    check_output(output)
+    format_of(output)
     predictions = predict_run(
         run, data=data, split=split, layout=layout, checkpoint=_checkpoint(checkpoint), accelerator=accelerator,
+        trust_code=trusts_run(run, trust_code),
         watch=lambda batches, number: batch_progress(batches, 0, "predicting", quiet),
     )  # fmt: skip
     predictions.save(output)
@@ -167,19 +178,22 @@ class _Shown:
             remark("this run is finished already; nothing was computed again", self.quiet)
 
 
-def _dry_run(recipe: Any, data: str | None, as_json: bool) -> None:
+def _dry_run(recipe: Any, data: str | None, trust_code: bool, as_json: bool) -> None:
     from calibrant.training import estimate
 
-    found = estimate(recipe, data)
+    try:
+        cost = estimate(recipe, data, trust_code=trust_code)
+    except ArithmeticError as error:  # it diverged
+        raise ValueError(str(error)) from error
     if as_json:
-        print_json({"recipe": recipe.model_dump(mode="json"), **found})
+        print_json({"recipe": recipe.model_dump(mode="json"), **cost})
         return
     plain = recipe.model_dump(mode="json", exclude={"expected"})
     print_table(recipe.title or "recipe", ("setting", "value"), list(_flat(plain)), numbers=False)
     print_line()
     say(
-        f"{found['parameters']} parameters, {found['samples']} training samples, {found['steps']} steps of "
-        f"{found['seconds_per_step']:.3g} s: about {found['seconds'] / 60:.1f} minutes here, without validation."
+        f"{cost['parameters']} parameters, {cost['samples']} training samples, {cost['steps']} steps of "
+        f"{cost['seconds_per_step']:.3g} s: about {cost['seconds'] / 60:.1f} minutes here, without validation."
     )
 
 

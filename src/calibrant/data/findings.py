@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -21,8 +21,20 @@ def printable(text: str, limit: int = 300) -> str:
         >>> print(printable("Stühle\n\x1b[2J"))
         Stühle\n\x1b[2J
     """
-    text = text if len(text) <= limit else text[:limit] + "..."
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    start = text[:limit]
+    shown = start if start.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in start)
+    return shown if len(text) <= limit and len(shown) <= 2 * limit else shown[: 2 * limit] + "..."
+
+
+def some_of(names: Sequence[str], number: int = 20) -> str:
+    """Names for a message: all of them, or the first few and how many there are.
+
+    Example:
+        >>> some_of(["train", "val", "test"], 2)
+        'train, val, ... (3 in all)'
+    """
+    listed = ", ".join(printable(name, 60) for name in names[:number])
+    return listed if len(names) <= number else f"{listed}, ... ({len(names)} in all)"
 
 
 class Finding(NamedTuple):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from calibrant._files import kind_of
 from calibrant.data.dataset import Dataset
-from calibrant.data.findings import OnError
-from calibrant.data.sources import folders_in
+from calibrant.data.findings import OnError, some_of
+from calibrant.data.options import checked_options
+from calibrant.data.sources import UnreadableError, folders_in
 
 Reader = TypeVar("Reader", bound=Callable[..., Dataset])
 
@@ -40,13 +41,8 @@ class Layout:
     rank: int = 0
 
     def open(self, root: Path, split: str, on_error: OnError, options: dict[str, Any]) -> Dataset:
-        """Read a split; an option that the reader does not have is an error in words."""
-        parameters = inspect.signature(self.read).parameters.values()
-        known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "on_error"]
-        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        if not takes_any and (unknown := [name for name in options if name not in known]):
-            raise ValueError(f"{self.name} has no option {unknown[0]!r}; it has {', '.join(known) or 'none'}.")
-        return self.read(root, split, on_error=on_error, **options)
+        """Read a split; an option that the reader does not have, or of another kind, is an error in words."""
+        return self.read(root, split, on_error=on_error, **checked_options(self.name, self.read, options))
 
 
 _LAYOUTS: dict[str, Layout] = {}
@@ -94,13 +90,17 @@ def recognise(path: str | Path, layout: str | None = None) -> tuple[Layout, Path
     tried = list(kinds.values()) if layout is None else [kinds[layout]]
     if not path.exists() and not any(kind.splits(path) for kind in tried):
         raise ValueError(f"{path}: no such file or folder.")
+    if path.exists() and not (path.is_dir() or path.is_file()):
+        raise ValueError(f"{path}: expected a folder or a file, got {kind_of(path.stat().st_mode)}.")
     roots = [path]
     level = [path]
     for _ in range(DEPTH):
-        level = [f / name for f in level if f.is_dir() for name in folders_in(f)[:20]]
+        level = [f / name for f in level if f.is_dir() for name in _below(f)[:20]]
         roots += level
     # A specific layout further down goes before a general one here.
     found = [(kind.rank, i, kind, root) for i, root in enumerate(roots) for kind in tried if kind.splits(root)]
+    if not found:
+        _raise_if_broken(path, tried)
     if not found and layout is not None:
         raise ValueError(f"{path}: not a data set in the layout {layout}: {kinds[layout].summary}.")
     if not found:
@@ -108,9 +108,29 @@ def recognise(path: str | Path, layout: str | None = None) -> tuple[Layout, Path
     rank, _, kind, root = min(found, key=lambda f: f[:2])
     others = [f for f in found if f[0] == rank and not (f[3].is_relative_to(root) or root.is_relative_to(f[3]))]
     if others:
-        names = ", ".join(str(place) for place in dict.fromkeys([root, *(f[3] for f in others)]))
-        raise ValueError(f"{path}: several data sets lie here; name one of {names}.")
+        names = [str(place) for place in dict.fromkeys([root, *(f[3] for f in others)])]
+        raise ValueError(f"{path}: several data sets lie here; name one of {', '.join(names[:10])}.")
     return kind, root
+
+
+def _below(folder: Path) -> list[str]:
+    """The folders in a folder; none in one that may not be looked into, such as lost+found."""
+    try:
+        return folders_in(folder)
+    except PermissionError:
+        return []
+
+
+def _raise_if_broken(path: Path, tried: list[Layout]) -> None:
+    """Say what is wrong with a file that a layout would take if it were not broken."""
+    for kind in tried:
+        splits = getattr(kind.splits, "__wrapped__", kind.splits)
+        try:
+            splits(path)
+        except UnreadableError:
+            raise
+        except (OSError, ValueError):
+            continue
 
 
 def read(
@@ -144,5 +164,5 @@ def read(
         hint = ""
         if list(splits) == ["all"]:
             hint = " A recipe takes it by data.train = 'all', and cuts a test set from it by data.test_share = 0.2."
-        raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {', '.join(splits)}.{hint}")
+        raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {some_of(splits)}.{hint}")
     return kind.open(root, split, on_error, options)

@@ -54,6 +54,9 @@ DRESS = 0.7  # probability that an object's colour, and likewise its pattern, is
 TURN = 0.05  # objects are turned by at most this share of a circle
 NOISE = 0.03  # of a pixel, where 1 is white
 
+#: Pixels of all pictures together: a million of them in the usual size, which take three gigabytes.
+MAX_PIXELS = 2**30
+
 _K = len(CLASSES)
 _COLUMNS = 32  # random numbers per picture, more than are used so that a new one changes no other
 _ROWS = 256  # pictures drawn at once, so that they stay in cache
@@ -350,6 +353,8 @@ def _check(split: str, samples: Any, seed: Any, shift: Any, context: Any, ambigu
     for name, value in (("context", context), ("ambiguous", ambiguous)):
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= float(value) <= 1:
             raise ValueError(f"{name} must be a number between 0 and 1, got {value!r}")
+    if samples * size * size > MAX_PIXELS:
+        raise ValueError(f"samples x size x size must be at most {MAX_PIXELS} pixels, got {samples} x {size} x {size}")
     return int(samples)
 
 

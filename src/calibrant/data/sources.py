@@ -1,8 +1,8 @@
 """Where a data set's inputs come from: image files, arrays, text files. Nothing is read before it is asked for.
 
 Files are not trusted: an image is opened only in the formats photographs are kept in, only up to a size, and a broken
-one is an `UnreadableError` that names it. No name written in an annotation file leads out of the data folder, and no
-link does.
+one is an `UnreadableError` that names it. Pipes, devices and sockets are refused, never waited for. No name written in
+an annotation file leads out of the data folder, and no link does.
 
 Pixels are taken as they are stored: an EXIF rotation is not applied, since boxes and masks refer to the stored pixels.
 (In TIFF the orientation belongs to the format itself, and PIL turns header and pixels alike before anybody sees them.)
@@ -12,7 +12,10 @@ only 8 bits to begin with, and they are kept. Images of floating-point numbers h
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
+import re
 import struct
 import warnings
 import zlib
@@ -20,12 +23,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, ClassVar, Literal, Protocol
+from typing import IO, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
+from calibrant._files import open_regular
 from calibrant.data.objects import Integers
 
 Kind = Literal["image", "text", "array"]
@@ -36,16 +40,29 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".gif", "
 
 #: Largest image that is decoded, in pixels: 89 million, a third of a gigabyte.
 MAX_PIXELS = 89_478_485
+#: Largest image file that is opened, in bytes: some formats are read whole before anything else is looked at.
+MAX_IMAGE = 300_000_000
 #: Largest text or annotation file that is read, in bytes.
 MAX_TEXT = 2**26
+#: Compressed data may become so many bytes, or more if they grow by a factor that real data reach.
+MAX_UNPACKED, MAX_GROWTH = 2**29, 200
 #: Folders in folders that are looked into.
 MAX_DEPTH = 64
 
 LINK_OUT = "link that leads out of the data folder"
 LINK_NOWHERE = "link that leads nowhere"
+NO_FILE = "pipe, device or socket, which is not read"
 TOO_DEEP = f"folder below more than {MAX_DEPTH} others, which is not looked into"
 
-_BROKEN = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, IndexError, TypeError, KeyError)
+# PIL tells of odd files by its log, which goes to the terminal as it is where nobody has set up another place for it.
+logging.getLogger("PIL").addHandler(logging.NullHandler())
+
+_HEADER = 2**12  # bytes in which a header of text has its width and height
+
+_BROKEN = (
+    *(OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, IndexError, TypeError, KeyError),
+    *(OverflowError, AttributeError, RuntimeError, AssertionError, ZeroDivisionError),
+)
 
 
 class UnreadableError(ValueError):
@@ -272,7 +289,7 @@ def opened_image(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Ima
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit speaks below
             warnings.filterwarnings("ignore", module="PIL")  # odd metadata is not the reader's business
-            with Image.open(path, formats=FORMATS) as image:
+            with open_file(path, MAX_IMAGE) as file, Image.open(_headed(file, path), formats=FORMATS) as image:
                 if image.width * image.height > max_pixels:
                     raise UnreadableError(
                         f"{path}: the image has {image.width} x {image.height} pixels; at most {max_pixels} are read."
@@ -280,12 +297,25 @@ def opened_image(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Ima
                 yield image
     except UnreadableError:
         raise
-    except (FileNotFoundError, PermissionError, IsADirectoryError):
+    except (FileNotFoundError, PermissionError):
         raise
+    except UnidentifiedImageError as error:
+        raise UnreadableError(f"{path}: the image is truncated or broken (it is not of a known format).") from error
     except Image.DecompressionBombError as error:
         raise UnreadableError(f"{path}: the image is too large; at most {max_pixels} pixels are read.") from error
+    except MemoryError as error:  # mostly of a chunk that claims gigabytes
+        raise UnreadableError(f"{path}: the image is truncated or broken, or too large for the memory.") from error
     except _BROKEN as error:
         raise UnreadableError(f"{path}: the image is truncated or broken ({' '.join(str(error).split())}).") from error
+
+
+def _headed(file: IO[bytes], path: Path) -> IO[bytes]:
+    """The file, unless it is of PPM's kind and its header goes on and on, which PIL reads byte by byte."""
+    start = file.read(_HEADER)
+    file.seek(0)
+    if start[:1] == b"P" and len(re.sub(rb"#[^\r\n]*", b"", start).split(maxsplit=3)) < 3:
+        raise UnreadableError(f"{path}: the image is truncated or broken (no width and height in its header).")
+    return file
 
 
 def eight_bit(image: Image.Image, path: Path) -> Image.Image:
@@ -303,12 +333,45 @@ def eight_bit(image: Image.Image, path: Path) -> Image.Image:
     return Image.fromarray(values.astype(np.uint8))
 
 
+def open_file(path: Path, limit: int | None = None) -> IO[bytes]:
+    """Open a regular file; one larger than ``limit``, and whatever is not a file, is an `UnreadableError`."""
+    try:
+        file = open_regular(path)
+    except ValueError as error:
+        raise UnreadableError(f"{error}.") from error
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise UnreadableError(f"{path}: expected a file, got a socket.") from error
+        raise
+    size = os.fstat(file.fileno()).st_size
+    if limit is not None and size > limit:
+        file.close()
+        raise UnreadableError(f"{path}: the file has {size} bytes; at most {limit} are read.")
+    return file
+
+
 def read_bytes(path: Path, limit: int = MAX_TEXT) -> bytes:
     """A small file, whole; larger ones than ``limit`` are refused before they are read."""
-    size = path.stat().st_size
-    if size > limit:
-        raise UnreadableError(f"{path}: the file has {size} bytes; at most {limit} are read.")
-    return path.read_bytes()
+    with open_file(path, limit) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise UnreadableError(f"{path}: the file grew while it was read; at most {limit} bytes are.")
+    return data
+
+
+def check_growth(what: str, packed: int, size: int) -> None:
+    """Refuse data that unpack to far more than they are, before anything is unpacked.
+
+    Args:
+        what: What to call the data, with its file.
+        packed: Bytes on disk.
+        size: Bytes in memory.
+    """
+    if size > max(MAX_UNPACKED, MAX_GROWTH * packed):
+        raise UnreadableError(
+            f"{what} would grow from {packed:,} to {size:,} bytes in memory; compressed data of more than "
+            f"{MAX_UNPACKED:,} may grow at most {MAX_GROWTH} times, so write it without compression."
+        )
 
 
 def decoded(data: bytes) -> tuple[str, bool]:
@@ -324,8 +387,8 @@ def read_lines(path: Path) -> list[str]:
     return decoded(read_bytes(path))[0].removeprefix("\ufeff").splitlines()
 
 
-def inside(root: Path, name: str) -> Path:
-    """The path of a name that a file gives, or an error if it leads out of the data folder."""
+def check_name(root: Path, name: str) -> None:
+    """An error if a name that a file gives cannot be one inside the data folder, whatever lies there."""
     pure, windows = PurePosixPath(name), PureWindowsPath(name)
     if (
         not name
@@ -335,14 +398,19 @@ def inside(root: Path, name: str) -> Path:
         or windows.drive
         or ".." in windows.parts
     ):
-        raise ValueError(f"{name!r} is not a name inside the data folder {root}.")
+        raise ValueError(f"{name[:200]!r} is not a name inside the data folder {root}.")
+
+
+def inside(root: Path, name: str) -> Path:
+    """The path of a name that a file gives, or an error if it leads out of the data folder."""
+    check_name(root, name)
     path = root / name
     try:
         real = path.resolve()
     except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
-        raise ValueError(f"{name!r} leads nowhere in the data folder {root}.") from error
+        raise ValueError(f"{name[:200]!r} leads nowhere in the data folder {root}.") from error
     if not real.is_relative_to(root.resolve()):
-        raise ValueError(f"{name!r} leads out of the data folder {root} through a link.")
+        raise ValueError(f"{name[:200]!r} leads out of the data folder {root} through a link.")
     return path
 
 
@@ -370,7 +438,7 @@ def files_below(
         suffixes: Of the files that are meant, in lower case; None: all files.
         home: The data folder, which no link may leave; ``folder`` itself if left out.
         trouble: Called with a path inside ``home`` and what is wrong with it: a link that leads out or nowhere, a
-            folder too deep. If left out, that is an error.
+            folder too deep, a pipe. If left out, that is an error.
     """
     home = folder if home is None else home
     inner = os.path.relpath(folder, home)
@@ -415,6 +483,8 @@ def files_below(
                 stack.append((f"{name}/", target, _sorted_entries(target)))
         elif meant and entry.is_file():
             yield name
+        elif meant:
+            report(name, NO_FILE)
 
 
 def _sorted_entries(path: str | Path) -> Iterator[os.DirEntry[str]]:

@@ -19,9 +19,10 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant._files import parse_json
 from calibrant.data.dataset import Dataset
 from calibrant.data.objects import Integers
-from calibrant.data.sources import Rows
+from calibrant.data.sources import Rows, open_file
 
 PAD, UNKNOWN = "<pad>", "<unk>"
 
@@ -71,6 +72,8 @@ class Vocabulary:
             raise ValueError(f"a vocabulary has at least the 2 entries {PAD} and {UNKNOWN}, and size is {size}.")
         counts: Counter[str] = Counter()
         for text in texts:
+            if not isinstance(text, str):
+                raise ValueError(f"a vocabulary is built from texts, got {type(text).__name__}.")
             counts.update(tokens(text))
         ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
         return cls((PAD, UNKNOWN, *(word for _, word in ranked[: None if size is None else size - 2])))
@@ -104,11 +107,8 @@ class Vocabulary:
             >>> Vocabulary.from_json(Vocabulary.build(["a b"]).to_json()).words
             ('<pad>', '<unk>', 'a', 'b')
         """
-        try:
-            held = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"a vocabulary is written as JSON, and this is not ({error}).") from error
-        words = held.get("words") if isinstance(held, dict) else None
+        document = parse_json(text, "a vocabulary in JSON")
+        words = document.get("words") if isinstance(document, dict) else None
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise ValueError('a vocabulary is written as {"words": [...]}, a list of strings, and this is not.')
         return cls(tuple(words))
@@ -141,7 +141,7 @@ def read_glove(path: str | Path, vocabulary: Vocabulary, dimensions: int, *, see
     wanted = {word.encode(): i for i, word in enumerate(vocabulary.words) if i >= 2}
     values = np.random.default_rng(seed).standard_normal((len(vocabulary), dimensions)).astype(np.float32)
     found = np.zeros(len(vocabulary), dtype=bool)
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for number, (word, fields) in enumerate(_glove_lines(file, path, dimensions), start=1):
             i = wanted.get(word)
             if i is not None and not found[i]:

@@ -64,7 +64,7 @@ def single_object(dataset: Dataset, fill: Colour | None = None) -> Dataset:
     Returns:
         A data set whose ids are ``<id>#<number of the box>`` and whose labels are the objects'.
     """
-    boxes = _need_boxes(dataset)
+    boxes = need_boxes(dataset)
     kept = np.flatnonzero(_has_place(boxes) & (boxes.labels >= 0) & ~boxes.crowd)
     owner, place = boxes.owners[kept], kept - boxes.offsets[boxes.owners[kept]]
     covered = Covered(dataset.inputs.take(owner), boxes.take(owner), fill or pixel_mean(dataset), place)
@@ -92,7 +92,7 @@ def context_only(dataset: Dataset, fill: Colour | None = None) -> Dataset:
         dataset: With boxes.
         fill: The colour that covers; the mean pixel if None.
     """
-    boxes = _need_boxes(dataset)
+    boxes = need_boxes(dataset)
     rows = np.flatnonzero(can_be_covered(boxes) & (dataset.labels >= 0))
     return dataset.take(
         rows,
@@ -203,7 +203,8 @@ def _need_images(dataset: Dataset) -> None:
         raise ValueError(f"{dataset.title}: images are needed, and its samples are of kind {dataset.kind!r}.")
 
 
-def _need_boxes(dataset: Dataset) -> Boxes:
+def need_boxes(dataset: Dataset) -> Boxes:
+    """The boxes of a data set of images; an error if it has none."""
     _need_images(dataset)
     if dataset.boxes is None:
         raise ValueError(f"{dataset.title}: boxes are needed, and it has none.")

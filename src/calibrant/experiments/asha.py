@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant._files import written_aside
-from calibrant.auditing.ray_cluster import RETRIES
+from pydantic import RootModel
+
+from calibrant._files import write_json
+from calibrant._ray import RETRIES
 from calibrant.experiments.evaluation import numbers
 from calibrant.experiments.local import Staged, Told
 from calibrant.experiments.spaces import Settings
@@ -26,12 +27,18 @@ from calibrant.experiments.study import ETA, Planned, Study
 from calibrant.experiments.work import Job, in_turn
 from calibrant.metrics import METRICS
 from calibrant.training import train
-from calibrant.training.recipe import Resources, check
+from calibrant.training.recipe import check
+from calibrant.training.records import read_record
+from calibrant.training.settings import Resources
 
 #: Hundredths of the training at the first of the two rungs; the next lies at ETA times as many, and the end at none:
 #: a run that is stopped at its end would have no predictions.
 FIRST_RUNG = 12
 CHOSEN = "asha.json"
+
+
+class _Chosen(RootModel[dict[str, str]]):
+    """What `CHOSEN` holds: by target and candidates, the key of the one that was chosen."""
 
 
 def asha(
@@ -119,6 +126,7 @@ def searched(
     most: int | None = None,
     told: Told = lambda event, job, steps: None,
     stage: Staged = lambda name, runs, missing, later: None,
+    trust_code: bool = False,
 ) -> tuple[list[Planned], dict[tuple[str, int, str], Settings]]:
     """The search of a study: runs that were trained to the end, and by label, seed and target what was chosen.
 
@@ -133,20 +141,26 @@ def searched(
         most: Candidates at a time; as many as fit if left out.
         told: Told of every candidate that starts, goes on and ends, or is stopped.
         stage: Told of the search: its candidates, how many of them are missing, and how many runs may follow.
+        trust_code: Whether a model that is neither Calibrant's, torchvision's nor timm's may be imported.
     """
     file = runs.parent / CHOSEN
-    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    kept = read_record(file, _Chosen, "delete it, and the search is repeated").root if file.exists() else {}
     planned: dict[str, Planned] = {}
     chosen: dict[tuple[str, int, str], Settings] = {}
     searches = []
     for label, seed in itertools.product(study.methods, study.search_seeds):
         trials = [study.trial(label, seed, settings) for settings in study.candidates(label)]
-        jobs = {one.key: Job.of(one.recipe, runs.absolute(), data, f"{label} {seed}") for one in trials}
+        jobs = {
+            trial.key: Job.of(trial.recipe, runs.absolute(), data, f"{label} {seed}", trust_code) for trial in trials
+        }
         for target in study.tune:
             if len(trials) == 1:
                 chosen[label, seed, target] = trials[0].settings
             else:
-                searches.append(((label, seed, target), trials, jobs, " ".join([target, *sorted(jobs)])))
+                name = " ".join([target, *sorted(jobs)])
+                if kept.get(name, trials[0].key) not in jobs:
+                    raise ValueError(f"{file} is damaged (it chose none of the candidates); delete it")
+                searches.append(((label, seed, target), trials, jobs, name))
     if searches:
         sizes = [(len(jobs), name not in kept) for _, _, jobs, name in searches]
         whole, missing = sum(size for size, _ in sizes), sum(size for size, missing in sizes if missing)
@@ -158,8 +172,7 @@ def searched(
             if best is None:  # every candidate failed: another time it may not
                 continue
             kept[name] = best
-            with written_aside(file) as aside:
-                aside.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            write_json(file, kept)
         planned |= {one.key: one for one in trials if jobs[one.key].done}
         chosen[place] = next(one.settings for one in trials if one.key == kept[name])
     return list(planned.values()), chosen
@@ -198,8 +211,11 @@ def _trial(config: Mapping[str, Any], jobs: Sequence[Job], target: str, accelera
         if not job.done:
             recipe = check(dict(job.recipe), job.folder)
             in_turn(
-                lambda: train(recipe, job.folder, data=job.data, resume=True, accelerator=accelerator, listen=listen)
-            )
+                lambda: train(
+                    recipe, job.folder, data=job.data, resume=True, accelerator=accelerator,
+                    trust_code=job.trust_code, listen=listen,
+                )
+            )  # fmt: skip
         values = {n.metric: n.value for n in numbers(job.folder) if n.set == "val" and n.posthoc == "none"}
     except (ValueError, ArithmeticError, TypeError, KeyError) as error:
         job.fail(" ".join(str(error).split()), lasting=True)

@@ -7,22 +7,22 @@ it ended) and the results. Running the same comparison again does what is missin
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from calibrant._files import written_aside
-from calibrant.experiments.data_seen import check_data
+from calibrant._files import write_json, written_aside
+from calibrant.experiments.data_seen import SEEN, check_data, check_tested, is_known
 from calibrant.experiments.evaluation import numbers
+from calibrant.experiments.folder import RUNS, claim, look
 from calibrant.experiments.local import Local, Staged, Told
 from calibrant.experiments.results import Results, Row
 from calibrant.experiments.study import Choice, Judged, Planned, Study
 from calibrant.experiments.work import Job
-from calibrant.training.run_folder import RunFolder, environment
-
-RUNS = "runs"
+from calibrant.models.trust import require_trust
+from calibrant.training.processes import make_fabric
+from calibrant.training.run_folder import RunFolder
 
 
 class Engine(Protocol):
@@ -90,32 +90,50 @@ def compare(
     data: str | None = None,
     engine: Engine | None = None,
     retry: bool = False,
+    trust_code: bool = False,
     told: Told = lambda event, job, steps: None,
     stage: Staged = lambda name, runs, missing, later: None,
+    begun: Callable[[Path], None] = lambda folder: None,
 ) -> Comparison:
     """Run what a study needs and is not on disk yet, and collect all numbers.
 
+    Nothing is written before the data were read, and model and loss of every method were seen to go with them.
+
     Args:
         study: What is compared.
-        folder: Where runs and results lie; it may hold runs of other studies.
+        folder: Where runs and results lie: a new one, or one of another comparison.
         data: Where the data lies, if not where the recipe says.
         engine: What executes the runs: processes of this machine if left out.
         retry: Try again what failed for a reason that is likely to come again.
+        trust_code: Import and call a model that is neither Calibrant's, torchvision's nor timm's.
         told: Told of every job that starts, goes on and ends.
         stage: Told of every stage: its name, its runs, how many are missing, and how many may follow.
+        begun: Told once the folder is this comparison's.
     """
-    folder = Path(folder)
-    (folder / RUNS).mkdir(parents=True, exist_ok=True)
-    check_data(study, folder, data)
-    _write(folder / "study.json", _described(study))
-    engine = engine or Local(cpus=study.recipe.resources.cpus)
-    trials, chosen = _searched(study, folder / RUNS, data, engine, told, stage)
+    folder, engine = Path(folder), engine or Local(cpus=study.recipe.resources.cpus)
+    for model in study.models:
+        require_trust(model.name, model.options, trust_code)
+    look(folder)
+    first = next(study.stages())
+    sets_seen = None
+    finished = all(Job.of(run.recipe, folder / RUNS, data, "").done for run in first)
+    if not (finished and is_known(study, folder, data)):
+        if isinstance(engine, Local):  # else the runs are other machines'
+            make_fabric(study.recipe, engine.accelerator, 1, 1)
+        sets_seen = check_data(study, folder, data, trust_code)
+        for run in first:
+            RunFolder(folder / RUNS / run.key).look()
+    claim(folder, study)
+    if sets_seen is not None:
+        write_json(folder / SEEN, sets_seen)
+    begun(folder)
+    trials, chosen = _searched(study, folder / RUNS, data, trust_code, engine, told, stage)
     plan = study.stages(chosen)
     now = next(plan)
     known = [*trials]
     while True:
         known += now
-        jobs = {run.key: Job.of(run.recipe, folder / RUNS, data, f"{run.method} {run.seed}") for run in now}
+        jobs = {run.key: Job.of(run.recipe, folder / RUNS, data, f"{run.method} {run.seed}", trust_code) for run in now}
         missing = [job for job in jobs.values() if not job.done and (retry or not _lasting(job))]
         if now:
             stage(now[0].stage, len(jobs), len(missing), 0 if now[0].stage == "final" else study.most_finals)
@@ -130,7 +148,9 @@ def compare(
         except StopIteration as end:
             planned = (*trials, *end.value)
             break
-    return collected(study, folder, planned)
+    comparison = collected(study, folder, planned)
+    check_tested(comparison.finals, folder / RUNS)
+    return comparison
 
 
 def collected(study: Study, folder: Path, planned: Sequence[Planned]) -> Comparison:
@@ -157,11 +177,11 @@ def collected(study: Study, folder: Path, planned: Sequence[Planned]) -> Compari
 
 
 def _searched(
-    study: Study, runs: Path, data: str | None, engine: Engine, told: Told, stage: Staged
+    study: Study, runs: Path, data: str | None, trust_code: bool, engine: Engine, told: Told, stage: Staged
 ) -> tuple[Sequence[Planned], Choice | None]:
     """Halving by an engine that has its own way to search; nothing otherwise, and the plan of the study does it."""
     search = getattr(engine, "search", None) if study.tune and study.search == "halving" else None
-    return ((), None) if search is None else search(study, runs, data, told, stage)
+    return ((), None) if search is None else search(study, runs, data, told, stage, trust_code)
 
 
 def _judged(jobs: dict[str, Job]) -> Judged:
@@ -176,22 +196,3 @@ def _judged(jobs: dict[str, Job]) -> Judged:
 def _lasting(job: Job) -> bool:
     failure = job.failure
     return failure is not None and bool(failure.get("lasting"))
-
-
-def _described(study: Study) -> dict[str, Any]:
-    return {
-        "format": "calibrant.study",
-        "version": 1,
-        "methods": {label: {"name": m.name, "settings": m.settings} for label, m in study.methods.items()},
-        "seeds": list(study.seeds),
-        "tune": list(study.tune),
-        "search": study.search,
-        "trials": study.trials,
-        "recipe": study.recipe.model_dump(mode="json"),
-        "environment": environment(),
-    }
-
-
-def _write(path: Path, value: Any) -> None:
-    with written_aside(path) as aside:
-        aside.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

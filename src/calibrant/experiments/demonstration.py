@@ -159,10 +159,14 @@ def demonstrate(
     told: Told = lambda event, job, steps: None,
     stage: Staged = lambda name, runs, missing, later: None,
     say: Callable[[str], None] = lambda text: None,
+    begun: Callable[[Path], None] = lambda folder: None,
 ) -> Demonstration:
-    """Train, compare, audit, repair, abstain, export; what is on disk already is not computed again."""
+    """Train, compare, audit, repair, abstain, export; what is on disk already is not computed again.
+
+    ``begun`` is told once the folder is the demonstration's.
+    """
     folder = Path(folder)
-    found = compare(study(data, seed, quick), folder, engine=engine, told=told, stage=stage)
+    found = compare(study(data, seed, quick), folder, engine=engine, told=told, stage=stage, begun=begun)
     say("auditing cross-entropy")
     first = next((run for run in found.finals if run.method == "ce"), None)
     files = (

@@ -6,6 +6,9 @@ from calibrant.experiments.comparing import Engine
 from calibrant.experiments.local import Local
 from calibrant.training.recipe import Recipe
 
+#: Runs at a time: more is a slip of the pen.
+MOST_JOBS = 4096
+
 
 def engine_of(
     name: str, recipe: Recipe, jobs: int | None = None, address: str | None = None, accelerator: str = "auto"
@@ -19,6 +22,8 @@ def engine_of(
         address: Of a Ray cluster; None starts one on this machine.
         accelerator: As Lightning Fabric takes it.
     """
+    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+        raise ValueError(f"from 1 to {MOST_JOBS} runs are done at a time, got {jobs}")
     if name == "local":
         if address is not None:
             raise ValueError("an address is for the engine ray; local runs are processes of this machine.")

@@ -11,11 +11,12 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import RootModel, model_validator
 from torch import Tensor
 
 from calibrant._files import written_aside
@@ -23,7 +24,9 @@ from calibrant.auditing.collect import tensor
 from calibrant.metrics import ConfidenceSketch, augrc, aurc, coverage_at_risk, e_aurc
 from calibrant.posthoc import LogitNorm, TemperatureScaling
 from calibrant.predictions import Predictions
+from calibrant.training.records import DamagedError, Value, check_metric, read_record, with_nans, with_nulls
 from calibrant.training.run_folder import RESULT, RunFolder
+from calibrant.training.settings import SetName
 
 NUMBERS = "numbers.json"
 FOLDS = 5
@@ -52,20 +55,42 @@ def numbers(folder: str | Path) -> list[Number]:
     """The numbers of a finished run, from its folder if they are there, else from its predictions."""
     place = RunFolder(folder)
     try:
-        stored = json.loads((place / NUMBERS).read_text(encoding="utf-8"))
-        return [Number._make(math.nan if v is None else v for v in row) for row in stored]
+        return read_numbers(place)
     except FileNotFoundError:
         pass
-    found = list(evaluated(place))
+    values = list(evaluated(place))
     with written_aside(place / NUMBERS) as aside:
-        rows = [[None if isinstance(v, float) and math.isnan(v) else v for v in number] for number in found]
-        aside.write_text(json.dumps(rows), encoding="utf-8")
-    return found
+        aside.write_text(json.dumps(with_nulls(values)), encoding="utf-8")
+    return values
+
+
+class _Rows(RootModel[list[tuple[SetName, Literal["none", "temperature", "logit-norm"], Value, str, Value]]]):
+    """What `NUMBERS` holds: rows with the fields of `Number`."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        for _, posthoc, _, metric, value in self.root:
+            check_metric(metric, None if posthoc == "logit-norm" else value)  # which may be an estimate, out of bounds
+        if not self.root:
+            raise ValueError("it has no numbers")
+        return self
+
+
+def read_numbers(place: RunFolder) -> list[Number]:
+    """The numbers that a run folder keeps; FileNotFoundError if it keeps none."""
+    again = "delete it, and the same command computes it again"
+    values = [Number._make(with_nans(list(row))) for row in read_record(place / NUMBERS, _Rows, again).root]
+    if (place / RESULT).exists():
+        plain = {(n.set, n.metric): repr(n.value) for n in values if n.posthoc == "none"}
+        sets = place.result()["sets"].items()
+        if plain != {(name, metric): repr(value) for name, metrics in sets for metric, value in metrics.items()}:
+            raise DamagedError(f"{place / NUMBERS} is damaged (its numbers are not those of {RESULT}); {again}")
+    return values
 
 
 def evaluated(place: RunFolder) -> Iterator[Number]:
     """Every number of a finished run."""
-    result = json.loads((place / RESULT).read_text(encoding="utf-8"))
+    result = place.result()
     sets = {name: flat(Predictions.open(place / f"{name}.npz")) for name in result["sets"]}
     for name, values in result["sets"].items():  # of all pixels, if only some were kept
         yield from (Number(name, "none", math.nan, metric, float(value)) for metric, value in values.items())

@@ -78,7 +78,7 @@ class Local:
         del self._running[connection]
         connection.close()
         process.join()
-        if not job.done and process.exitcode and not (job.failure and process.exitcode == 1):
+        if not job.done and (process.exitcode not in (0, 1) or job.failure is None):
             job.fail(_ended(process.exitcode), lasting=False)
         told("done" if job.done else "failed", job, (0, 0))
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from calibrant import __version__
-from calibrant.auditing.ray_cluster import RETRIES, check_fits, connected, imported
+from calibrant._ray import RETRIES, check_fits, connected, imported
 from calibrant.experiments.local import Staged, Told
 from calibrant.experiments.spaces import Settings
 from calibrant.experiments.study import Planned, Study
 from calibrant.experiments.work import Job, perform
-from calibrant.training.recipe import Resources
+from calibrant.training.settings import Resources
 
 _WHAT = "the engine ray"
 _CALLS = 20
@@ -57,14 +57,14 @@ class OnRay:
             _Sweep(ray, self, told).run(jobs)
 
     def search(
-        self, study: Study, runs: Path, data: str | None, told: Told, stage: Staged
+        self, study: Study, runs: Path, data: str | None, told: Told, stage: Staged, trust_code: bool = False
     ) -> tuple[list[Planned], dict[tuple[str, int, str], Settings]]:
         """Search by Ray Tune's ASHA: the runs that came to the end, and the choice by label, seed and target."""
         from calibrant.experiments.asha import searched
 
         with connected(_WHAT, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
-            return searched(study, runs, data, self.resources, self.accelerator, self.jobs, told, stage)
+            return searched(study, runs, data, self.resources, self.accelerator, self.jobs, told, stage, trust_code)
 
 
 class _Sweep:

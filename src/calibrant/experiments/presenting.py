@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -14,8 +13,9 @@ from calibrant._files import written_aside
 from calibrant.auditing.document import clean, reliability_series
 from calibrant.experiments import tables
 from calibrant.experiments.cells import cell_of
-from calibrant.experiments.comparing import RUNS, Comparison
+from calibrant.experiments.comparing import Comparison
 from calibrant.experiments.evaluation import flat
+from calibrant.experiments.folder import RUNS
 from calibrant.experiments.labels import Source, listed, sources
 from calibrant.experiments.spaces import space
 from calibrant.experiments.study import TARGETS
@@ -23,7 +23,7 @@ from calibrant.experiments.tables import Column, Table
 from calibrant.metrics import ConfidenceSketch
 from calibrant.predictions import Predictions
 from calibrant.report import write_comparison
-from calibrant.training.run_folder import environment
+from calibrant.training.run_folder import RunFolder, environment
 
 PAGE = "index.html"
 MAIN = ("accuracy", "nll", "ece", "aece", "aurc")
@@ -110,19 +110,21 @@ def write(
         expected: Lay the paper's numbers beside ours.
         more: For the page: ``lead``, ``effects``, ``files`` and ``commands``, after its own.
     """
-    found = all_tables(comparison, reference=reference, expected=expected)
+    made = all_tables(comparison, reference=reference, expected=expected)
+    page = document(comparison, made)
+    for name, values in more.items():
+        page[name] = [*page.get(name, ()), *clean(list(values))]
     folder = comparison.folder / "tables"
+    if folder.is_symlink():
+        raise ValueError(f"{folder} is a link, and nothing is written through links: remove it")
     folder.mkdir(exist_ok=True)
-    for name, table in found.items():
+    for name, table in made.items():
         for suffix, writer in WRITERS.items():
             with written_aside(folder / f"{name}.{suffix}") as aside:
                 aside.write_text(writer(table).rstrip("\n") + "\n", encoding="utf-8")
-    _tidy(folder, found)
-    page = document(comparison, found)
-    for name, values in more.items():
-        page[name] = [*page.get(name, ()), *clean(list(values))]
+    _tidy(folder, made)
     write_comparison(comparison.folder / PAGE, page)
-    return found
+    return made
 
 
 def _tidy(folder: Path, kept: Collection[str]) -> None:
@@ -257,4 +259,4 @@ def _training(comparison: Comparison) -> Iterator[dict[str, Any]]:
 
 
 def _history(folder: Path) -> list[dict[str, Any]]:
-    return list(json.loads((folder / "result.json").read_text(encoding="utf-8"))["history"])
+    return list(RunFolder(folder).result()["history"])

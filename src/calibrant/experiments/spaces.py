@@ -27,6 +27,9 @@ from calibrant.training.recipe import Recipe
 Space = Mapping[str, Sequence[Any]]
 Settings = dict[str, Any]
 
+#: Of the values of one method; some of them, or all of a smaller space, are tried.
+MOST_COMBINATIONS = 100_000
+
 _ALPHA = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4)
 
 SPACES: dict[str, Space] = {
@@ -98,12 +101,21 @@ def grid(values: Space) -> list[Settings]:
         >>> grid({"margin": [6, 10], "strength": [0.1]})
         [{'margin': 6, 'strength': 0.1}, {'margin': 10, 'strength': 0.1}]
     """
+    combinations(values)
     return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
+
+
+def combinations(values: Space) -> int:
+    """How many combinations there are; an error if they are more than anybody can run."""
+    number = math.prod(len(v) for v in values.values())
+    if number > MOST_COMBINATIONS:
+        raise ValueError(f"a search is among at most {MOST_COMBINATIONS} combinations of a method, got {number}")
+    return number
 
 
 def drawn(values: Space, number: int, seed: int) -> list[Settings]:
     """So many combinations at random, none twice; all of them if there are no more."""
-    whole = math.prod(len(v) for v in values.values())
+    whole = combinations(values)
     random = np.random.default_rng([seed, len(values), whole])
     chosen = sorted(random.choice(whole, min(number, whole), replace=False).tolist())
     every = grid(values)

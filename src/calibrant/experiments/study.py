@@ -14,12 +14,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from calibrant.experiments.spaces import Settings, changes, drawn, grid, methods, space
+from calibrant.experiments.spaces import Settings, changes, combinations, drawn, grid, methods, space
 from calibrant.metrics import METRICS
-from calibrant.training.recipe import Recipe, check
+from calibrant.training.named import shortened as shown
+from calibrant.training.recipe import Recipe, check, table_of
+from calibrant.training.settings import LARGEST_SEED, ModelSettings
 
 TARGETS = ("accuracy", "ece", "nll", "aurc")
 Search = Literal["grid", "random", "halving"]
+
+#: Of one comparison, each a run of every method; and of one method, each a run of the search.
+MOST_SEEDS, MOST_CANDIDATES = 1000, 1000
 
 #: LR's share of the training data for the search, where a recipe names none.
 HELD_OUT = 1 / 6
@@ -88,21 +93,33 @@ class Study:
     def __post_init__(self) -> None:
         if not self.methods or not self.seeds:
             raise ValueError("a comparison takes at least one method and one seed.")
-        for seed in self.seeds:
-            if seed < 0 or list(self.seeds).count(seed) > 1:
-                raise ValueError(f"seeds are whole numbers from 0 on, each given once, got {list(self.seeds)}.")
+        if len(self.seeds) > MOST_SEEDS:
+            raise ValueError(f"a comparison takes at most {MOST_SEEDS} seeds, got {len(self.seeds)}")
+        if len(set(self.seeds)) < len(self.seeds) or not all(0 <= seed <= LARGEST_SEED for seed in self.seeds):
+            raise ValueError(
+                f"seeds are whole numbers from 0 on to 2**63 - 1, each given once, got {shown(list(self.seeds))}."
+            )
         for target in self.tune:
             if target not in TARGETS:
                 raise ValueError(f"a method is tuned for one of {', '.join(TARGETS)}, got {target!r}.")
             if list(self.tune).count(target) > 1:
                 raise ValueError(f"a metric to tune for is named once, got {target!r} twice.")
         self._check_search()
-        seen: dict[str, str] = {}
+        labels: dict[str, str] = {}
+        tested: dict[str, str] = {}
         for label in self.methods:  # a wrong setting is an error before anything runs
-            candidates = [self.final(label, settings, self.seeds[0], "").key for settings in self.candidates(label)]
-            other = seen.setdefault(" ".join(candidates), label)
+            runs = [self.final(label, settings, self.seeds[0], "") for settings in self.candidates(label)]
+            other = labels.setdefault(" ".join(run.key for run in runs), label)
             if other != label:
                 raise ValueError(f"{other!r} and {label!r} are the same method with the same settings.")
+            for run in runs:
+                tested.setdefault(_test_data(run.recipe), label)
+        if len(tested) > 1:
+            first, second = list(tested.values())[:2]
+            raise ValueError(
+                f"{first!r} and {second!r} would be tested on different data: methods are compared on the same samples "
+                "and labels"
+            )
 
     def _check_search(self) -> None:
         if self.search == "random" and self.trials is None:
@@ -119,6 +136,12 @@ class Study:
             for name, choices in values.items():
                 if any(list(choices).count(one) > 1 for one in choices):
                     raise ValueError(f"the recipe's search of {method!r} has the same value of {name!r} twice.")
+
+    @property
+    def models(self) -> list[ModelSettings]:
+        """Every network that a run would build, each once."""
+        runs = (self.final(label, one, self.seeds[0], "") for label in self.methods for one in self.candidates(label))
+        return list({run.recipe.model.model_dump_json(): run.recipe.model for run in runs}.values())
 
     def stages(self, found: Choice | None = None) -> Generator[list[Planned], Judged, list[Planned]]:
         """Give the runs that are needed now, take their validation numbers, and give the next; at the end, all.
@@ -185,6 +208,12 @@ class Study:
         if not self.tune:
             return [method.settings]
         values = {k: v for k, v in space(method.name, self.recipe).items() if k not in method.settings}
+        number = combinations(values) if self.trials is None else min(self.trials, combinations(values))
+        if number > MOST_CANDIDATES:
+            raise ValueError(
+                f"at most {MOST_CANDIDATES} candidates of a method are tried, got {number} of {label!r}: try some of "
+                "them with --search random --trials 100"
+            )
         few = grid(values) if self.trials is None else drawn(values, self.trials, seed=0)
         return [method.settings | one for one in few]
 
@@ -216,12 +245,20 @@ def replaced(recipe: Recipe, found: Settings) -> Recipe:
     """A recipe with other values, by names with dots."""
     plain: dict[str, Any] = recipe.model_dump(mode="json")
     for name, value in found.items():
-        *parents, last = name.split(".")
-        here = plain
-        for parent in parents:
-            here = here[parent]
-        here[last] = value
+        table, last = table_of(plain, name)
+        table[last] = value
     return check(plain, "the recipe of a run")
+
+
+def _test_data(recipe: Recipe) -> str:
+    """The settings that decide which samples a run is tested on, and by which labels."""
+    data = recipe.data
+    plain = data.model_dump(mode="json", include={"layout", "path", "options", "test", "test_share", "resample"})
+    plain["split_options"] = data.split_options.get("test", {})
+    plain["variant"] = data.variant if "test" in data.variant_of else None
+    if data.hold_out is not None and data.hold_out.of == "test":
+        plain["hold_out"] = data.hold_out.model_dump(mode="json")
+    return json.dumps(plain, sort_keys=True)
 
 
 def shortened(recipe: Recipe, share: float) -> Recipe:

@@ -6,7 +6,7 @@ again; what was cut off goes on from its last checkpoint; what failed says why.
 
 from __future__ import annotations
 
-import json
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping
@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 
-from calibrant._files import written_aside
-from calibrant.experiments.evaluation import NUMBERS, numbers
+from calibrant._files import write_json
+from calibrant.experiments.evaluation import numbers, read_numbers
+from calibrant.models.factories import TERMINATED
 from calibrant.training import train
 from calibrant.training.recipe import Recipe, check
-from calibrant.training.run_folder import FAILED, RESULT, InUseError
+from calibrant.training.run_folder import FAILED, RESULT, InUseError, RunFolder
 
 #: Errors that come again when a run is repeated; others (a killed process, a full disk) may not.
 _LASTING = (ValueError, ArithmeticError, TypeError, KeyError)
@@ -41,6 +42,7 @@ class Job:
         folder: Of the run.
         data: Where the data lies, if not where the recipe says.
         title: What a bar calls it.
+        trust_code: Whether a model that is neither Calibrant's, torchvision's nor timm's may be imported.
     """
 
     key: str
@@ -48,31 +50,48 @@ class Job:
     folder: str
     data: str | None
     title: str
+    trust_code: bool = False
 
     @classmethod
-    def of(cls, recipe: Recipe, runs: Path, data: str | None, title: str) -> Job:
+    def of(cls, recipe: Recipe, runs: Path, data: str | None, title: str, trust_code: bool = False) -> Job:
         """The job of a recipe, in a folder of runs."""
-        return cls(recipe.key, recipe.model_dump(mode="json"), str(runs / recipe.key), data, title)
+        return cls(recipe.key, recipe.model_dump(mode="json"), str(runs / recipe.key), data, title, trust_code)
 
     @property
     def done(self) -> bool:
-        """Whether its numbers are on disk."""
-        return (Path(self.folder) / NUMBERS).exists()
+        """Whether its numbers are on disk, and whole."""
+        finished, damage = self._looked_at
+        return finished and not damage
 
     @property
     def failure(self) -> dict[str, Any] | None:
-        """Why it failed, if it did."""
+        """Why it failed, if it did, and whether it would again: ``error`` and ``lasting``."""
+        finished, damage = self._looked_at
+        if finished:  # what is damaged counts as finished for nobody, and is not computed over: the message says so
+            return {"error": damage, "lasting": True} if damage else None
+        place = RunFolder(self.folder)
+        failed = place.failure()
+        if failed is None and os.path.lexists(place / FAILED):
+            return {"error": f"{place / FAILED}, which says why, is damaged", "lasting": False}
+        return None if failed is None else failed.model_dump()
+
+    @property
+    def _looked_at(self) -> tuple[bool, str]:
+        """Whether the run has been finished, and what is damaged of its numbers."""
+        place = RunFolder(self.folder)
         try:
-            return json.loads((Path(self.folder) / FAILED).read_text(encoding="utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):
-            return None
+            place.result()
+            read_numbers(place)
+        except (FileNotFoundError, NotADirectoryError):
+            return False, ""
+        except ValueError as error:
+            return True, str(error)
+        return True, ""
 
     def fail(self, error: str, *, lasting: bool) -> None:
         """Record why it failed."""
-        Path(self.folder).mkdir(parents=True, exist_ok=True)
-        found = {"error": error, "lasting": lasting, "time": round(time.time(), 3), "machine": platform.node()}
-        with written_aside(Path(self.folder) / FAILED) as aside:
-            aside.write_text(json.dumps(found) + "\n", encoding="utf-8")
+        record = {"error": error, "lasting": lasting, "time": round(time.time(), 3), "machine": platform.node()}
+        write_json(Path(self.folder) / FAILED, record)
 
 
 def perform(job: Job, threads: int, report: Report = lambda step, steps: None, accelerator: str = "auto") -> bool:
@@ -85,6 +104,11 @@ def perform(job: Job, threads: int, report: Report = lambda step, steps: None, a
         numbers(job.folder)
     except (MemoryError, OSError) as error:
         job.fail(_sentence(error), lasting=False)
+        return False
+    except SystemExit as error:
+        if error.code == TERMINATED:
+            raise
+        job.fail(f"the model's code ended the process with exit code {error.code}", lasting=True)
         return False
     except Exception as error:  # before the first step it is the data or the machine, which can be put right
         job.fail(_sentence(error), lasting=isinstance(error, _LASTING) and bool(begun))
@@ -108,7 +132,10 @@ def _trained(job: Job, report: Report, accelerator: str, begun: list[bool]) -> N
 
     def run() -> None:
         if not (Path(job.folder) / RESULT).exists():
-            train(recipe, job.folder, data=job.data, resume=True, accelerator=accelerator, listen=listen)
+            train(
+                recipe, job.folder, data=job.data, resume=True, accelerator=accelerator, trust_code=job.trust_code,
+                listen=listen,
+            )  # fmt: skip
 
     in_turn(run, lambda: report(0, 0))
 

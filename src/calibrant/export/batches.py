@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant.export.compare import Array, Feeds, Runner, array_of, runner
 from calibrant.export.graph import GROUP
+from calibrant.export.meaning import check_values
+from calibrant.export.runtime import Array, Feeds, Runner, array_of, runner
 from calibrant.export.source import Source, TensorInfo
 from calibrant.export.torch_model import INPUT, Picked
 from calibrant.posthoc.ops import TorchOps
@@ -19,6 +21,8 @@ from calibrant.selective.policy import Policy
 
 SIZES = (1, 33)  # batches of random inputs
 BATCH = 64  # of given ones
+MOST_NUMBERS = 2**24  # of a random input
+MOST_DIMENSIONS = 16
 _TYPES = {
     "FLOAT": "f4", "DOUBLE": "f8", "FLOAT16": "f2", "INT64": "i8", "INT32": "i4", "INT16": "i2", "INT8": "i1",
     "UINT8": "u1", "UINT16": "u2", "UINT32": "u4", "UINT64": "u8", "BOOL": "?",
@@ -139,23 +143,14 @@ def _torch_logits(model: Picked, inputs: Array) -> torch.Tensor:
 
 
 def _look(policy: Policy, source: Source, batches: Sequence[Batch]) -> None:
-    """Whether what the model gives looks like what the policy takes."""
+    """Whether what the model gives is what the policy takes."""
     values = [np.moveaxis(batch.logits, 1, -1).reshape(-1, policy.num_classes).astype(np.float64) for batch in batches]
     rows = np.concatenate(values)
     if not np.isfinite(rows).all():
         source.remarks.append(
             "Some of the model's outputs in the check are not finite; without a confidence no row is accepted."
         )
-        return
-    low, off = float(rows.min()), float(np.abs(rows.sum(1) - 1).max())
-    probable = low >= 0 and off <= 1e-2
-    if policy.takes == "probabilities" and not probable:
-        raise ValueError(
-            f"the policy takes probabilities, in 0..1 and summing to 1 over the classes, but {source.logits.name} has "
-            f"values from {low:.4g} to {float(rows.max()):.4g} with sums off by up to {off:.4g}"
-        )
-    if policy.takes == "logits" and probable and not any("was fitted on logits" in text for text in source.remarks):
-        source.remarks.append(f"{source.logits.name} looks like probabilities, but the policy was fitted on logits.")
+    check_values(rows, source.logits.name, policy)
 
 
 # ---------------------------------------------------------------------- inputs
@@ -183,11 +178,19 @@ def _random(one: TensorInfo, rows: int, shape: Sequence[int] | None, rng: np.ran
         known = [None if known is None else known[0], *shape]
     if known is None or any(not isinstance(d, int) for d in known[1:]):
         raise ValueError(f"the shape of {one} is not known: give input_shape (without the batch) or inputs")
+    check_size(f"the shape of {one}", [d for d in known[1:] if isinstance(d, int)])
     size = [d if isinstance(d, int) else rows for d in known]
     kind = np.dtype(_TYPES[one.kind])
     if kind.kind == "f":
         return rng.standard_normal(size).astype(kind)
     return rng.integers(0, 2 if kind.kind == "b" else 4, size).astype(kind)
+
+
+def check_size(what: str, shape: Sequence[int]) -> None:
+    """Raise if an input, whose shape comes without the batch, is too large to be drawn at random."""
+    if len(shape) > MOST_DIMENSIONS or math.prod(shape) > MOST_NUMBERS:
+        asked = f"at most {MOST_DIMENSIONS} dimensions and {MOST_NUMBERS:,} numbers"
+        raise ValueError(f"{what} must have {asked}, got {str(list(shape))[:60]}: for more, give inputs for the check")
 
 
 def given_inputs(inputs: Sequence[TensorInfo], given: Any) -> tuple[Feeds, Array | None]:

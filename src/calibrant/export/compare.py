@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from calibrant.export.graph import OUTPUTS
-from calibrant.export.source import brief
+from calibrant.export.runtime import Array, array_of
 from calibrant.posthoc.ops import TorchOps
 from calibrant.posthoc.stream import rows_of
 from calibrant.selective.formula import decision
 from calibrant.selective.policy import Policy
 
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
-Feeds = dict[str, Array]
-Runner = Callable[[Feeds], list[Array]]
 
 CLOSE = 1e-5  # of probabilities, and of logits relative to the largest of their row
 ROUNDING = 1e-12  # of float64 formulas that sum in another order
@@ -38,32 +32,6 @@ class Found:
     undecided: int
     difference: float
     blur: float
-
-
-def array_of(value: Any) -> Array:
-    """A NumPy array of what may be a tensor."""
-    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-
-
-def runner(model: ModelProto, what: str) -> Runner:
-    """A model in onnxruntime on the CPU."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = torch.get_num_threads()
-    try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise ValueError(f"onnxruntime cannot load {what} ({brief(error)})") from None
-
-    def run(feeds: Feeds) -> list[Array]:
-        try:
-            return list(session.run(None, feeds))
-        except Exception as error:
-            raise ValueError(f"onnxruntime cannot run {what} ({brief(error)})") from None
-
-    return run
 
 
 @dataclass(frozen=True)

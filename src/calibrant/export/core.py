@@ -15,13 +15,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from calibrant._files import written_aside
-from calibrant.export.batches import Batch, batches_of, check_logits, given_inputs, telling_batches
-from calibrant.export.compare import Array, Comparison, Feeds, Found, Runner, runner
+from calibrant._files import check_output, written_aside
+from calibrant.export.batches import Batch, batches_of, check_logits, check_size, given_inputs, telling_batches
+from calibrant.export.compare import Comparison, Found
 from calibrant.export.extend import extended, logits_only, outputs_of, watched
 from calibrant.export.graph import GROUP, OLDEST
-from calibrant.export.source import Source, TensorInfo, prepare, read
+from calibrant.export.model_file import read
+from calibrant.export.runtime import Array, Feeds, Runner, runner
+from calibrant.export.source import Source, TensorInfo, prepare
 from calibrant.export.torch_model import INPUT, Picked, evaluating, to_onnx
+from calibrant.models.factories import TERMINATED
 from calibrant.selective.policy import Policy
 
 if TYPE_CHECKING:
@@ -177,6 +180,7 @@ def _check_arguments(
         raise ValueError(f"policy must be a Policy, got {type(policy).__name__}")
     if path.suffix.lower() != ".onnx":
         raise ValueError(f"{path}: a graph is written as .onnx, got {path.suffix!r}")
+    check_output(path)
     if model is not None and onnx_model is not None:
         raise ValueError("model and onnx_model are both given: one of them makes the logits")
     if model is None and onnx_model is None:
@@ -195,6 +199,8 @@ def _check_arguments(
         raise ValueError(f"opset must be a whole number from {OLDEST} to {newest}, got {opset!r}")
     if input_shape is not None and not all(type(n) is int and n > 0 for n in input_shape):
         raise ValueError(f"input_shape must be whole numbers above 0, without the batch, got {input_shape!r}")
+    if input_shape is not None and inputs is None:
+        check_size("input_shape", input_shape)
 
 
 # ---------------------------------------------------------------------- where logits come from
@@ -218,13 +224,15 @@ def _from_torch(model: Picked, policy: Policy, shape: Sequence[int] | None, inpu
             check_logits(model(sample), policy)
         except ValueError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            if isinstance(error, SystemExit) and error.code == TERMINATED:
+                raise
             first = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             raise ValueError(f"the model does not take inputs [N, {str(list(sample.shape[1:]))[1:]}: {first}") from None
     # A batch of one would be taken for a constant.
     sample = sample.repeat(2, *[1] * (sample.dim() - 1)) if len(sample) == 1 else sample
     proto = to_onnx(model, sample, opset, free=policy.kind == "segmentation")
-    source = prepare(read(proto), policy, None)
+    source = prepare(read(proto), policy, None, inside=False)
     if source.opset != opset:
         source.remarks.append(f"PyTorch gave the graph opset {source.opset}: it cannot write this model in {opset}.")
     return source

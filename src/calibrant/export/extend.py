@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from calibrant.export.graph import GROUP, OUTPUTS, PREFIX, draw
-from calibrant.export.source import LARGEST, MARK, Source, TensorInfo, check
+from calibrant.export.model_file import LARGEST, MARK, check
+from calibrant.export.source import Source, TensorInfo
 from calibrant.export.surgery import prefixed
 from calibrant.selective.policy import Policy
 

@@ -1,26 +1,20 @@
-"""Existing ONNX models: read with care, raised to a usable opset, cut at the tensor that holds the logits."""
+"""Existing ONNX models: raised to a usable opset, cut at the tensor that holds the logits."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrant.export.graph import OLDEST
+from calibrant.export.meaning import check_graph, operation
+from calibrant.export.model_file import brief, check
 from calibrant.export.surgery import prune
 from calibrant.selective.policy import Policy
+from calibrant.selective.words import excerpts
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
-
-LARGEST = 2**31 - 2**20  # bytes of a model in one file, with room for what is added
-MARK = "calibrant.policy"
-
-_PASSING = ("Identity", "Cast", "Squeeze", "Reshape", "Flatten", "Transpose")
-_PROBABLE = ("Softmax", "Sigmoid", "Normalizer", "TreeEnsembleClassifier")  # what gives probabilities
-_LINEAR = ("Gemm", "MatMul", "Add", "Conv", "LogSoftmax")  # what does not
 
 Dims = tuple[int | str | None, ...]
 
@@ -54,81 +48,8 @@ class Source:
     remarks: list[str] = field(default_factory=list)
 
 
-def read(given: str | Path | ModelProto) -> ModelProto:
-    """A checked model of a file or of a ModelProto, weights included; the one given is not changed."""
-    import onnx
-
-    if isinstance(given, onnx.ModelProto):
-        model, where = onnx.ModelProto(), "the ONNX model"
-        model.CopyFrom(given)
-        if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in _tensors(model)):
-            raise ValueError(f"{where} keeps weights in another file: give the path of its .onnx file instead")
-    else:
-        path = Path(given)
-        where = str(path)
-        if not path.is_file():
-            raise ValueError(f"{path}: there is no such file")
-        if path.stat().st_size > LARGEST:
-            raise ValueError(f"{path}: models over 2 GB cannot be extended, this one has {_size(path.stat().st_size)}")
-        try:
-            model = onnx.load(path, format="protobuf", load_external_data=False)
-        except Exception as error:  # protobuf has its own classes
-            raise ValueError(f"{path}: not an ONNX file, or a part of one ({brief(error)})") from None
-        _load_weights(model, path)
-    try:
-        check(model)
-    except Exception as error:
-        raise ValueError(f"{where}: not a valid ONNX model ({brief(error)})") from None
-    if any(entry.key == MARK for entry in model.metadata_props):
-        raise ValueError(f"{where}: has a policy already, extend the model it was made from")
-    return model
-
-
-def check(model: ModelProto) -> None:
-    """onnx's own check, but inputs and outputs may do without a shape: onnxruntime does not ask for it either."""
-    import onnx
-
-    types = [one.type.tensor_type for one in (*model.graph.input, *model.graph.output)]
-    shapeless = [one for one in types if one.elem_type and not one.HasField("shape")]
-    for one in shapeless:
-        one.shape.SetInParent()
-    try:
-        onnx.checker.check_model(model)
-    finally:
-        for one in shapeless:
-            one.ClearField("shape")
-
-
-def _load_weights(model: ModelProto, path: Path) -> None:
-    """Read weights kept in files of their own, which must lie in the model's folder."""
-    import onnx
-    from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
-
-    folder = path.resolve().parent
-    outside = [tensor for tensor in _tensors(model) if tensor.data_location == onnx.TensorProto.EXTERNAL]
-    size = model.ByteSize()
-    for tensor in outside:
-        held = ExternalDataInfo(tensor)
-        location = held.location
-        file = (folder / location).resolve()
-        if not location or not file.is_relative_to(folder):
-            raise ValueError(f"{path}: weights must lie in the model's folder, {tensor.name} is in {location!r}")
-        if not file.is_file():
-            raise ValueError(f"{path}: {location!r}, which holds its weights, is not beside it")
-        size += held.length or max(0, file.stat().st_size - (held.offset or 0))
-    if size > LARGEST:
-        raise ValueError(f"{path}: models over 2 GB cannot be extended, this one has {_size(size)} with its weights")
-    for tensor in outside:
-        try:
-            load_external_data_for_tensor(tensor, str(folder))
-        except Exception as error:
-            raise ValueError(f"{path}: its weights cannot be read ({brief(error)})") from None
-        tensor.data_location = onnx.TensorProto.DEFAULT  # not all versions say so themselves
-        del tensor.external_data[:]
-
-
-def prepare(model: ModelProto, policy: Policy, output: str | None) -> Source:
-    """Raise, choose the output, cut. The model is changed."""
+def prepare(model: ModelProto, policy: Policy, output: str | None, *, inside: bool = True) -> Source:
+    """Raise, choose the output, cut; the model is changed. ``inside`` says whether tensors inside can be named."""
     import onnx
 
     model, remarks = _raised(model)
@@ -143,7 +64,7 @@ def prepare(model: ModelProto, policy: Policy, output: str | None) -> Source:
         inferred = graph
     logits = _chosen(graph, inferred, policy, output)
     _check_shape(logits, policy)
-    remarks += _remarks(graph, logits, policy, named=output is not None)
+    check_graph(graph, logits.name, policy, named=output is not None, inside=inside)
     remarks += _order_of_classes(graph, policy)
     inputs = tuple(_tensor(one) for one in graph.input)
     del graph.output[:]
@@ -188,7 +109,7 @@ def _opset(model: ModelProto) -> int:
 def _chosen(graph: GraphProto, inferred: GraphProto, policy: Policy, wanted: str | None) -> TensorInfo:
     """The tensor to take: as named, or the only floating-point output with as many classes."""
     known = {one.name: _tensor(one) for one in (*inferred.value_info, *inferred.output)}
-    zipped = {node.output[0]: node for node in graph.node if node.op_type == "ZipMap"}
+    zipped = {node.output[0]: node for node in graph.node if operation(node) == "ZipMap"}
     # A ZipMap makes a list of dictionaries of a tensor: the tensor is wanted.
     outputs = {one.name: zipped[one.name].input[0] if one.name in zipped else one.name for one in graph.output}
     described = ", ".join(str(known[one.name]) for one in graph.output)
@@ -240,9 +161,9 @@ def _check_names(node: NodeProto | None, policy: Policy) -> None:
     if node is None or policy.class_names is None:
         return
     for attribute in node.attribute:
-        names = tuple(name.decode() for name in attribute.strings)
+        names = tuple(name.decode("utf-8", "replace") for name in attribute.strings)
         if attribute.name == "classlabels_strings" and names and names != policy.class_names:
-            theirs, ours = (", ".join(some[:5]) for some in (names, policy.class_names))
+            theirs, ours = excerpts(names, policy.class_names)
             raise ValueError(f"the model's classes are {theirs}, the policy's {ours}: they must be the same, in order")
 
 
@@ -253,53 +174,22 @@ def _order_of_classes(graph: GraphProto, policy: Policy) -> list[str]:
     if policy.class_names is None:
         return []
     told = [
-        tuple(name.decode() for name in attribute.strings)
+        tuple(name.decode("utf-8", "replace") for name in attribute.strings)
         for node in graph.node
         for attribute in node.attribute
         if attribute.name == "classlabels_strings"
     ]
     texts = [one for one in graph.initializer if one.data_type == onnx.TensorProto.STRING]
-    told += [tuple(value.decode() for value in one.string_data) for one in texts]
+    told += [tuple(value.decode("utf-8", "replace") for value in one.string_data) for one in texts]
     told = [names for names in told if sorted(names) == sorted(policy.class_names)]
     if any(names != policy.class_names for names in told):
-        theirs, ours = (", ".join(some[:5]) for some in (told[0], policy.class_names))
+        other = next(names for names in told if names != policy.class_names)
+        theirs, ours = excerpts(other, policy.class_names)
         raise ValueError(f"the model's classes are {theirs}, the policy's {ours}: they must be in the same order")
     if told:
         return []
     ours = ", ".join(policy.class_names[:5]) + (", ..." if len(policy.class_names) > 5 else "")
     return [f"The model does not name its classes: they must be in the policy's order, {ours}."]
-
-
-def _remarks(graph: GraphProto, logits: TensorInfo, policy: Policy, *, named: bool) -> list[str]:
-    """What the last node tells about logits and probabilities: an error, unless the tensor was named on purpose."""
-    makers = {name: node for node in graph.node for name in node.output}
-    maker = makers.get(logits.name)
-    while maker is not None and maker.op_type in _PASSING:
-        maker = makers.get(maker.input[0])
-    kind = "" if maker is None else maker.op_type
-    after = [a.s.decode() for a in maker.attribute if a.name == "post_transform"] if maker is not None else []
-    found = []
-    if policy.takes == "logits" and (kind in _PROBABLE or after == ["SOFTMAX"] or after == ["LOGISTIC"]):
-        assert maker is not None
-        before = f"name the tensor before it, {maker.input[0]!r}, or " if kind in _PROBABLE else ""
-        text = (
-            f"{logits.name} comes from {kind}, which gives probabilities, but the policy was fitted on logits: "
-            f"{before}fit the policy on probabilities"
-        )
-        if not named:
-            raise ValueError(text)
-        found.append(f"{text}.")
-    if policy.takes == "probabilities" and kind in _LINEAR:
-        found.append(
-            f"{logits.name} comes from {kind}, which does not give probabilities, but the policy was fitted on them."
-        )
-    return found
-
-
-def _tensors(model: ModelProto) -> Iterable[Any]:
-    from onnx.external_data_helper import _get_all_tensors
-
-    return _get_all_tensors(model)
 
 
 def _tensor(info: Any) -> TensorInfo:
@@ -318,13 +208,3 @@ def _tensor(info: Any) -> TensorInfo:
     dims = (d.dim_value if d.dim_value > 0 else d.dim_param or None for d in tensor.shape.dim)
     # A name that is no text comes as bytes.
     return TensorInfo(info.name, kind, tuple(d if isinstance(d, int | str) else None for d in dims))
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.1f} GB"
-
-
-def brief(error: BaseException, most: int = 200) -> str:
-    """The gist of another library's message, in one line."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= most else text[: most - 3] + "..."

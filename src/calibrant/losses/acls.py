@@ -46,7 +46,7 @@ from torch import Tensor
 from calibrant.losses.base import Smoothing, Target, Terms
 from calibrant.losses.checks import at_least, choice
 from calibrant.losses.crl import out_of_order
-from calibrant.losses.history import CorrectnessHistory, RankingLoss
+from calibrant.losses.history import MOST_SAMPLES, CorrectnessHistory, RankingLoss
 from calibrant.losses.numerics import cross_entropy, first_maximum, first_zero, nll, softmax, subtract_at
 from calibrant.losses.registry import register
 
@@ -110,7 +110,7 @@ class ACLS(RankingLoss):
             raise ValueError("gradient='eq12' is the printed gradient: it goes with variant='paper'")
         self.smoothing = choice("smoothing", smoothing, ("adaptive", "constant"))
         self.indicator = choice("indicator", indicator, ("margin", "none", "ranking"))
-        self.num_samples = int(at_least("num_samples", num_samples, 0))
+        self.num_samples = int(at_least("num_samples", num_samples, 0, MOST_SAMPLES))
         self.history = CorrectnessHistory(self.num_samples) if indicator == "ranking" else None
 
     def formula(self, z: Tensor, t: Target) -> Terms:

@@ -21,7 +21,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from calibrant.losses.checks import choice, kind, require_finite, transforming, values_visible
+from calibrant.losses.checks import (
+    choice,
+    class_weights,
+    kind,
+    label_index,
+    require_finite,
+    transforming,
+    values_visible,
+)
 from calibrant.losses.registry import COMMON, Method
 
 Reduction = Literal["mean", "sum", "none"]
@@ -98,14 +106,8 @@ class Loss(nn.Module):
 
     def __init__(self, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean"):
         super().__init__()
-        if weight is not None:
-            weight = torch.as_tensor(weight)
-            if weight.dim() != 1 or not bool(((weight >= 0) & weight.isfinite()).all()):
-                raise ValueError(f"weight must be one finite, non-negative number per class, got {weight.tolist()}")
-        self.register_buffer("weight", weight)
-        if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
-            raise ValueError(f"ignore_index must be a whole number, got {ignore_index!r}")
-        self.ignore_index = ignore_index
+        self.register_buffer("weight", None if weight is None else class_weights(weight))
+        self.ignore_index = label_index("ignore_index", ignore_index)
         self.reduction: str = choice("reduction", reduction, REDUCTIONS)
 
     # ------------------------------------------------------------------ what a method writes

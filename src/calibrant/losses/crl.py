@@ -42,7 +42,7 @@ from torch import Tensor
 
 from calibrant.losses.base import Smoothing, Target, Terms
 from calibrant.losses.checks import at_least, choice
-from calibrant.losses.history import CorrectnessHistory, RankingLoss, following
+from calibrant.losses.history import MOST_SAMPLES, CorrectnessHistory, RankingLoss, following
 from calibrant.losses.numerics import (
     Softmax,
     cross_entropy,
@@ -110,7 +110,7 @@ class CRL(RankingLoss):
         self.score = choice("score", score, ("msp", "entropy", "margin"))
         self.indicator = choice("indicator", indicator, ("ranking", "margin"))
         self.margin = at_least("margin", margin, 0.0)
-        self.num_samples = int(at_least("num_samples", num_samples, 0))
+        self.num_samples = int(at_least("num_samples", num_samples, 0, MOST_SAMPLES))
         self.variant = choice("variant", variant, ("released", "paper"))
         self.history = CorrectnessHistory(self.num_samples) if indicator == "ranking" else None
 

@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from calibrant.losses.base import Loss, Target
 from calibrant.losses.checks import kind, values_visible
 
+#: Samples that a history may be made for; a hundred million take 800 MB.
+MOST_SAMPLES = 10**8
+
 
 class CorrectnessHistory(nn.Module):
     """Counts of correct predictions by sample id; grows as ids appear.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from calibrant.metrics.checks import HALF, Bools, Floats, Ints, whole
+from calibrant.metrics.checks import HALF, MOST_BINS, Bools, Floats, Ints, whole
 from calibrant.metrics.groups import Doubles
 
 Scalar = TypeVar("Scalar", bound=np.number[Any])
@@ -28,7 +28,7 @@ class Bins:
 
 def edges_of(bins: int, precision: torch.dtype = torch.float64) -> Doubles:
     """The edges k/M of M bins, ``[bins + 1]``, rounded to the precision that the confidences came in."""
-    bins = whole("bins", bins, 1)
+    bins = whole("bins", bins, 1, MOST_BINS)
     edges = np.arange(bins + 1) / bins
     if precision not in (*HALF, torch.float32):
         return edges
@@ -77,7 +77,7 @@ def aece_of_groups(count: Ints, errors: Ints, confidence: Doubles, *, bins: int 
 
     Each member of a group counts with the group's mean confidence and mean correctness.
     """
-    bins = whole("bins", bins, 1)
+    bins = whole("bins", bins, 1, MOST_BINS)
     upto, gap = running(count), running(confidence - (count - errors))
     size = int(upto[-1])
     runs = np.arange(bins + 1)

@@ -40,7 +40,18 @@ from calibrant.metrics.bins import (
     released_edges,
     running,
 )
-from calibrant.metrics.checks import HALF, ArrayLike, Numbers, choice, judged, real, truth, whole, within
+from calibrant.metrics.checks import (
+    HALF,
+    MOST_BINS,
+    ArrayLike,
+    Numbers,
+    choice,
+    judged,
+    real,
+    truth,
+    whole,
+    within,
+)
 from calibrant.metrics.groups import group
 
 Convention: TypeAlias = Literal["standard", "pycalib"]
@@ -276,7 +287,7 @@ def aece(
     sums = score * count
     if convention == "standard":
         return aece_of_groups(count, errors, sums, bins=bins)
-    edges = released_edges(score, np.cumsum(count), whole("bins", bins, 1))
+    edges = released_edges(score, np.cumsum(count), whole("bins", bins, 1, MOST_BINS))
     upto = np.searchsorted(score, edges, side="right")
     gaps = np.diff(running(sums - (count - errors))[upto])
     return float(np.abs(gaps).sum()) / len(values)
@@ -287,7 +298,7 @@ def _binned(confidence: ArrayLike, correct: ArrayLike, bins: int, convention: Co
     numbers, right = judged(confidence, correct, name="confidence")
     if convention == "standard":
         return bin_sums(numbers.values, right, edges_of(bins, numbers.precision))
-    bins = whole("bins", bins, 1)
+    bins = whole("bins", bins, 1, MOST_BINS)
     if classes is None:
         raise ValueError("classes must be the number of classes when convention is 'pycalib', got None")
     low = 1 / whole("classes", classes, 2)

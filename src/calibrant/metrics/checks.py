@@ -13,8 +13,8 @@ from torch import Tensor
 from calibrant.losses.checks import at_least, choice
 
 __all__ = [
-    "HALF", "ArrayLike", "Bools", "Floats", "Ints", "Numbers", "at_least", "choice", "host", "judged", "number_in",
-    "place", "real", "truth", "whole", "within",
+    "HALF", "LARGEST_SEED", "MOST_BINS", "ArrayLike", "Bools", "Floats", "Ints", "Numbers", "at_least", "choice",
+    "host", "judged", "number_in", "place", "real", "truth", "whole", "within",
 ]  # fmt: skip
 
 ArrayLike: TypeAlias = npt.ArrayLike | Tensor
@@ -23,6 +23,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 HALF = (torch.float16, torch.bfloat16)
+MOST_BINS = 100_000
+LARGEST_SEED = 2**63 - 1
 
 
 class Numbers(NamedTuple):
@@ -78,10 +80,13 @@ def within(name: str, values: Floats, low: float, high: float, asked: str | None
         _refuse(name, asked or bounds, values, bad)
 
 
-def whole(name: str, value: int, low: int) -> int:
-    """A whole number of at least ``low``."""
+def whole(name: str, value: int, low: int, high: int | None = None) -> int:
+    """A whole number of at least ``low``, and of at most ``high`` if that is given."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
         raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
+    if high is not None and value > high:
+        came = f"{value:,}" if value < 10**30 else "more"
+        raise ValueError(f"{name} must be a whole number of at most {high:,}, got {came}")
     return int(value)
 
 

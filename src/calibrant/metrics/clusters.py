@@ -78,5 +78,6 @@ class Clusters:
     ) -> dict[str, npt.NDArray[np.float64]]:
         counts, sums = weights @ self.counts[held], weights @ self.sums[held]
         values = bin_values(counts[:, ::2], counts[:, 1::2], sums[:, ::2], sums[:, 1::2], np.arange(BASE))
-        proper = weights @ self.proper[held] / counts.sum(1, keepdims=True)
+        with np.errstate(invalid="ignore"):  # a label of probability 0 has an infinite NLL, and its mean no limits
+            proper = weights @ self.proper[held] / counts.sum(1, keepdims=True)
         return values | {"nll": proper[:, 0], "brier": proper[:, 1]}

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from calibrant.metrics.calibration import Reliability
 from calibrant.metrics.cells import BASE
+from calibrant.metrics.checks import LARGEST_SEED, whole
 from calibrant.metrics.facts import METRICS
 from calibrant.metrics.summary import COVERAGES, RISKS, Summary
 
@@ -33,6 +34,8 @@ Ints = npt.NDArray[np.int64]
 GROUPS = 1024
 BATCH = 250  # replicates at a time, to bound the memory
 FEWEST = 10  # samples, below which no bootstrap is tried
+NEAREST = 1e-9  # to 0 or 1 of a confidence level, or of a risk that is asked for
+MOST_REPLICATES = 10_000  # a paired comparison may hold a hundred kilobytes of each
 _RANKED = ("aurc", "e_aurc", "augrc", "coverage_at_risk", "risk_at_coverage")
 ABSOLUTE = ("ece", "aece", "mce", "smooth_ece", "classwise_ece")
 
@@ -68,7 +71,7 @@ def intervals(summary: Summary, *, level: float = 0.95, replicates: int = 1000, 
         >>> round(found.value, 3), round(found.low, 2), round(found.high, 2)
         (0.1, 0.08, 0.13)
     """
-    check_level(level, replicates)
+    check_level(level, replicates, seed)
     rng = np.random.default_rng(seed)
     groups = _Groups.of_cells(summary)
     drawn = groups.differences(rng, replicates)
@@ -129,12 +132,14 @@ def _tails(level: float) -> tuple[float, float]:
     return 0.5 * (1 - level), 0.5 * (1 + level)
 
 
-def check_level(level: float, replicates: int) -> None:
-    """Refuse a confidence level outside (0, 1) and too few replicates to have tails."""
+def check_level(level: float, replicates: int, seed: int = 0) -> None:
+    """Refuse a confidence level outside (0, 1), too few replicates to have tails, too many to hold, and odd seeds."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, got {level}")
-    if replicates < 20:
-        raise ValueError(f"replicates must be at least 20, got {replicates}")
+    if not NEAREST <= level <= 1 - NEAREST:
+        raise ValueError(f"level must lie at least {NEAREST:g} above 0 and below 1, got {level}")
+    whole("replicates", replicates, 20, MOST_REPLICATES)
+    whole("seed", seed, 0, LARGEST_SEED)
 
 
 def reach(level: float) -> float:

@@ -72,7 +72,7 @@ def paired_differences(
         >>> bool(found.high < 0)
         True
     """
-    check_level(level, replicates)
+    check_level(level, replicates, seed)
     if len(first.correct) != len(second.correct) or not len(first.correct):
         raise ValueError(
             f"paired models are compared on the same samples, got {len(first.correct)} and {len(second.correct)}"
@@ -92,7 +92,8 @@ def paired_differences(
         before, after = getattr(first, column), getattr(second, column)
         if before is not None and after is not None:
             change = after - before
-            error = float(change.std()) / math.sqrt(len(change))
+            with np.errstate(over="ignore", invalid="ignore"):  # of losses beyond 1e150 there is no limit
+                error = float(change.std()) / math.sqrt(len(change))
             found[name] = normal_interval(float(change.mean()), error, level, -math.inf, math.inf)
     return found
 

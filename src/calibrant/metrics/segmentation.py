@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from calibrant.metrics.checks import ArrayLike, Bools, Ints, choice, host, place, whole
+from calibrant.metrics.checks import LARGEST_SEED, ArrayLike, Bools, Ints, choice, host, place, whole
 from calibrant.metrics.logits import label_array, scored
 
 ArrayT = TypeVar("ArrayT", Tensor, npt.NDArray[Any])
@@ -154,7 +154,9 @@ def pixels(
     if exclude_background is not None:
         foreground = y != whole("exclude_background", exclude_background, 0)
         counted = foreground if counted is None else counted & foreground
-    chosen = _drawn(counted, data.shape, per_image, whole("seed", seed, 0), whole("first_image", first_image, 0))
+    chosen = _drawn(
+        counted, data.shape, per_image, whole("seed", seed, 0, LARGEST_SEED), whole("first_image", first_image, 0)
+    )
     z = data.scores
     if isinstance(z, Tensor):
         return _taken(z, [torch.from_numpy(i).to(z.device) for i in chosen]), torch.from_numpy(_labels(y, chosen))

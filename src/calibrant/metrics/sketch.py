@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from calibrant import _torchvision
-from calibrant._files import written_aside
+from calibrant.metrics import sketch_file
 from calibrant.metrics.cells import BASE, CELLS, base_bins, cells_of, snapped, squash
 from calibrant.metrics.onepass import BLOCK, TopLabel, blocks
 from calibrant.metrics.summary import Summary
@@ -22,7 +19,6 @@ _torchvision.ensure()
 from torchmetrics import Metric  # noqa: E402  (importing torchmetrics imports torchvision)
 
 _FLUSH = 2**23  # cell numbers to hold before they are counted
-_FORMAT = "calibrant.sketch"
 _STATES = ("cells", "base_counts", "base_sums", "moments")
 
 
@@ -202,46 +198,18 @@ class ConfidenceSketch(Metric):
         """Write the state to a ``.safetensors`` file, aside first and then renamed; empty cells take no room."""
         if self.score is not None:
             raise ValueError("a sketch ranked by a function cannot be saved: a function does not go into a file")
-        filled = self.cells.cpu().nonzero().squeeze(1)
-        tensors = {name: getattr(self, name).cpu() for name in _STATES[1:]}
-        tensors |= {"filled": filled, "counts": self.cells.cpu()[filled]}
-        facts = {"format": _FORMAT, "version": "1", "cells": str(CELLS)}
-        facts["settings"] = json.dumps({"kind": self.kind, "ignore_index": self.ignore_index})
-        with written_aside(path) as aside:
-            save_file(tensors, aside, metadata=facts)
+        states = {name: getattr(self, name).cpu() for name in _STATES}
+        sketch_file.write(path, states, {"kind": self.kind, "ignore_index": self.ignore_index})
 
     @classmethod
     def load(cls, path: str | Path) -> ConfidenceSketch:
         """Read a sketch back; a file that is not one, or is damaged, is refused."""
-        try:
-            with safe_open(path, framework="pt") as file:
-                facts = file.metadata() or {}
-                if (facts.get("format"), facts.get("version"), facts.get("cells")) != (_FORMAT, "1", str(CELLS)):
-                    raise ValueError("it is not a sketch of this version")
-                tensors = {name: file.get_tensor(name) for name in (*_STATES[1:], "filled", "counts")}
-            sketch = cls(**json.loads(facts["settings"]))
-            sketch._restore(tensors)
-        except FileNotFoundError:
-            raise ValueError(f"{path}: no such file") from None
-        except (SafetensorError, ValueError, TypeError, KeyError, OSError) as error:
-            raise ValueError(f"{path}: cannot read a sketch: {error}") from error
+        states, settings = sketch_file.read(path)
+        sketch = cls(**settings)
+        for name, state in states.items():
+            setattr(sketch, name, state)
+        sketch._update_count = 1
         return sketch
-
-    def _restore(self, tensors: dict[str, Tensor]) -> None:
-        filled, counts = tensors["filled"], tensors["counts"]
-        if filled.dtype != torch.int64 or counts.dtype != torch.int64 or filled.shape != counts.shape:
-            raise ValueError("its cells are damaged")
-        if len(filled) and (int(filled.min()) < 0 or int(filled.max()) >= 2 * CELLS or int(counts.min()) < 0):
-            raise ValueError("its cells are damaged")
-        for name in _STATES[1:]:
-            mine = getattr(self, name)
-            if tensors[name].dtype != mine.dtype or tensors[name].shape != mine.shape:
-                raise ValueError(f"{name} is damaged")
-            setattr(self, name, tensors[name])
-        self.cells = torch.zeros_like(self.cells).index_add_(0, filled, counts)
-        if int(self.base_counts.sum()) != int(self.cells.sum()) or not bool(torch.isfinite(self.base_sums).all()):
-            raise ValueError("its counts do not add up")
-        self._update_count = 1
 
 
 class _Batch:

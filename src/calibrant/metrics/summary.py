@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from calibrant.metrics import checks
 from calibrant.metrics.calibration import Reliability
 from calibrant.metrics.cells import (
     BASE,
@@ -187,8 +188,7 @@ class Summary:
 
     def _equal_width(self, bins: int) -> tuple[Floats, Floats, Ints, Ints]:
         """Running gap H at the edges, its uncertainty, counts of the bins and how many may belong next door."""
-        if bins < 1:
-            raise ValueError(f"bins must be at least 1, got {bins}")
+        bins = checks.whole("bins", bins, 1, checks.MOST_BINS)
         if BASE % bins == 0:
             counts = self.base_counts.reshape(bins, -1, 2).sum(1)
             gaps = self.base_sums.reshape(bins, -1).sum(1) - counts[:, 0]
@@ -212,8 +212,7 @@ class Summary:
 
     def aece(self, bins: int = 15) -> Approximate:
         """Calibration error over bins of equal counts, every sample used."""
-        if bins < 1:
-            raise ValueError(f"bins must be at least 1, got {bins}")
+        bins = checks.whole("bins", bins, 1, checks.MOST_BINS)
         self._needs_confidence("AECE")
         total, ends, u = self.samples, self._ends, shortfall_edges()
         sizes = np.full(bins, total // bins) + (np.arange(bins) < total % bins)

@@ -16,8 +16,10 @@ from calibrant.models import weights as weights_
 from calibrant.models.checks import choice, whole
 from calibrant.models.factories import call, in_one_line, look_up
 from calibrant.models.registry import describe, nearest
+from calibrant.models.size import check_size
+from calibrant.models.trust import TIMM, require_trust
 
-TIMM = "timm/"
+LARGEST_SEED = 2**63 - 1
 
 
 def build(
@@ -28,6 +30,7 @@ def build(
     weights: str | Path | None = None,
     head: str = "keep",
     seed: int | None = None,
+    trust_code: bool = True,
     **options: Any,
 ) -> nn.Module:
     """Build a network by name.
@@ -43,6 +46,8 @@ def build(
             ``torchvision:NAME`` for a network of torchvision, which downloads them.
         head: "drop" leaves out the weights of the classifier: they may be for another number of classes.
         seed: of the initial weights, without touching torch's own generator; if left out, that one is used.
+        trust_code: whether a factory may be imported and called, and timm be led to files and addresses; pass False
+            for names that come from a file; `calibrant.models.trust.foreign_code` tells what they would run.
         **options: the network's own: ``describe(name).defaults()``; for timm and factories, their keywords.
 
     Returns:
@@ -63,7 +68,8 @@ def build(
     if num_classes is not None:
         whole("num_classes", num_classes, 2)
     if seed is not None:
-        whole("seed", seed, 0)
+        whole("seed", seed, 0, LARGEST_SEED)
+    require_trust(name, options, trust_code)
     registered = not name.startswith(TIMM) and ":" not in name
     if stem is not None and not registered:
         raise ValueError(f"model {name!r}: stems are for the networks of names(), got stem={stem!r}")
@@ -109,7 +115,13 @@ def _of_registry(
             raise ValueError(f"torchvision's weights are for stem='imagenet', got stem={stem!r} with {weights!r}")
     elif stem is not None:
         raise ValueError(f"model {name!r} has one stem only, got stem={stem!r}")
-    return about.builder(about.num_classes if num_classes is None else num_classes, **chosen, **options)
+    classes = about.num_classes if num_classes is None else num_classes
+    shapes = {option: value for option, value in options.items() if option != "backbone_weights"}
+    check_size(name, lambda: about.builder(classes, **chosen, **shapes))
+    try:
+        return about.builder(classes, **chosen, **options)
+    except ValueError as error:
+        raise ValueError(f"model {name!r}: {error}") from error
 
 
 def _of_timm(name: str, options: dict[str, Any]) -> nn.Module:
@@ -117,20 +129,23 @@ def _of_timm(name: str, options: dict[str, Any]) -> nn.Module:
         _torchvision.ensure()  # timm imports torchvision
         timm = importlib.import_module("timm")
     except ModuleNotFoundError as error:
-        found = "is not installed" if error.name == "timm" else f"cannot be imported ({error})"
-        raise ValueError(f"model {name!r} needs timm, which {found}: pip install calibrant[timm]") from None
+        state = "is not installed" if error.name == "timm" else f"cannot be imported ({error})"
+        raise ValueError(f"model {name!r} needs timm, which {state}: pip install calibrant[timm]") from None
     except Exception as error:  # a torchvision that does not fit this torch raises whatever it likes
         raise ValueError(f"model {name!r} needs timm, which cannot be imported ({in_one_line(error)})") from None
     wanted = name.removeprefix(TIMM)
     if not timm.is_model(wanted.split(".")[0]):  # what follows a dot names weights
         raise ValueError(f"timm has no model {wanted!r}{nearest(wanted, timm.list_models())}")
-    return call(name, timm.create_model, {"model_name": wanted} | options)
+    asked = {"model_name": wanted} | options
+    check_size(name, lambda: timm.create_model(**asked | {"pretrained": False, "checkpoint_path": None}))
+    with weights_.nothing_unpickled():
+        return call(name, timm.create_model, asked)
 
 
 def _of_factory(name: str, options: dict[str, Any]) -> nn.Module:
-    found = look_up(name)
-    if isinstance(found, nn.Module):
+    factory = look_up(name)
+    if isinstance(factory, nn.Module):
         if options:
             raise ValueError(f"model {name!r} is a module already and takes no options, got {', '.join(options)}")
-        return found
-    return call(name, found, options)
+        return factory
+    return call(name, factory, options)

@@ -53,12 +53,18 @@ def mlp(
     num_classes: int, *, input_size: int | Sequence[int] = (1, 28, 28), hidden: int | Sequence[int] = (1024, 1024)
 ) -> nn.Module:
     """LR's network for MNIST; ``input_size`` is a count or a shape, ``hidden`` the width of each hidden layer."""
-    inputs = math.prod(_wholes("input_size", input_size))
+    inputs = whole("the product of input_size", math.prod(_wholes("input_size", input_size)), 1)
     return MLP(inputs, _wholes("hidden", hidden), num_classes)
+
+
+#: Numbers in a shape, or layers: a longer list is a mistake, and would take minutes to build.
+_LONGEST = 1000
 
 
 def _wholes(parameter: str, given: int | Sequence[int]) -> list[int]:
     values: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+    if len(values) > _LONGEST:
+        raise ValueError(f"{parameter} must have at most {_LONGEST} numbers, got {len(values)}")
     return [whole(parameter, value, 1) for value in values]
 
 

@@ -11,9 +11,13 @@ weights are left as they were initialised, whatever the file has for them.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pickle
+import sys
 import warnings
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +26,13 @@ from torch import Tensor, nn
 
 from calibrant import _torchvision
 from calibrant.models.checks import choice
+from calibrant.models.factories import in_one_line
 
 TORCHVISION = "torchvision:"
 HEADS = ("keep", "drop")
 
 _COUNTER = "num_batches_tracked"
+_FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # torch.load obeys it wherever it is called
 
 
 def load(model: nn.Module, weights: str | Path, *, head: str = "keep", torchvision: str | None = None) -> None:
@@ -57,6 +63,8 @@ def fill(model: nn.Module, state: Mapping[str, Tensor], where: str, *, head: str
         ours, theirs = ({k: v for k, v in one.items() if not k.startswith(heads)} for one in (ours, theirs))
     check_fit(ours, theirs, where, heads=heads)
     for key in ours:
+        if theirs[key].is_floating_point() != ours[key].is_floating_point():
+            raise ValueError(f"{where}: {key} holds {theirs[key].dtype}, the model's holds {ours[key].dtype}")
         if theirs[key].is_floating_point() and not torch.isfinite(theirs[key]).all():
             raise ValueError(f"{where}: {key} holds values that are not finite")
     # Not strict: the counters, and a head that is left out, stay as they are; everything else was compared above.
@@ -117,6 +125,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     """The state dict of a file, which may hold it under a name."""
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file")
+    _refuse_compressed(path)
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -151,9 +160,35 @@ def _of_torchvision(name: str | None, weights: str) -> dict[str, Tensor]:
     known = {one.name: one for one in models.get_model_weights(name)}
     if wanted not in known:
         raise ValueError(f"torchvision has no weights {wanted!r} for {name}: expected one of {', '.join(known)}")
-    # Through the model rather than the file: torchvision renames what its oldest files call otherwise.
-    state: dict[str, Tensor] = models.get_model(name, weights=known[wanted]).state_dict()
+    try:
+        with nothing_unpickled(), contextlib.redirect_stdout(sys.stderr):  # where torch.hub tells what it downloads
+            # Through the model rather than the file: torchvision renames what its oldest files call otherwise.
+            state: dict[str, Tensor] = models.get_model(name, weights=known[wanted]).state_dict()
+    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
+        raise ValueError(f"torchvision's weights {wanted!r} could not be loaded ({in_one_line(error)})") from None
     return {key: value for key, value in state.items() if not key.startswith("aux_classifier.")}
+
+
+@contextlib.contextmanager
+def nothing_unpickled() -> Iterator[None]:
+    """Inside, files of weights that other libraries load hold tensors and plain values, or are refused."""
+    before = os.environ.get(_FORCED)
+    os.environ[_FORCED] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_FORCED) if before is None else os.environ.update({_FORCED: before})
+
+
+def _refuse_compressed(path: Path) -> None:
+    """A file of ``torch.save`` is an archive without compression; with it, a small file may fill the memory."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, ValueError):  # no archive, or a broken one: whoever reads it says what is wrong
+        return
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        raise ValueError(f"{path}: not a file of weights: torch.save writes no compressed archives")
 
 
 def _other_classes(where: str, key: str, theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> str:

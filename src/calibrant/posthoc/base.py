@@ -17,6 +17,9 @@ from calibrant.predictions import Predictions
 
 V = TypeVar("V")
 
+#: Between what the numbers of a policy lie: of logits up to `stream.LARGEST` they give finite ones.
+LEAST, MOST = 1e-50, 1e50
+
 
 class Parameters:
     """Parameters as scikit-learn has them: ``__init__`` stores what it takes under its name and does nothing else."""
@@ -160,8 +163,10 @@ def _unrowed(rows: Tensor, shape: torch.Size) -> Tensor:
     return rows.reshape(shape[0], -1, shape[1]).movedim(1, 2).reshape(shape)
 
 
-def numbers(state: Mapping[str, Any], key: str, shape: tuple[int | None, ...]) -> Any:
-    """An array out of a `state`: finite float64 of the given shape, in which None stands for any length.
+def numbers(
+    state: Mapping[str, Any], key: str, shape: tuple[int | None, ...], *, low: float = -MOST, high: float = MOST
+) -> Any:
+    """An array out of a `state`: float64 from ``low`` to ``high`` of the given shape, in which None is any length.
 
     Example:
         >>> from calibrant.posthoc.base import numbers
@@ -174,17 +179,22 @@ def numbers(state: Mapping[str, Any], key: str, shape: tuple[int | None, ...]) -
         raise ValueError(f"{key} must be numbers, got {str(state[key])[:40]}")
     try:
         found = np.asarray(state[key], dtype=np.float64)
+    except OverflowError:
+        raise ValueError(f"{key} must lie between {low:g} and {high:g}, got a number that is too large") from None
     except (TypeError, ValueError):
         raise ValueError(f"{key} must be numbers in rows of one length") from None
     fits = found.ndim == len(shape) and all(b is None or a == b for a, b in zip(found.shape, shape, strict=True))
     if not fits or not np.isfinite(found).all():
         asked = "a finite number" if not shape else f"finite numbers {['any' if n is None else n for n in shape]}"
         raise ValueError(f"{key} must be {asked}, got {list(found.shape) if not fits else 'NaN or infinity'}")
+    outside = found[(found < low) | (found > high)]
+    if len(outside):
+        raise ValueError(f"{key} must lie between {low:g} and {high:g}, got {outside[0]:g}")
     return found
 
 
 def _plain(value: Any) -> bool:
     """Whether a value is a number, or lists of numbers."""
     if isinstance(value, list):
-        return all(_plain(one) for one in value)
+        return set(map(type, value)) <= {int, float} or all(map(_plain, value))  # the first is quick, for long lists
     return isinstance(value, int | float) and not isinstance(value, bool)

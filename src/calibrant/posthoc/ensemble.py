@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from calibrant.posthoc.base import Calibrator, numbers
+from calibrant.posthoc.base import LEAST, Calibrator, numbers
 from calibrant.posthoc.ops import Ops, log_softmax
 from calibrant.posthoc.stream import Stream
 from calibrant.posthoc.temperature import TemperatureScaling
@@ -129,10 +129,8 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def restore(self, state: Mapping[str, Any], num_classes: int) -> None:
         """Take over T and the weights."""
-        temperature = float(numbers(state, "temperature", ()))
+        temperature = float(numbers(state, "temperature", (), low=LEAST))
         weights = np.array([float(numbers(state, part, ())) for part in _PARTS])
-        if temperature <= 0:
-            raise ValueError(f"temperature must be above 0, got {temperature}")
         if weights.min() < 0 or abs(weights.sum() - 1) > 1e-9 or weights[2] == 1:
             raise ValueError(f"{', '.join(_PARTS)} must be at least 0 with sum 1, and the last below 1")
         self.temperature_, self.weights_, self.n_classes_ = temperature, weights, num_classes

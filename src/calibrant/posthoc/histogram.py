@@ -31,9 +31,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from calibrant.metrics.checks import MOST_BINS, whole
 from calibrant.posthoc.ops import Ops
 from calibrant.posthoc.stream import Stream
-from calibrant.posthoc.tables import Doubles, Mode, Tabular, check_shares, columns, padded, probabilities, ragged, whole
+from calibrant.posthoc.tables import Doubles, Mode, Tabular, check_shares, columns, padded, probabilities, ragged
 
 V = TypeVar("V")
 
@@ -77,7 +78,7 @@ class HistogramBinning(Tabular):
         self.mode = mode
 
     def _fit(self, data: Stream) -> None:
-        bins = whole("bins", self.bins, 1)
+        bins = whole("bins", self.bins, 1, MOST_BINS)
         self._check_mode()
         if self.binning not in ("width", "mass"):
             raise ValueError(f"binning must be 'width' or 'mass', got {self.binning!r}")

@@ -110,8 +110,8 @@ class IsotonicCalibration(Tabular):
     def restore(self, state: Mapping[str, Any], num_classes: int) -> None:
         """Take over the tables."""
         knots, shares = ragged(state, num_classes, "knots", "shares")
-        if any((np.diff(row) <= 0).any() for row in knots):
-            raise ValueError("knots must rise in every table")
+        if any((np.diff(row) <= 0).any() or row[0] < 0 or row[-1] > 1 + 1e-9 for row in knots):
+            raise ValueError("knots must rise from 0 or more to 1 at most in every table")
         check_shares("shares", shares, rising=True)
         self._take(knots, shares)
         self.n_classes_ = num_classes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,8 @@ from calibrant.predictions import Predictions
 
 CHUNK = 2**20  # numbers per chunk: small enough for the cache, large enough to hide the calls
 FLOOR = 1e-30  # of probabilities, whose logarithms are taken for logits
+LARGEST = 1e100  # of logits: the squares of larger ones are no float64 any more
+WIDE = 1e18  # of float32 logits: those beyond are computed with in float64, as their squares are no float32
 
 Pair = tuple[Tensor, Tensor]
 
@@ -55,10 +58,15 @@ def rows_of(z: Tensor) -> Tensor:
     return z if z.dim() == 2 else z.flatten(2).movedim(1, 2).reshape(-1, z.shape[1])
 
 
-def check_finite(z: Tensor) -> None:
-    """Raise if a logit is NaN or infinite."""
-    if not bool(torch.isfinite(z.sum())) and not bool(torch.isfinite(z).all()):
+def check_finite(z: Tensor) -> float:
+    """Raise if a logit is NaN, infinite or beyond `LARGEST`; gives the largest absolute value."""
+    low, high = (float(end) for end in z.aminmax())  # NaN survives both
+    if not math.isfinite(low) or not math.isfinite(high):
         raise ValueError("logits must be finite, got NaN or infinity")
+    size = max(-low, high)
+    if size > LARGEST:
+        raise ValueError(f"logits must lie between -{LARGEST:g} and {LARGEST:g}, got one of size {size:g}")
+    return size
 
 
 def chunks_of(z: Tensor) -> Iterator[Tensor]:
@@ -81,7 +89,7 @@ class Stream:
 
     def __init__(self, logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> None:
         self.passes = 0
-        self._checked = False
+        self._checked = self._wide = False
         if isinstance(logits, Predictions):
             self._source: Predictions | Pair = _fittable(logits, labels)
             self.num_classes = int(logits.num_classes)
@@ -107,6 +115,7 @@ class Stream:
                 continue
             if not self._checked:
                 self._check(z, y)
+            z = z.double() if self._wide else z
             counted += len(y)
             yield z, y
         if not counted:
@@ -127,7 +136,7 @@ class Stream:
             yield from zip(z.split(size), y.split(size), strict=True)
 
     def _check(self, z: Tensor, y: Tensor) -> None:
-        check_finite(z)
+        self._wide |= check_finite(z) > WIDE
         low, high = int(y.min()), int(y.max())
         if low < 0 or high >= self.num_classes:
             allowed = f"0..{self.num_classes - 1}" + ("" if self.ignore_index is None else f" or {self.ignore_index}")

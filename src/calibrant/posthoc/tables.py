@@ -89,13 +89,6 @@ class Tabular(Calibrator):
         return ops.where(first, c, ops.mul(rest, shares))
 
 
-def whole(name: str, value: object, least: int) -> int:
-    """A parameter that is a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return int(value)
-
-
 def probabilities(z: torch.Tensor) -> torch.Tensor:
     """The softmax as `Tabular.apply` has it, to the last bit: samples are looked up where they were counted."""
     return softmax(TorchOps(z.device), z.double())

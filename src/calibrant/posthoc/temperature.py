@@ -44,14 +44,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.metrics.checks import whole
-from calibrant.posthoc.base import Calibrator, numbers
+from calibrant.metrics.checks import MOST_BINS, whole
+from calibrant.posthoc.base import LEAST, Calibrator, numbers
 from calibrant.posthoc.ops import Ops
 from calibrant.posthoc.stream import Stream
 
 V = TypeVar("V")
 
 FLAT = 1e6  # times the widest spread of a row: a temperature that makes the probabilities as good as uniform
+STEEP = 1e20  # over the widest spread of a row: a 1/T at which the smallest gap that rounding leaves has no doubt
 MOST_PASSES = 60  # of a bisection; Newton's method takes a few
 GRIDS: dict[str, tuple[float, ...]] = {
     "lr": (0.25, 0.5, 0.75, *(round(1 + 0.1 * i, 1) for i in range(11)), 2.5, 3.0),
@@ -174,9 +175,11 @@ class TemperatureScaling(Calibrator):
             return
         wanted = math.log(ends.rows + 2)  # -log of the doubt that the rule of succession leaves
         seen: list[tuple[float, float]] = []
+        # Where logits tie, some doubt remains however large s is; beyond this no other gap of float64 leaves any.
+        most = math.log(min(STEEP / ends.widest, 1e300))
         # The doubt falls about as 1 / s once s is large.
         for guess in (1.0, max(2.0, s * ends.rows / 8), *[math.nan] * 4):
-            s = math.exp(_secant(seen, wanted)) if math.isnan(guess) else guess
+            s = math.exp(min(_secant(seen, wanted), most)) if math.isnan(guess) else guess
             doubt = _doubt(data, s)
             seen.append((math.log(s), -math.log(doubt) if doubt > 0 else math.inf))
             if abs(seen[-1][1] - wanted) < 1e-3 or (s == 1.0 and seen[-1][1] >= wanted):
@@ -204,9 +207,7 @@ class TemperatureScaling(Calibrator):
 
     def restore(self, state: Mapping[str, Any], num_classes: int) -> None:
         """Take over T."""
-        temperature = float(numbers(state, "temperature", ()))
-        if temperature <= 0:
-            raise ValueError(f"temperature must be above 0, got {temperature}")
+        temperature = float(numbers(state, "temperature", (), low=LEAST))
         self.temperature_, self.n_classes_ = temperature, num_classes
 
 
@@ -314,7 +315,7 @@ def _nlls(data: Stream, grid: tuple[float, ...]) -> list[float]:
 
 def _eces(data: Stream, grid: tuple[float, ...], bins: int) -> list[float]:
     """The ECE at every temperature, in one pass: gaps of equal-width bins (lo, hi] add up."""
-    bins = whole("bins", bins, 1)
+    bins = whole("bins", bins, 1, MOST_BINS)
     gaps, rows = torch.zeros(len(grid), bins, dtype=torch.float64), 0
     for z, y in data:
         shifted = z.double() - z.amax(1, keepdim=True)

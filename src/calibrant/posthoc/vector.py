@@ -171,7 +171,9 @@ class _Problem:
         hessian = pairs.div_(-used)
         cells = hessian.view(2, classes, 2, classes).diagonal(dim1=1, dim2=3)  # [2, 2, C]
         cells += blocks[[0, 1, 1, 2]].view(2, 2, classes)
-        factor = torch.linalg.cholesky(hessian)
+        factor, failed = torch.linalg.cholesky_ex(hessian)
+        if int(failed):  # rounding of logits of very different sizes: class by class there is nothing to factor
+            return partial(_solve_blocks, blocks)
         return lambda g: torch.cholesky_solve(g[:, None], factor).squeeze(1)
 
 

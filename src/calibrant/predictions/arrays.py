@@ -50,16 +50,3 @@ def _is_foreign(values: Any) -> bool:
     """Whether these are floats that NumPy has no type of its own for, with a way out."""
     dtype = getattr(values, "dtype", None)
     return str(getattr(dtype, "name", dtype)).startswith(("bfloat16", "float8")) and hasattr(values, "astype")
-
-
-def as_text(name: str, array: Array) -> Array:
-    """Text of any NumPy kind (fixed width, variable width, objects that are all ``str``) as fixed-width text."""
-    if array.dtype.kind == "O" and not all(isinstance(value, str) for value in array.flat):
-        odd = next(value for value in array.flat if not isinstance(value, str))
-        raise ValueError(f"{name} must be text or whole numbers, got an object array with {type(odd).__name__}")
-    return array.astype(np.str_) if array.dtype.kind in "OT" else array
-
-
-def is_text(array: Array) -> bool:
-    """Whether an array holds text, or Python objects that may be text."""
-    return array.dtype.kind in "UTO"

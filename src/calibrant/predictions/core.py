@@ -9,8 +9,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from calibrant.predictions.about import GROUP
 from calibrant.predictions.arrays import as_numpy
-from calibrant.predictions.checks import GROUP
 from calibrant.predictions.remote import is_remote
 from calibrant.predictions.store import BATCH, MemoryStore, Store, checked, suspicions
 
@@ -160,6 +160,11 @@ class Predictions:
         perhaps ``ids``, ``objectness`` and ``group.NAME``. A table has a list column, or one column per class:
         ``logits_0``, ``logits_1``, ... or ``logits.cat``, ``logits.dog``, ... Nothing is ever unpickled.
 
+        Labels are matched with columns by name: text, and also numbers where columns are numbered otherwise than 0, 1,
+        2, ...; else numbers are positions. What may be read in two ways is refused. A file that changes while it is
+        read is noticed, and so is a damaged one where the format has checksums (``.csv`` and other programs'
+        ``.npy`` and ``.safetensors`` have none).
+
         Args:
             path: a file, a folder of shards, a pattern such as ``"runs/*.parquet"``, or a list of them. Shards of a
                 folder or a pattern come in natural order (2 before 10), those of a list as listed. Parquet may lie
@@ -167,7 +172,9 @@ class Predictions:
             columns: our names to the file's: ``{"labels": "truth", "probabilities": ["cat", "dog"]}``; ``"p_*"``
                 stands for all columns that match. The columns name the classes, without the p_ that they share.
             groups: further columns to take as groups.
-            class_names: names of the classes, where the file does not say; labels that are text need them.
+            class_names: names of the classes, where the file does not say; labels that are text need them. Columns that
+                have names are brought into this order, or refused if their names are others; columns that are listed
+                in ``columns`` are called so in the order of that list.
             kind: ``"segmentation"`` for images, where the file does not say.
             ignore_index: where the file does not say.
             split: where the file does not say.
@@ -183,7 +190,8 @@ class Predictions:
         """Write a file in the format of its suffix, aside and then renamed; see `open` for the formats.
 
         Opened files are converted batch by batch. ``.csv`` keeps float64 and no ignore_index and split; class names
-        become names of columns. ``.npy`` writes one file per array, the one named by ``path`` last.
+        become names of columns. ``.npy`` writes one file per array, the one named by ``path`` last, and one of
+        checksums that hold the set together.
         """
         from calibrant.predictions.opened import format_of
 

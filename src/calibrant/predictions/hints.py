@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,26 +12,35 @@ import numpy as np
 from calibrant.predictions.arrays import Array
 
 NAMES = "give the names in the order of the classes: class_names=[...], on the command line --class-names"
+COMPARED = 1000  # names of at most LONG characters among which a likely one is looked for
+LONG = 60
 
 
-def near(name: str, known: Iterable[str]) -> str | None:
-    """The name that was probably meant, whatever its case."""
+def short(name: str) -> str:
+    """A name as an error shows it, without its end if that is far away."""
+    return name if len(name) <= LONG else name[: LONG - 3] + "..."
+
+
+def near(name: str, candidates: Iterable[str]) -> str | None:
+    """The name that was probably meant, whatever its case; of very many only the first are looked at."""
     plain: dict[str, str] = {}
-    for other in known:
-        plain.setdefault(other.strip().lower(), other)
-    found = difflib.get_close_matches(name.strip().lower(), plain, 1)
-    return plain[found[0]] if found else None
+    for candidate in itertools.islice(candidates, COMPARED):
+        if len(candidate) <= LONG:
+            plain.setdefault(candidate.strip().lower(), candidate)
+    matches = difflib.get_close_matches(name[:LONG].strip().lower(), plain, 1)
+    return plain[matches[0]] if matches else None
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def meant(name: str, candidates: Iterable[str]) -> str:
     """``; did you mean 'x'?``, or nothing."""
-    found = near(name, known)
-    return "" if found is None else f"; did you mean {found!r}?"
+    guess = near(name, candidates)
+    return "" if guess is None else f"; did you mean {guess!r}?"
 
 
-def listed(names: Sequence[str], most: int = 20) -> str:
+def listed(names: Sequence[Any], most: int = 20) -> str:
     """The first few of some names."""
-    shown = ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    shown = ", ".join(short(str(name)) for name in names[:most])
+    shown += f" and {len(names) - most} more" if len(names) > most else ""
     return shown or "nothing"
 
 
@@ -39,16 +49,16 @@ def choose(name: str, theirs: str = "NAME") -> str:
     return f'--column {name}={theirs} (in Python columns={{"{name}": "{theirs}"}})'
 
 
-def absent(theirs: str, role: str, held: Sequence[str], path: str) -> ValueError:
+def absent(theirs: str, role: str, names: Sequence[str], path: str) -> ValueError:
     """The error about a name that was given and is not there."""
-    guess = meant(theirs, held) or ";"
-    return ValueError(f"{path}: no column {theirs!r} (given as {role}){guess} it holds {listed(held)}")
+    guess = meant(theirs, names) or ";"
+    return ValueError(f"{path}: no column {short(theirs)!r} (given as {role}){guess} it holds {listed(names)}")
 
 
-def lacking(what: str, name: str, held: Sequence[str], path: str, aliases: Sequence[str] = ()) -> ValueError:
+def lacking(what: str, name: str, names: Sequence[str], path: str, aliases: Sequence[str] = ()) -> ValueError:
     """The error about one of our names that is not there, nor given under another."""
-    guess = next((found for alias in (name, *aliases) if (found := near(alias, held))), "NAME")
-    return ValueError(f"{path}: {what}; it holds {listed(held)}: say which it is, for example {choose(name, guess)}")
+    guess = next((other for alias in (name, *aliases) if (other := near(alias, names))), "NAME")
+    return ValueError(f"{path}: {what}; it holds {listed(names)}: say which it is, for example {choose(name, guess)}")
 
 
 def of_share(name: str, array: Array) -> str:

@@ -1,7 +1,8 @@
 """``.npz``: a zip archive of ``.npy`` arrays, stored or compressed; nothing is unpickled.
 
-Stored arrays are read where they lie in the archive, compressed ones as a stream. Sizes that the archive declares are
-checked against the arrays' headers and against what deflate can do, before anything is allocated.
+Stored arrays are read where they lie in the archive, compressed ones as a stream, and both against the checksums of the
+archive. What the archive declares is checked before anything is allocated: its directory against the members' own
+headers, sizes against the arrays' headers and against what deflate can do.
 """
 
 from __future__ import annotations
@@ -9,62 +10,123 @@ from __future__ import annotations
 import struct
 import zipfile
 from pathlib import Path
+from typing import IO
 
 from calibrant._files import written_aside
+from calibrant.predictions.arrayfile import (
+    MOST_ARRAYS,
+    ArraySource,
+    as_bytes,
+    facts_of,
+    open_arrays,
+    stated,
+)
 from calibrant.predictions.columns import Request
-from calibrant.predictions.members import ArraySource, Deflated, Stored, as_bytes, facts_of, open_members, stated
+from calibrant.predictions.expansion import check_expansion
+from calibrant.predictions.hints import short
+from calibrant.predictions.members import Deflated, Stored
 from calibrant.predictions.npy import check_size, parse_header, write_column, write_header
+from calibrant.predictions.stamps import DataFile, pinned
 from calibrant.predictions.store import Store
+from calibrant.predictions.streams import Checksum, Inflating
 
 RATIO = 1032  # deflate cannot compress better than this
+DIRECTORY = 1 << 23  # bytes
+_END = struct.Struct("<4s4H2LH")
+_END64 = struct.Struct("<4sQ2H2L4Q")
+_LOCATOR = struct.Struct("<4sLQL")
+_LOCAL = struct.Struct("<4s2B4HL2L2H")
+_LATER = 1 << 3  # flag: sizes and checksum come after the data
+_FLAGS = 1 | _LATER | 1 << 11  # those that matter: encrypted, later, names in UTF-8
 
 
 def open_file(path: Path, asked: Request) -> ArraySource:
     """Open an archive."""
-    with path.open("rb") as file:
-        start = file.read(2)
-    if start != b"PK":
-        raise ValueError(f"{path}: not an .npz archive" if start else f"{path}: the file is empty")
-    with zipfile.ZipFile(path) as archive:
-        held = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    with pinned(path) as (file, handle):
+        if handle.read(2) != b"PK":
+            raise ValueError(f"{path}: not an .npz archive")
+        count = _entries(handle, file)
+        with zipfile.ZipFile(handle) as archive:
+            members = archive.infolist()
+        if len(members) != count:
+            raise ValueError(f"{path}: the archive says that it holds {count} members, its directory {len(members)}")
+        starts = _starts(handle, file, members)
+        infos = {info.filename.removesuffix(".npy"): info for info in members if info.filename.endswith(".npy")}
 
         def member(name: str) -> Stored | Deflated:
-            return _member(archive, path, name)
+            return _member(file, handle, infos[name], starts[infos[name].filename])
 
-        return open_members(str(path), held, member, asked, stated(held, member))
+        names = [info.filename.removesuffix(".npy") for info in members if info.filename.endswith(".npy")]
+        return open_arrays(str(path), names, member, asked, stated(names, member))
 
 
-def _member(archive: zipfile.ZipFile, path: Path, name: str) -> Stored | Deflated:
-    info = archive.getinfo(f"{name}.npy")
+def _entries(handle: IO[bytes], file: DataFile) -> int:
+    """How many members the archive has by its own account; a directory that is too large is not read."""
+    span = min(file.stamp.size, 0xFFFF + _END.size + _LOCATOR.size)
+    handle.seek(-span, 2)
+    tail = handle.read(span)
+    place = tail.rfind(b"PK\x05\x06")
+    if place < 0 or len(tail) - place < _END.size:
+        raise ValueError(f"{file.path}: the archive has no end: it is cut off, or no .npz archive")
+    *_, count, size, _, _ = _END.unpack_from(tail, place)
+    if place >= _LOCATOR.size and (count == 0xFFFF or size == 0xFFFFFFFF):
+        signature, _, offset, _ = _LOCATOR.unpack_from(tail, place - _LOCATOR.size)
+        if signature == b"PK\x06\x07":
+            handle.seek(min(offset, file.stamp.size))
+            record = handle.read(_END64.size)
+            if len(record) == _END64.size and record.startswith(b"PK\x06\x06"):
+                *_, count, size, _ = _END64.unpack(record)
+    if count > MOST_ARRAYS or size > DIRECTORY:
+        raise ValueError(f"{file.path}: an archive may hold at most {MOST_ARRAYS:,} arrays, got {count:,}")
+    return int(count)
+
+
+def _starts(handle: IO[bytes], file: DataFile, members: list[zipfile.ZipInfo]) -> dict[str, int]:
+    """Where the bytes of each member start; its own header must say what the directory says, and none may overlap."""
+    starts, end, last = {}, 0, ""
+    for info in sorted(members, key=lambda info: info.header_offset):
+        name = short(info.filename)
+        if info.header_offset < end:
+            raise ValueError(f"{file.path}: the archive is damaged: {name} overlaps {last}")
+        handle.seek(info.header_offset)
+        head = handle.read(_LOCAL.size)
+        if len(head) < _LOCAL.size or head[:4] != b"PK\x03\x04":
+            raise ValueError(f"{file.path}: {name} is not where the archive says")
+        _, _, _, flags, method, _, _, crc, compressed, size, length, extra = _LOCAL.unpack(head)
+        title = handle.read(length).decode("utf-8" if flags & 0x800 else "cp437", "replace")
+        expected = (info.orig_filename, info.flag_bits & _FLAGS, info.compress_type)
+        facts = [(crc, info.CRC), (compressed, info.compress_size), (size, info.file_size)]
+        differ = not flags & _LATER and any(ours not in (theirs, 0xFFFFFFFF) for ours, theirs in facts)
+        if (title, flags & _FLAGS, method) != expected or differ:
+            raise ValueError(f"{file.path}: the archive is damaged: {name} and the directory disagree")
+        starts[info.filename] = info.header_offset + _LOCAL.size + length + extra
+        end, last = starts[info.filename] + info.compress_size, name
+    if end > file.stamp.size:
+        raise ValueError(f"{file.path}: {last} ends after the file does")
+    return starts
+
+
+def _member(file: DataFile, handle: IO[bytes], info: zipfile.ZipInfo, start: int) -> Stored | Deflated:
+    name = f"{file.path}: {short(info.filename.removesuffix('.npy'))}"
     if info.flag_bits & 1:
-        raise ValueError(f"{path}: {name} is encrypted")
+        raise ValueError(f"{name} is encrypted")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"{path}: {name} must be stored or deflated, got zip method {info.compress_type}")
-    stored = info.compress_type == zipfile.ZIP_STORED
-    limit = info.compress_size if stored else RATIO * info.compress_size + 64
-    if info.file_size > limit or info.compress_size > path.stat().st_size:
-        raise ValueError(f"{path}: {name} declares {info.file_size} bytes, more than {info.compress_size} can hold")
-    with archive.open(info) as stream:
-        dtype, shape, fortran = parse_header(stream)
-        skip = stream.tell()
-    check_size(dtype, shape, info.file_size - skip)
-    if not stored:
-        return Deflated(str(path), info.filename, skip, dtype, shape, fortran)
-    return Stored(str(path), _offset(path, info) + skip, dtype, shape, fortran)
-
-
-def _offset(path: Path, info: zipfile.ZipInfo) -> int:
-    """Where the bytes of a stored member start: after its local header, whose length only it knows."""
-    with path.open("rb") as file:
-        file.seek(info.header_offset)
-        local = file.read(30)
-    if len(local) < 30 or local[:4] != b"PK\x03\x04":
-        raise ValueError(f"{path}: {info.filename} is not where the archive says")
-    name, extra = struct.unpack("<HH", local[26:30])
-    start: int = info.header_offset + 30 + name + extra
-    if start + info.compress_size > path.stat().st_size:
-        raise ValueError(f"{path}: {info.filename} ends after the file does")
-    return start
+        raise ValueError(f"{name} must be stored or deflated, got zip method {info.compress_type}")
+    is_stored = info.compress_type == zipfile.ZIP_STORED
+    limit = info.compress_size if is_stored else RATIO * info.compress_size + 64
+    if info.file_size > limit or info.compress_size > file.stamp.size or (is_stored and info.file_size != limit):
+        raise ValueError(f"{name} declares {info.file_size} bytes, more than {info.compress_size} can hold")
+    check_expansion(name, info.file_size, info.compress_size)
+    handle.seek(start)
+    if is_stored:
+        dtype, shape, fortran = parse_header(handle)
+        offset = handle.tell()
+        check_size(dtype, shape, info.file_size - (offset - start))
+        return Stored(file, offset, dtype, shape, fortran, Checksum(start, info.CRC))
+    stream = Inflating(handle, info.compress_size)
+    dtype, shape, fortran = parse_header(stream)
+    check_size(dtype, shape, info.file_size - stream.count)
+    return Deflated(file, start, info.compress_size, info.CRC, stream.count, dtype, shape, fortran)
 
 
 def _aligned(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:

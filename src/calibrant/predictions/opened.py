@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,22 +11,25 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from calibrant.predictions.about import DATA, About
 from calibrant.predictions.arrays import Array
-from calibrant.predictions.checks import DATA, About, Where, column
+from calibrant.predictions.checks import column
 from calibrant.predictions.columns import request
-from calibrant.predictions.remote import Remote, is_remote
+from calibrant.predictions.labels import LabelCode, LabelValues, Naming, check_comparable, decide
 from calibrant.predictions.shards import READ, SUFFIXES, find, reading, suffix_of
 from calibrant.predictions.store import MemoryStore, frozen, gathered, rebatched
+from calibrant.predictions.where import Where
 
 GRAIN = 1 << 18  # numbers to read at once where batches are smaller
 
 
 class Source(Protocol):
-    """One file, or one set of ``.npy`` files; it holds no open handle between reads."""
+    """One file, or one set of ``.npy`` files; it holds no open handle between reads, but reads no other file either."""
 
     path: str
     about: About
     names: tuple[str, ...]
+    naming: Naming
 
     def rows(self) -> int:
         """The number of samples."""
@@ -49,6 +51,18 @@ class Source(Protocol):
 
     def mapped(self, name: str) -> Array | None:
         """A whole column as a map of the file, or None."""
+
+    def labels_matter(self) -> bool:
+        """Whether all labels must be seen to know how they are read."""
+
+    def label_values(self) -> LabelValues:
+        """The different labels."""
+
+    def compared_values(self) -> tuple[LabelValues, LabelValues] | None:
+        """The different values of predicted and labels, if they are compared and were not yet looked at."""
+
+    def settle(self, code: LabelCode) -> None:
+        """Read labels like this from now on."""
 
 
 def format_of(path: Path) -> Any:
@@ -75,12 +89,32 @@ def open_files(
         with reading(str(file)):
             sources.append(format_of(Path(f"x{READ[suffix_of(file)]}")).open_file(file, asked))
         _check_same(sources[0], sources[-1])
+    _settle_labels(sources)
     return FileStore(sources)
 
 
+def _settle_labels(sources: Sequence[Source]) -> None:
+    """Decide, once for all files, what their labels mean."""
+    first, values = sources[0], LabelValues()
+    matter = [source for source in sources if source.labels_matter()]
+    for source in sources if matter else ():
+        with reading(source.path):
+            labels = source.label_values()
+        values.add(labels.numbers)
+        values.add(labels.texts)
+    code = decide(first.naming, values if matter else None, first.about, first.path)
+    for source in sources:
+        with reading(source.path):
+            pair = source.compared_values()
+        if pair is not None:
+            check_comparable(*pair, source.path)
+        source.settle(code)
+
+
 def _check_same(first: Source, other: Source) -> None:
-    facts = {"columns": (sorted(first.names), sorted(other.names))}
+    facts: dict[str, tuple[Any, Any]] = {"columns": (sorted(first.names), sorted(other.names))}
     facts |= {name: (getattr(first.about, name), getattr(other.about, name)) for name in vars(first.about)}
+    facts["numbers of the classes"] = (first.naming.codes, other.naming.codes)
     for name, (ours, theirs) in facts.items():
         if ours != theirs:
             raise ValueError(
@@ -96,8 +130,6 @@ class FileStore:
         self.sources = sources
         self.about, self.names = sources[0].about, sources[0].names
         self.cache: dict[str, Array] = {}
-        files = dict.fromkeys(source.file_of(name) for source in sources for name in self.names)
-        self.stamps = {file: _stamp(file) for file in files}
 
     def __len__(self) -> int:
         return sum(source.rows() for source in self.sources)
@@ -105,36 +137,32 @@ class FileStore:
     def column(self, name: str) -> Array:
         """A whole column: a map of the file where there is one and it needs no change, else read and kept."""
         if name not in self.cache:
-            found = self._mapped(name) if len(self.sources) == 1 else None
-            if found is None:
+            whole = self._mapped(name) if len(self.sources) == 1 else None
+            if whole is None:
                 (columns,) = self.blocks(sys.maxsize, [name])
-                found = frozen(columns)[name]
-            self.cache[name] = found
+                whole = frozen(columns)[name]
+            self.cache[name] = whole
         return self.cache[name]
 
     def _mapped(self, name: str) -> Array | None:
         source = self.sources[0]
         with reading(source.path):
-            self._check_stamp(source.file_of(name))
             whole = source.mapped(name)
         if whole is None:
             return None
         where = Where(f"{source.file_of(name)}: ")
-        found = column(name, whole, len(self), self.about, where, source.title(name))
-        return frozen({name: found})[name]
+        checked = column(name, whole, len(self), self.about, where, source.title(name))
+        return frozen({name: checked})[name]
 
     def blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, Array]]:
         """Stream the files, in order."""
         numbers = sum(math.prod(self.about.shape_of(name)) for name in names)
         rows = size * max(1, GRAIN // (size * numbers))  # small batches are cut from larger reads
-        return rebatched(self._pieces(names, rows), size)
+        return rebatched(self._pieces(names, rows), size, f"{self.sources[0].path}: ")
 
     def _pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
         types: dict[str, str] = {}
         for source in self.sources:
-            for name in names:
-                with reading(source.path):
-                    self._check_stamp(source.file_of(name))
             row = 0
             for piece in source.pieces(names, rows):
                 count = len(next(iter(piece.values())))
@@ -172,15 +200,4 @@ class FileStore:
     @property
     def files(self) -> tuple[str, ...]:
         """All of them."""
-        return tuple(self.stamps)
-
-    def _check_stamp(self, file: str) -> None:
-        if _stamp(file) != self.stamps[file]:
-            raise ValueError(f"{file}: the file has changed since it was opened")
-
-
-def _stamp(file: str) -> tuple[int, int]:
-    if is_remote(file):
-        return Remote(file).stamp()
-    found = os.stat(file)
-    return found.st_size, found.st_mtime_ns
+        return tuple(dict.fromkeys(source.file_of(name) for source in self.sources for name in self.names))

@@ -1,77 +1,173 @@
 """``.safetensors``: arrays by name, read where they lie; text as codes, whose levels are in the metadata.
 
-The metadata has one entry, ``calibrant``: JSON with the facts (class names, kind, ignore index, split) and the levels.
+The metadata has entries of ours: ``calibrant``, JSON with the facts (class names, kind, ignore index, split) and the
+levels; ``calibrant_crc32``, JSON with the checksum of every array; and ``calibrant_header_crc32``, that of the header
+itself with this one entry set to zeros. The format has no checksums of its own.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import struct
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
-from calibrant._files import written_aside
-from calibrant.predictions.arrays import Array
-from calibrant.predictions.columns import Request
-from calibrant.predictions.members import (
+from calibrant._files import parse_json, written_aside
+from calibrant.predictions.arrayfile import (
     FACTS,
+    LABELS_ARE,
+    MOST_ARRAYS,
     ArraySource,
-    Levels,
-    Member,
-    Stored,
-    Widened,
     as_bytes,
     column_blocks,
     facts_of,
-    open_members,
+    open_arrays,
 )
+from calibrant.predictions.arrays import Array
+from calibrant.predictions.columns import Request
+from calibrant.predictions.hints import short
+from calibrant.predictions.members import Levels, Member, Stored, Widened
+from calibrant.predictions.stamps import DataFile, pinned
 from calibrant.predictions.store import Store
+from calibrant.predictions.streams import Checksum, check_sum
+from calibrant.predictions.text import check_names
 
 TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BOOL": "|b1"} | {
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)
 }
-HEADER = 100_000_000  # bytes: what the format allows
+HEADER = 1 << 24  # bytes; the format allows six times as much, which no predictions need
+DENSE = 1 << 21  # bytes of JSON that are neither text nor between two texts
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_OURS, _SUMS, _OWN_SUM = "calibrant", "calibrant_crc32", "calibrant_header_crc32"
+_OWN = re.compile(rb'("calibrant_header_crc32": ")([0-9a-f]{8})"')
+_ZEROS = "00000000"
 
 
 def open_file(path: Path, asked: Request) -> ArraySource:
-    """Open a file whose header the library has checked: offsets in order, no gaps, nothing beyond the end."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {}).get("calibrant", "{}"))
-    except SafetensorError as error:
-        raise ValueError(f"{path}: not a whole safetensors file: {error}") from error
-    with path.open("rb") as raw:
-        (length,) = struct.unpack("<Q", raw.read(8))
-        entries = json.loads(raw.read(length))
-    entries.pop("__metadata__", None)
-    levels = about.get("levels", {}) if isinstance(about, dict) else None
-    if not isinstance(levels, dict) or not all(isinstance(names, list) for names in levels.values()):
-        raise ValueError(f"{path}: its metadata 'calibrant' is not what was written there")
+    """Open a file whose header was checked: arrays in order without gaps, from its end to the end of the file."""
+    with pinned(path) as (file, handle):
+        header = _header(handle, file)
+        entries = parse_json(header, "the header of a safetensors file")
+        metadata = entries.pop("__metadata__", {}) if isinstance(entries, dict) else None
+        if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+            raise ValueError(f"{path}: not a whole safetensors file: the metadata are not texts by name")
+        data = 8 + len(header)
+        _check_entries(entries, file.stamp.size - data, file)
+        _check_header(header, metadata, file)
+        text = metadata.get(_OURS, "{}")
+        if _is_dense(text.encode(errors="replace")):
+            raise ValueError(f"{path}: its metadata {_OURS!r} have more numbers than were written there")
+        ours = parse_json(text, f"what was written as {_OURS!r}")
+        levels: Any = ours.get("levels", {}) if isinstance(ours, dict) else None
+        sums = parse_json(metadata.get(_SUMS, "{}"), f"what was written as {_SUMS!r}")
+        if not _are_levels(levels) or not _are_sums(sums):
+            raise ValueError(f"{path}: its metadata 'calibrant' is not what was written there")
 
-    def member(name: str) -> Member:
-        return _member(path, name, entries[name], 8 + length, levels.get(name))
+        def member(name: str) -> Member:
+            crc = int(sums[name], 16) if name in sums else None
+            return _member(file, name, entries[name], data, levels.get(name), crc)
 
-    facts = {name: about[name] for name in FACTS if about.get(name) is not None}
-    return open_members(str(path), list(entries), member, asked, facts)
+        facts = {name: ours[name] for name in (*FACTS, LABELS_ARE) if ours.get(name) is not None}
+        return open_arrays(str(path), list(entries), member, asked, facts)
 
 
-def _member(path: Path, name: str, entry: dict[str, Any], data: int, levels: list[str] | None) -> Member:
+def _header(handle: IO[bytes], file: DataFile) -> bytes:
+    """The bytes of the header, of which there are not too many."""
+    start = handle.read(8)
+    length = int.from_bytes(start, "little")
+    if len(start) < 8 or length > file.stamp.size - 8:
+        raise ValueError(f"{file.path}: not a whole safetensors file: the header would end after the file does")
+    if length > HEADER:
+        raise ValueError(
+            f"{file.path}: the header of a safetensors file must be at most {HEADER:,} bytes, got {length:,}"
+        )
+    header = handle.read(length)
+    if _is_dense(header) or header.count(b'"data_offsets"') > MOST_ARRAYS:
+        raise ValueError(f"{file.path}: a safetensors file may hold at most {MOST_ARRAYS:,} arrays, got more")
+    return header
+
+
+def _is_dense(text: bytes) -> bool:
+    """Whether JSON has more numbers and brackets than ours has, which would take long to read."""
+    return len(_TEXT.sub(b"", text).translate(None, b", \n")) > DENSE
+
+
+def _check_entries(entries: Any, size: int, file: DataFile) -> None:
+    """Refuse entries that are none, and arrays with gaps between them, with overlaps, or beyond the end."""
+    whole = f"{file.path}: not a whole safetensors file:"
+    for name, entry in entries.items():
+        fields = entry if isinstance(entry, dict) else {}
+        shape, offsets = fields.get("shape"), fields.get("data_offsets", [])
+        fine = isinstance(fields.get("dtype"), str)
+        if not fine or not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
+            raise ValueError(f"{whole} the entry {short(name)!r} has no type, shape or place")
+    end = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        start, stop = entry["data_offsets"]
+        if start != end or stop < start:
+            raise ValueError(f"{whole} {short(name)!r} starts at {start}, expected {end}")
+        kind = TYPES.get(entry["dtype"], "<u2" if entry["dtype"] == "BF16" else None)
+        if kind is not None and math.prod(entry["shape"]) * np.dtype(kind).itemsize != stop - start:
+            raise ValueError(f"{whole} {short(name)!r} has {stop - start} bytes, which {entry['shape']} does not fit")
+        end = stop
+    if end != size:
+        raise ValueError(f"{whole} its arrays have {end} bytes, the file holds {size}")
+
+
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, list) and all(type(n) is int and 0 <= n < 2**63 for n in values) and len(values) <= 64
+
+
+def _are_levels(levels: Any) -> bool:
+    return isinstance(levels, dict) and all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in levels.values()
+    )
+
+
+def _are_sums(sums: Any) -> bool:
+    return isinstance(sums, dict) and all(
+        isinstance(crc, str) and re.fullmatch("[0-9a-f]{8}", crc) for crc in sums.values()
+    )
+
+
+def _check_header(header: bytes, metadata: dict[str, str], file: DataFile) -> None:
+    """Compare the header with its checksum, if it has one."""
+    if _OWN_SUM not in metadata:
+        return
+    own = _OWN.search(header)
+    if own is None:
+        raise ValueError(
+            f"{file.path}: the file is damaged: the checksum of its header is {short(metadata[_OWN_SUM])!r}"
+        )
+    blank = header[: own.start(2)] + _ZEROS.encode() + header[own.end(2) :]
+    check_sum(zlib.crc32(blank), int(own[2], 16), file.path)
+
+
+def _member(
+    file: DataFile, name: str, entry: dict[str, Any], data: int, levels: list[str] | None, crc: int | None
+) -> Member:
     kind, shape = entry["dtype"], tuple(entry["shape"])
     if kind not in TYPES and kind != "BF16":
-        raise ValueError(f"{path}: {name} must be numbers that NumPy has, or bfloat16, got {kind}")
-    stored = Stored(str(path), data + entry["data_offsets"][0], np.dtype(TYPES.get(kind, "<u2")), shape)
+        raise ValueError(f"{file.path}: {short(name)} must be numbers that NumPy has, or bfloat16, got {short(kind)}")
+    offset = data + entry["data_offsets"][0]
+    checksum = None if crc is None else Checksum(offset, crc)
+    stored = Stored(file, offset, np.dtype(TYPES.get(kind, "<u2")), shape, checksum=checksum)
     if kind == "BF16":
         return Widened(stored)
-    return stored if levels is None else Levels(stored, tuple(map(str, levels)))
+    if levels is None:
+        return stored
+    check_names(f"{file.path}: {short(name)}", levels)
+    return Levels(stored, tuple(levels))
 
 
 def save(store: Store, path: Path) -> None:
-    """Write the header, then one column after the other."""
-    about: dict[str, Any] = {name: value.tolist() for name, value in facts_of(store.about).items()}
+    """Write the header, one column after the other, and then the header once more with the checksums."""
+    facts: dict[str, Any] = {name: value.tolist() for name, value in facts_of(store.about).items()}
     codes: dict[str, Array] = {}
     levels: dict[str, list[str]] = {}
     entries: dict[str, Any] = {}
@@ -85,19 +181,32 @@ def save(store: Store, path: Path) -> None:
         kind = next(kind for kind, dtype in TYPES.items() if np.dtype(dtype) == types[name])
         entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [end, end + size]}
         end += size
-    if about or levels:
-        about |= {"levels": levels} if levels else {}
-        entries = {"__metadata__": {"calibrant": json.dumps(about)}} | entries
-    header = json.dumps(entries).encode()
-    header += b" " * (-len(header) % 8)
-    if len(header) > HEADER:
+    ours = json.dumps(facts | ({"levels": levels} if levels else {}))
+    sums = dict.fromkeys(names, _ZEROS)
+    header = _made_header(ours, sums, entries)
+    if len(header) > HEADER or len(names) > MOST_ARRAYS:
         raise ValueError(f"{path}: too much text for the header of a safetensors file: write .npz or .parquet")
     with written_aside(path) as aside, aside.open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
         for name in names:
-            blocks = iter([codes[name]]) if name in codes else column_blocks(store, name)[1]
-            for block in blocks:
-                file.write(as_bytes(block))
+            crc = 0
+            for block in iter([codes[name]]) if name in codes else column_blocks(store, name)[1]:
+                data = as_bytes(block)
+                crc = zlib.crc32(data, crc)
+                file.write(data)
+            sums[name] = f"{crc:08x}"
+        file.seek(8)
+        file.write(_made_header(ours, sums, entries))
+
+
+def _made_header(ours: str, sums: dict[str, str], entries: dict[str, Any]) -> bytes:
+    """The header, as long whatever the checksums are."""
+    metadata = {_OURS: ours, _SUMS: json.dumps(sums), _OWN_SUM: _ZEROS}
+    header = json.dumps({"__metadata__": metadata} | entries).encode()
+    header += b" " * (-len(header) % 8)
+    own = _OWN.search(header)
+    assert own is not None
+    return header[: own.start(2)] + f"{zlib.crc32(header):08x}".encode() + header[own.end(2) :]
 
 
 def _type(store: Store, name: str, codes: dict[str, Array], levels: dict[str, list[str]]) -> np.dtype[Any]:
@@ -105,7 +214,7 @@ def _type(store: Store, name: str, codes: dict[str, Array], levels: dict[str, li
     dtype, _ = column_blocks(store, name)
     if dtype.kind != "U":
         return dtype
-    found, codes[name] = np.unique(store.column(name), return_inverse=True)
+    different, codes[name] = np.unique(store.column(name), return_inverse=True)
     codes[name] = codes[name].astype(np.int64)
-    levels[name] = found.tolist()
+    levels[name] = different.tolist()
     return codes[name].dtype

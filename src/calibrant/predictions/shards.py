@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.predictions import remote
-from calibrant.predictions.checks import DATA
+from calibrant.predictions.about import DATA
 
 SUFFIXES = (".csv", ".npy", ".npz", ".parquet", ".safetensors")
 #: What is read, each with the suffix of its format.
@@ -38,18 +38,24 @@ BROKEN = (
 )
 
 
+class FileError(ValueError):
+    """A sentence that starts with the file it is about."""
+
+
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turn whatever a file's contents raise into one ValueError that starts with the path."""
+    """Turn whatever a file's contents raise into one ValueError that starts with the path, or with that of a part."""
     try:
         yield
+    except FileError:
+        raise
     except FileNotFoundError:
-        raise ValueError(f"{path}: no such file") from None
+        raise FileError(f"{path}: no such file") from None
     except BROKEN as error:
-        if isinstance(error, ValueError) and str(error).startswith(f"{path}: "):
-            raise
-        reason = str(error).strip().partition("\n")[0][:300] or type(error).__name__
-        raise ValueError(f"{path}: cannot read predictions: {reason}") from error
+        reason = str(error).strip().partition("\n")[0]
+        if isinstance(error, ValueError) and reason.startswith(f"{path}: "):
+            raise FileError(reason) from error
+        raise FileError(f"{path}: cannot read predictions: {reason[:300] or type(error).__name__}") from error
 
 
 def find(path: Any, data: Collection[str]) -> list[Any]:
@@ -143,7 +149,11 @@ def array_name(file: Any, names: Collection[str] = DATA) -> str | None:
     return next((name for name in names if file.stem == name or file.stem.endswith(f"_{name}")), None)
 
 
-def natural(path: Any) -> list[tuple[int, str]]:
+def natural(path: Any) -> list[tuple[int, str, str]]:
     """Sort key in which 2 comes before 10."""
     parts = re.split(r"([0-9]+)", str(path))
-    return [(int(part), part) if i % 2 else (-1, part) for i, part in enumerate(parts)]
+    numbers = [part.lstrip("0") if i % 2 else "" for i, part in enumerate(parts)]
+    return [
+        (len(number) if i % 2 else -1, number, part)
+        for i, (number, part) in enumerate(zip(numbers, parts, strict=True))
+    ]

@@ -8,8 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from calibrant.predictions.about import GROUP, About, about
 from calibrant.predictions.arrays import Array, as_numpy
-from calibrant.predictions.checks import BLOCK, GROUP, About, Where, about, column, sums_off
+from calibrant.predictions.checks import column, sums_off
+from calibrant.predictions.text import WIDTH, check_width
+from calibrant.predictions.where import BLOCK, Where
 
 BATCH = 1 << 22  # numbers per batch where no size is given
 
@@ -149,14 +152,14 @@ def suspicions(store: Store) -> tuple[str, ...]:
     return ("The logits lie in 0..1 and sum to 1 in every row: if they are probabilities, name them probabilities.",)
 
 
-def joined(pieces: list[dict[str, Array]]) -> dict[str, Array]:
+def joined(pieces: list[dict[str, Array]], head: str = "") -> dict[str, Array]:
     """Pieces put together, in memory that is nobody else's; each is let go as soon as it is copied."""
     if len(pieces) == 1:
         return {name: array if array.flags.writeable else array.copy() for name, array in pieces.pop().items()}
     out = {}
     for name in list(pieces[0]):
         parts = [piece.pop(name) for piece in pieces]
-        whole = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts))
+        whole = _empty(head + name, (sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts))
         start = 0
         for i in range(len(parts)):
             whole[start : start + len(parts[i])] = parts[i]
@@ -166,9 +169,16 @@ def joined(pieces: list[dict[str, Array]]) -> dict[str, Array]:
     return out
 
 
-def rebatched(pieces: Iterable[dict[str, Array]], size: int) -> Iterator[dict[str, Array]]:
-    """Pieces of any length as runs of ``size`` samples; the last one may be shorter."""
-    waiting, missing = Waiting(size), size
+def _empty(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Memory for a column, unless one long text would blow up all others."""
+    if dtype.kind == "U":
+        check_width(name, math.prod(shape), dtype.itemsize // 4)
+    return np.empty(shape, dtype)
+
+
+def rebatched(pieces: Iterable[dict[str, Array]], size: int, head: str = "") -> Iterator[dict[str, Array]]:
+    """Pieces of any length as runs of ``size`` samples; the last one may be shorter. Errors start with ``head``."""
+    waiting, missing = Waiting(size, head), size
     for piece in pieces:
         start, rows = 0, len(next(iter(piece.values())))
         while start < rows:
@@ -178,7 +188,7 @@ def rebatched(pieces: Iterable[dict[str, Array]], size: int) -> Iterator[dict[st
             start = stop
             if not missing:
                 yield waiting.joined()
-                waiting, missing = Waiting(size), size
+                waiting, missing = Waiting(size, head), size
     if missing < size:
         yield waiting.joined()
 
@@ -186,8 +196,8 @@ def rebatched(pieces: Iterable[dict[str, Array]], size: int) -> Iterator[dict[st
 class Waiting:
     """Pieces on the way to a batch; copied at once, while they are in the cache, unless the batch may be very large."""
 
-    def __init__(self, size: int):
-        self.size, self.rows = size, 0
+    def __init__(self, size: int, head: str = ""):
+        self.size, self.rows, self.head = size, 0, head
         self.pieces: list[dict[str, Array]] = []
         self.batch: dict[str, Array] = {}
 
@@ -195,7 +205,8 @@ class Waiting:
         """Take the next piece."""
         count = len(next(iter(piece.values())))
         numbers = sum(math.prod(array.shape[1:]) for array in piece.values())
-        if not self.rows and (count == self.size or self.size * numbers > 4 * BATCH):
+        wide = any(array.dtype.kind == "U" and array.itemsize > 4 * WIDTH for array in piece.values())
+        if not self.rows and (count == self.size or wide or self.size * numbers > 4 * BATCH):
             self.pieces = [piece]
         elif self.pieces:
             self.pieces.append(piece)
@@ -207,15 +218,19 @@ class Waiting:
     def _filled(self, name: str, array: Array, count: int) -> Array:
         batch = self.batch.get(name)
         if batch is None:
-            batch = np.empty((self.size, *array.shape[1:]), array.dtype)
+            batch = _empty(self.head + name, (self.size, *array.shape[1:]), array.dtype)
         elif batch.dtype != array.dtype:  # longer text
-            batch = batch.astype(np.result_type(batch, array))
+            dtype = np.result_type(batch, array)
+            batch, shorter = _empty(self.head + name, batch.shape, dtype), batch
+            batch[: self.rows] = shorter[: self.rows]
         batch[self.rows : self.rows + count] = array
         return batch
 
     def joined(self) -> dict[str, Array]:
         """The batch, in memory that is nobody else's."""
-        return joined(self.pieces) if self.pieces else {name: b[: self.rows] for name, b in self.batch.items()}
+        if self.pieces:
+            return joined(self.pieces, self.head)
+        return {name: batch[: self.rows] for name, batch in self.batch.items()}
 
 
 def gathered(blocks: Iterable[dict[str, Array]], rows: Array) -> dict[str, Array]:

@@ -20,6 +20,8 @@ from calibrant.report.style import BASE, INK, MUTED, SERIES, STYLE, figure_path,
 
 #: Bars that are drawn one by one; beyond that classes become a line.
 _NAMED_CLASSES = 24
+#: Characters of a name that are drawn: the figure has to have room for the bars.
+_DRAWN = 40
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def draw_contact_sheet(
         for axis, cell in zip(axes, cells, strict=False):
             _picture(axis, cell, colours)
         if legend:
-            patches = [Patch(color=colour, label=_shown(name)) for name, colour in legend.items()]
+            patches = [Patch(color=colour, label=_cut(name)) for name, colour in legend.items()]
             figure.legend(handles=patches, loc="outside lower center", ncols=columns, frameon=False, fontsize=7)
         save(figure, path)
 
@@ -146,10 +148,10 @@ def _balance(axis: Axes, splits: Mapping[str, Mapping[str, Any]]) -> None:
         if len(values) <= _NAMED_CLASSES:
             width = 0.8 / len(splits)
             at = np.arange(len(values)) + (place - (len(splits) - 1) / 2) * width
-            axis.bar(at, list(values.values()), width, color=colour, label=name)
-            axis.set_xticks(range(len(values)), [_shown(v) for v in values], rotation=90, fontsize=7)
+            axis.bar(at, list(values.values()), width, color=colour, label=_cut(name))
+            axis.set_xticks(range(len(values)), [_cut(v) for v in values], rotation=90, fontsize=7)
         else:
-            axis.plot(sorted(values.values(), reverse=True), color=colour, label=name)
+            axis.plot(sorted(values.values(), reverse=True), color=colour, label=_cut(name))
             axis.set_xlabel("class, by size")
     axis.set_ylim(bottom=0)
     axis.set_ylabel("share of pixels" if pixels else "samples")
@@ -182,6 +184,12 @@ def _histograms(axes: Sequence[Axes], splits: Mapping[str, Mapping[str, Any]]) -
         axis.set_ylabel("share")
         axis.grid(axis="y", color=BASE, linewidth=0.4)
         axis.set_axisbelow(True)
+
+
+def _cut(name: str) -> str:
+    """A name as it is drawn; matplotlib leaves labels out of a legend that begin with an underscore."""
+    shown = _shown(name if len(name) <= _DRAWN else f"{name[: _DRAWN - 1]}\u2026")
+    return f"\u200b{shown}" if shown.startswith("_") else shown
 
 
 def _shown(text: str) -> str:

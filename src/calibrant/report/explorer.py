@@ -8,7 +8,7 @@ from typing import Any
 from calibrant.report.charts import Series, risk_coverage, swatch
 from calibrant.report.parts import Part
 from calibrant.report.tables import framed
-from calibrant.report.text import DASH, count, embedded, escape, finite, percent, round_percent, span, threshold
+from calibrant.report.text import DASH, count, embedded, escape, finite, percent, plain, round_percent, span, threshold
 
 #: The coverage the page opens with, and those of the table.
 OPENING = 0.9
@@ -141,7 +141,7 @@ def _data(series: Sequence[Series], chosen: tuple[int, int]) -> dict[str, Any]:
 
     curves = [
         {
-            "label": s.label,
+            "label": plain(s.label),
             "all": _is_whole(s),
             "coverage": [finite(v) for v in s.curve["coverage"]],
             "risk": [finite(v) for v in s.curve["risk"]],

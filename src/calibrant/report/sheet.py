@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from calibrant._files import written_aside
+from calibrant.report.head import head
 from calibrant.report.svg import SYMBOLS
 from calibrant.report.text import escape, name
 
@@ -59,19 +58,9 @@ def write_sheet(
         for one in sections
     )
     script = asset("audit.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
     made = " · ".join(escape(x) for x in (kind, created) if x)
     page = (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta name="color-scheme" content="light dark"><meta name="generator" content="calibrant">\n'
-        # Without an icon of its own a served page would make the browser ask for one.
-        f'<link rel="icon" href="data:,">\n<title>{escape(title)}</title>\n'
+        f'{head(title, script=script)}<meta name="color-scheme" content="light dark">\n'
         f"<style>{asset('audit.css')}{style}</style></head>\n<body>{SYMBOLS}\n"
         f'<a class="skip" href="#main">{escape(skip)}</a>\n<div class="page">\n'
         f'<header class="top"><p class="made">{made}</p><h1>{name(title)}</h1>{top}</header>\n'

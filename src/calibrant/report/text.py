@@ -17,12 +17,32 @@ from typing import Any
 DASH, MINUS, TIMES = "\u2013", "\u2212", "\u00d7"
 _SPACE = "\u00a0"  # a number stays on the line of its unit
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+# Marks that turn the direction of what follows, by the mark that ends them.
+_TURNS = dict.fromkeys("\u202a\u202b\u202d\u202e", "\u202c") | dict.fromkeys("\u2066\u2067\u2068", "\u2069")
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def plain(text: Any) -> str:
-    """The text without what HTML or UTF-8 cannot hold; file names may bring half characters along."""
-    return _UNSHOWABLE.sub("\ufffd", str(text))
+    """The text without what HTML or UTF-8 cannot hold, and without marks that would turn its neighbours."""
+    return _turning_ended(_UNSHOWABLE.sub("\ufffd", str(text)))
+
+
+def _turning_ended(text: str) -> str:
+    """The text without marks of direction that have no end, or no beginning, in it."""
+    if not any(mark in text for mark in (*_TURNS, "\u202c", "\u2069")):
+        return text
+    characters, waiting = list(text), list[int]()
+    for i, character in enumerate(text):
+        if character in _TURNS:
+            waiting.append(i)
+        elif character in _TURNS.values():
+            if waiting and _TURNS[text[waiting[-1]]] == character:
+                waiting.pop()
+            else:
+                characters[i] = "\ufffd"
+    for i in waiting:
+        characters[i] = "\ufffd"
+    return "".join(characters)
 
 
 def escape(text: Any) -> str:

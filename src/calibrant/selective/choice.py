@@ -25,7 +25,7 @@ from calibrant.posthoc import (
     VectorScaling,
 )
 from calibrant.posthoc.ops import TorchOps
-from calibrant.posthoc.stream import FLOOR
+from calibrant.posthoc.stream import FLOOR, WIDE, check_finite
 from calibrant.selective.formula import NORMALISED, Score
 from calibrant.selective.scores import FORMULAS
 from calibrant.selective.split import Kept
@@ -75,6 +75,7 @@ class Chosen:
 def choose(kept: Kept, takes: str, calibrator: str, score: str, seed: int) -> Chosen:
     """Choose on these rows; ``"auto"`` leaves the choice open, a name closes it."""
     z = kept.values if takes == "logits" else kept.values.double().clamp(min=FLOOR).log()
+    z = z.double() if check_finite(z) > WIDE else z
     y, folds = kept.labels, _folds(kept.unit)
     if len(np.unique(folds)) < FOLDS:
         number = len(np.unique(kept.unit))

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from calibrant.metrics.checks import LARGEST_SEED, number_in, whole
 from calibrant.metrics.checks import choice as check_choice
-from calibrant.metrics.checks import number_in, whole
 from calibrant.metrics.intervals import Interval, wilson
 from calibrant.posthoc.ops import TorchOps
 from calibrant.posthoc.stream import as_tensor, check_finite, chunks_of, rows_of
@@ -24,6 +24,7 @@ from calibrant.selective.formula import Score, decision
 from calibrant.selective.images import ImageCounts, coverage_over_images, first_test, threshold_over_images
 from calibrant.selective.planning import Scored, candidates_of, threshold_planned
 from calibrant.selective.policy import Policy
+from calibrant.selective.policy_file import check_policy
 from calibrant.selective.scores import FORMULAS
 from calibrant.selective.split import FEWEST, SHARE, Fingerprint, Kept, draws, for_choice, number_above, values_of
 from calibrant.selective.threshold import (
@@ -40,6 +41,7 @@ from calibrant.selective.words import listed
 Doubles = npt.NDArray[np.float64]
 
 FINE_STEPS = 512  # candidates over images where none is tested
+MOST_GROUPS = 1000
 FEWEST_OF_GROUP = 200  # rows of the choice, from which on a group's tests are planned on its own
 
 
@@ -76,7 +78,7 @@ class Settings:
                 else number_in("target_coverage", self.target_coverage, 0.0, 1.0, open_low=True)
             ),
             confidence=open_share("confidence", self.confidence),
-            seed=whole("seed", self.seed, 0),
+            seed=whole("seed", self.seed, 0, LARGEST_SEED),
         )
 
 
@@ -126,7 +128,12 @@ def fit_policy(predictions: Predictions, settings: Settings) -> Policy:
         "calibrators": [one.to_dict() for one in chosen.calibrators],
         "scores": [one.to_dict() for one in chosen.scores],
     }
-    return replace(policy, threshold=threshold, groups=groups, group=settings.group, evidence=evidence)
+    policy = replace(policy, threshold=threshold, groups=groups, group=settings.group, evidence=evidence)
+    try:
+        check_policy(policy)
+    except ValueError as error:
+        raise ValueError(f"no policy can be made of these predictions: {error}") from None
+    return policy
 
 
 def _check(predictions: Predictions, settings: Settings) -> None:
@@ -225,6 +232,11 @@ def _over_samples(
     if names is None:
         return of_all_samples(threshold_planned(scored, plan, *asked), share), None
     distinct = np.unique(names)
+    if len(distinct) > MOST_GROUPS:
+        raise ValueError(
+            f"group {settings.group!r} has {len(distinct):,} different values, over {MOST_GROUPS:,}: it does not name "
+            "groups"
+        )
     each = 1 - (1 - settings.confidence) / len(distinct)
     groups = {}
     for name in distinct.tolist():

@@ -20,6 +20,7 @@ from calibrant.predictions import Predictions
 from calibrant.selective.formula import Score, decision
 from calibrant.selective.module import PolicyModule
 from calibrant.selective.threshold import Method, Threshold
+from calibrant.selective.words import excerpts
 
 A = TypeVar("A")
 
@@ -208,7 +209,10 @@ class Policy:
         if predictions.kind != self.kind:
             raise ValueError(f"the policy is for {self.kind}, got {predictions.kind}")
         if self.class_names and predictions.class_names and self.class_names != predictions.class_names:
-            raise ValueError("the policy's class names and their order must be those of the predictions")
+            ours, theirs = excerpts(self.class_names, predictions.class_names)
+            raise ValueError(
+                f"the policy's classes are {ours}, those of the predictions {theirs}: they must be the same, in order"
+            )
         if self.group is not None and self.group not in predictions.group_names:
             raise ValueError(f"the policy has thresholds by {self.group!r}, which the predictions do not hold")
 

@@ -1,27 +1,37 @@
-"""Policies on disk: versioned JSON that a person can read, checked from end to end when it is loaded."""
+"""Policies on disk: versioned JSON that a person can read, checked from end to end when it is loaded.
+
+The last entry is a checksum of all others, as JSON with sorted names and no white space: a damaged file is not taken
+for another policy. A policy that was written or edited by hand may do without: remove the line ``"checksum"`` after a
+change that is meant.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import numbers
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from calibrant._files import written_aside
+from calibrant._files import parse_json, read_regular, written_aside
 from calibrant.metrics.intervals import Interval
 from calibrant.posthoc import CALIBRATORS, Calibrator
+from calibrant.posthoc.stream import LARGEST as LARGEST_LOGIT
 from calibrant.selective.formula import Score
 from calibrant.selective.policy import Policy
 from calibrant.selective.threshold import Threshold
 from calibrant.selective.words import how
 
 FORMAT, VERSION = "calibrant.policy", 1
-LARGEST = 2**28  # bytes of a file
+LARGEST = 2**26  # bytes of a file
 MOST_CLASSES = 10**6
+MOST_SAMPLES = 2**62
+EXTREME = 1e4  # logits that every policy has a finite answer to
 
 #: Infinite thresholds, which JSON has no number for, by what they accept.
 _WORDS = {math.inf: "nothing", -math.inf: "everything"}
@@ -33,11 +43,29 @@ def write_policy(policy: Policy, path: str | Path) -> None:
         raise ValueError(f"{path}: a policy is written as .json, got {Path(path).suffix!r}")
     text = json.dumps(to_dict(policy), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     with written_aside(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+        # Half a surrogate pair, which evidence may hold, becomes the escape that JSON has for it.
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def check_policy(policy: Policy) -> None:
+    """Raise unless a policy could be read back after it was written."""
+    from_dict(to_dict(policy))
+
+
+def checksum(fields: Mapping[str, Any]) -> str:
+    """The checksum of a policy as plain data; one that is among the data does not count."""
+    rest = {name: value for name, value in fields.items() if name != "checksum"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return f"sha256:{hashlib.sha256(text.encode('ascii')).hexdigest()}"
 
 
 def to_dict(policy: Policy) -> dict[str, Any]:
     """A policy as plain data."""
+    fields = _fields(policy)
+    return {**fields, "checksum": checksum(fields)}
+
+
+def _fields(policy: Policy) -> dict[str, Any]:
     from calibrant import __version__
 
     calibrator = policy.calibrator
@@ -90,33 +118,11 @@ def _clean(value: Any) -> Any:
 
 def read_policy(path: str | Path) -> Policy:
     """Read a policy; whatever is wrong with the file is a ValueError that names it and the place."""
-    size = Path(path).stat().st_size
-    if size > LARGEST:
-        raise ValueError(f"{path}: a policy has at most {LARGEST:,} bytes, got {size:,}")
+    data = read_regular(path, LARGEST)
     try:
-        found = json.loads(Path(path).read_bytes().decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
-        return from_dict(found)
-    except RecursionError:
-        raise ValueError(f"{path}: not a policy: nested too deeply") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: not a policy: the text is not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: not a policy: {error.msg} in line {error.lineno}") from None
-    except OverflowError:
-        raise ValueError(f"{path}: not a policy: a number in it is too large") from None
+        return from_dict(parse_json(data, "a policy"))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("not a policy: a name appears twice")
-    return found
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"not a policy: {constant} is not a number in JSON")
 
 
 def from_dict(found: Any) -> Policy:
@@ -127,7 +133,7 @@ def from_dict(found: Any) -> Policy:
         raise ValueError(f"policies of version {VERSION} are read, got version {_shown(found.get('version'))}")
     top = _Fields(found, "")
     top.only("format version calibrant summary how takes kind classes class_names target_risk confidence calibrator "
-             "score threshold group groups evidence")  # fmt: skip
+             "score threshold group groups evidence checksum")  # fmt: skip
     classes = top.whole("classes", 2, MOST_CLASSES)
     target = top.number("target_risk", 0, 1, optional=True)
     policy = Policy(
@@ -142,9 +148,14 @@ def from_dict(found: Any) -> Policy:
         group=top.text("group", optional=True),
         target_risk=target,
         confidence=top.number("confidence", 0, 1) or 0.0,
-        evidence=_Fields(top.get("evidence"), "evidence").found,
+        evidence=_evidence(top.get("evidence")),
     )
     _check_together(policy)
+    if "checksum" in found and found["checksum"] != checksum(found):
+        raise ValueError(
+            "the checksum is of other contents: the file is damaged, or was edited; if the change was meant, remove "
+            'the line "checksum"'
+        )
     return policy
 
 
@@ -159,17 +170,32 @@ def _check_together(policy: Policy) -> None:
         raise ValueError("score is of calibrated logits, but there is no calibrator")
     if policy.groups is not None and policy.kind == "segmentation":
         raise ValueError("groups go with classification, and this policy is for segmentation")
-    for where, one in {"threshold": policy.threshold, **(policy.groups or {})}.items():
-        _check_threshold(where, one, policy)
-    size = (2, policy.num_classes) if policy.kind == "classification" else (2, policy.num_classes, 1, 1)
+    _check_threshold("threshold", policy.threshold, policy)
+    for name, one in (policy.groups or {}).items():
+        _check_threshold(f"groups.{name[:40]}", one, policy)
+    size = (3, policy.num_classes) if policy.kind == "classification" else (3, policy.num_classes, 1, 1)
     probe = np.zeros(size)
-    probe[0, 0], probe[1] = 1.0, 1 / policy.num_classes
-    groups = None if policy.groups is None else list(policy.groups)[:1] * 2
+    probe[0, 0], probe[1], probe[2, -1] = 1.0, 1 / policy.num_classes, 1.0
+    if policy.takes == "logits":
+        probe[0, 0], probe[2, -1] = EXTREME, -EXTREME
+    groups = None if policy.groups is None else list(policy.groups)[:1] * 3
     if not np.isfinite(policy.decide(probe, groups).confidence).all():
         raise ValueError("calibrator gives probabilities that are not finite")
 
 
+def _score_range(score: Score, classes: int) -> tuple[float, float]:
+    """Between what a score lies, and so a threshold, with room for rounding."""
+    ranges = {"msp": (0.0, 1.0), "margin": (0.0, 1.0), "negative_entropy": (-math.log(classes), 0.0)}
+    ranges |= {"max_logit": (-LARGEST_LOGIT, LARGEST_LOGIT), "energy": (-LARGEST_LOGIT, LARGEST_LOGIT)}
+    low, high = ranges.get(score.name, (-1.0, 1.0))
+    return low - 1e-9, high + 1e-9
+
+
 def _check_threshold(where: str, one: Threshold, policy: Policy) -> None:
+    low, high = _score_range(policy.score, policy.num_classes)
+    if math.isfinite(one.value) and not low <= one.value <= high:
+        asked = f"from {low:g} to {high:g}, as {policy.score.name} is"
+        raise ValueError(f"{where}.accept_from must be a number {asked}, got {one.value:g}")
     if not one.errors <= one.accepted <= one.samples:
         counts = f"{one.errors}, {one.accepted} and {one.samples}"
         raise ValueError(f"{where}: errors, accepted and samples must not fall, got {counts}")
@@ -181,7 +207,9 @@ def _check_threshold(where: str, one: Threshold, policy: Policy) -> None:
     for name, (given, part, of) in shares.items():
         if of and not math.isclose(given.value, part / of, rel_tol=1e-9, abs_tol=1e-12):
             raise ValueError(f"{where}.{name}.value must be {part} of {of}, got {given.value}")
-        if given.low > given.value + 1e-12 or given.high < given.value - 1e-12:
+        # A limit that is to hold in less than half of the cases may lie below what was seen.
+        limited = name != "risk" or policy.confidence >= 0.5
+        if limited and (given.low > given.value + 1e-12 or given.high < given.value - 1e-12):
             raise ValueError(f"{where}.{name} must lie between its limits, got {given}")
     promised = one.confidence is not None and policy.target_risk is not None and one.accepted > 0
     if promised and not math.isnan(one.value) and one.risk.high > (policy.target_risk or 0) + 1e-9:
@@ -223,7 +251,7 @@ class _Fields:
 
     def text(self, name: str, *, optional: bool = False) -> Any:
         value = self.get(name)
-        if not isinstance(value, str) and not (optional and value is None):
+        if not _is_text(value) and not (optional and value is None):
             raise ValueError(f"{self.where}{name} must be text, got {_shown(value)}")
         return value
 
@@ -250,19 +278,16 @@ def _read_threshold(found: Any, where: str, *, unset: bool = False) -> Threshold
     elif given is None and unset:
         value = math.nan
     else:
-        value = fields.number("accept_from", -math.inf, math.inf) or 0.0
-        if not math.isfinite(value):
-            raise ValueError(f"{where}.accept_from must be a finite number, 'nothing' or 'everything'")
-    most = 2**62
-    needed = None if fields.get("needed") is None else fields.whole("needed", 1, most)
+        value = fields.number("accept_from", -2 * LARGEST_LOGIT, 2 * LARGEST_LOGIT) or 0.0
+    needed = None if fields.get("needed") is None else fields.whole("needed", 1, MOST_SAMPLES)
     return Threshold(
         value,
         fields.text("method"),
         fields.number("target_risk", 0, 1, optional=True),
         fields.number("confidence", 0, 1, optional=True),
-        fields.whole("samples", 0, most),
-        fields.whole("accepted", 0, most),
-        fields.whole("errors", 0, most),
+        fields.whole("samples", 0, MOST_SAMPLES),
+        fields.whole("accepted", 0, MOST_SAMPLES),
+        fields.whole("errors", 0, MOST_SAMPLES),
         fields.interval("coverage"),
         fields.interval("risk"),
         needed,
@@ -275,15 +300,30 @@ def _groups(found: Any) -> dict[str, Threshold] | None:
         return None
     if not isinstance(found, dict) or not found:
         raise ValueError(f"groups must be an object with a threshold for each, or null, got {_shown(found)}")
+    odd = [name for name in found if not _is_text(name)]
+    if odd:
+        raise ValueError(f"groups must have names of text, got {_shown(odd[0])}")
     return {name: _read_threshold(one, f"groups.{name[:40]}") for name, one in found.items()}
 
 
 def _names(found: Any, classes: int) -> tuple[str, ...] | None:
     if found is None:
         return None
-    if not isinstance(found, list) or len(found) != classes or not all(isinstance(one, str) for one in found):
+    if not isinstance(found, list) or len(found) != classes or not all(_is_text(one) for one in found):
         raise ValueError(f"class_names must be {classes} names or null")
+    name, count = Counter(found).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"class_names must differ, got {_shown(name)} {count} times")
     return tuple(found)
+
+
+def _evidence(found: Any) -> dict[str, Any]:
+    fields = _Fields(found, "evidence")
+    if fields.found.get("ignore_index") is not None:
+        fields.whole("ignore_index", -(2**63), 2**63 - 1)
+    if fields.found.get("fingerprint") is not None:
+        fields.text("fingerprint")
+    return fields.found
 
 
 def _calibrator(found: Any, classes: int) -> Calibrator | None:
@@ -308,12 +348,19 @@ def _score(found: Any) -> Score:
     given = dict(found)
     if not isinstance(given.get("name"), str) or not isinstance(given.get("of"), str):
         raise ValueError("score must have a name and say what it is of")
+    if given.get("p") is not None:
+        fields.whole("p", 1, 1000)
     if not isinstance(given.get("centre", True), bool):
         raise ValueError(f"score.centre must be true or false, got {_shown(given['centre'])}")
     try:
         return Score(**given)
     except ValueError as error:
         raise ValueError(f"score: {error}") from None
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is text that can be written: half a surrogate pair, which JSON can name, is none."""
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _shown(value: Any) -> str:

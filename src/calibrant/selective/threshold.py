@@ -38,7 +38,7 @@ from scipy.special import betaincinv
 
 from calibrant.metrics.checks import ArrayLike, choice, judged, number_in
 from calibrant.metrics.groups import group
-from calibrant.metrics.intervals import Interval, wilson
+from calibrant.metrics.intervals import NEAREST, Interval, wilson
 from calibrant.selective.bounds import binomial_tail, fewest, lower_limit, upper_limit
 
 Doubles = npt.NDArray[np.float64]
@@ -422,10 +422,12 @@ def _enough(rate: Doubles, coverage: Doubles, target_risk: float, delta: float) 
 
 
 def open_share(name: str, value: float) -> float:
-    """A number above 0 and below 1."""
+    """A number above 0 and below 1, by a little more than rounding."""
     value = number_in(name, value, 0.0, 1.0)
     if not 0 < value < 1:
         raise ValueError(f"{name} must be a number above 0 and below 1, got {value!r}")
+    if not NEAREST <= value <= 1 - NEAREST:
+        raise ValueError(f"{name} must be a number at least {NEAREST:g} above 0 and below 1, got {value!r}")
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,3 +72,18 @@ def _share(value: float) -> str:
 def listed(names: list[str], most: int = 5) -> str:
     """Some names, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def excerpts(first: Sequence[str], second: Sequence[str], most: int = 5) -> tuple[str, str]:
+    """Some names of two lists that are not the same, where they begin to differ.
+
+    Example:
+        >>> excerpts(["a", "b", "c", "d", "e", "f"], ["a", "b", "c", "d", "e", "g"])
+        ('..., b, c, d, e, f', '..., b, c, d, e, g')
+    """
+    pairs = enumerate(zip(first, second, strict=False))
+    place = next((i for i, (one, other) in pairs if one != other), min(len(first), len(second)))
+    start = max(0, place + 1 - most)
+    head = ["..."] if start else []
+    one, other = (", ".join([*head, *names[start : start + most]]) for names in (first, second))
+    return one, other

@@ -1,14 +1,15 @@
 """Checkpoints: one safetensors file with all tensors of a run, and its numbers as JSON in the file's own header.
 
 One file, written aside and renamed, is whole or not there: a process that is killed at any moment leaves the last one.
-Nothing is unpickled.
+Nothing is unpickled. What a file holds is compared with what the run expects by name, shape and type before any of it
+is read.
 """
 
 from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,22 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
-from calibrant._files import written_aside
+from calibrant._files import open_regular, written_aside
+from calibrant.training.records import State, check_record, parse_values, with_nulls
 
 FORMAT = "calibrant-checkpoint"
 VERSION = 1
+#: The parts of a checkpoint.
+NETWORK, OPTIMISER, LOSS = "model", "optimiser", "loss"
+
+Parts = dict[str, dict[str, Tensor]]
+
+_TYPES = {
+    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16, "I32": torch.int32,
+    "I64": torch.int64, "F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64,
+}  # fmt: skip
 
 
 def save(path: Path, parts: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> None:
@@ -31,7 +42,8 @@ def save(path: Path, parts: Mapping[str, Mapping[str, Tensor]], state: Mapping[s
         for name, tensor in members.items():
             # A copy of its own, in rows: safetensors refuses shared and strided memory.
             tensors[f"{part}/{name}"] = tensor.detach().cpu().contiguous().clone()
-    header = {"format": FORMAT, "version": str(VERSION), "state": json.dumps(state)}
+    header = {"format": FORMAT, "version": str(VERSION), "tensors": str(len(tensors))}
+    header["state"] = json.dumps(with_nulls(state))
     with written_aside(path) as aside:
         try:
             save_file(tensors, str(aside), metadata=header)
@@ -39,22 +51,104 @@ def save(path: Path, parts: Mapping[str, Mapping[str, Tensor]], state: Mapping[s
             raise OSError(errno.EIO, " ".join(str(error).split()), str(path)) from error
 
 
-def load(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The parts and the state of a checkpoint."""
+def load(
+    path: Path, like: Mapping[str, Mapping[str, Tensor]] | None = None, *, longest: int = 0
+) -> tuple[Parts, dict[str, Any]]:
+    """The parts and the state of a checkpoint.
+
+    Args:
+        path: The file.
+        like: Parts that are needed, with tensors of the shapes and types that theirs must have; others are not read.
+            All parts, as they are, if left out. Of an optimiser, whole parameters may be missing: it has no memory of
+            those that get no gradient.
+        longest: A loss may remember one number for each of so many samples, whatever length it has so far.
+    """
+    open_regular(path).close()
     try:
         with safe_open(str(path), framework="pt") as file:
             header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
-        state = json.loads(header["state"])
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"{path}: not a checkpoint of Calibrant's ({' '.join(str(error).split())}).") from error
-    if header.get("format") != FORMAT or header.get("version") != str(VERSION):
-        raise ValueError(f"{path}: not a checkpoint of Calibrant's, version {VERSION}.")
-    parts: dict[str, dict[str, Tensor]] = {}
+            names = list(file.keys())
+            state = _state(header, names)
+            if like is not None:
+                names = [name for name in names if name.partition("/")[0] in like]
+                _check_shapes({name: _shape(file.get_slice(name)) for name in names}, like, longest)
+            tensors = {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, ValueError) as error:
+        raise ValueError(f"{path}: not a checkpoint of this run ({' '.join(str(error).split())[:300]})") from None
+    parts: Parts = {part: {} for part in like or ()}
     for name, tensor in tensors.items():
         part, _, member = name.partition("/")
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{path}: not a checkpoint of this run ({name} holds values that are not finite)")
         parts.setdefault(part, {})[member] = tensor
     return parts, state
+
+
+def read_state(state: Mapping[str, Any], path: Path) -> State:
+    """How far a run had come, from the state of its checkpoint."""
+    try:
+        return check_record(dict(state), State)
+    except ValueError as error:
+        raise ValueError(f"{path}: not a checkpoint of this run (its state is damaged: {error})") from None
+
+
+def _state(header: Mapping[str, str], names: list[str]) -> dict[str, Any]:
+    if header.get("format") != FORMAT or header.get("version") != str(VERSION):
+        raise ValueError(f"it is none of Calibrant's, version {VERSION}")
+    strangers = [name for name in names if name.partition("/")[0] not in (NETWORK, OPTIMISER, LOSS)]
+    if strangers or header.get("tensors", str(len(names))) != str(len(names)):
+        number = header.get("tensors", "")[:20]
+        raise ValueError(
+            f"{strangers[0][:100]} has no place in it"
+            if strangers
+            else f"it was written with {number} tensors, and has {len(names)}"
+        )
+    state = parse_values(header.get("state", "").encode())
+    if not isinstance(state, dict):
+        raise ValueError("its state is no table")
+    return state
+
+
+def _shape(part: Any) -> tuple[list[int], Any]:
+    return list(part.get_shape()), _TYPES.get(part.get_dtype())
+
+
+def _check_shapes(
+    theirs: Mapping[str, tuple[list[int], Any]], like: Mapping[str, Mapping[str, Tensor]], longest: int
+) -> None:
+    ours = {f"{part}/{name}": tensor for part, members in like.items() for name, tensor in members.items()}
+    remembered = {_parameter(name) for name in theirs}
+    needed = [name for name in ours if not name.startswith(f"{OPTIMISER}/") or _parameter(name) in remembered]
+    for name in needed:
+        if name not in theirs:
+            raise ValueError(f"{name} is missing")
+    for name, (shape, kind) in theirs.items():
+        if name not in ours:
+            raise ValueError(f"{name[:200]} has no place in it")
+        tensor = ours[name]
+        grown = name.startswith(f"{LOSS}/") and tensor.dim() == len(shape) == 1 and shape[0] <= longest
+        if kind != tensor.dtype or (shape != list(tensor.shape) and not grown):
+            raise ValueError(f"{name} is {kind} {shape}, and {tensor.dtype} {list(tensor.shape)} is needed")
+
+
+def _parameter(name: str) -> str:
+    """The number of a parameter in the name of what an optimiser remembers of it."""
+    return name.rpartition("/")[0]
+
+
+def optimiser_like(optimiser: Optimizer) -> dict[str, Tensor]:
+    """What an optimiser may remember of each parameter: names, shapes and types, without values."""
+    shapes: dict[str, Tensor] = {}
+    parameters: Iterable[Tensor] = (p for group in optimiser.param_groups for p in group["params"])
+    for number, parameter in enumerate(parameters):
+        if isinstance(optimiser, SGD):
+            members = ["momentum_buffer"] if optimiser.defaults["momentum"] else []
+        else:
+            members = ["exp_avg", "exp_avg_sq"]
+            shapes[f"{number}/step"] = torch.empty((), dtype=torch.float32, device="meta")
+        for member in members:
+            shapes[f"{number}/{member}"] = torch.empty_like(parameter, device="meta")
+    return shapes
 
 
 def optimiser_tensors(optimiser: Optimizer) -> dict[str, Tensor]:
@@ -81,3 +175,9 @@ def restore_module(module: nn.Module, tensors: Mapping[str, Tensor], path: Path)
         raise ValueError(
             f"{path}: the checkpoint is of another model ({' '.join(str(error).split())[:300]})."
         ) from error
+
+
+def restore_network(model: nn.Module, path: Path) -> None:
+    """Fill a model from a checkpoint."""
+    parts, _ = load(path, {NETWORK: model.state_dict()})
+    restore_module(model, parts[NETWORK], path)

@@ -8,7 +8,6 @@ moment, ends bit for bit as the one that was not (on a CPU, with as many threads
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import signal
 import threading
@@ -20,11 +19,14 @@ from typing import Any
 import torch
 
 from calibrant.data import Batches, Dataset
+from calibrant.models.trust import require_trust
 from calibrant.training import checkpoints
+from calibrant.training.forward import memory_told
 from calibrant.training.predicting import Tally, must_fit, outputs
-from calibrant.training.preparing import Run, bare, predicted, prepared, save, size
+from calibrant.training.preparing import Run, bare, predicted, prepared, restore, save, size
 from calibrant.training.processes import make_fabric, together
 from calibrant.training.recipe import Recipe
+from calibrant.training.rehearsal import rehearse
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RESULT, RunFolder
 from calibrant.training.sets import Sets, evaluation_pipeline, load_sets
 from calibrant.training.stepping import DivergedError, any_of, check_weights, step
@@ -42,9 +44,12 @@ def train(
     devices: int = 1,
     nodes: int = 1,
     accelerator: str = "auto",
+    trust_code: bool = False,
     listen: Listener = lambda event, numbers: None,
 ) -> dict[str, Any]:
     """Train the model of a recipe, and write everything about it into a folder.
+
+    Nothing is written before recipe, data, model and loss have been seen to go together.
 
     Args:
         recipe: What to do.
@@ -54,6 +59,8 @@ def train(
         devices: Processes or GPUs per node.
         nodes: Machines.
         accelerator: As Lightning Fabric takes it.
+        trust_code: Import and call a model that is neither Calibrant's, torchvision's nor timm's, as
+            ``package.module:factory`` is.
         listen: Told of every step, epoch and checkpoint.
 
     Returns:
@@ -63,38 +70,49 @@ def train(
         DivergedError: The loss is not finite.
     """
     place = RunFolder(folder)
+    require_trust(recipe.model.name, recipe.model.options, trust_code)
     fabric = make_fabric(recipe, accelerator, devices, nodes)
-    with together(fabric), contextlib.ExitStack() as stack:
-        _hold(stack, fabric, place, recipe, resume)
-        return _run(recipe, fabric, place, data, listen if fabric.global_rank == 0 else _nobody)
+    listen = listen if fabric.global_rank == 0 else _nobody
+    with together(fabric), memory_told(), contextlib.ExitStack() as stack:
+        # A folder that is there is held at once; a new one is made when there is something to put into it.
+        _enter(stack, fabric, place, recipe, resume, make=False)
+        if fabric.broadcast((place / RESULT).exists()):
+            result = place.result(recipe)
+            listen("finished already", {})
+            return result
+        sets = load_sets(recipe, data)
+        for dataset in sets.evaluated.values():
+            must_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
+        run = prepared(recipe, fabric, sets, None, trust_code=trust_code)
+        rehearse(run)
+        _enter(stack, fabric, place, recipe, resume, make=True)
+        restore(run, place)
+        return _run(run, sets, place, data, listen)
 
 
-def _hold(stack: contextlib.ExitStack, fabric: Any, place: RunFolder, recipe: Recipe, resume: bool) -> None:
-    """Keep others out of the folder; all processes hear whether it can be had."""
+def _enter(
+    stack: contextlib.ExitStack, fabric: Any, place: RunFolder, recipe: Recipe, resume: bool, *, make: bool
+) -> None:
+    """Lock the run folder, unless it is new and not to be made yet; every process hears if that cannot be done."""
     problem: ValueError | None = None
     if fabric.global_rank == 0:
         try:
-            stack.enter_context(place.held())
             place.check(recipe, resume)
+            if not place.is_locked and (make or not (place.is_new or (place / RESULT).exists())):
+                stack.enter_context(place.held())
+                place.check(recipe, resume)
         except ValueError as error:
             problem = error
     if fabric.broadcast(problem is not None):
-        raise problem or ValueError("the folder cannot be had.")
+        raise problem or ValueError("cannot lock the run folder")
 
 
-def _run(recipe: Recipe, fabric: Any, place: RunFolder, data: str | None, listen: Listener) -> dict[str, Any]:
+def _run(run: Run, sets: Sets, place: RunFolder, data: str | None, listen: Listener) -> dict[str, Any]:
     """A run in a folder that is held."""
-    if (place / RESULT).exists():
-        listen("finished already", {})
-        return _result(place)
-    sets = load_sets(recipe, data)
-    for dataset in sets.evaluated.values():
-        must_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
-    run = prepared(recipe, fabric, sets, place)
-    if fabric.global_rank == 0:
-        place.claim(recipe, data)
+    if run.fabric.global_rank == 0:
+        listen = _logged(listen, place, run.recipe.training.tensorboard)
+        place.claim(run.recipe, data)
         place.forget_after(run.progress.step, run.progress.epoch)
-        listen = _logged(listen, place, recipe.training.tensorboard)
     numbers = {"steps": run.steps, "step": run.progress.step, "parameters": size(run.model)}
     listen("start", numbers | {"left_out": sets.left_out})
     _train(run, sets, place, listen)
@@ -141,7 +159,7 @@ def _logged(listen: Listener, place: RunFolder, tensorboard: bool) -> Listener:
     """Tell the log what the listener is told: every epoch, and the steps whose terms are known."""
     writer = _tensorboard(place) if tensorboard else None
 
-    def told(event: str, numbers: Mapping[str, Any]) -> None:
+    def record(event: str, numbers: Mapping[str, Any]) -> None:
         if event == "epoch" or (event == "step" and "fidelity" in numbers):
             place.log({"event": event, **numbers})
             if writer is not None:
@@ -151,17 +169,16 @@ def _logged(listen: Listener, place: RunFolder, tensorboard: bool) -> Listener:
                 writer.flush()
         listen(event, numbers)
 
-    return told
+    return record
 
 
 def _tensorboard(place: RunFolder) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ValueError(
-            "training.tensorboard needs the package tensorboard: pip install 'calibrant[tensorboard]'."
-        ) from None
-    return SummaryWriter(str(place / "tensorboard"))
+    from torch.utils.tensorboard import SummaryWriter
+
+    folder = place / "tensorboard"
+    if folder.is_symlink():
+        raise ValueError(f"{folder} is a link, and nothing is written through links: remove it")
+    return SummaryWriter(str(folder))
 
 
 @contextlib.contextmanager
@@ -215,7 +232,7 @@ def _validated(run: Run, val: Dataset) -> dict[str, float]:
     loader = pipeline.loader(batches, settings.workers)
     for batch, logits in outputs(bare(run.model), loader, mean, std, run.fabric.device):
         if not bool(torch.isfinite(logits).all()):
-            raise DivergedError(f"the logits of validation samples are no numbers after step {run.progress.step}.")
+            raise DivergedError(f"logits of validation samples became NaN or infinite after step {run.progress.step}.")
         tally.update(logits, batch.labels if batch.masks is None else batch.masks)
     return tally.compute()
 
@@ -223,8 +240,7 @@ def _validated(run: Run, val: Dataset) -> dict[str, float]:
 def _evaluated(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> dict[str, Any]:
     """Predict every set with the model that is kept, write the predictions and their numbers."""
     if run.recipe.training.keep == "best" and (place / BEST).exists():
-        parts, _ = checkpoints.load(place / BEST)
-        checkpoints.restore_module(bare(run.model), parts["model"], place / BEST)
+        checkpoints.restore_network(bare(run.model), place / BEST)
     result: dict[str, Any] = {}
     if run.fabric.global_rank == 0:
         for name, dataset in sets.evaluated.items():
@@ -234,7 +250,7 @@ def _evaluated(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> dict
             predictions.save(place / f"{name}.npz")
             result[name] = tally.compute()
             listen("predicted", {"set": name, **result[name]})
-        checkpoints.save(place / MODEL, {"model": bare(run.model).state_dict()}, {})
+        checkpoints.save(place / MODEL, {checkpoints.NETWORK: bare(run.model).state_dict()}, {})
         first = evaluation_pipeline(run.recipe, sets.test).batch([0]).inputs
         facts = {
             "classes": list(sets.test.classes),
@@ -249,4 +265,4 @@ def _evaluated(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> dict
 
 
 def _result(place: RunFolder) -> dict[str, Any]:
-    return json.loads((place / RESULT).read_text(encoding="utf-8"))
+    return place.result()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from calibrant.training.settings import Factor, Flag, Number, Rate, Settings
 
-class OptimiserSettings(BaseModel):
+Momentum = Annotated[Number, Field(ge=0, lt=1)]
+
+
+class OptimiserSettings(Settings):
     """The optimiser of a recipe.
 
     Attributes:
@@ -31,19 +35,23 @@ class OptimiserSettings(BaseModel):
         clip: Largest norm of the gradient; None leaves it as it is.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     name: Literal["sgd", "adam", "adamw"] = "sgd"
-    rate: Annotated[float, Field(gt=0)] = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    nesterov: bool = False
-    betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    decay_matrices_only: bool = False
-    decays: dict[str, Annotated[float, Field(ge=0)]] = {}
-    rates: dict[str, float] = {}
-    sam: Annotated[float, Field(gt=0)] | None = None
-    clip: Annotated[float, Field(gt=0)] | None = None
+    rate: Rate = 0.1
+    momentum: Momentum = 0.9
+    nesterov: Flag = False
+    betas: tuple[Momentum, Momentum] = (0.9, 0.999)
+    weight_decay: Factor = 0.0
+    decay_matrices_only: Flag = False
+    decays: dict[str, Factor] = Field(default_factory=dict)
+    rates: dict[str, Factor] = Field(default_factory=dict)
+    sam: Rate | None = None
+    clip: Annotated[Number, Field(gt=0, le=1e30)] | None = None
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.name == "sgd" and self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov needs a momentum above 0")
+        return self
 
     def build(self, model: nn.Module) -> Optimizer:
         """The optimiser of a model's trainable parameters; each group keeps its share of the rate as ``factor``."""

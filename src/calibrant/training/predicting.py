@@ -16,6 +16,7 @@ from calibrant.data.loading import sample_generator
 from calibrant.data.views import Step
 from calibrant.metrics import ConfidenceSketch
 from calibrant.predictions import Predictions
+from calibrant.training.forward import forward, logits_of
 
 #: Logits of whole images are kept in memory up to this many bytes.
 MOST_BYTES = 8 * 2**30
@@ -163,10 +164,19 @@ def must_fit(pipeline: Pipeline, pixels: int | None) -> None:
 
 
 def outputs(
-    model: nn.Module, batches: Iterable[Batch], mean: Sequence[float], std: Sequence[float], device: torch.device | str
+    model: nn.Module,
+    batches: Iterable[Batch],
+    mean: Sequence[float],
+    std: Sequence[float],
+    device: torch.device | str,
+    name: str | None = None,
 ) -> Iterator[tuple[Batch, Tensor]]:
-    """Every batch with the logits that a model gives for it, in at least single precision, without training."""
+    """Every batch with the logits that a model gives for it, in at least single precision, without training.
+
+    ``name`` names the model in messages; its class, if left out.
+    """
     training = {module: module.training for module in model.modules()}
+    first = True
     precision = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     model.eval()
     try:
@@ -177,20 +187,12 @@ def outputs(
             elif inputs.is_floating_point():
                 inputs = inputs.to(precision)
             with torch.inference_mode():
-                logits = logits_of(model(inputs))
+                logits = logits_of(forward(model, inputs, name or type(model).__name__, first=first))
+            first = False
             yield batch, logits.float() if logits.dtype.itemsize < 4 else logits
     finally:
         for module, was in training.items():  # one by one: a frozen normalisation stays frozen
             module.training = was
-
-
-def logits_of(output: Any) -> Tensor:
-    """The logits among what a model gives; torchvision's segmentation models give a dictionary."""
-    if isinstance(output, dict):
-        output = output["out"]
-    if not isinstance(output, Tensor):
-        raise ValueError(f"the model must give a tensor of logits, got {type(output).__name__}.")
-    return output
 
 
 def _some_pixels(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ from torch.optim import Optimizer
 from calibrant.data import Batches, Dataset, Pipeline, read_glove
 from calibrant.losses import Loss
 from calibrant.models import build
+from calibrant.models.trust import TIMM
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoints
 from calibrant.training.predicting import predict
 from calibrant.training.recipe import Recipe
-from calibrant.training.run_folder import LAST, RunFolder
+from calibrant.training.records import State, with_nans
+from calibrant.training.run_folder import BEST, LAST, RunFolder
 from calibrant.training.sets import Sets, evaluation_pipeline, training_pipeline
 
 
@@ -51,6 +54,7 @@ class Run:
     backward: Callable[[Tensor], None]
     mixing: Any = None
     blanking: Any = None
+    begun: bool = False  # whether anything went through the model in this process
 
     @property
     def epochs(self) -> float:
@@ -86,23 +90,15 @@ class Run:
         return [p for group in self.optimiser.param_groups for p in group["params"]]
 
 
-def prepared(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None) -> Run:
+def prepared(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None, *, trust_code: bool = False) -> Run:
     """Model, loss and optimiser, as the recipe makes them or as the last checkpoint left them."""
     fitting(recipe, sets)
-    model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, _vectors(recipe, sets))
+    model = make_model(
+        recipe, len(sets.train.classes), sets.vocabulary_size, _vectors(recipe, sets), trust_code=trust_code
+    )
     optimiser = recipe.optimiser.build(model)
     loss = recipe.build_loss(sets.train.ignore_index).to(fabric.device)
     wrapped, optimiser = fabric.setup(torch.compile(model) if recipe.training.compile else model, optimiser)
-    progress = Progress()
-    if place is not None and (place / LAST).exists():
-        # After the set-up: tensors come back at the precision and on the device that they were saved from.
-        parts, state = checkpoints.load(place / LAST)
-        checkpoints.restore_module(bare(wrapped), parts["model"], place / LAST)
-        checkpoints.restore_optimiser(optimiser, parts.get("optimiser", {}))
-        loss.load_state_dict(parts.get("loss", {}))
-        if (scaler := _scaler(fabric)) is not None:
-            scaler.load_state_dict(state.pop("scaler"))
-        progress = Progress(**state)
     batches = Batches(
         len(sets.train), recipe.training.batch_size, seed=recipe.seed, drop_last=recipe.training.drop_last,
         rank=fabric.global_rank, world=fabric.world_size,
@@ -112,11 +108,76 @@ def prepared(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None) -
         # Nothing has to be done around the model then, and Fabric's doing nothing is 2% of a small model's step.
         wrapped, optimiser, backward = wrapped._forward_module, optimiser.optimizer, Tensor.backward
     pipeline = training_pipeline(recipe, sets.train)
-    run = Run(recipe, fabric, wrapped, loss, optimiser, pipeline, batches, progress, backward)
+    run = Run(recipe, fabric, wrapped, loss, optimiser, pipeline, batches, Progress(), backward)
     run.mixing, run.blanking = recipe.build_mixing(), recipe.build_blanking()
     if run.steps_per_epoch == 0:
         raise ValueError(f"{sets.train.title}: {len(sets.train)} samples do not fill a batch of {batches.size}.")
+    if place is not None:
+        restore(run, place)
     return run
+
+
+def restore(run: Run, place: RunFolder) -> None:
+    """Take a run up where its last checkpoint left it, if there is one.
+
+    After the set-up: tensors come back at the precision and on the device that they were saved from.
+    """
+    path = place / LAST
+    if not path.exists():
+        return
+    like = {
+        checkpoints.NETWORK: bare(run.model).state_dict(),
+        checkpoints.OPTIMISER: checkpoints.optimiser_like(run.optimiser),
+        checkpoints.LOSS: run.loss.state_dict(),
+    }
+    parts, plain = checkpoints.load(path, like, longest=len(run.pipeline))
+    state = checkpoints.read_state(plain, path)
+    _check_progress(run, state, parts[checkpoints.OPTIMISER], path)
+    if run.recipe.training.keep == "best" and state.best is not None:  # now, not when it is needed at the end
+        if not (place / BEST).exists():
+            raise ValueError(f"{place / BEST} is missing, the model that did best so far: the run cannot go on")
+        checkpoints.load(place / BEST, {checkpoints.NETWORK: like[checkpoints.NETWORK]})
+    checkpoints.restore_module(bare(run.model), parts[checkpoints.NETWORK], path)
+    checkpoints.restore_optimiser(run.optimiser, parts[checkpoints.OPTIMISER])
+    checkpoints.restore_module(run.loss, parts[checkpoints.LOSS], path)
+    if (scaler := _scaler(run.fabric)) is not None:
+        scaler.load_state_dict(state.scaler)
+    run.progress = Progress(state.epoch, state.batch, state.step, state.best, with_nans(state.history))
+
+
+def _check_progress(run: Run, state: State, memory: Mapping[str, Tensor], path: Path) -> None:
+    """See that the numbers of a checkpoint go together, and with the length of the run."""
+    per_epoch = run.steps_per_epoch
+    # Where the last batch of an epoch is small, whether it counts depends on the number of processes.
+    slack = 0 if run.batches.drop_last else state.epoch
+    reached = abs(state.epoch * per_epoch + state.batch - state.step) <= slack
+    counts = [float(tensor) for name, tensor in memory.items() if name.endswith("/step")]
+    scaler = _scaler(run.fabric)
+    problem = ""
+    if not 0 < state.step <= run.steps:
+        problem = f"step {state.step} is none of the run's {run.steps}"
+    elif state.batch > per_epoch or not (reached or (state.step == run.steps and state.batch == 0)):
+        problem = f"epoch {state.epoch} and batch {state.batch} do not lead to step {state.step}"
+    elif [entry["epoch"] for entry in state.history] != list(range(1, state.epoch + 1)):
+        problem = f"its history does not have every one of {state.epoch} epochs"
+    elif run.recipe.training.keep == "best" and state.best != _best(run.recipe, state.history):
+        problem = "its best value is not in its history"
+    elif any(not 0 < count <= state.step for count in counts):
+        problem = "the optimiser's count of steps is another"
+    elif not memory and checkpoints.optimiser_like(run.optimiser):
+        problem = "what the optimiser remembers is missing"
+    elif set(state.scaler or ()) != set({} if scaler is None else scaler.state_dict()):
+        problem = "what scales the loss is missing, or not needed"
+    if problem:
+        raise ValueError(f"{path}: not a checkpoint of this run ({problem})")
+
+
+def _best(recipe: Recipe, history: Sequence[Mapping[str, Any]]) -> float | None:
+    """The best value so far of the metric that a model is kept by."""
+    values = [entry.get(f"val_{recipe.training.best_by}") for entry in history]
+    numbers = [value for value in values if value is not None]
+    choose = max if recipe.training.best_by in ("accuracy", "mean_iou") else min
+    return choose(numbers) if numbers else None
 
 
 def _vectors(recipe: Recipe, sets: Sets) -> Any:
@@ -127,16 +188,37 @@ def _vectors(recipe: Recipe, sets: Sets) -> Any:
     return read_glove(text.vectors, sets.vocabulary, text.dimensions, seed=recipe.seed).values
 
 
-def make_model(recipe: Recipe, classes: int, vocabulary_size: int | None, vectors: Any = None) -> nn.Module:
-    """The network of a recipe, from its seed or its weights; ``vectors`` is what its embedding starts from."""
-    options = dict(recipe.model.model_extra or {})
+def make_model(
+    recipe: Recipe,
+    classes: int,
+    vocabulary_size: int | None,
+    vectors: Any = None,
+    *,
+    trust_code: bool = False,
+    filled: bool = False,
+) -> nn.Module:
+    """The network of a recipe, from its seed or its weights.
+
+    Args:
+        recipe: Whose network.
+        classes: Number of classes.
+        vocabulary_size: Number of words, for texts.
+        vectors: What its embedding starts from.
+        trust_code: Whether a model that is neither Calibrant's, torchvision's nor timm's may be imported.
+        filled: It will be filled from a checkpoint: weights that it would start from are neither read nor downloaded.
+    """
+    options, weights = recipe.model.options, recipe.model.weights
     if vocabulary_size is not None:
         options.setdefault("vocabulary_size", vocabulary_size)
         options.setdefault("dimensions", recipe.data.text.dimensions if recipe.data.text else 100)
     if vectors is not None:
         options["vectors"] = vectors
-    model = build(recipe.model.name, num_classes=classes, stem=recipe.model.stem,
-                  weights=recipe.model.weights, head=recipe.model.head, seed=recipe.seed, **options)  # fmt: skip
+    if filled:
+        weights = None
+        unread = {"pretrained": False} if recipe.model.name.startswith(TIMM) else {"backbone_weights": None}
+        options |= {name: value for name, value in unread.items() if name in options and ":" not in recipe.model.name}
+    model = build(recipe.model.name, num_classes=classes, stem=recipe.model.stem, weights=weights,
+                  head=recipe.model.head, seed=recipe.seed, trust_code=trust_code, **options)  # fmt: skip
     if recipe.training.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model.to(dtype_of(recipe))
@@ -155,6 +237,8 @@ def fitting(recipe: Recipe, sets: Sets) -> None:
         raise ValueError(f"mixing is for {plain}, and {train.title} is not.")
     if recipe.targets.name == "adaptive" and (train.kind != "image" or train.masks is not None or train.boxes is None):
         raise ValueError(f"adaptive targets are for {plain} and boxes, and {train.title} is not or has none.")
+    if recipe.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise ValueError("training.tensorboard needs the package tensorboard: pip install 'calibrant[tensorboard]'.")
     if recipe.training.keep == "best" and sets.val is None:
         raise ValueError("training.keep = 'best' needs validation data: data.val or data.hold_out.")
 
@@ -174,9 +258,9 @@ def save(run: Run, path: Path) -> None:
     """Write a checkpoint, from the first process."""
     if run.fabric.global_rank == 0:
         parts = {
-            "model": bare(run.model).state_dict(),
-            "optimiser": checkpoints.optimiser_tensors(run.optimiser),
-            "loss": run.loss.state_dict(),
+            checkpoints.NETWORK: bare(run.model).state_dict(),
+            checkpoints.OPTIMISER: checkpoints.optimiser_tensors(run.optimiser),
+            checkpoints.LOSS: run.loss.state_dict(),
         }
         scaler = _scaler(run.fabric)
         checkpoints.save(path, parts, vars(run.progress) | ({} if scaler is None else {"scaler": scaler.state_dict()}))

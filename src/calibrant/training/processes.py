@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import subprocess
 import sys
 import traceback
@@ -17,10 +16,11 @@ import torch
 from torch.distributed.distributed_c10d import _get_default_store
 
 from calibrant import _torchvision
+from calibrant.training.forward import LOST
 from calibrant.training.recipe import Recipe
 
-# How the libraries below say that a process at the other end is gone.
-_LOST = re.compile("gloo|NCCL|ncclRemote|onnection closed|onnection reset|peer")
+#: Of one run, per machine, and machines: more is a slip of the pen.
+MOST_DEVICES, MOST_NODES = 1024, 1024
 
 # Seconds that the first process waits for the others when the run has failed.
 _PATIENCE = 2.0
@@ -30,6 +30,11 @@ _REASON = "calibrant/reason"
 
 def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> Any:
     """Lightning Fabric, launched."""
+    if not 1 <= devices <= MOST_DEVICES or not 1 <= nodes <= MOST_NODES:
+        raise ValueError(
+            f"a run takes from 1 to {MOST_DEVICES} devices on each of 1 to {MOST_NODES} machines, got {devices} on "
+            f"{nodes}"
+        )
     _torchvision.ensure()
     from lightning_fabric import Fabric
     from lightning_fabric.strategies.ddp import DDPStrategy
@@ -42,11 +47,14 @@ def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> A
     try:
         fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy,
                         precision=recipe.training.precision)  # fmt: skip
-    except (RuntimeError, ValueError) as error:
+    except Exception as error:  # of many kinds, one of them Lightning's own
         raise ValueError(
             f"the accelerator {accelerator!r} cannot be used here ({' '.join(str(error).split())[:200]}); "
             "--accelerator cpu always can."
         ) from error
+    most = max(8, 2 * (os.cpu_count() or 1))
+    if fabric.device.type == "cpu" and devices > most:
+        raise ValueError(f"{devices} processes were asked for, and on this machine's cores at most {most} make sense")
     fabric.launch()
     return fabric
 
@@ -62,7 +70,7 @@ def together(fabric: Any) -> Iterator[None]:
         yield
         torch.distributed.destroy_process_group()  # else its threads may end the process in their own way
     except BaseException as error:
-        lost = isinstance(error, RuntimeError) and _LOST.search(str(error)) is not None
+        lost = isinstance(error, RuntimeError) and LOST.search(str(error)) is not None
         if fabric.global_rank > 0 and not lost:
             _tell(error)
             _ended(children)

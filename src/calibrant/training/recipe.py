@@ -5,286 +5,46 @@ An unknown key, a wrong type or a value out of range is one sentence that names 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
-import tomllib
+import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from calibrant.data import (
-    RICAP,
-    CentreCrop,
-    ColourJitter,
-    CutMix,
-    Cutout,
-    Mixup,
-    Pad,
-    RandomCrop,
-    RandomErasing,
-    RandomFlip,
-    RandomResizedCrop,
-    Resize,
-)
-from calibrant.data.views import Step
-from calibrant.losses import Loss, describe, get, names
+from calibrant._files import DEEPEST, check_depth, parse_toml, read_json, read_regular
+from calibrant.losses import Loss, describe
+from calibrant.training.named import BLANKING, MIXING, Named, make_loss, nearest, shortened
 from calibrant.training.optimisers import OptimiserSettings
 from calibrant.training.schedules import Schedule
-
-#: What the best epoch can be chosen by: what validation gives and has a better end.
-BEST_BY = ("accuracy", "nll", "brier", "ece", "ece_10", "ece_15", "ece_100", "aece", "mce", "smooth_ece", "aurc",
-           "e_aurc", "augrc", "overconfidence", "underconfidence", "mean_iou")  # fmt: skip
+from calibrant.training.schema_errors import first_error, name_of, sentence_of
+from calibrant.training.settings import (
+    DataSettings,
+    Expected,
+    ModelSettings,
+    Resources,
+    Seed,
+    Settings,
+    TargetSettings,
+    TrainingSettings,
+)
 
 #: Parts of a recipe on which no run depends.
 WORDS = {"title", "paper", "table", "notes", "expected", "search", "resources"}
 
-#: The parts that a data set has in a run.
-Role = Literal["train", "val", "test"]
+#: Bytes of a recipe's file, and of the complete recipe that a run folder keeps.
+LARGEST_FILE, LARGEST_COPY = 2**20, 2**23
 
-STEPS: dict[str, Any] = {
-    "resize": Resize,
-    "pad": Pad,
-    "centre_crop": CentreCrop,
-    "random_crop": RandomCrop,
-    "random_resized_crop": RandomResizedCrop,
-    "flip": RandomFlip,
-}
-MIXING: dict[str, Any] = {"cutmix": CutMix, "ricap": RICAP, "mixup": Mixup}
-BLANKING: dict[str, Any] = {"cutout": Cutout, "erasing": RandomErasing}
+#: Whole numbers beyond this have no place in any file format.
+_LARGEST_WHOLE = 2**63 - 1
 
 
-class Settings(BaseModel):
-    """A part of a recipe: frozen, and nothing in it is unknown."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Named(BaseModel):
-    """A thing by name, with whatever parameters it takes: ``{name = "acls", margin = 6}``."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    name: str
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Everything but the name."""
-        return dict(self.model_extra or {})
-
-    def built(self, table: dict[str, Any], what: str) -> Any:
-        """What a table has under this name, made with these parameters."""
-        if self.name not in table:
-            raise ValueError(f"unknown {what} {self.name!r}; known are {', '.join(table)}{_nearest(self.name, table)}")
-        try:
-            return table[self.name](**self.parameters)
-        except TypeError as error:
-            raise ValueError(f"{what} {self.name!r}: {error}") from error
-
-
-class HoldOut(Settings):
-    """What is split off for validation: a fraction, a count or a count of every class, of the training or test data."""
-
-    of: Literal["train", "test"] = "train"
-    fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
-    count: Annotated[int, Field(gt=0)] | None = None
-    per_class: Annotated[int, Field(gt=0)] | None = None
-    seed: int = 0
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if sum(v is not None for v in (self.fraction, self.count, self.per_class)) != 1:
-            raise ValueError("takes one of fraction, count and per_class")
-        return self
-
-
-class TextSettings(Settings):
-    """How texts become rows of token ids; ``vectors`` is a file of word vectors in GloVe's format."""
-
-    vocabulary: Annotated[int, Field(gt=2)] = 20_000
-    length: Annotated[int, Field(gt=0)] = 1000
-    min_count: Annotated[int, Field(gt=0)] = 1
-    vectors: str | None = None
-    dimensions: Annotated[int, Field(gt=0)] = 100
-
-
-class AlsoSettings(Settings):
-    """One more set that is predicted at the end.
-
-    Attributes:
-        layout, path: Its own, if it does not lie with the rest; without a path it is left out of the run.
-        split: Its name; the test split's if left out.
-        options: Of its reader, on top of those of the test split unless the layout is another.
-        variant: ``"context-only"``: every object covered; ``"single-object"``: one sample per annotated object.
-    """
-
-    layout: str | None = None
-    path: str = ""
-    split: str | None = None
-    options: dict[str, Any] = {}
-    variant: Literal["context-only", "single-object"] | None = None
-
-
-class DataSettings(Settings):
-    """Which data, and what is done to it.
-
-    Attributes:
-        layout: As `calibrant data layouts` lists them.
-        path: The folder; ``--data`` on the command line replaces it.
-        options: Of the layout's reader, for every split.
-        split_options: More of them for one of the three: ``{train = {cap = 50000}}``.
-        train, val, test: Names of the splits; without ``val``, ``hold_out`` makes one.
-        test_share: Cut the test set from the training split, the same one for every seed; for data that come as one.
-        hold_out: Split off ``train`` or ``test``.
-        resample: Merge train and test and draw them anew for every seed (LR).
-        variant: ``"single-object"``: one sample per annotated object.
-        variant_of: Which of train, val and test it is made of.
-        context_rate: Share of the images shown with every object covered.
-        train_steps, steps: Views for training and for evaluation.
-        resampling: How images are scaled.
-        padding: Colour of padding, or ``"edge"`` for the nearest pixel.
-        colouring: ``{brightness = 0.4, ...}``.
-        blanking: Cutout or random erasing, on training batches.
-        channels: 3, or 1 for grey.
-        mean, std: Of the channels: one each, or one for all.
-        text: For data sets of texts.
-        also: More sets to predict at the end, by name; ``"context-only"`` is the test set with every object covered.
-        pixels: How many labelled pixels of every image are written to the files of predictions, drawn at random;
-            all if left out. The numbers of a run are of all pixels.
-    """
-
-    layout: str
-    path: str = ""
-    options: dict[str, Any] = {}
-    split_options: dict[Role, dict[str, Any]] = {}
-    train: str = "train"
-    val: str | None = None
-    test: str = "test"
-    test_share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    hold_out: HoldOut | None = None
-    resample: bool = False
-    variant: Literal["single-object"] | None = None
-    variant_of: tuple[Role, ...] = ("train",)
-    context_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
-    train_steps: tuple[dict[str, Any], ...] = ()
-    steps: tuple[dict[str, Any], ...] = ()
-    resampling: Literal["bilinear", "bicubic"] = "bilinear"
-    padding: Annotated[int, Field(ge=0, le=255)] | Literal["edge"] = 0
-    colouring: dict[str, float] = {}
-    blanking: Named | None = None
-    channels: Literal[1, 3] = 3
-    mean: tuple[float, ...] = (0.5,)
-    std: tuple[Annotated[float, Field(gt=0)], ...] = (0.25,)
-    text: TextSettings | None = None
-    also: dict[str, Literal["context-only"] | AlsoSettings] = {}
-    pixels: Annotated[int, Field(gt=0)] | None = None
-
-    @model_validator(mode="after")
-    def _buildable(self) -> Self:
-        taken = {"train", "val", "test"} & self.also.keys()
-        if taken:
-            raise ValueError(f"also names {taken.pop()!r}, which every run has; choose another name")
-        chain(self.train_steps)
-        chain(self.steps)
-        if self.colouring:
-            ColourJitter(**self.colouring)
-        if self.blanking is not None:
-            self.blanking.built(BLANKING, "blanking")
-        for name in ("mean", "std"):
-            if len(getattr(self, name)) not in (1, self.channels):
-                raise ValueError(f"{name} has {len(getattr(self, name))} values for {self.channels} channels")
-        return self
-
-    @property
-    def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and standard deviation of every channel."""
-        mean, std = (v * self.channels if len(v) == 1 else v for v in (self.mean, self.std))
-        return mean, std
-
-
-class ModelSettings(BaseModel):
-    """The network, as `calibrant.models.build` takes it; what is not named here is an option of its builder."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    name: str
-    stem: str | None = None
-    weights: str | None = None
-    head: Literal["keep", "drop"] = "keep"
-
-
-class TargetSettings(Settings):
-    """What a sample is trained towards before the loss sees it: its label, or ALS's target."""
-
-    name: Literal["hard", "adaptive"] = "hard"
-    beta: Annotated[float, Field(ge=0, le=1)] = 1.0
-    reading: Literal["union", "single"] = "union"
-    object_aware_mixing: bool = False
-
-
-class TrainingSettings(Settings):
-    """How long, how large, how precise.
-
-    Attributes:
-        epochs: Passes over the training data; 1 if neither epochs nor steps are given.
-        steps: Length of the run in steps, instead of epochs.
-        max_steps: Stop after so many steps of a longer run; its schedule stays.
-        batch_size: Of all processes together.
-        accumulate: Parts in which a batch goes through the model.
-        precision: As Lightning Fabric names them; validation and predictions are in full precision.
-        channels_last: Memory format of images and weights.
-        compile: Pass the model to torch.compile.
-        workers: Processes that read; 0 reads in between.
-        drop_last: Leave out the last batch of an epoch if it is not full.
-        keep: The model of the last epoch, or the one that did best on the validation data.
-        best_by: In which metric.
-        checkpoint_seconds: Between checkpoints within an epoch.
-        eval_batch_size: Batch size of validation and predictions.
-        tensorboard: Write a log for TensorBoard too.
-    """
-
-    epochs: Annotated[float, Field(gt=0)] | None = None
-    steps: Annotated[int, Field(gt=0)] | None = None
-    max_steps: Annotated[int, Field(gt=0)] | None = None
-    batch_size: Annotated[int, Field(gt=0)] = 128
-    accumulate: Annotated[int, Field(gt=0)] = 1
-    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
-    channels_last: bool = False
-    compile: bool = False
-    workers: Annotated[int, Field(ge=0)] = 0
-    drop_last: bool = True
-    keep: Literal["last", "best"] = "last"
-    best_by: str = "accuracy"
-    checkpoint_seconds: Annotated[float, Field(gt=0)] = 60.0
-    eval_batch_size: Annotated[int, Field(gt=0)] = 256
-    tensorboard: bool = False
-
-    @model_validator(mode="after")
-    def _one_length(self) -> Self:
-        if self.steps is not None and self.epochs is not None:
-            raise ValueError("takes epochs or steps, not both")
-        if self.best_by not in BEST_BY:
-            near = _nearest(self.best_by, BEST_BY)
-            raise ValueError(f"best_by takes one of {', '.join(BEST_BY)}, not {self.best_by!r}{near}")
-        return self
-
-
-class Expected(Settings):
-    """Numbers that a paper prints for this experiment, to be laid beside ours."""
-
-    method: str
-    where: str = "test"
-    values: dict[str, float]
-    note: str = ""
-
-
-class Resources(Settings):
-    """What one run of a comparison takes."""
-
-    cpus: Annotated[float, Field(gt=0)] = 1
-    gpus: Annotated[float, Field(ge=0)] = 0
+#: Values to try, by the name of a setting.
+SearchSettings = Annotated[
+    dict[str, Annotated[tuple[Any, ...], Field(min_length=1, max_length=1000)]], Field(max_length=100)
+]
 
 
 class Recipe(Settings):
@@ -305,7 +65,7 @@ class Recipe(Settings):
     paper: str = ""
     table: str = ""
     notes: str = ""
-    seed: int = 0
+    seed: Seed = 0
     data: DataSettings
     model: ModelSettings
     loss: Named = Named(name="ce")
@@ -315,8 +75,16 @@ class Recipe(Settings):
     schedule: Schedule = Schedule()
     training: TrainingSettings = TrainingSettings()
     expected: tuple[Expected, ...] = ()
-    search: dict[str, dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]]] = {}
+    search: dict[str, SearchSettings] = Field(default_factory=dict, max_length=100)
     resources: Resources = Resources()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            check_depth(values, "a recipe")
+            _check_values(values, "")
+        return values
 
     @model_validator(mode="after")
     def _buildable(self) -> Self:
@@ -326,19 +94,7 @@ class Recipe(Settings):
 
     def build_loss(self, ignore_index: int | None = None) -> Loss:
         """The loss of this recipe; ``ignore_index`` is the data set's, where the recipe says none."""
-        name, given = self.loss.name, self.loss.parameters
-        if name not in names():
-            raise ValueError(f"unknown loss {name!r}{_nearest(name, names())}; known are {', '.join(names())}")
-        own = [*describe(name).defaults(), "weight", "ignore_index", "reduction"]
-        for parameter in given:
-            if parameter not in own:
-                known = ", ".join(own[:-1])
-                raise ValueError(f"loss {name!r} has no {parameter!r}{_nearest(parameter, own)}; it has {known}")
-        common = {} if ignore_index is None else {"ignore_index": ignore_index}
-        try:
-            return get(name, **(common | given))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"loss {name!r}: {error}") from error
+        return make_loss(self.loss.name, self.loss.parameters, ignore_index)
 
     def build_mixing(self) -> Any:
         """What mixes the images of a batch, or None."""
@@ -371,17 +127,6 @@ def _complete(loss: Named) -> dict[str, Any]:
     return {"name": loss.name} | own | given
 
 
-def chain(steps: Iterable[dict[str, Any]]) -> list[Step]:
-    """Views from their settings: ``[{step = "resize", size = 256}, {step = "centre_crop", size = 224}]``.
-
-    Example:
-        >>> chain([{"step": "resize", "size": 40}, {"step": "flip"}])
-        [Resize(size=40, side='shorter'), RandomFlip(probability=0.5)]
-    """
-    return [Named(name=s.get("step", ""), **{k: _tuples(v) for k, v in s.items() if k != "step"}).built(STEPS, "step")
-            for s in steps]  # fmt: skip
-
-
 def load(path: str | Path, overrides: Iterable[str] = (), *, fresh_loss: bool = False) -> Recipe:
     """A recipe from a TOML file, with some of its values replaced.
 
@@ -392,17 +137,21 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, fresh_loss: bool = 
         fresh_loss: Forget the parameters of the file's loss: another one is among the overrides.
     """
     path = Path(path)
+    text = read_regular(path, LARGEST_FILE)
     try:
-        plain = tomllib.loads(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: not a recipe in TOML, which is UTF-8.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path}: not a recipe in TOML ({error}).") from error
+        plain = parse_toml(text, "a recipe")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     if fresh_loss:
         plain.pop("loss", None)
     for override in overrides:
         _replace(plain, override)
     return check(plain, str(path))
+
+
+def load_copy(path: Path) -> Recipe:
+    """The complete recipe that a run folder keeps, as JSON."""
+    return check(read_json(path, LARGEST_COPY, "the recipe of a run"), str(path))
 
 
 def check(plain: dict[str, Any], where: str) -> Recipe:
@@ -413,40 +162,71 @@ def check(plain: dict[str, Any], where: str) -> Recipe:
         raise ValueError(f"{where}: {_sentence(error)}") from error
 
 
+def _check_values(value: Any, name: str) -> None:
+    """Refuse what is neither text, a finite number, true or false, nor a list or table of such."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_values(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _check_values(inner, name)
+    elif isinstance(value, int) and abs(value) > _LARGEST_WHOLE:
+        raise ValueError(f"{name} must be at most 2**63 - 1 in size, got {shortened(value)}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value}")
+    elif not isinstance(value, str | int | float | BaseModel | None):
+        raise ValueError(f"{name} must be text, a number, true or false, got a {type(value).__name__}")
+
+
 def _replace(plain: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     if not equals or not name.strip():
-        raise ValueError(f"a setting is replaced as name=value, loss.margin=6 for example, got {override!r}")
-    *parents, last = name.strip().split(".")
-    here = plain
+        raise ValueError(f"a setting is replaced as name=value, loss.margin=6 for example, got {shortened(override)}")
+    table, last = table_of(plain, name.strip())
+    if text.strip():
+        table[last] = _value(override, text.strip())
+    else:
+        table.pop(last, None)
+
+
+def table_of(plain: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    """The table of plain values that a name with dots leads to, made where it is missing, and the name in it."""
+    *parents, last = name.split(".")
+    if len(parents) >= DEEPEST:
+        raise ValueError(f"{shortened(name)}: a setting lies at most {DEEPEST} levels deep, got {len(parents) + 1}")
+    table = plain
     for parent in parents:
-        here = here.setdefault(parent, {})
-        if not isinstance(here, dict):
-            raise ValueError(f"{override!r}: {parent!r} is a value, and has nothing below it")
-    if not text.strip():
-        here.pop(last, None)
-        return
+        inner = table.get(parent)
+        if inner is None:
+            inner = table[parent] = {}
+        if not isinstance(inner, dict):
+            raise ValueError(f"{shortened(name)}: {parent!r} is a value, and has nothing below it")
+        table = inner
+    return table, last
+
+
+def _value(override: str, text: str) -> Any:
+    """The value of an override: TOML, or the text itself."""
     try:
-        here[last] = tomllib.loads(f"value = {text.strip()}")["value"]
-    except tomllib.TOMLDecodeError as error:
-        if text.strip()[0] in "{[\"'":
-            raise ValueError(f"{override!r}: the value is not TOML ({error})") from error
-        here[last] = text.strip()
+        tables = parse_toml(f"value = {text}", "a value")
+    except ValueError as error:
+        if text[0] in "{[\"'" or "\n" in text:
+            raise ValueError(f"{shortened(override)}: {error}") from None
+        return text
+    if list(tables) != ["value"]:
+        raise ValueError(f"{shortened(override)}: one value is needed, got several lines")
+    return tables["value"]
 
 
 def _sentence(error: ValidationError) -> str:
-    first = error.errors()[0]
-    place = [str(part) for part in first["loc"]]
-    name = ".".join(place) or "the recipe"
+    first = first_error(error)
+    name = name_of(first)
     if first["type"] == "extra_forbidden":
-        known = _fields(place[:-1])
-        return f"unknown key {name!r}{_nearest(place[-1], known)}; known here are {', '.join(sorted(known))}."
-    if first["type"] == "missing":
-        return f"the key {name!r} is missing."
-    if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        return f"{name}: a table of settings is needed (got {first['input']!r})."
-    message = str(first.get("ctx", {}).get("error") or first["msg"])
-    return f"{name}: {message[0].lower() + message[1:]} (got {first['input']!r})." if first["loc"] else f"{message}."
+        parents, _, last = name.rpartition(".")
+        known = _fields(parents.split(".") if parents else [])
+        hint = nearest(last, known)
+        return f"unknown key {shortened(name)}{hint}; known here are {', '.join(sorted(known))}"
+    return sentence_of(first)
 
 
 def _fields(place: list[str]) -> list[str]:
@@ -459,12 +239,3 @@ def _fields(place: list[str]) -> list[str]:
         candidates = [annotation, *get_args(annotation), *(a for x in get_args(annotation) for a in get_args(x))]
         model = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
     return list(model.model_fields) if hasattr(model, "model_fields") else []
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

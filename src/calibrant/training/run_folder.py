@@ -1,4 +1,8 @@
-"""The folder of a run: recipe, environment, log, checkpoints, predictions, and a lock for one process at a time."""
+"""The folder of a run: recipe, environment, log, checkpoints, predictions, and a lock for one process at a time.
+
+A folder is looked at before anything in it is touched: one that holds something else stays as it is. Nothing is written
+through a link.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +11,46 @@ import fcntl
 import json
 import os
 import platform
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 
 from calibrant import __version__
-from calibrant._files import written_aside
-from calibrant.training.recipe import WORDS, Recipe, check
+from calibrant._files import PART, check_output, open_regular, remove_leftovers, write_json, written_aside
+from calibrant.training.recipe import WORDS, Recipe, load_copy
+from calibrant.training.records import (
+    DamagedError,
+    Entry,
+    Failed,
+    ModelFacts,
+    Result,
+    check_record,
+    parse_values,
+    read_record,
+    with_checksum,
+    with_nans,
+    with_nulls,
+)
 
 RECIPE, LOG, RESULT = "recipe.json", "log.jsonl", "result.json"
-LOCK, FAILED = ".lock", "failed.json"
+LOCK, FAILED = ".calibrant-lock", "failed.json"
 LAST, BEST, MODEL, MODEL_FACTS = "last.safetensors", "best.safetensors", "model.safetensors", "model.json"
 
+#: Numbers that every set of a finished run has.
+ALWAYS = ("accuracy", "nll", "ece", "aurc", "mean_confidence")
+
+_HOLDER = "process "  # how the text of a lock begins
+_LONGEST_LINE = 2**20
+_AGAIN = "delete it, and train --resume or the same compare computes it again"
 
 # A process that reads for this one has the lock's file too, and would hold the lock for a while after its end.
-_held: set[Any] = set()
-os.register_at_fork(after_in_child=lambda: [handle.close() for handle in _held] and None)
+_locks: set[Any] = set()
+os.register_at_fork(after_in_child=lambda: [handle.close() for handle in _locks] and None)
 
 
 class InUseError(ValueError):
@@ -47,44 +71,45 @@ class RunFolder:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
+        self.is_locked = False  # by this object
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the folder; a second process is refused. The lock goes with the process, however it ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / LOCK, "a+") as handle:
+    @property
+    def is_new(self) -> bool:
+        """Whether there is nothing yet: no folder, or an empty one."""
+        try:
+            with os.scandir(self.path) as entries:
+                return next(entries, None) is None
+        except FileNotFoundError:
+            return True
+
+    def look(self) -> None:
+        """Raise unless the folder is new or the folder of a run; nothing is changed, not even a time stamp."""
+        check_output(self.path, folder=True)
+        if self.is_new:
+            return
+        if os.path.lexists(self / RECIPE):
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                handle.seek(0)
-                holder = handle.read().strip() or "another process"
-                raise InUseError(f"{self.path} is in use by {holder}; wait for it, or name another folder.") from error
-            handle.seek(0)
-            handle.truncate()
-            handle.write(f"process {os.getpid()} on {platform.node()}")
-            handle.flush()
-            _held.add(handle)
-            for left in self.path.glob(".*.*"):  # what a process that was killed was writing
-                left.unlink(missing_ok=True)
-            try:
-                yield
-            finally:
-                _held.discard(handle)
-                if [p.name for p in self.path.iterdir()] == [LOCK]:  # nothing came of it
-                    (self.path / LOCK).unlink()
-                    self.path.rmdir()
+                self.recipe()
+            except ValueError as error:
+                raise ValueError(f"{self.path} holds no run ({error}); name a new folder.") from None
+            return
+        with os.scandir(self.path) as entries:
+            names = sorted(entry.name for entry in entries)
+        strangers = [name for name in names if name not in (LOCK, FAILED) and not name.startswith(PART)]
+        if not strangers and FAILED in names:
+            strangers = [] if self.failure() is not None else [FAILED]
+        if not strangers and LOCK in names and not _is_lock(self / LOCK):
+            strangers = [LOCK]
+        if strangers:
+            raise ValueError(f"{self.path} holds no run, but {strangers[0]}; name a new folder.")
 
     def check(self, recipe: Recipe, resume: bool) -> None:
-        """See that the folder is new, or this recipe's and to be gone on with."""
-        if not (self.path / RECIPE).exists():
-            strangers = sorted(p.name for p in self.path.iterdir() if p.name not in (LOCK, FAILED))
-            if strangers:
-                raise ValueError(f"{self.path} holds no run, but {strangers[0]}; name a new folder.")
-            return
-        if not self._begun:  # it failed before its first checkpoint: there is nothing to lose
+        """Raise unless the folder is new, or this recipe's and resumable; nothing is changed."""
+        self.look()
+        if not self._begun:  # new, or it failed before its first checkpoint: there is nothing to lose
             return
         if not resume:
             raise ValueError(f"{self.path} holds a run already; --resume goes on with it, or name a new folder.")
@@ -92,6 +117,35 @@ class RunFolder:
         if mine.key != recipe.key:
             differing = ", ".join(differences(mine, recipe)) or "its software"
             raise ValueError(f"{self.path} holds a run of another recipe ({differing} differ); name a new folder.")
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder; a second process is refused. The lock goes with the process, however it ends."""
+        self.look()
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        self.path.mkdir(parents=True, exist_ok=True)
+        with _opened_lock(self / LOCK) as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                holder = handle.read(200).strip() or "another process"
+                raise InUseError(f"{self.path} is in use by {holder}; wait for it, or name another folder.") from error
+            handle.truncate(0)
+            handle.write(f"{_HOLDER}{os.getpid()} on {platform.node()}")
+            handle.flush()
+            _locks.add(handle)
+            self.is_locked = True
+            remove_leftovers(self.path)
+            try:
+                yield
+            finally:
+                self.is_locked = False
+                _locks.discard(handle)
+                if os.listdir(self.path) == [LOCK]:  # nothing came of it
+                    (self / LOCK).unlink()
+                    with contextlib.suppress(OSError):  # somebody else uses it by now
+                        for folder in missing:
+                            folder.rmdir()
 
     @property
     def _begun(self) -> bool:
@@ -109,41 +163,120 @@ class RunFolder:
 
     def recipe(self) -> Recipe:
         """The recipe of the run."""
-        file = self.path / RECIPE
+        if not os.path.lexists(self / RECIPE):
+            raise ValueError(f"{self.path}: no run lies here ({RECIPE} is missing).")
+        return load_copy(self / RECIPE)
+
+    def result(self, recipe: Recipe | None = None) -> dict[str, Any]:
+        """The numbers of a finished run, as ``{"sets": ..., "steps": ..., "history": ...}``.
+
+        Args:
+            recipe: Of the run, if the numbers are to be compared with it and with the other files.
+        """
+        result = read_record(self / RESULT, Result, _AGAIN)
+        if recipe is not None:
+            _check_complete(self, result, recipe)
+        plain = result.model_dump()
+        return plain | {"sets": with_nans(plain["sets"]), "history": with_nans(plain["history"])}
+
+    def model_facts(self) -> ModelFacts:
+        """What the model of a finished run takes and gives."""
         try:
-            return check(json.loads(file.read_text(encoding="utf-8")), str(file))
+            return read_record(
+                self / MODEL_FACTS, ModelFacts, f"delete {RESULT}, and train --resume computes both again"
+            )
         except FileNotFoundError:
-            raise ValueError(f"{self.path}: no run lies here ({RECIPE} is missing).") from None
+            raise ValueError(f"{self.path}: there is no {MODEL_FACTS}; the run is not finished.") from None
+
+    def failure(self) -> Failed | None:
+        """Why the run failed, if it did and that was recorded."""
+        with contextlib.suppress(FileNotFoundError, DamagedError):
+            return read_record(self / FAILED, Failed, "delete it")
+        return None
 
     def write(self, name: str, value: Mapping[str, Any]) -> None:
-        """A JSON file, whole or not at all."""
-        with written_aside(self.path / name) as aside:
-            aside.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        """A JSON file, whole or not at all; with a checksum, if it has numbers that others compute on."""
+        plain = with_nulls(value)
+        write_json(self.path / name, with_checksum(plain) if name in (RESULT, MODEL_FACTS) else plain)
 
     def log(self, entry: Mapping[str, Any]) -> None:
         """One line of the log."""
-        with open(self.path / LOG, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": round(time.time(), 3), **entry}) + "\n")
+        line = json.dumps(with_nulls({"time": round(time.time(), 3), **entry}))
+        handle = os.open(self / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        with os.fdopen(handle, "a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
 
     def forget_after(self, step: int, epoch: int) -> None:
         """Take lines of later steps and epochs out of the log: the run goes on from here, and will write them again."""
-        kept = [
-            json.dumps(entry)
+        if not os.path.lexists(self / LOG):
+            return
+        lines = [
+            json.dumps(with_nulls(entry))
             for entry in self.entries()
-            if entry.get("step", 0) <= step and not (entry.get("event") == "epoch" and entry["epoch"] > epoch)
+            if entry.get("step", 0) <= step and not (entry.get("event") == "epoch" and entry.get("epoch", 0) > epoch)
         ]
-        if (self.path / LOG).exists():
-            with written_aside(self.path / LOG) as aside:
-                aside.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        with written_aside(self.path / LOG) as aside:
+            aside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     def entries(self) -> list[dict[str, Any]]:
-        """The log; a last line that was cut off is left out."""
-        file = self.path / LOG
-        found = []
-        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
-            with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-        return found
+        """The log; lines that are damaged, or were cut off, are left out."""
+        entries: list[dict[str, Any]] = []
+        if not os.path.lexists(self / LOG):
+            return entries
+        with open_regular(self / LOG) as file:
+            while line := file.readline(_LONGEST_LINE):
+                with contextlib.suppress(ValueError):
+                    entry = parse_values(line)
+                    check_record(entry, Entry)
+                    entries.append(entry)
+        return entries
+
+
+def _opened_lock(path: Path) -> IO[str]:
+    """The file of a lock, opened: made if there is none, and never somebody else's file."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if os.path.islink(path):
+            raise ValueError(f"{path} is a link, and the lock of a run is none; name a new folder") from None
+        raise error
+    file = os.fdopen(handle, "r+", encoding="utf-8", errors="replace")
+    if not _is_lock(path):
+        file.close()
+        raise ValueError(f"{path} is not the lock of a run; name a new folder")
+    file.seek(0)
+    return file
+
+
+def _is_lock(path: Path) -> bool:
+    """Whether a file is one of ours: regular, under one name, and empty or with the words that we write."""
+    about = os.lstat(path)
+    if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
+        return False
+    with open_regular(path) as file:
+        return file.read(len(_HOLDER)) in (b"", _HOLDER.encode())
+
+
+def _check_complete(folder: RunFolder, result: Result, recipe: Recipe) -> None:
+    """See that the numbers of a finished run are all there, and those of this recipe."""
+    validated = recipe.data.val is not None or recipe.data.hold_out is not None
+    problem = ""
+    for name, values in result.sets.items():
+        if name not in {"test", *(["val"] if validated else []), *recipe.data.also}:
+            problem = f"its recipe has no set {name!r}"
+        elif missing := [metric for metric in ALWAYS if metric not in values]:
+            problem = f"the set {name!r} has no {missing[0]}"
+        elif not (folder / f"{name}.npz").is_file():
+            problem = f"{name}.npz is missing"
+    steps = [length for length in (recipe.training.steps, recipe.training.max_steps) if length is not None]
+    if recipe.training.steps is not None and result.steps != min(steps):
+        problem = f"its recipe has {min(steps)} steps, not {result.steps}"
+    if [entry["epoch"] for entry in result.history] != list(range(1, len(result.history) + 1)):
+        problem = "its epochs are not all there"
+    elif not result.history or result.history[-1]["step"] != result.steps:
+        problem = "its history does not end with its last step"
+    if problem:
+        raise DamagedError(f"{folder / RESULT} is damaged ({problem}); {_AGAIN}")
 
 
 def differences(one: Recipe, other: Recipe) -> list[str]:

@@ -18,10 +18,12 @@ import bisect
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from calibrant.training.settings import Factor, Number, Rate, Settings, Share
 
 
-class Schedule(BaseModel):
+class Schedule(Settings):
     """What multiplies the learning rate, from the first step to the last.
 
     Example:
@@ -32,17 +34,15 @@ class Schedule(BaseModel):
         0.5
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     name: Literal["constant", "multistep", "step", "cosine", "poly"] = "constant"
-    milestones: tuple[float, ...] = ()
-    every: Annotated[float, Field(gt=0)] = 30.0
-    gamma: Annotated[float, Field(gt=0, le=1)] = 0.1
-    power: Annotated[float, Field(gt=0)] = 0.9
-    floor: Annotated[float, Field(ge=0, le=1)] = 0.0
-    warmup: Annotated[float, Field(ge=0)] = 0.0
-    warmup_start: Annotated[float, Field(ge=0, le=1)] = 0.0
-    decay: Annotated[float, Field(ge=0)] = 0.0
+    milestones: Annotated[tuple[Factor, ...], Field(max_length=10_000)] = ()
+    every: Annotated[Number, Field(ge=1e-6, le=1e6)] = 30.0
+    gamma: Annotated[Number, Field(gt=0, le=1)] = 0.1
+    power: Rate = 0.9
+    floor: Share = 0.0
+    warmup: Factor = 0.0
+    warmup_start: Share = 0.0
+    decay: Factor = 0.0
 
     def factor(self, epoch: float, epochs: float, step: int = 0) -> float:
         """What the rate is multiplied by after ``epoch`` of ``epochs`` epochs (a fraction between steps)."""

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from calibrant.data import (
-    ColourJitter,
     Dataset,
     Pipeline,
     Vocabulary,
@@ -23,8 +22,10 @@ from calibrant.data import (
     resample,
     single_object,
 )
+from calibrant.training.named import chain, make_colouring
 from calibrant.training.predicting import labelled
-from calibrant.training.recipe import AlsoSettings, DataSettings, Recipe, Role, chain
+from calibrant.training.recipe import Recipe
+from calibrant.training.settings import AlsoSettings, DataSettings, Role
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,19 @@ def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
     """Read the data of a recipe; ``path`` goes before the recipe's own."""
     settings = recipe.data
 
-    def one(role: Role) -> Dataset:
+    def part(role: Role) -> Dataset:
         return read_split(recipe, path, getattr(settings, role), **settings.split_options.get(role, {}))
 
+    train = part("train")
     if settings.test_share is None:
-        train, test = one("train"), one("test")
+        test = aligned(part("test"), train.classes, by_position=False)
     else:
-        train, test = hold_out(one("train"), fraction=settings.test_share)
+        train, test = hold_out(train, fraction=settings.test_share)
     if settings.resample:
         train, test = resample(train, test, seed=recipe.seed)
-    val = one("val") if settings.val is not None and settings.val != settings.test else None
+    val = None
+    if settings.val is not None and settings.val != settings.test:
+        val = aligned(part("val"), train.classes, by_position=False)
     if settings.hold_out is not None:
         if val is not None:
             raise ValueError("data.val and data.hold_out both name a validation set; one of them is enough.")
@@ -102,15 +106,17 @@ def read_split(recipe: Recipe, path: str | None, split: str, layout: str | None 
     return read(where, split, layout=settings.layout, **(settings.options | options))
 
 
-def aligned(dataset: Dataset, classes: tuple[str, ...]) -> Dataset:
-    """The same samples with labels in other classes' order, by name; names that are whole numbers are positions.
+def aligned(dataset: Dataset, classes: tuple[str, ...], *, by_position: bool = True) -> Dataset:
+    """The same samples with labels in other classes' order, by name.
 
-    ImageNetV2 is such a data set: its folders are called 0 to 999.
+    With ``by_position``, names that are whole numbers and none of the classes' are positions: ImageNetV2 is such a data
+    set, whose folders are called 0 to 999.
     """
     if dataset.classes == classes:
         return dataset
     place = {name: position for position, name in enumerate(classes)}
-    if not set(dataset.classes) <= place.keys() and all(name.isdecimal() for name in dataset.classes):
+    numbers = by_position and all(name.isdecimal() for name in dataset.classes)
+    if numbers and not set(dataset.classes) <= place.keys():
         place = {str(position): position for position in range(len(classes))}
     strange = [name for name in dataset.classes if name not in place]
     if dataset.masks is not None:
@@ -140,6 +146,8 @@ def _also(recipe: Recipe, path: str | None, wanted: AlsoSettings, test: Dataset)
 def _with_tokens(sets: Sets, settings: DataSettings) -> Sets:
     assert settings.text is not None
     text = settings.text
+    if sets.train.kind != "text":
+        raise ValueError(f"data.text is for data sets of texts, and {sets.train.title} is one of {sets.train.kind}s")
     words = Vocabulary.build((sample.input for sample in sets.train), size=text.vocabulary, min_count=text.min_count)
     rows = {f.name: getattr(sets, f.name) for f in dataclasses.fields(sets)}
     changed: dict[str, Any] = {
@@ -155,7 +163,7 @@ def training_pipeline(recipe: Recipe, train: Dataset) -> Pipeline:
     return Pipeline(
         train,
         chain(settings.train_steps or settings.steps),
-        colouring=ColourJitter(**settings.colouring) if settings.colouring else None,
+        colouring=make_colouring(settings.colouring),
         seed=recipe.seed,
         context_rate=settings.context_rate,
         reading=recipe.targets.reading,

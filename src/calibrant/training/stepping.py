@@ -13,8 +13,8 @@ from torch import Tensor
 from calibrant.data import Batch, normalised
 from calibrant.data.loading import sample_generator
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
+from calibrant.training.forward import forward, logits_of, memory_told
 from calibrant.training.optimisers import climbed, set_rate
-from calibrant.training.predicting import logits_of
 from calibrant.training.preparing import Run, bare, dtype_of
 
 #: The terms of the loss are computed for the log every so many steps.
@@ -27,18 +27,23 @@ _NOTHING = contextlib.nullcontext()
 
 
 class DivergedError(ArithmeticError):
-    """The loss is no number any more; the last good checkpoint is kept."""
+    """The loss became NaN or infinite; the last good checkpoint is kept."""
 
 
 def step(run: Run, batch: Batch) -> dict[str, float]:
     """One step of the optimiser: forward and backward by micro-batches, then the update."""
+    with memory_told():
+        return _step(run, batch)
+
+
+def _step(run: Run, batch: Batch) -> dict[str, float]:
     recipe, progress, fabric = run.recipe, run.progress, run.fabric
     epoch = progress.step / run.steps_per_epoch
     rate = recipe.optimiser.rate * recipe.schedule.factor(epoch, run.epochs, progress.step)
     set_rate(run.optimiser, rate)
     _seed_step(recipe.seed, progress.step, fabric.global_rank, fabric.device)
     batch = batch.to(fabric.device, non_blocking=True)
-    inputs, target = _inputs_and_target(run, batch)
+    inputs, target = inputs_and_target(run, batch)
     parts = _parts(run, inputs, target, batch.indices)
 
     value, logits = _gradients(run, parts)
@@ -90,7 +95,8 @@ def _gradients(run: Run, parts: list[_Part]) -> tuple[float, list[Tensor]]:
     seen: list[Tensor] = []
     for number, part in enumerate(parts, start=1):
         with _exchanged(run, now=number == len(parts)):
-            logits = logits_of(run.model(part.inputs))
+            logits = logits_of(forward(run.model, part.inputs, run.recipe.model.name, first=not run.begun))
+            run.begun = True
             value = _loss(run, logits, part)
             if any_of(run, value is None) or value is None:
                 return math.nan, seen
@@ -135,7 +141,7 @@ def _exchanged(run: Run, now: bool) -> AbstractContextManager[Any]:
     return model.no_sync() if hasattr(model, "no_sync") else _NOTHING
 
 
-def _inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
+def inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
     """What the model sees, and what it is trained towards."""
     recipe, classes = run.recipe, len(run.pipeline.dataset.classes)
     dtype = dtype_of(recipe)
@@ -180,7 +186,7 @@ def check_weights(run: Run) -> None:
     for name, tensor in bare(run.model).state_dict().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise DivergedError(
-                f"{name} is no number any more after step {run.progress.step}. The last good checkpoint is kept; a "
+                f"{name} became NaN or infinite after step {run.progress.step}. The last good checkpoint is kept; a "
                 "new run with a lower rate, or with optimiser.clip, may do better."
             )
 

@@ -1,12 +1,19 @@
-"""Arrays by name from an ``.npz`` or Parquet file: nothing is unpickled, sizes are checked before anything is read."""
+"""Arrays by name from an ``.npz`` or Parquet file: nothing is unpickled, sizes are checked before anything is read.
+
+A file is opened once, so that all arrays are of the same file even if somebody replaces it. The checksums in an archive
+and in the pages of a Parquet file, where it has them, are compared.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import struct
 import tokenize
+import warnings
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +23,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from calibrant.data.sources import UnreadableError
+from calibrant._parquet import column_chunks
+from calibrant.data.readers._checks import shown
+from calibrant.data.sources import UnreadableError, check_growth, open_file
 
 #: Largest array that is read, in bytes.
 MAX_BYTES = 2**33
+#: Columns of a table, and bytes of an archive's list of arrays.
+MAX_COLUMNS, MAX_DIRECTORY = 10_000, 2**18
 _DEFLATE = 1032  # how many bytes one packed byte can become
+_UNICODE = 0x10FFFF
 
 # NumPy parses headers as Python text, hence the errors of its tokenizer and compiler.
 _BROKEN = (
@@ -30,7 +42,7 @@ _BROKEN = (
 
 
 class ArrayFile(Protocol):
-    """A file of named arrays; ``names`` says of each whether it can be a feature: whether it holds numbers."""
+    """An open file of named arrays; ``names`` says of each whether it can be a feature: whether it holds numbers."""
 
     names: dict[str, bool]
 
@@ -38,102 +50,179 @@ class ArrayFile(Protocol):
         """One array, its first dimension the samples."""
 
 
-def open_arrays(path: Path) -> ArrayFile:
+@contextmanager
+def opened_arrays(path: Path) -> Iterator[ArrayFile]:
     """The arrays of a file, by its suffix.
 
     Raises:
         ValueError: It is neither npz nor Parquet, or broken.
     """
-    if path.suffix == ".npz":
-        return Npz(path)
-    if path.suffix in (".parquet", ".pq"):
-        return Parquet(path)
-    raise ValueError(f"{path}: arrays are read from .npz and .parquet files.")
+    kinds: dict[str, type[Npz] | type[Parquet]] = {".npz": Npz, ".parquet": Parquet, ".pq": Parquet}
+    if path.suffix not in kinds:
+        raise ValueError(f"{path}: arrays are read from .npz and .parquet files.")
+    with open_file(path) as file:
+        yield kinds[path.suffix](path, file)
 
 
 class Npz:
     """A zip archive of ``.npy`` arrays."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, file: IO[bytes]):
         self.path = path
         self.names: dict[str, bool] = {}
-        with naming(path), zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                if info.filename.endswith(".npy"):
-                    with archive.open(info) as member:
-                        dtype = _header(member)[0]
-                    self.names[info.filename.removesuffix(".npy")] = dtype.kind in "biuf"
+        with naming(path):
+            stated = _stated_members(path, file)
+            self._archive = zipfile.ZipFile(file)
+            if len(self._archive.infolist()) != stated:  # a damaged length hides those that follow
+                raise UnreadableError(f"{path}: the archive has another number of members than it says.")
+            for info in self._archive.infolist():
+                with self._archive.open(info) as member:  # compares its two names, also of what is no array
+                    name = info.filename.removesuffix(".npy")
+                    if name in self.names:
+                        raise UnreadableError(f"{path}: the archive has {info.filename!r:.80} twice.")
+                    if info.filename.endswith(".npy"):
+                        self.names[name] = _header(member)[0].kind in "biuf"
 
     def read(self, name: str) -> NDArray[Any]:
         """One array; its header is compared with the size of the member, and that with what deflate can do."""
-        with naming(self.path), zipfile.ZipFile(self.path) as archive:
-            info = archive.getinfo(f"{name}.npy")
-            packed = info.compress_size * (1 if info.compress_type == zipfile.ZIP_STORED else _DEFLATE)
-            with archive.open(info) as member:
-                dtype, shape = _header(member)
-            size = math.prod(shape) * dtype.itemsize
-            if dtype.hasobject:
-                raise UnreadableError(f"{self.path}: {name!r} holds Python objects, which are not unpickled.")
-            if size > min(MAX_BYTES, info.file_size, packed + 64):
-                raise UnreadableError(f"{self.path}: {name!r} announces {size} bytes, more than it has or may have.")
-            with archive.open(info) as member:
-                return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+        with naming(self.path):
+            info = self._archive.getinfo(f"{name}.npy")
+            stored = info.compress_type == zipfile.ZIP_STORED
+            limit = min(info.file_size, info.compress_size * (1 if stored else _DEFLATE) + 64)
+            what = f"{self.path}: {name!r:.80}"
+            with self._archive.open(info) as member:
+                size = _checked_size(*_header(member), limit, what)
+            if not stored:
+                check_growth(what, info.compress_size, size)
+            with self._archive.open(info) as member:
+                array = _array(member)
+                if member.read(1):  # at its end the checksum is compared
+                    raise UnreadableError(f"{what} goes on after the array that its header announces.")
+            return _text_checked(array, what)
+
+
+def read_npy(path: Path) -> NDArray[Any]:
+    """The array in an ``.npy`` file."""
+    with open_file(path) as file, naming(path):
+        dtype, shape = _header(file)
+        _checked_size(dtype, shape, os.fstat(file.fileno()).st_size - file.tell(), f"{path}: the array")
+        file.seek(0)
+        array = _array(file)
+        if file.read(1):
+            raise UnreadableError(f"{path}: the file goes on after the array that its header announces.")
+        return _text_checked(array, str(path))
+
+
+def _stated_members(path: Path, file: IO[bytes]) -> int:
+    """How many members an archive says that it has; one whose list alone would take long to read is refused."""
+    size = os.fstat(file.fileno()).st_size
+    file.seek(max(0, size - 2**16 - 22))
+    tail = file.read()
+    file.seek(0)
+    end = tail.rfind(b"PK\5\6")
+    if end < 0 or len(tail) < end + 22:
+        raise zipfile.BadZipFile("File is not a zip file")
+    number, length = struct.unpack_from("<HI", tail, end + 10)
+    if length > MAX_DIRECTORY:
+        raise UnreadableError(f"{path}: the archive has more members than a data set has arrays.")
+    return int(number)
 
 
 def _header(member: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...]]:
     version = np.lib.format.read_magic(member)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(member)
-    else:
-        raise ValueError(f"version {version} of the npy format")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the parser of Python text
+        if version == (1, 0):
+            shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+        elif version == (2, 0):
+            shape, _, dtype = np.lib.format.read_array_header_2_0(member)
+        else:
+            raise ValueError(f"version {version} of the npy format")
     return dtype, shape
+
+
+def _array(member: IO[bytes]) -> NDArray[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+
+
+def _checked_size(dtype: np.dtype[Any], shape: tuple[int, ...], limit: int, what: str) -> int:
+    """How many bytes an array has; an error if that is more than the file has, or none."""
+    if dtype.hasobject:
+        raise UnreadableError(f"{what} holds Python objects, which are not unpickled.")
+    size = math.prod(shape) * dtype.itemsize
+    if size <= 0 or min(shape, default=1) < 1:
+        raise UnreadableError(f"{what} announces the type {dtype} and the shape {shape!r:.60}: it has no entries.")
+    if size > min(MAX_BYTES, limit):
+        raise UnreadableError(f"{what} announces {shown(size)} bytes, more than it has or may have.")
+    return size
+
+
+def _text_checked(array: NDArray[Any], what: str) -> NDArray[Any]:
+    """The array, if all its texts are made of characters: NumPy takes any numbers, and Python fails on them."""
+    if array.dtype.kind == "U":
+        number = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
+        codes = np.ascontiguousarray(np.atleast_1d(array)).view(number)
+        if codes.max(initial=0) > _UNICODE:
+            raise UnreadableError(f"{what} holds texts with numbers in them that stand for no character.")
+    return array
 
 
 class Parquet:
     """Columns of a Parquet file; a column of lists of equal length is an array [N, D], missing numbers are NaN."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, file: IO[bytes]):
         import pyarrow.parquet as pq
 
         self.path = path
-        with naming(path), pq.ParquetFile(path) as file:
-            self.metadata, schema = file.metadata, file.schema_arrow
+        with naming(path):
+            self._file = pq.ParquetFile(file, page_checksum_verification=True)
+            schema = self._file.schema_arrow
 
         def numeric(kind: Any) -> bool:
             return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
+        if len(schema) > MAX_COLUMNS:
+            raise UnreadableError(f"{path}: the table has {len(schema)} columns; at most {MAX_COLUMNS} are read.")
+        twice, times = Counter(schema.names).most_common(1)[0] if schema.names else ("", 1)
+        if times > 1:
+            raise UnreadableError(f"{path}: the table has the column {twice!r:.80} more than once.")
         self.lists = {f.name for f in schema if pa.types.is_list(f.type) or pa.types.is_large_list(f.type)} | {
             f.name for f in schema if pa.types.is_fixed_size_list(f.type)
         }
         self.names = {f.name: numeric(f.type.value_type if f.name in self.lists else f.type) for f in schema}
+        with naming(path):
+            self._sizes = self._measured(file)
 
     def read(self, name: str) -> NDArray[Any]:
         """One column."""
-        import pyarrow.parquet as pq
-
-        if 8 * self._values(name) > MAX_BYTES:
-            raise UnreadableError(f"{self.path}: the column {name!r} has more values than {MAX_BYTES} bytes can hold.")
-        with naming(self.path), pq.ParquetFile(self.path) as file:
-            column = file.read(columns=[name]).column(name).combine_chunks()
+        what = f"{self.path}: the column {name!r:.80}"
+        values, packed = self._sizes[name]
+        if 8 * values > MAX_BYTES:
+            raise UnreadableError(f"{what} has more values than {MAX_BYTES} bytes can hold.")
+        check_growth(what, packed, 8 * values)
+        with naming(self.path):
+            column = self._file.read(columns=[name]).column(name).combine_chunks()
             if name not in self.lists:
                 return np.asarray(column.to_numpy(zero_copy_only=False))
             flat = column.flatten().to_numpy(zero_copy_only=False)
             width = len(flat) // max(len(column), 1)
             # Lists of other lengths, or missing ones, would shift all that follow.
-            if column.null_count or any(n != width for n in column.value_lengths().to_pylist()):
+            if column.null_count or (column.value_lengths().to_numpy(zero_copy_only=False) != width).any():
                 raise UnreadableError(f"{self.path}: the lists in {name!r} differ in length, or some are missing.")
             return np.asarray(flat).reshape(len(column), width)
 
-    def _values(self, name: str) -> int:
-        """How many values a column has, by the metadata."""
-        count = 0
-        for group in map(self.metadata.row_group, range(self.metadata.num_row_groups)):
-            for column in map(group.column, range(group.num_columns)):
-                if column.path_in_schema == name or column.path_in_schema.startswith(f"{name}."):
-                    count += max(column.num_values, column.total_uncompressed_size // 8)
-        return count
+    def _measured(self, file: IO[bytes]) -> dict[str, tuple[int, int]]:
+        """How many values each column has, and its bytes on disk, as the footer says."""
+        sizes = dict.fromkeys(self.names, (0, 0))
+        for chunk in column_chunks(file):
+            name = chunk.path[0] if chunk.path else ""  # of a column of lists more follows
+            if name not in sizes:
+                raise UnreadableError(f"{self.path}: the file is damaged: two names of one column differ.")
+            values, packed = sizes[name]
+            sizes[name] = values + max(chunk.values, chunk.unpacked // 8), packed + chunk.packed
+        return sizes
 
 
 @contextmanager
@@ -145,4 +234,4 @@ def naming(path: Path) -> Iterator[None]:
         raise
     except _BROKEN as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise UnreadableError(f"{path}: the file cannot be read ({reason}).") from error
+        raise UnreadableError(f"{path}: the file cannot be read ({reason[:300]}).") from error

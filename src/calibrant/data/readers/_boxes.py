@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -19,6 +20,8 @@ from calibrant.data.sources import ImageFiles, UnreadableError, inside, opened_i
 
 Size = tuple[int, int]
 
+#: Boxes that one image may have: the area of their union takes the square of their number.
+MAX_BOXES = 10_000
 #: x + w in decimals may pass the edge by a rounding error; that is not worth a word.
 _SLACK = 0.01
 
@@ -142,10 +145,12 @@ class BoxSamples:
             self.findings.skip(name, say.TWICE, source)
             return False
         try:
-            rows = list(boxes or ())
+            rows = list(itertools.islice(boxes or (), MAX_BOXES + 1))
+            if len(rows) > MAX_BOXES:
+                raise BoxError(f"image with more than {MAX_BOXES} boxes", "")
             actual, rotated = self._look(name, rows, size, normalised)
         except BoxError as error:
-            self.findings.skip(name, error.what, f"{error}, in {source}" if source else str(error))
+            self.findings.skip(name, error.what, ", ".join(filter(None, (str(error), source and f"in {source}"))))
             return False
         except (UnreadableError, OSError) as error:
             self.findings.skip(name, say.UNREADABLE, reason(error, self.root / name))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from PIL import Image
 
-from calibrant.data.sources import MAX_PIXELS, UnreadableError, eight_bit, opened_image, read_bytes
+from calibrant.data.findings import some_of
+from calibrant.data.sources import MAX_PIXELS, UnreadableError, eight_bit, open_file, opened_image, read_bytes
 
 #: What a whole file holds in its last bytes, by PIL's name of the format.
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
@@ -69,7 +72,7 @@ def _is_rotated(image: Image.Image) -> bool:
 
 
 def _tail(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
         return file.read(_TAIL)
 
@@ -85,11 +88,20 @@ def number(value: object) -> float:
     else:
         result = math.nan
     if not abs(result) <= _LARGEST:
-        raise ValueError(f"{_shown(value)} is not a number that a coordinate can be")
+        raise ValueError(f"{shown(value)} is not a number that a coordinate can be")
     return result
 
 
-def _shown(value: object) -> str:
+def whole(text: str) -> int:
+    """A whole number from text, if it is not below 0 and of a bearable size; else a ValueError."""
+    digits = text.strip()
+    if len(digits) > 18 or not (digits.isascii() and digits.isdecimal()):
+        raise ValueError(f"{shown(text)} is not a whole number from 0 on")
+    return int(digits)
+
+
+def shown(value: object) -> str:
+    """A value out of a file, short enough for a message."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # integers of more than 4300 digits, lists in lists in lists
@@ -108,9 +120,8 @@ def read_json(path: Path, drop: str | None = None) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         row = dict(pairs)
         if len(row) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise UnreadableError(f"{path}: the key {_shown(twice)} occurs twice in one object.")
+            twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+            raise UnreadableError(f"{path}: the key {shown(twice)} occurs twice in one object.")
         row.pop(drop or "", None)
         return row
 
@@ -119,8 +130,19 @@ def read_json(path: Path, drop: str | None = None) -> Any:
         return json.loads(data, object_pairs_hook=unique)
     except UnreadableError:
         raise
-    except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"{path}: the file is not JSON ({' '.join(str(error).split())[:200]}).") from error
+    except RecursionError as error:
+        raise UnreadableError(f"{path}: the file is not JSON of a data set: it is nested too deeply.") from error
+    except ValueError as error:
+        cause = "a number has too many digits" if "digits" in str(error) else " ".join(str(error).split())[:200]
+        raise UnreadableError(f"{path}: the file is not JSON ({cause}).") from error
+
+
+def csv_rows(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
+    """The fields of each line of a CSV file; what cannot be one is an `UnreadableError`."""
+    try:
+        yield from csv.reader(lines)
+    except csv.Error as error:
+        raise UnreadableError(f"{path}: the file is not CSV ({error}).") from error
 
 
 def reason(error: Exception, path: Path) -> str:
@@ -133,7 +155,7 @@ def reason(error: Exception, path: Path) -> str:
 def check_split(root: Path, split: str, splits: Sequence[str]) -> None:
     """An error that names the splits if a folder does not have the one that was asked for."""
     if split not in splits:
-        there = f"the splits {', '.join(splits)}" if splits else "none of the layout's files"
+        there = f"the splits {some_of(splits)}" if splits else "none of the layout's files"
         raise ValueError(f"{root}: split {split!r} was asked for, and the folder has {there}.")
 
 

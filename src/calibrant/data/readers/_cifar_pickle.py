@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.data.readers._checks import shown
 from calibrant.data.sources import UnreadableError, read_bytes
 
 #: The largest official batch has 155 MB and half a million opcodes.
-MAX_BYTES, MAX_OPCODES = 2**29, 5_000_000
+MAX_BYTES, MAX_OPCODES = 2**29, 1_000_000
 
 _CORES = ("numpy.core", "numpy._core")  # NumPy 1 and 2
 _RECONSTRUCT = frozenset(f"{core}.multiarray._reconstruct" for core in _CORES)
@@ -71,7 +72,8 @@ def read_pickle(path: Path) -> dict[str, Any]:
     except _RefusedError as error:
         raise UnreadableError(f"{path}: {error}.") from error
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, struct.error) as error:
-        raise UnreadableError(f"{path}: the pickle is truncated or broken ({' '.join(str(error).split())}).") from error
+        cause = "a number has too many digits" if "digits" in str(error) else " ".join(str(error).split())[:200]
+        raise UnreadableError(f"{path}: the pickle is truncated or broken ({cause}).") from error
     if not isinstance(held, dict):
         raise UnreadableError(f"{path}: the pickle should hold a dictionary, and holds {type(held).__name__}.")
     return {key: value.array if isinstance(value, _Array) else value for key, value in held.items()}
@@ -214,6 +216,6 @@ def _array(data: bytes | bytearray, kind: _Type, shape: tuple[Any, ...], fortran
     whole = len(shape) <= 4 and all(type(n) is int and n >= 0 for n in shape)
     if not whole or math.prod(shape) * dtype.itemsize != len(data):
         raise _RefusedError(
-            f"the pickle has {len(data)} bytes for an array of shape {shape!r:.60} and type {kind.code}"
+            f"the pickle has {len(data)} bytes for an array of shape {shown(shape)} and type {kind.code}"
         )
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")

@@ -20,6 +20,8 @@ from calibrant.data.readers._phrases import MISSING, NAME_OUT, TWICE
 from calibrant.data.readers._shared import check_any, is_sound
 from calibrant.data.sources import ImageFiles, UnreadableError, inside, opened_image
 
+_PIXELS = 2**20  # of a mask, that are looked up together: a large image would take gigabytes
+
 
 def table(meaning: Mapping[int, int]) -> NDArray[np.int16]:
     """[256] int16 from stored value to label; -1 marks values that no mask may hold."""
@@ -76,12 +78,16 @@ class Coloured(Mapped):
         """The label of each pixel."""
         if image.mode not in ("RGB", "P"):
             raise UnreadableError(f"{path}: a mask of colours (mode RGB or P) is expected, got {image.mode}.")
-        codes = np.asarray(image.convert("RGB"), dtype=np.int64) @ np.array([65536, 256, 1])
-        places = np.searchsorted(self.colours, codes).clip(max=len(self.colours) - 1)
-        if (wrong := self.colours[places] != codes).any():
-            colour = tuple(int(codes[wrong][0]).to_bytes(3, "big"))
-            raise UnreadableError(f"{path}: the mask holds the colour {colour}, which is no label.")
-        return self.meaning[places].astype(np.uint8)
+        pixels = np.asarray(image.convert("RGB"))
+        flat, labels = pixels.reshape(-1, 3), np.empty(pixels.shape[:2], dtype=np.uint8)
+        for start in range(0, len(flat), _PIXELS):
+            codes = flat[start : start + _PIXELS].astype(np.int64) @ np.array([65536, 256, 1])
+            places = np.searchsorted(self.colours, codes).clip(max=len(self.colours) - 1)
+            if (wrong := self.colours[places] != codes).any():
+                colour = tuple(int(codes[wrong][0]).to_bytes(3, "big"))
+                raise UnreadableError(f"{path}: the mask holds the colour {colour}, which is no label.")
+            labels.reshape(-1)[start : start + _PIXELS] = self.meaning[places]
+        return labels
 
 
 def segmented(

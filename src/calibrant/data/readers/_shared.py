@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ Splits = Callable[[Path], tuple[str, ...]]
 def never_raising(splits: Splits) -> Splits:
     """The splits of a folder; none where it cannot be looked into: layouts are tried on whatever there is."""
 
+    @functools.wraps(splits)
     def tried(root: Path) -> tuple[str, ...]:
         try:
             return splits(Path(root))

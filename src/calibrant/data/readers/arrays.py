@@ -16,18 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.findings import Findings, OnError, some_of
 from calibrant.data.layouts import layout
 from calibrant.data.objects import Floats, Integers
-from calibrant.data.readers._array_files import ArrayFile, open_arrays
+from calibrant.data.readers._array_files import ArrayFile, opened_arrays
 from calibrant.data.readers._checks import SOFT_TOLERANCE, check_split
 from calibrant.data.readers._phrases import NO_PROBABILITIES
 from calibrant.data.readers._shared import check_any, never_raising
-from calibrant.data.sources import ImageArray, Rows, Source
+from calibrant.data.sources import ImageArray, Rows, Source, UnreadableError
 
 INPUTS = ("x", "X", "features", "embeddings", "images")
 LABELS = ("y", "labels", "label")
 OTHERS = ("ids", "groups", "soft", "classes", "split")
+#: Each split is read on its own; a column of ids called "split" must not become a million of them.
+MAX_SPLITS = 1000
 
 _INVALID = -1
 _BLOCK = 2**14  # rows looked at together
@@ -36,11 +38,20 @@ _BLOCK = 2**14  # rows looked at together
 def _splits(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         return ()
-    file = open_arrays(path)
-    # Parquet files name their label column as they like; an archive of arrays might be anything.
-    if path.suffix == ".npz" and not (set(INPUTS) & set(file.names) and set(LABELS) & set(file.names)):
-        return ()
-    return tuple(dict.fromkeys(_texts(file.read("split")))) if "split" in file.names else ("all",)
+    with opened_arrays(path) as file:
+        # Parquet files name their label column as they like; an archive of arrays might be anything.
+        if path.suffix == ".npz" and not (set(INPUTS) & set(file.names) and set(LABELS) & set(file.names)):
+            return ()
+        return _split_names(path, file)
+
+
+def _split_names(path: Path, file: ArrayFile) -> tuple[str, ...]:
+    if "split" not in file.names:
+        return ("all",)
+    names = tuple(dict.fromkeys(_texts(path, file.read("split"))))
+    if len(names) > MAX_SPLITS:
+        raise UnreadableError(f"{path}: 'split' has {len(names)} different values; at most {MAX_SPLITS} are read.")
+    return names
 
 
 @layout("arrays", summary="one .npz (x, y, ...) or Parquet file (features, label)", splits=never_raising(_splits))
@@ -65,27 +76,27 @@ def arrays(
         classes: Names, in the order of integer labels; if left out, those in the file, else the sorted labels.
     """
     path = Path(root)
-    file = open_arrays(path)
-    check_split(path, split, tuple(dict.fromkeys(_texts(file.read("split")))) if "split" in file.names else ("all",))
-    target = _first_of(path, file, "label", (label,) if label is not None else LABELS)
-    inputs = _inputs(path, file, features, target)
-    held = {name: file.read(name) for name in (target, *OTHERS) if name in file.names}
+    with opened_arrays(path) as file:
+        check_split(path, split, _split_names(path, file))
+        target = _first_of(path, file, "label", (label,) if label is not None else LABELS)
+        inputs = _inputs(path, file, features, target)
+        held = {name: file.read(name) for name in (target, *OTHERS) if name in file.names}
     number = len(inputs)
     for name, values in held.items():
         if name != "classes" and (values.ndim < 1 or len(values) != number):
             raise ValueError(f"{path}: {name!r} has the shape {list(values.shape)} for {number} samples.")
     soft = _soft(path, held["soft"]) if "soft" in held else None
     if classes is None:
-        classes = _texts(held["classes"]) if "classes" in held and path.suffix == ".npz" else None
+        classes = _texts(path, held["classes"]) if "classes" in held and path.suffix == ".npz" else None
     if classes is None and soft is not None:
         classes = [str(i) for i in range(soft.shape[1])]
     labels, names = _labels(path, held[target], classes)
     digits = len(str(max(number - 1, 0)))
-    ids = _texts(held["ids"]) if "ids" in held else [f"{path.stem}/{row:0{digits}d}" for row in range(number)]
-    groups = _texts(held["groups"]) if "groups" in held else None
+    ids = _texts(path, held["ids"]) if "ids" in held else [f"{path.stem}/{row:0{digits}d}" for row in range(number)]
+    groups = _texts(path, held["groups"]) if "groups" in held else None
 
     findings = Findings(on_error)
-    asked = np.array(_texts(held["split"])) == split if "split" in held else np.ones(number, dtype=bool)
+    asked = np.array(_texts(path, held["split"])) == split if "split" in held else np.ones(number, dtype=bool)
     rows = _sound(path, np.flatnonzero(asked), inputs, labels, soft, ids, findings)
     check_any(path, split, len(rows), findings, "row")
     taken = inputs if len(rows) == number else inputs[rows]
@@ -107,7 +118,7 @@ def _first_of(path: Path, file: ArrayFile, what: str, names: Sequence[str]) -> s
     for name in names:
         if name in file.names:
             return name
-    raise ValueError(f"{path}: no {what} called {' or '.join(names)}; the file has {', '.join(file.names)}.")
+    raise ValueError(f"{path}: no {what} called {' or '.join(names)}; the file has {some_of(list(file.names))}.")
 
 
 def _inputs(path: Path, file: ArrayFile, features: str | Sequence[str] | None, target: str) -> NDArray[Any]:
@@ -117,7 +128,7 @@ def _inputs(path: Path, file: ArrayFile, features: str | Sequence[str] | None, t
         features = usual[:1] or [n for n, numeric in file.names.items() if numeric and n not in (target, *OTHERS)]
     columns = [features] if isinstance(features, str) else list(features)
     if not columns:
-        raise ValueError(f"{path}: no numeric column besides {target!r}; the file has {', '.join(file.names)}.")
+        raise ValueError(f"{path}: no numeric column besides {target!r}; the file has {some_of(list(file.names))}.")
     parts = []
     for name in columns:
         _first_of(path, file, "feature", (name,))
@@ -126,6 +137,8 @@ def _inputs(path: Path, file: ArrayFile, features: str | Sequence[str] | None, t
         values = file.read(name)
         if values.ndim == 0:
             raise ValueError(f"{path}: the feature {name!r} is a single number.")
+        if len(values) and not values.size:
+            raise ValueError(f"{path}: the feature {name!r} has no numbers in its rows.")
         if len(columns) == 1 and _are_images(values):
             return values
         with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold becomes infinite, and is found
@@ -140,8 +153,10 @@ def _are_images(values: NDArray[Any]) -> bool:
     return values.dtype == np.uint8 and (values.ndim == 3 or (values.ndim == 4 and values.shape[3] == 3))
 
 
-def _texts(values: NDArray[Any]) -> list[str]:
+def _texts(path: Path, values: NDArray[Any]) -> list[str]:
     """Strings from an array of strings, bytes or numbers."""
+    if values.dtype.kind == "V":
+        raise UnreadableError(f"{path}: texts or numbers are expected, got {values.dtype}.")
     values = np.atleast_1d(values)
     plain = values.tolist() if values.ndim == 1 else [str(row) for row in values.reshape(len(values), -1).tolist()]
     return [value.decode("latin-1") if isinstance(value, bytes) else str(value) for value in plain]
@@ -166,7 +181,7 @@ def _labels(path: Path, values: NDArray[Any], classes: Iterable[str] | None) -> 
             distinct, places = np.unique(whole, return_inverse=True)
             names = [str(value) for value in distinct.tolist()]
     else:
-        texts = _texts(values[there])
+        texts = _texts(path, values[there])
         names = sorted(set(texts)) if classes is None else list(classes)
         place = {name: i for i, name in enumerate(names)}
         places = np.array([place.get(text, _INVALID) for text in texts], dtype=np.int64)

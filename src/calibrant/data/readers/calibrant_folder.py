@@ -6,6 +6,7 @@ Anybody may have changed them since: a table of the wrong types is an error, and
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,19 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calibrant._parquet import column_chunks
 from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.objects import Boxes
 from calibrant.data.readers import _phrases as say
 from calibrant.data.readers._array_files import MAX_BYTES, naming
-from calibrant.data.readers._boxes import Box, BoxError, box
-from calibrant.data.readers._checks import SOFT_TOLERANCE, check_split, read_json
+from calibrant.data.readers._boxes import MAX_BOXES, Box, BoxError, box
+from calibrant.data.readers._checks import SOFT_TOLERANCE, check_split, shown
 from calibrant.data.readers._shared import check_any, is_there, never_raising
-from calibrant.data.sources import ImageFiles, UnreadableError, inside
-from calibrant.data.written import FORMAT, VERSION
-
-_DESCRIPTION = "dataset.json"
+from calibrant.data.sources import ImageFiles, UnreadableError, check_growth, inside, open_file
+from calibrant.data.written import DESCRIPTION, read_description
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -53,11 +53,12 @@ _COLUMNS: dict[str, Callable[[pa.DataType], bool]] = {
     "group": _is_text,
     "soft": _list_of(pa.types.is_floating),
 }
+_OBJECT = 64  # bytes that a value takes in a list of Python's
 _NEEDED, _OF_BOXES = ("id", "file", "label"), ("boxes", "box_labels", "crowd")
 
 
 def _splits(root: Path) -> tuple[str, ...]:
-    if not (root / _DESCRIPTION).is_file():
+    if not (root / DESCRIPTION).is_file():
         return ()
     return tuple(sorted(path.stem for path in root.glob("*.parquet")))
 
@@ -71,7 +72,8 @@ def calibrant_folder(root: str | Path, split: str, *, on_error: OnError = "raise
     """Read a split that `write_dataset` wrote."""
     root = Path(root)
     check_split(root, split, _splits(root))
-    name, classes = _description(inside(root, _DESCRIPTION))
+    description = read_description(inside(root, DESCRIPTION))
+    classes = tuple(description.classes)
     path = inside(root, f"{split}.parquet")
     columns = _columns(path)
     findings = Findings(on_error)
@@ -92,7 +94,7 @@ def calibrant_folder(root: str | Path, split: str, *, on_error: OnError = "raise
             boxes.append(found)
     check_any(root, split, len(kept), findings)
     return Dataset(
-        name,
+        description.name,
         split,
         classes,
         tuple(row["id"] for row in kept),
@@ -106,26 +108,18 @@ def calibrant_folder(root: str | Path, split: str, *, on_error: OnError = "raise
     )
 
 
-def _description(path: Path) -> tuple[str, tuple[str, ...]]:
-    """The name and the classes."""
-    found = read_json(path)
-    if not isinstance(found, dict) or found.get("format") != FORMAT or found.get("version") != VERSION:
-        raise UnreadableError(f"{path}: not a description of a data set of Calibrant's, version {VERSION}.")
-    name, classes = found.get("name"), found.get("classes")
-    if not isinstance(name, str) or not isinstance(classes, list) or not all(isinstance(c, str) for c in classes):
-        raise UnreadableError(f"{path}: the name or the classes are missing.")
-    if not classes or len(set(classes)) != len(classes):
-        raise UnreadableError(f"{path}: there is no class, or one that occurs more than once.")
-    return name, tuple(classes)
-
-
 def _columns(path: Path) -> dict[str, list[Any]]:
     """The columns that are known, of the right types."""
-    with naming(path), pq.ParquetFile(path) as file:
-        size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+    with (
+        open_file(path) as stored,
+        naming(path),
+        pq.ParquetFile(stored, page_checksum_verification=True) as file,
+    ):
+        values = sum(max(chunk.values, chunk.unpacked // 8) for chunk in column_chunks(stored))
         schema = {f.name: f.type for f in file.schema_arrow if f.name in _COLUMNS}
-        if size > MAX_BYTES:
-            raise UnreadableError(f"{path}: the table has {size} bytes; at most {MAX_BYTES} are read.")
+        if _OBJECT * values > MAX_BYTES:
+            raise UnreadableError(f"{path}: the table has {values} values; at most {MAX_BYTES // _OBJECT} are read.")
+        check_growth(f"{path}: the table", os.fstat(stored.fileno()).st_size, _OBJECT * values)
         for name in (*_NEEDED, *(_OF_BOXES if schema.keys() & set(_OF_BOXES) else ())):
             if name not in schema:
                 raise UnreadableError(f"{path}: the table of samples has no column {name!r}.")
@@ -150,7 +144,7 @@ def _check(row: dict[str, Any], classes: int, seen: set[str]) -> None:
         raise _RowError(say.BAD_LABEL, f"{row['label']} of {classes}")
     soft = [math.nan if share is None else share for share in row.get("soft", ())]
     if "soft" in row and not (len(soft) == classes and min(soft) >= 0 and abs(sum(soft) - 1) <= SOFT_TOLERANCE):
-        raise _RowError(say.NO_PROBABILITIES, f"{row['soft']} for {classes} classes")
+        raise _RowError(say.NO_PROBABILITIES, f"{shown(row['soft'])} for {classes} classes")
 
 
 def _boxes(row: dict[str, Any], classes: int) -> list[Box]:
@@ -158,8 +152,10 @@ def _boxes(row: dict[str, Any], classes: int) -> list[Box]:
     if not len(corners) == len(labels) == len(crowd):
         lengths = f"{len(corners)}, {len(labels)}, {len(crowd)}"
         raise _RowError("boxes, box_labels and crowd of different lengths", lengths)
+    if len(corners) > MAX_BOXES:
+        raise _RowError(f"image with more than {MAX_BOXES} boxes", "")
     if any(label is None or not NO_CLASS <= label < classes for label in labels):
-        raise _RowError(f"box with a {say.BAD_LABEL}", f"{labels} of {classes}")
+        raise _RowError(f"box with a {say.BAD_LABEL}", f"{shown(labels)} of {classes}")
     if None in crowd:
         raise _RowError("row without a value", "crowd")
     return [box(c or (), label, is_crowd) for c, label, is_crowd in zip(corners, labels, crowd, strict=True)]

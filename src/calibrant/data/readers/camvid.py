@@ -18,7 +18,7 @@ import numpy as np
 from calibrant.data.dataset import Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
-from calibrant.data.readers._checks import check_split
+from calibrant.data.readers._checks import check_split, whole
 from calibrant.data.readers._masks import Coloured, Mapped, segmented, table
 from calibrant.data.readers._shared import lines_of, listed, never_raising, stem
 from calibrant.data.sources import UnreadableError
@@ -78,10 +78,15 @@ def _coloured(root: Path) -> Coloured:
     meaning: dict[int, int] = {}
     for number, line in enumerate(lines_of(root, _COLOURS), start=1):
         *colour, name = line.split() or [""]
-        if name and (len(colour) != 3 or name not in labels or not all(c.isdecimal() and int(c) < 256 for c in colour)):
-            raise UnreadableError(f"{root / _COLOURS}: line {number} is not a colour and one of CamVid's 32 classes.")
-        if name:
-            meaning[int.from_bytes(map(int, colour), "big")] = labels[name]
+        if not name:
+            continue
+        try:
+            red, green, blue = bytes(map(whole, colour))  # each from 0 to 255
+            meaning[65536 * red + 256 * green + blue] = labels[name]
+        except (ValueError, KeyError) as error:
+            raise UnreadableError(
+                f"{root / _COLOURS}: line {number} is not a colour and one of CamVid's 32 classes."
+            ) from error
     if not meaning:
         raise UnreadableError(f"{root / _COLOURS}: the file names no colour.")
     colours = np.array(sorted(meaning), dtype=np.int64)

@@ -7,7 +7,6 @@ are CIFAR-10's: ``images=`` says where. In the official batches they have that o
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,8 @@ from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.objects import Floats, Integers
-from calibrant.data.readers._array_files import naming
-from calibrant.data.readers._checks import check_split
+from calibrant.data.readers._array_files import read_npy
+from calibrant.data.readers._checks import check_split, csv_rows, shown, whole
 from calibrant.data.readers._shared import check_any, never_raising
 from calibrant.data.readers.cifar import CIFAR10, cifar10
 from calibrant.data.sources import ImageArray, Rows, UnreadableError, read_lines
@@ -118,11 +117,9 @@ def _votes(root: Path) -> tuple[NDArray[np.float64], Floats]:
 
 
 def _array(path: Path) -> NDArray[np.float64]:
-    with naming(path):
-        # Mapped, so that a header that announces more than the file holds is found before anything is allocated.
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf" or values.shape[1:] != (len(CIFAR10),):
-        got = f"{values.dtype} {list(values.shape)}" if isinstance(values, np.ndarray) else "an archive"
+    values = read_npy(path)
+    if values.dtype.kind not in "iuf" or values.shape[1:] != (len(CIFAR10),):
+        got = f"{values.dtype} {list(values.shape)}"
         raise UnreadableError(f"{path}: numbers [N, {len(CIFAR10)}] are expected, got {got}.")
     return np.array(values, dtype=np.float64)
 
@@ -133,13 +130,15 @@ def _index(root: Path, number: int) -> tuple[Integers, dict[str, int]]:
     path = root / INDEX
     if not path.is_file():
         return labels, {}
-    for line, entry in enumerate(csv.reader(read_lines(path)), start=1):
+    for line, entry in enumerate(csv_rows(path, iter(read_lines(path))), start=1):
         if line == 1 and entry[:1] == ["cifar10_test_set_idx"]:
             continue
         try:
-            row, label, name = int(entry[0]), int(entry[1]), entry[2]
+            row, label, name = whole(entry[0]), whole(entry[1]), entry[2]
         except (ValueError, IndexError) as error:
-            raise UnreadableError(f"{path}: line {line} should be a row, a label and a path, got {entry}.") from error
+            raise UnreadableError(
+                f"{path}: line {line} should be a row, a label and a path, got {shown(entry)}."
+            ) from error
         if not (0 <= row < number and 0 <= label < len(CIFAR10)) or name in rows_of or labels[row] != NO_CLASS:
             raise UnreadableError(f"{path}: line {line} repeats a row or a path, or is outside the {number} rows.")
         labels[row], rows_of[name] = label, row

@@ -21,7 +21,7 @@ from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers import _phrases as say
 from calibrant.data.readers._boxes import Box, BoxError, BoxSamples, Size, box, class_labels
-from calibrant.data.readers._checks import check_split, number, read_json, unique_names
+from calibrant.data.readers._checks import check_split, number, read_json, shown, unique_names
 from calibrant.data.readers._shared import joined, never_raising, set_name
 from calibrant.data.sources import UnreadableError, inside
 
@@ -77,12 +77,12 @@ def coco(
     for i, row in enumerate(images):
         key, name = row.get("id"), row.get("file_name")
         if not _is_key(key) or not isinstance(name, str):
-            shown = name if isinstance(name, str) else f"image {i}"
-            findings.skip(f"{source}, {shown}", "image without an id or a file name")
+            called = name if isinstance(name, str) else f"image {i}"
+            findings.skip(f"{source}, {called}", "image without an id or a file name")
             continue
         rows = objects.pop(key, None)
         if rows is None:
-            findings.skip(joined(folder, name), "image with the id of another", f"{key!r}, in {source}")
+            findings.skip(joined(folder, name), "image with the id of another", f"{shown(key)}, in {source}")
             continue
         path = samples.find(folder, name, source)
         if path is not None:
@@ -121,7 +121,9 @@ def _category_names(rows: list[dict[str, Any]], path: Path) -> dict[int, str]:
 def _places(images: list[dict[str, Any]], folder: str) -> dict[Any, str]:
     """What to call each image in a finding, by its id."""
     return {
-        row["id"]: joined(folder, name) if isinstance(name := row.get("file_name"), str) else f"image {row['id']!r}"
+        row["id"]: joined(folder, name)
+        if isinstance(name := row.get("file_name"), str)
+        else f"image {shown(row['id'])}"
         for row in images
         if _is_key(row.get("id"))
     }
@@ -140,13 +142,11 @@ def _by_image(
     for i, row in enumerate(rows):
         image, category, key = row.get("image_id"), row.get("category_id"), row.get("id")
         if not _is_key(image) or image not in result:
-            findings.skip(f"{source}, annotation {i}", "annotation of an image that is not listed", f"{image!r}"[:100])
+            findings.skip(f"{source}, annotation {i}", "annotation of an image that is not listed", shown(image))
             continue
         if not _is_key(category) or category not in label_of:
-            shown = f"{category!r}"[:100]
-            findings.skip(
-                places[image], "annotation of a category that is not listed", f"{shown}, annotation {i} in {source}"
-            )
+            detail = f"{shown(category)}, annotation {i} in {source}"
+            findings.skip(places[image], "annotation of a category that is not listed", detail)
             continue
         if _is_key(key):
             if key in seen:
@@ -182,7 +182,7 @@ def _add(
             if not isinstance(sides, list):
                 raise BoxError(say.NO_NUMBERS, "an annotation has no list 'bbox'")
             if crowd not in (0, 1):
-                raise BoxError("box with an 'iscrowd' that is neither 0 nor 1", f"{crowd!r}"[:100])
+                raise BoxError("box with an 'iscrowd' that is neither 0 nor 1", shown(crowd))
             yield box(sides, label, bool(crowd), sides=True)
 
     if samples.add(path, boxes(), size=size, source=source):

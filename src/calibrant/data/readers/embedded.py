@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from calibrant.data.dataset import Dataset
 from calibrant.data.findings import OnError
@@ -25,7 +25,7 @@ def embedded_scenes(
     on_error: OnError = "raise",
     samples: int | None = None,
     seed: int = 0,
-    shift: Any = None,
+    shift: Literal["texture", "sketch"] | None = None,
     context: float = 0.8,
     ambiguous: float = 0.2,
 ) -> Dataset:

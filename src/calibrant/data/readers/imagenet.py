@@ -13,7 +13,6 @@ whatever its boxes show. torchvision's ImageNet wants the original archives and 
 
 from __future__ import annotations
 
-import csv
 import itertools
 import os
 import re
@@ -25,7 +24,7 @@ from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers import _phrases as say
 from calibrant.data.readers._boxes import Box, BoxSamples, Size, box
-from calibrant.data.readers._checks import check_split, reason
+from calibrant.data.readers._checks import check_split, csv_rows, reason
 from calibrant.data.readers._shared import class_words, is_hidden, lines_of, never_raising, stem
 from calibrant.data.readers._voc_xml import parse_annotation
 from calibrant.data.sources import UnreadableError, files_below, folders_in, link_trouble
@@ -158,13 +157,10 @@ def _solution(root: Path) -> dict[str, Solution]:
     result: dict[str, Solution] = {}
     if not path.is_file() or _folder(root, "val") is None:
         return result
-    try:
-        for row in csv.reader(lines_of(root, _SOLUTION)):
-            words = row[1].split() if len(row) > 1 else []
-            if words and _WNID.fullmatch(words[0]):  # not the header
-                result[row[0]] = words[0], [(words[i], words[i + 1 : i + 5]) for i in range(0, len(words), 5)]
-    except csv.Error as error:
-        raise UnreadableError(f"{path}: the file is not CSV ({error}).") from error
+    for row in csv_rows(path, iter(lines_of(root, _SOLUTION))):
+        words = row[1].split() if len(row) > 1 else []
+        if words and _WNID.fullmatch(words[0]):  # not the header
+            result[row[0]] = words[0], [(words[i], words[i + 1 : i + 5]) for i in range(0, len(words), 5)]
     return result
 
 

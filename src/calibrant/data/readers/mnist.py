@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import struct
 import zlib
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from calibrant.data.layouts import layout
 from calibrant.data.readers._checks import check_split
 from calibrant.data.readers._phrases import BAD_LABEL
 from calibrant.data.readers._shared import check_any, never_raising
-from calibrant.data.sources import ImageArray, UnreadableError
+from calibrant.data.sources import ImageArray, UnreadableError, check_growth, open_file
 
 FASHION = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
@@ -113,9 +114,10 @@ def _is_fashion(home: Path) -> bool:
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """The array of bytes in an idx file; never more is unpacked than its header announces."""
-    size, packed = path.stat().st_size, path.suffix == ".gz"
+    packed = path.suffix == ".gz"
     try:
-        with gzip.open(path) if packed else path.open("rb") as file:
+        with open_file(path) as stored, gzip.GzipFile(fileobj=stored) if packed else stored as file:
+            size = os.fstat(stored.fileno()).st_size
             head = file.read(4 + 4 * dimensions)
             if len(head) < 4 + 4 * dimensions:
                 raise UnreadableError(f"{path}: the file ends inside its header.")
@@ -130,6 +132,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
                 raise UnreadableError(f"{path}: the header announces {shape}, an array without entries.")
             if length > min(MAX_BYTES, size * (_DEFLATE if packed else 1)):
                 raise UnreadableError(f"{path}: the header announces {shape}, more than {size} bytes can hold.")
+            check_growth(f"{path}: the array", size, length)
             data = file.read(length + 1)  # one more, to see whether the file goes on
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UnreadableError(f"{path}: the file is truncated or broken ({error}).") from error

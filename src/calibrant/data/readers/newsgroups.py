@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -74,7 +74,13 @@ def _splits(root: Path) -> tuple[str, ...]:
 @layout(
     "newsgroups", summary="20news-bydate-{train,test}/<group>/<document>, raw messages", splits=never_raising(_splits)
 )
-def newsgroups(root: str | Path, split: str, *, on_error: OnError = "raise", remove: Collection[Part] = ()) -> Dataset:
+def newsgroups(
+    root: str | Path,
+    split: str,
+    *,
+    on_error: OnError = "raise",
+    remove: Sequence[Part] | set[Part] | frozenset[Part] = (),
+) -> Dataset:
     """Read 20 Newsgroups.
 
     Args:

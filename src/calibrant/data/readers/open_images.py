@@ -15,8 +15,8 @@ has no reader for it.
 
 from __future__ import annotations
 
-import csv
 import hashlib
+import io
 import itertools
 import os
 from array import array
@@ -32,9 +32,9 @@ from calibrant.data.findings import Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers import _phrases as say
 from calibrant.data.readers._boxes import Box, BoxError, BoxSamples, box, class_labels
-from calibrant.data.readers._checks import check_split, read_json, unique_names
+from calibrant.data.readers._checks import check_split, csv_rows, read_json, unique_names
 from calibrant.data.readers._shared import joined, never_raising, stem
-from calibrant.data.sources import UnreadableError, inside
+from calibrant.data.sources import UnreadableError, inside, open_file
 
 _SPLITS = ("train", "validation", "test")
 _PLACES = ("", "annotations", "csv_folder", "metadata")
@@ -173,16 +173,13 @@ def _csv(path: Path) -> Iterator[list[str]]:
     """The lines of a CSV file, one at a time; empty ones are left out."""
 
     def lines() -> Iterator[str]:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8-sig", errors="replace", newline="") as file:
             while line := file.readline(_MAX_LINE):
                 if len(line) == _MAX_LINE:
                     raise UnreadableError(f"{path}: a line has {_MAX_LINE} characters or more.")
                 yield line
 
-    try:
-        yield from filter(None, csv.reader(lines()))
-    except csv.Error as error:
-        raise UnreadableError(f"{path}: the file is not CSV ({error}).") from error
+    return filter(None, csv_rows(path, lines()))
 
 
 def _class_names(root: Path) -> dict[str, str]:

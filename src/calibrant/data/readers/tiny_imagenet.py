@@ -21,7 +21,7 @@ from calibrant.data.readers._boxes import BoxSamples, box
 from calibrant.data.readers._checks import check_split
 from calibrant.data.readers._phrases import NO_LABEL
 from calibrant.data.readers._shared import class_words, lines_of, never_raising
-from calibrant.data.sources import folders_in, inside
+from calibrant.data.sources import check_name, folders_in
 
 _VAL = "val/val_annotations.txt"
 
@@ -61,7 +61,7 @@ def tiny_imagenet(
     wnids = [line.strip() for line in lines_of(root, "wnids.txt") if line.strip()]
     try:
         for wnid in wnids:
-            inside(root, wnid)  # it becomes the name of a folder
+            check_name(root, wnid)  # it becomes the name of a folder
     except ValueError as error:
         raise ValueError(f"{root / 'wnids.txt'}: {error}") from error
     samples = BoxSamples(root, Findings(on_error))

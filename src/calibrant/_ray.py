@@ -1,4 +1,8 @@
-"""A connection to a Ray cluster: one that runs already, or one of this machine alone for as long as it is needed."""
+"""A connection to a Ray cluster: one that runs already, or one of this machine alone for as long as it is needed.
+
+A cluster that is started here listens on the loopback address only, and ends with the process that started it, also
+when that is killed.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,11 @@ import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 #: How often a piece of work is tried again after its process or machine was lost.
@@ -16,6 +23,39 @@ RETRIES = 5
 
 _ANSWER_SECONDS = 5.0
 _STORE_BYTES = 2**28  # what passes through Ray here is small
+_LOOPBACK = "127.0.0.1"
+
+# Waits until the process at the other end of its input is gone, and ends what has outlived it: Ray's agents wait for
+# ever for a cluster that is dead. They are the descendants of the raylet, argument 1, looked up while it lives.
+_UNDERTAKER = """
+import os, select, sys, time
+
+def processes():
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        yield int(entry), int(fields[1]), fields[19]  # itself, its parent, when it started
+
+family = {}
+while True:
+    parents = {int(sys.argv[1])}
+    for process, parent, start in sorted(processes(), key=lambda row: int(row[2])):
+        if parent in parents:
+            parents.add(process)
+            family[process] = start
+    if select.select([sys.stdin], [], [], 2.0)[0]:
+        break
+time.sleep(1)
+for process, _, start in processes():
+    if family.get(process) == start:
+        try:
+            os.kill(process, 9)
+        except OSError:
+            pass
+"""
 
 
 def imported(what: str) -> Any:
@@ -48,9 +88,15 @@ def connected(what: str, address: str | None = None) -> Iterator[Any]:
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     ending = signal.getsignal(signal.SIGTERM)
+    undertaker = None
     if address is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-        ray.init("local", num_cpus=cores, include_dashboard=False, object_store_memory=_STORE_BYTES, **quiet)
+        with _loopback_only():
+            ray.init(
+                "local", num_cpus=cores, include_dashboard=False, object_store_memory=_STORE_BYTES,
+                _node_ip_address=_LOOPBACK, **quiet,
+            )  # fmt: skip
+        undertaker = _start_undertaker()
     else:
         try:
             ray.init(address, **quiet)
@@ -66,6 +112,39 @@ def connected(what: str, address: str | None = None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+        if undertaker is not None:
+            undertaker.kill()
+            undertaker.communicate()
+
+
+@contextlib.contextmanager
+def _loopback_only() -> Iterator[None]:
+    """Have Ray take the loopback address for this machine's: it replaces it by one that others can reach.
+
+    A Ray whose own address is the loopback one binds all its servers there.
+    """
+    from ray._private import services
+
+    own = services.get_node_ip_address
+    services.get_node_ip_address = lambda *_, **__: _LOOPBACK
+    try:
+        yield
+    finally:
+        services.get_node_ip_address = own
+
+
+def _start_undertaker() -> subprocess.Popen[bytes] | None:
+    """Have Ray's processes ended when this one is, however that happens; None where there is no /proc."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, rest = stat.read_text().rpartition(")")
+            if name.endswith("(raylet") and rest.split()[1] == str(os.getpid()):
+                command = [sys.executable, "-I", "-S", "-c", _UNDERTAKER, stat.parent.name]
+                return subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )  # fmt: skip
+    return None
 
 
 def _check_answer(address: str) -> None:

@@ -1,0 +1,219 @@
+"""What the small files of a run folder say, each by a schema: a file that does not fit is refused, never computed on.
+
+Numbers that do not exist (the overconfidence of a model without errors) are null in the files and NaN in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from calibrant._files import parse_json, read_regular
+from calibrant.metrics import METRICS
+from calibrant.metrics.intervals import family
+from calibrant.training.named import shortened
+from calibrant.training.schema_errors import first_error, sentence_of
+from calibrant.training.settings import MOST_STEPS, Number, SetName, Whole
+
+#: Bytes of such a file.
+LARGEST_RECORD = 2**26
+
+#: Numbers in one input of a model: an image of 16,384 x 16,384 pixels.
+LARGEST_INPUT = 2**28
+
+# Rounding may lead a little beyond the bounds of a metric.
+_SLACK = 1e-6
+
+# What Python writes for NaN; Calibrant's earlier versions did.
+_NAN = re.compile(rb"(?<=: )NaN(?=\s*[,}\]])")
+
+Value = Number | None
+Step = Annotated[Whole, Field(ge=0, le=MOST_STEPS)]
+
+
+class DamagedError(ValueError):
+    """A file of a run folder does not say what such a file says."""
+
+
+def check_metric(name: str, value: float | None) -> None:
+    """Raise unless a metric is known and a value is one that it can have."""
+    fact = METRICS.get(name, METRICS.get(family(name)))
+    if fact is None:
+        raise ValueError(f"no metric is called {shortened(name)}")
+    low, high = fact.bounds
+    if value is not None and not low - _SLACK <= value <= high + _SLACK:
+        raise ValueError(f"{name} must be from {low:g} to {high:g}, got {value:g}")
+
+
+def _check_metrics(values: dict[str, float | None]) -> dict[str, float | None]:
+    for name, value in values.items():
+        check_metric(name, value)
+    return values
+
+
+def _check_epoch(entry: dict[str, Any]) -> dict[str, Any]:
+    for name, value in entry.items():
+        if name in ("epoch", "step"):
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MOST_STEPS:
+                raise ValueError(f"{name} must be a whole number above 0, got {shortened(value)}")
+        elif name.startswith("val_"):
+            check_metric(name.removeprefix("val_"), value)
+        else:
+            raise ValueError(f"unknown name {shortened(name)}")
+    if not {"epoch", "step"} <= entry.keys():
+        raise ValueError("an epoch has its number and its step")
+    return entry
+
+
+Metrics = Annotated[dict[str, Value], AfterValidator(_check_metrics)]
+#: What validation gave after an epoch: its number, the step, and the metrics as ``val_ece``.
+Epoch = Annotated[dict[str, Whole | Number | None], AfterValidator(_check_epoch)]
+
+
+class Record(BaseModel):
+    """The contents of one file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Checked(Record):
+    """The contents of a file that has a checksum of them; files of earlier versions have none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unchanged(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or "checksum" not in values:
+            return values
+        rest = {name: value for name, value in values.items() if name != "checksum"}
+        if with_checksum(rest)["checksum"] != values["checksum"]:
+            raise ValueError("it was changed: its checksum is another")
+        return rest
+
+
+def with_checksum(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values with a checksum of them."""
+    text = json.dumps(values, sort_keys=True)
+    return {**values, "checksum": hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+
+class Result(Checked):
+    """``result.json``: the numbers of a finished run, by set, and what validation gave on the way."""
+
+    sets: dict[SetName, Metrics]
+    steps: Annotated[Whole, Field(ge=1, le=MOST_STEPS)]
+    history: list[Epoch]
+
+    @model_validator(mode="after")
+    def _tested(self) -> Self:
+        if "test" not in self.sets:
+            raise ValueError("the numbers of the test set are missing")
+        return self
+
+
+class ModelFacts(Checked):
+    """``model.json``: what an exported model takes and gives."""
+
+    classes: Annotated[list[str], Field(min_length=2)]
+    input_shape: Annotated[list[Annotated[Whole, Field(ge=1, le=10**7)]], Field(min_length=1, max_length=8)]
+    images: Annotated[bool, Field(strict=True)]
+    input_dtype: Literal["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
+    vocabulary_size: Annotated[Whole, Field(ge=1, le=10**7 + 2)] | None
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if math.prod(self.input_shape) > LARGEST_INPUT:
+            raise ValueError(f"input_shape must have at most {LARGEST_INPUT} numbers, got {self.input_shape}")
+        if self.images and len(self.input_shape) != 3:
+            raise ValueError(f"the input_shape of images must be three numbers, got {self.input_shape}")
+        return self
+
+
+class State(Record):
+    """The numbers in a checkpoint: how far the run has come."""
+
+    epoch: Step
+    batch: Step
+    step: Step
+    best: Value = None
+    history: list[Epoch]
+    scaler: dict[str, Whole | Number] | None = None
+
+
+class Failed(Record):
+    """``failed.json``: why a run of a comparison has no numbers, and whether another try would fail too."""
+
+    error: str
+    lasting: Annotated[bool, Field(strict=True)]
+    time: Number = 0.0
+    machine: str = ""
+
+
+class Entry(BaseModel):
+    """A line of the log; what else it has depends on the loss."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    event: str = ""
+    step: Step = 0
+    epoch: Step = 0
+
+
+R = TypeVar("R", bound=BaseModel)
+
+
+def read_record(path: Path, kind: type[R], advice: str) -> R:
+    """The contents of a file; FileNotFoundError if there is none.
+
+    Args:
+        path: The file.
+        kind: Its schema.
+        advice: What to do if it is damaged, for the message.
+    """
+    try:
+        return parse_record(read_regular(path, LARGEST_RECORD), kind)
+    except ValueError as error:
+        reason = str(error).removeprefix(f"{path}: ")
+        raise DamagedError(f"{path} is damaged ({reason}); {advice}") from None
+
+
+def parse_record(text: bytes, kind: type[R]) -> R:
+    """The contents of a text in JSON; whatever is wrong is one sentence."""
+    return check_record(parse_values(text), kind)
+
+
+def parse_values(text: bytes) -> Any:
+    """The plain values of a text in JSON."""
+    return parse_json(_NAN.sub(b"null", text), "JSON")
+
+
+def check_record(value: Any, kind: type[R]) -> R:
+    """Plain values as the contents of a file; whatever is wrong is one sentence."""
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        raise ValueError(sentence_of(first_error(error))) from None
+
+
+def with_nulls(value: Any) -> Any:
+    """Plain values for a file: numbers that are none, and infinite ones, become null."""
+    if isinstance(value, dict):
+        return {name: with_nulls(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_nulls(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def with_nans(value: Any) -> Any:
+    """Plain values from a file: null becomes NaN."""
+    if isinstance(value, dict):
+        return {name: with_nans(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [with_nans(inner) for inner in value]
+    return math.nan if value is None else value

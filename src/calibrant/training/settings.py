@@ -1,0 +1,277 @@
+"""The parts of a recipe, each with the values that it may have.
+
+Numbers are finite and bounded: what lies beyond a bound is a slip of the pen, and would fail late or take all memory.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from calibrant.training.named import BLANKING, Named, chain, make_colouring, nearest
+
+LARGEST_SEED = 2**63 - 1
+MOST_STEPS = 10**9
+#: Of learning rates, weight decay and whatever else multiplies.
+MOST_RATE = 1e6
+
+Whole = Annotated[int, Field(strict=True)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Seed = Annotated[Whole, Field(ge=0, le=LARGEST_SEED)]
+Count = Annotated[Whole, Field(gt=0, le=10**9)]
+Share = Annotated[Number, Field(ge=0, le=1)]
+Part = Annotated[Number, Field(gt=0, lt=1)]
+Rate = Annotated[Number, Field(gt=0, le=MOST_RATE)]
+Factor = Annotated[Number, Field(ge=0, le=MOST_RATE)]
+Flag = Annotated[bool, Field(strict=True)]
+
+#: What the best epoch can be chosen by: what validation gives and has a better end.
+BEST_BY = ("accuracy", "nll", "brier", "ece", "ece_10", "ece_15", "ece_100", "aece", "mce", "smooth_ece", "aurc",
+           "e_aurc", "augrc", "overconfidence", "underconfidence", "mean_iou")  # fmt: skip
+
+#: The parts that a data set has in a run.
+Role = Literal["train", "val", "test"]
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
+
+
+def _file_name(name: str) -> str:
+    if not _FILE_NAME.fullmatch(name):
+        raise ValueError("a set is named by letters, digits, _ . + and -, at most 64, as its file will be")
+    return name
+
+
+#: The name of a set that is predicted, and of its file.
+SetName = Annotated[str, AfterValidator(_file_name)]
+
+
+class Settings(BaseModel):
+    """A part of a recipe: frozen, and nothing in it is unknown."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class HoldOut(Settings):
+    """What is split off for validation: a fraction, a count or a count of every class, of the training or test data."""
+
+    of: Literal["train", "test"] = "train"
+    fraction: Part | None = None
+    count: Count | None = None
+    per_class: Count | None = None
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(v is not None for v in (self.fraction, self.count, self.per_class)) != 1:
+            raise ValueError("takes one of fraction, count and per_class")
+        return self
+
+
+class TextSettings(Settings):
+    """How texts become rows of token ids; ``vectors`` is a file of word vectors in GloVe's format."""
+
+    vocabulary: Annotated[Whole, Field(gt=2, le=10**7)] = 20_000
+    length: Annotated[Whole, Field(gt=0, le=10**6)] = 1000
+    min_count: Count = 1
+    vectors: str | None = None
+    dimensions: Annotated[Whole, Field(gt=0, le=10**5)] = 100
+
+
+def _reader_options(options: dict[str, Any]) -> dict[str, Any]:
+    for name in ("recipe", "path", "split", "layout", "root", "on_error"):
+        if name in options:
+            raise ValueError(f"{name!r} is no option of a reader")
+    return options
+
+
+ReaderOptions = Annotated[dict[str, Any], AfterValidator(_reader_options)]
+
+
+class AlsoSettings(Settings):
+    """One more set that is predicted at the end.
+
+    Attributes:
+        layout, path: Its own, if it does not lie with the rest; without a path it is left out of the run.
+        split: Its name; the test split's if left out.
+        options: Of its reader, on top of those of the test split unless the layout is another.
+        variant: ``"context-only"``: every object covered; ``"single-object"``: one sample per annotated object.
+    """
+
+    layout: str | None = None
+    path: str = ""
+    split: str | None = None
+    options: ReaderOptions = {}
+    variant: Literal["context-only", "single-object"] | None = None
+
+
+class DataSettings(Settings):
+    """Which data, and what is done to it.
+
+    Attributes:
+        layout: As `calibrant data layouts` lists them.
+        path: The folder; ``--data`` on the command line replaces it.
+        options: Of the layout's reader, for every split.
+        split_options: More of them for one of the three: ``{train = {cap = 50000}}``.
+        train, val, test: Names of the splits; without ``val``, ``hold_out`` makes one.
+        test_share: Cut the test set from the training split, the same one for every seed; for data that come as one.
+        hold_out: Split off ``train`` or ``test``.
+        resample: Merge train and test and draw them anew for every seed (LR).
+        variant: ``"single-object"``: one sample per annotated object.
+        variant_of: Which of train, val and test it is made of.
+        context_rate: Share of the images shown with every object covered.
+        train_steps, steps: Views for training and for evaluation.
+        resampling: How images are scaled.
+        padding: Colour of padding, or ``"edge"`` for the nearest pixel.
+        colouring: ``{brightness = 0.4, ...}``.
+        blanking: Cutout or random erasing, on training batches.
+        channels: 3, or 1 for grey.
+        mean, std: Of the channels: one each, or one for all.
+        text: For data sets of texts.
+        also: More sets to predict at the end, by name; ``"context-only"`` is the test set with every object covered.
+        pixels: How many labelled pixels of every image are written to the files of predictions, drawn at random;
+            all if left out. The numbers of a run are of all pixels.
+    """
+
+    layout: str
+    path: str = ""
+    options: ReaderOptions = {}
+    split_options: dict[Role, ReaderOptions] = {}
+    train: str = "train"
+    val: str | None = None
+    test: str = "test"
+    test_share: Part | None = None
+    hold_out: HoldOut | None = None
+    resample: Flag = False
+    variant: Literal["single-object"] | None = None
+    variant_of: tuple[Role, ...] = ("train",)
+    context_rate: Share = 0.0
+    train_steps: Annotated[tuple[dict[str, Any], ...], Field(max_length=100)] = ()
+    steps: Annotated[tuple[dict[str, Any], ...], Field(max_length=100)] = ()
+    resampling: Literal["bilinear", "bicubic"] = "bilinear"
+    padding: Annotated[Whole, Field(ge=0, le=255)] | Literal["edge"] = 0
+    colouring: dict[str, Number] = {}
+    blanking: Named | None = None
+    channels: Literal[1, 3] = 3
+    mean: tuple[Annotated[Number, Field(ge=-MOST_RATE, le=MOST_RATE)], ...] = (0.5,)
+    std: tuple[Rate, ...] = (0.25,)
+    text: TextSettings | None = None
+    also: Annotated[dict[SetName, Literal["context-only"] | AlsoSettings], Field(max_length=100)] = {}
+    pixels: Count | None = None
+
+    @model_validator(mode="after")
+    def _buildable(self) -> Self:
+        taken = {"train", "val", "test"} & self.also.keys()
+        if taken:
+            raise ValueError(f"also names {taken.pop()!r}, which every run has; choose another name")
+        chain(self.train_steps)
+        chain(self.steps)
+        make_colouring(self.colouring)
+        if self.blanking is not None:
+            self.blanking.built(BLANKING, "blanking")
+        for name in ("mean", "std"):
+            if len(getattr(self, name)) not in (1, self.channels):
+                raise ValueError(f"{name} has {len(getattr(self, name))} values for {self.channels} channels")
+        return self
+
+    @property
+    def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation of every channel."""
+        mean, std = (v * self.channels if len(v) == 1 else v for v in (self.mean, self.std))
+        return mean, std
+
+
+class ModelSettings(BaseModel):
+    """The network, as `calibrant.models.build` takes it; what is not named here is an option of its builder."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+    stem: str | None = None
+    weights: str | None = None
+    head: Literal["keep", "drop"] = "keep"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of the network's builder."""
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _free(self) -> Self:
+        for name, whose in (("num_classes", "the data's"), ("seed", "the run's"), ("trust_code", "the command's")):
+            if name in self.options:
+                raise ValueError(f"{name!r} is no option of a model: it is {whose}")
+        return self
+
+
+class TargetSettings(Settings):
+    """What a sample is trained towards before the loss sees it: its label, or ALS's target."""
+
+    name: Literal["hard", "adaptive"] = "hard"
+    beta: Share = 1.0
+    reading: Literal["union", "single"] = "union"
+    object_aware_mixing: Flag = False
+
+
+class TrainingSettings(Settings):
+    """How long, how large, how precise.
+
+    Attributes:
+        epochs: Passes over the training data; 1 if neither epochs nor steps are given.
+        steps: Length of the run in steps, instead of epochs.
+        max_steps: Stop after so many steps of a longer run; its schedule stays.
+        batch_size: Of all processes together.
+        accumulate: Parts in which a batch goes through the model.
+        precision: As Lightning Fabric names them; validation and predictions are in full precision.
+        channels_last: Memory format of images and weights.
+        compile: Pass the model to torch.compile.
+        workers: Processes that read; 0 reads in between.
+        drop_last: Leave out the last batch of an epoch if it is not full.
+        keep: The model of the last epoch, or the one that did best on the validation data.
+        best_by: In which metric.
+        checkpoint_seconds: Between checkpoints within an epoch.
+        eval_batch_size: Batch size of validation and predictions.
+        tensorboard: Write a log for TensorBoard too.
+    """
+
+    epochs: Rate | None = None
+    steps: Annotated[Whole, Field(gt=0, le=MOST_STEPS)] | None = None
+    max_steps: Annotated[Whole, Field(gt=0, le=MOST_STEPS)] | None = None
+    batch_size: Annotated[Whole, Field(gt=0, le=10**6)] = 128
+    accumulate: Annotated[Whole, Field(gt=0, le=10**6)] = 1
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = "32-true"
+    channels_last: Flag = False
+    compile: Flag = False
+    workers: Annotated[Whole, Field(ge=0, le=1024)] = 0
+    drop_last: Flag = True
+    keep: Literal["last", "best"] = "last"
+    best_by: str = "accuracy"
+    checkpoint_seconds: Annotated[Number, Field(gt=0, le=1e9)] = 60.0
+    eval_batch_size: Annotated[Whole, Field(gt=0, le=10**6)] = 256
+    tensorboard: Flag = False
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("takes epochs or steps, not both")
+        if self.best_by not in BEST_BY:
+            near = nearest(self.best_by, BEST_BY)
+            raise ValueError(f"best_by takes one of {', '.join(BEST_BY)}, not {self.best_by!r}{near}")
+        return self
+
+
+class Expected(Settings):
+    """Numbers that a paper prints for this experiment, to be laid beside ours."""
+
+    method: str
+    where: str = "test"
+    values: dict[str, Number]
+    note: str = ""
+
+
+class Resources(Settings):
+    """What one run of a comparison takes."""
+
+    cpus: Annotated[Number, Field(gt=0, le=4096)] = 1
+    gpus: Annotated[Number, Field(ge=0, le=1024)] = 0

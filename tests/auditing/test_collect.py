@@ -1,0 +1,126 @@
+"""Models are compared on the same samples, and on nothing else: whatever form the predictions come in."""
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, audit
+from calibrant.audit import _why_not_the_same
+from calibrant.auditing.collect import collect
+from calibrant.auditing.merging import Place, collect_part, merged
+
+N, C = 60, 3
+RNG = np.random.default_rng(0)
+Z = RNG.standard_normal((N, C))
+Y = (Z + RNG.gumbel(size=Z.shape)).argmax(1)
+OTHER = np.roll(Y, 1)
+NAMES = ["cat", "dog", "owl"]
+TURNED = [2, 0, 1]  # the columns in another order
+
+
+def softmax(z):
+    exps = np.exp(z - z.max(1, keepdims=True))
+    return exps / exps.sum(1, keepdims=True)
+
+
+def reason(first, second):
+    """Why two sets of predictions are not compared; None if they are."""
+    return _why_not_the_same(collect(first), collect(second))
+
+
+def opened(predictions, path):
+    predictions.save(path)
+    return Predictions.open(path)
+
+
+FORMS = {
+    "logits": lambda y, **more: Predictions.from_logits(Z, y, **more),
+    "probabilities": lambda y, **more: Predictions.from_probabilities(softmax(Z), y, **more),
+    "with ids": lambda y, **more: Predictions.from_logits(Z, y, ids=np.arange(N), **more),
+    "with names": lambda y, **more: Predictions.from_logits(Z, y, class_names=NAMES, **more),
+    "other order": lambda y, **more: Predictions.from_logits(
+        Z[:, TURNED], np.argsort(TURNED)[y], class_names=[NAMES[k] for k in TURNED], **more
+    ),
+    "ignoring": lambda y, **more: Predictions.from_logits(Z, np.where(np.arange(N) < 5, 9, y), ignore_index=9, **more),
+    "ignoring with names": lambda y, **more: Predictions.from_logits(
+        Z, np.where(np.arange(N) < 5, 9, y), ignore_index=9, class_names=NAMES, **more
+    ),
+}
+
+
+@pytest.mark.parametrize("second", FORMS)
+@pytest.mark.parametrize("first", FORMS)
+def test_labels_must_be_the_same(first, second):
+    fits = ("ignoring" in first) == ("ignoring" in second)
+    nameless = [form for form in (first, second) if "names" not in form and form != "other order"]
+    if "other order" in (first, second) and nameless:
+        fits = False  # by their numbers these labels differ, and nothing says how they are meant
+    assert (reason(FORMS[first](Y), FORMS[second](Y)) is None) == fits
+    assert reason(FORMS[first](Y), FORMS[second](OTHER)) is not None
+
+
+def test_the_audit_says_why_it_does_not_compare():
+    document = audit({"a": FORMS["logits"](Y), "b": FORMS["logits"](OTHER)}, replicates=20).document
+    assert document["comparisons"] == []
+    assert "Not compared with a: the labels are not the same." in document["models"][1]["notes"]
+    assert len(audit({"a": FORMS["with names"](Y), "b": FORMS["other order"](Y)}).document["comparisons"]) == 1
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".csv"])
+@pytest.mark.parametrize("form", ["logits", "with ids", "with names"])
+def test_labels_of_files_must_be_the_same(tmp_path, form, suffix):
+    first = opened(FORMS[form](Y), tmp_path / f"a{suffix}")
+    assert reason(first, opened(FORMS[form](Y), tmp_path / f"b{suffix}")) is None
+    assert reason(first, opened(FORMS[form](OTHER), tmp_path / f"c{suffix}")) == "the labels are not the same"
+
+
+def test_the_same_numbers_of_other_classes_are_other_labels():
+    first = Predictions.from_logits(Z, Y, class_names=NAMES)
+    second = Predictions.from_logits(Z, Y, class_names=[NAMES[k] for k in TURNED])
+    assert reason(first, second) == "the labels are not the same"
+
+
+def test_other_samples_left_out_are_other_samples():
+    """As many are left out by either, and so the same number stays: of other samples."""
+    y = np.repeat([0, 1, 2], 20)
+    first = Predictions.from_logits(Z, y, ignore_index=0)
+    assert reason(first, Predictions.from_logits(Z, y, ignore_index=0)) is None
+    assert reason(first, Predictions.from_logits(Z, y, ignore_index=1)) == "labels that count nowhere are 1 and 0"
+    # One that no label has leaves nothing out.
+    none = Predictions.from_logits(Z, y)
+    assert reason(none, Predictions.from_logits(Z, y, ignore_index=9)) is None
+
+
+def test_pixels_are_not_compared_with_samples():
+    z = RNG.standard_normal((2, C, 5, 6))
+    y = RNG.integers(0, C, (2, 5, 6))
+    images = Predictions.from_logits(z, y, kind="segmentation")
+    rows = Predictions.from_logits(np.moveaxis(z, 1, -1).reshape(-1, C), y.reshape(-1))
+    assert "segmentation is not the same as classification" in reason(rows, images)
+
+
+@pytest.mark.parametrize("ids", [False, True])
+@pytest.mark.parametrize("of", ["logits", "confidence"])
+def test_confidences_have_no_labels_and_so_need_ids(of, ids):
+    names = {"ids": np.arange(N)} if ids else {}
+    known = Predictions.from_confidence(softmax(Z).max(1), Z.argmax(1) == Y, **names)
+    first = known if of == "confidence" else Predictions.from_logits(Z, Y, **names)
+    for pair in ((first, known), (known, first)):
+        found = reason(*pair)
+        assert (found is None) == ids
+        assert ids or "no labels and no ids" in found
+    if ids:
+        turned = Predictions.from_confidence(softmax(Z).max(1), Z.argmax(1) == Y, ids=np.arange(N)[::-1])
+        assert reason(first, turned) == "the ids, or their order, are not the same"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_parts_put_together_have_the_checksums_of_the_whole(form):
+    whole = FORMS[form](Y)
+    expected, parts, samples = collect(whole), [], 0
+    for start, stop in ((0, 7), (7, 31), (31, N)):
+        piece = whole.samples(slice(start, stop))
+        parts.append(collect_part(piece, (), Place(start, samples, N)))
+        samples = parts[-1].found.samples
+    found = merged(parts)
+    for name in ("of_labels", "of_named_labels", "of_ids", "ignored", "ignore_index", "rows", "samples"):
+        assert getattr(found, name) == getattr(expected, name), name

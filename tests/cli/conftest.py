@@ -1,0 +1,61 @@
+"""The command line as a user types it, and files for it."""
+
+import numpy as np
+import pytest
+
+from calibrant import Policy, Predictions
+from calibrant.cli import main
+
+NAMES = ["cat", "dog", "owl"]
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command: exit code, standard output, standard error."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return call
+
+
+@pytest.fixture
+def refuse(run, tmp_path):
+    """Run a command that must fail: one line, exit code 2, nothing written or lost; gives the line."""
+
+    def state():
+        files = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size < 10**6]
+        return sorted(map(str, tmp_path.rglob("*"))), {path: path.read_bytes() for path in files}
+
+    def call(*arguments):
+        before = state()
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, ""), (arguments, err)
+        assert err.startswith("calibrant: ")
+        assert err.count("\n") == 1, err
+        assert state() == before
+        return err.strip()
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Logits of three classes, and labels."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.standard_normal((300, 3))
+    return logits, (logits + rng.gumbel(size=logits.shape)).argmax(1)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, drawn):
+    """A folder with predictions (named.npz, plain.npz) and policies fitted on them (named.json, plain.json)."""
+    monkeypatch.chdir(tmp_path)
+    for name, class_names in (("named", NAMES), ("plain", None)):
+        predictions = Predictions.from_logits(*drawn, class_names=class_names)
+        predictions.save(tmp_path / f"{name}.npz")
+        Policy.fit(predictions, 0.3, calibrator="none", score="msp").save(tmp_path / f"{name}.json")
+    return tmp_path

@@ -1,0 +1,68 @@
+"""The funnel: bad input is one line and exit code 2, a bug is one line, exit code 70 and a file with the traceback."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from calibrant.cli import BUG, LONGEST, app, main
+
+
+@pytest.fixture
+def raising(capsys, tmp_path, monkeypatch):
+    """Run a command that raises something; give exit code and standard error."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    commands = list(app.registered_commands)
+
+    def call(error):
+        @app.command("fail")
+        def fail() -> None:
+            raise error
+
+        with pytest.raises(SystemExit) as stop:
+            main(["fail"])
+        captured = capsys.readouterr()
+        assert not captured.out
+        return stop.value.code, captured.err
+
+    yield call
+    app.registered_commands[:] = commands
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("x.npz: labels must lie in 0..2, got 7"), "x.npz: labels must lie in 0..2, got 7"),
+        (OSError(28, "No space left on device", "x.html"), "x.html: No space left on device"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (MemoryError("Unable to allocate 9 TiB"), "not enough memory (Unable to allocate 9 TiB)"),
+        (MemoryError(), "not enough memory"),
+        (ValueError("a\nb\x1b[2J"), r"a b\x1b[2J"),
+        (ValueError("n" * 10_000), "n" * LONGEST + "..."),
+    ],
+)
+def test_bad_input_is_one_line(raising, tmp_path, error, line):
+    assert raising(error) == (2, f"calibrant: {line}\n")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [TypeError("a\x1b[2J"), KeyError("x"), RecursionError("deep"), AssertionError()])
+def test_a_bug_is_one_line_and_a_file(raising, error):
+    code, line = raising(error)
+    assert code == BUG
+    assert line.count("\n") == 1
+    assert line[:-1].isprintable()
+    assert f"this is a bug in Calibrant ({type(error).__name__}" in line
+    report = Path(re.search(r"report it with (\S+), which", line)[1]).read_text()
+    assert "calibrant fail" in report
+    assert "Traceback" in report
+    assert "in fail" in report
+
+
+def test_a_bug_is_told_where_no_file_can_be_written(raising, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    code, lines = raising(TypeError("a\x1b[2J"))
+    assert code == BUG
+    assert "Traceback" in lines
+    assert "\x1b" not in lines
+    assert lines.splitlines()[-1].endswith("please report it with the lines above")

@@ -1,0 +1,103 @@
+"""Where results go: to files of this machine, checked before the work, and nothing else is written or replaced."""
+
+import os
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+
+from calibrant import Policy, Predictions, audit
+
+COMMANDS = {
+    "audit": (["audit", "plain.npz", "--replicates", "20", "-o"], ".html"),
+    "fit": (["fit", "plain.npz", "-o"], ".json"),
+    "apply csv": (["apply", "plain.json", "plain.npz", "-o"], ".csv"),
+    "apply parquet": (["apply", "plain.json", "plain.npz", "-o"], ".parquet"),
+    "apply npz": (["apply", "plain.json", "plain.npz", "-o"], ".npz"),
+    "lens": (["lens", "-o"], ".png"),
+    "export": (["export", "--policy", "plain.json", "--logits-only", "-o"], ".onnx"),
+}
+
+
+@pytest.fixture(params=COMMANDS)
+def command(request):
+    return COMMANDS[request.param]
+
+
+@pytest.fixture
+def unread(monkeypatch):
+    """Reading predictions is an error: outputs must be refused before."""
+
+    def read(*_, **__):
+        raise AssertionError("predictions are read before the output is checked")
+
+    monkeypatch.setattr("calibrant.predictions.Predictions.open", read)
+    monkeypatch.setattr("calibrant.cli.lens.look", read)
+    monkeypatch.setattr("calibrant.cli.export.export_onnx", read)
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/x", "gs://bucket/a/x", "https://host/x", "file:///tmp/x", "abfs://x"])
+def test_other_storage_is_refused_before_the_work(here, refuse, unread, command, address):
+    words, suffix = command
+    assert "results are written to this machine alone" in refuse(*words, address + suffix)
+    assert not (here / f"{address.split(':')[0]}:").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device"])
+def test_nothing_but_files_is_replaced(here, refuse, unread, command, kind):
+    words, suffix = command
+    target = here / f"x{suffix}"
+    if kind == "folder":
+        target.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(target)
+    else:
+        target.symlink_to("/dev/null")
+    assert "expected a file to write to, got a" in refuse(*words, target)
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+@pytest.mark.parametrize("suffix", ["", ".txt", ".exe"])
+def test_other_suffixes_are_refused_before_the_work(here, refuse, unread, command, suffix):
+    words, _ = command
+    assert "written as" in refuse(*words, here / f"x{suffix}")
+
+
+def killed(write, moment, monkeypatch):
+    """Fork; the child writes, and kills itself when it has written half, or when it is about to rename."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    try:
+        if moment == "half":
+            whole = Path.write_text
+            monkeypatch.setattr(Path, "write_text", lambda path, text, **more: (
+                whole(path, text[: len(text) // 2], **more), os.kill(os.getpid(), signal.SIGKILL)
+            ))  # fmt: skip
+        else:
+            monkeypatch.setattr(os, "replace", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        write()
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.parametrize("moment", ["half", "renaming"])
+@pytest.mark.parametrize("result", ["policy.json", "report.html", "audit.json"])
+def test_a_kill_while_writing_leaves_the_old_file(here, monkeypatch, result, moment):
+    found = audit(Predictions.open("plain.npz"), replicates=20) if result != "policy.json" else None
+    writers = {
+        "policy.json": Policy.load("plain.json").save,
+        "report.html": found and found.to_html,
+        "audit.json": found and found.to_json,
+    }
+    path = here / result
+    path.write_bytes(b"what was there before")
+    assert killed(lambda: writers[result](path), moment, monkeypatch)
+    assert path.read_bytes() == b"what was there before"
+    monkeypatch.setattr("calibrant._files._searched", {})  # as the next process has it
+    writers[result](path)
+    assert path.stat().st_size > 1000
+    # What the killed one had begun is gone as well.
+    assert sorted(entry.name for entry in here.iterdir() if entry.name.startswith(".")) == []

@@ -1,0 +1,88 @@
+"""A comparison of a few seconds, for tests that damage copies of it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from calibrant.cli import main
+from calibrant.experiments import Method, Study, compare
+from calibrant.experiments.work import perform
+from calibrant.training.recipe import check
+
+PLAIN = {
+    "data": {"layout": "digits"},
+    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [8]},
+    "optimiser": {"rate": 0.1},
+    "training": {"epochs": 1, "batch_size": 512},
+}
+TOML = """
+[data]
+layout = "digits"
+[model]
+name = "mlp"
+input_size = [3, 8, 8]
+hidden = [8]
+[optimiser]
+rate = 0.1
+[training]
+epochs = 1
+batch_size = 512
+"""
+
+
+def study(*labels, plain=PLAIN, **settings):
+    methods = {label: Method(label, {}) for label in labels or ("ce", "ls")}
+    return Study(check(plain, "digits"), methods, settings.pop("seeds", (0,)), **settings)
+
+
+class Here:
+    """An engine that does the runs in this process."""
+
+    def run(self, jobs, told):
+        for job in jobs:
+            perform(job, 0, accelerator="cpu")
+
+
+class Nobody:
+    """An engine that must not be asked for anything."""
+
+    def run(self, jobs, told):
+        raise AssertionError(f"{len(jobs)} runs were started")
+
+
+@pytest.fixture(scope="session")
+def comparison(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("comparison") / "digits"
+    compare(study(), folder, engine=Here())
+    return folder
+
+
+@pytest.fixture
+def compared(comparison, tmp_path):
+    return Path(shutil.copytree(comparison, tmp_path / "compared"))
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    file = tmp_path / "digits.toml"
+    file.write_text(TOML)
+    return file
+
+
+@pytest.fixture
+def refused(capsys):
+    """Run a command that must be refused in one sentence, which is returned."""
+
+    def run(*words):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main([str(word) for word in words])
+        said = capsys.readouterr().err
+        assert stop.value.code == 2, said
+        assert said.startswith("calibrant: ")
+        assert said.count("\n") == 1
+        assert "bug" not in said
+        return said
+
+    return run

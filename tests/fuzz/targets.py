@@ -1,0 +1,243 @@
+"""What is fuzzed: how a small valid case of each format is made, and how it is loaded."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant import Policy, Predictions
+
+Case = Callable[[Path], None]
+Loader = Callable[[Path], Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of file.
+
+    Attributes:
+        make: writes a valid case into a folder that does not exist yet.
+        load: reads the case; gives something that can be compared, or None.
+        checksummed: whether a single flipped bit is always noticed, or changes nothing.
+        ignored: endings of files that are not damaged.
+    """
+
+    make: Case
+    load: Loader
+    checksummed: bool = False
+    ignored: tuple[str, ...] = ()
+
+    def damages(self, path: Path) -> bool:
+        """Whether a file of the case may be damaged."""
+        return not path.name.endswith(self.ignored or "\0")
+
+
+TARGETS: dict[str, Target] = {}
+
+
+def _predictions(holds: str = "logits") -> Predictions:
+    rng = np.random.default_rng(7)
+    logits = rng.normal(size=(23, 3)).astype(np.float32)
+    facts: dict[str, Any] = {
+        "ids": np.arange(23) * 2,
+        "groups": {"site": np.array(["north", "süd"])[rng.integers(0, 2, 23)]},
+        "objectness": rng.random(23),
+    }
+    labels = rng.integers(0, 3, 23)
+    if holds == "confidence":
+        return Predictions.from_confidence(rng.random(23), labels > 0, **facts)
+    facts |= {"class_names": ["cat", "dog", "bird"], "split": "test"}
+    if holds == "logits":
+        return Predictions.from_logits(logits, labels, **facts)
+    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    return Predictions.from_probabilities(shares, labels, **facts)
+
+
+def _contents(predictions: Predictions) -> Any:
+    """Everything in it, comparable."""
+    memory = predictions.load()
+    columns = {name: getattr(memory, name) for name in ("logits", "probabilities", "confidence", "correct", "labels",
+                                                        "ids", "objectness")} | memory.groups  # fmt: skip
+    values = {name: (str(array.dtype), array.tolist()) for name, array in columns.items() if array is not None}
+    return values, memory.class_names, memory.split, memory.kind, memory.ignore_index
+
+
+def _add_predictions(name: str, file: str, *, checksummed: bool = False, **case: Any) -> None:
+    def make(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        _predictions(**case).save(folder / file)
+        if name.endswith("-gz"):
+            (folder / f"{file}.gz").write_bytes(gzip.compress((folder / file).read_bytes()))
+            (folder / file).unlink()
+
+    def load(folder: Path) -> Any:
+        ending = f"{file}.gz" if name.endswith("-gz") else file
+        return _contents(Predictions.open(folder / ending, groups=["site"] if "csv" in file else None))
+
+    TARGETS[name] = Target(make, load, checksummed)
+
+
+_add_predictions("npz", "x.npz", checksummed=True)
+_add_predictions("npz-confidence", "x.npz", checksummed=True, holds="confidence")
+_add_predictions("npy", "x_probabilities.npy", holds="probabilities")
+_add_predictions("parquet", "x.parquet", checksummed=True)
+_add_predictions("safetensors", "x.safetensors")
+_add_predictions("csv", "x.csv")
+_add_predictions("csv-gz", "x.csv", checksummed=True, holds="probabilities")
+
+
+def _make_compressed(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    predictions = _predictions()
+    np.savez_compressed(folder / "x.npz", logits=np.asfortranarray(predictions.logits), labels=predictions.labels,
+                        class_names=np.array(predictions.class_names))  # fmt: skip
+
+
+TARGETS["npz-compressed"] = Target(_make_compressed, lambda f: _contents(Predictions.open(f / "x.npz")), True)
+
+
+def _make_policy(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 3, 900)
+    logits = rng.normal(size=(900, 3)) + 4 * np.eye(3)[labels]
+    names = {"class_names": ["cat", "dog", "bird"]}
+    Policy.fit(Predictions.from_logits(logits, labels, **names), target_risk=0.1).save(folder / "policy.json")
+
+
+def _load_policy(folder: Path) -> Any:
+    policy = Policy.load(folder / "policy.json")
+    decision = policy.decide(np.array([[3.0, 1.0, 0.0], [0.1, 0.0, 0.2], [1e4, -1e4, 0.0]]))
+    values = [np.asarray(part).tolist() for part in (decision.labels, decision.confidence, decision.accept)]
+    return values, policy.class_names, policy.target_risk, policy.summary
+
+
+TARGETS["policy"] = Target(_make_policy, _load_policy, checksummed=True)
+
+
+def _make_sketch(folder: Path) -> None:
+    from calibrant.metrics import ConfidenceSketch
+
+    folder.mkdir(parents=True)
+    sketch = ConfidenceSketch()
+    predictions = _predictions()
+    sketch.update(predictions.logits, predictions.labels)
+    sketch.save(folder / "sketch.safetensors")
+
+
+def _load_sketch(folder: Path) -> Any:
+    from calibrant.metrics import ConfidenceSketch
+
+    values = ConfidenceSketch.load(folder / "sketch.safetensors").compute()
+    return sorted((name, repr(value)) for name, value in values.items())
+
+
+TARGETS["sketch"] = Target(_make_sketch, _load_sketch, checksummed=True)
+
+
+RECIPE = """\
+title = "A recipe"
+seed = 3
+
+[data]
+layout = "digits"
+hold_out = { fraction = 0.2 }
+train_steps = [{ step = "random_crop", size = [8, 8], padding = 1 }, { step = "flip" }]
+
+[model]
+name = "mlp"
+input_size = [3, 8, 8]
+hidden = [4]
+
+[loss]
+name = "acls"
+margin = 6.0
+
+[mixing]
+name = "mixup"
+
+[optimiser]
+name = "sgd"
+rate = 0.1
+
+[schedule]
+name = "step"
+
+[training]
+epochs = 1
+batch_size = 512
+"""
+
+
+def _make_recipe(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "recipe.toml").write_text(RECIPE.replace('[schedule]\nname = "step"\n\n', ""), encoding="utf-8")
+
+
+def _load_recipe(folder: Path) -> Any:
+    from calibrant.training.recipe import load
+
+    return load(folder / "recipe.toml").key
+
+
+TARGETS["recipe"] = Target(_make_recipe, _load_recipe)
+
+
+def _make_run(folder: Path) -> None:
+    from calibrant.training import train
+    from calibrant.training.recipe import load
+
+    _make_recipe(folder.parent / "recipe")
+    recipe = load(folder.parent / "recipe" / "recipe.toml", ["training.keep=best"])
+    train(recipe, folder)
+    (folder / "result.json").rename(folder.parent / "result.json")  # an unfinished run: --resume reads all of it
+
+
+def _load_run(folder: Path) -> Any:
+    """What --resume, predict and export read of a run folder; nothing is computed that a damage could prolong."""
+    from calibrant.training.loop import _result
+    from calibrant.training.preparing import prepared
+    from calibrant.training.processes import make_fabric
+    from calibrant.training.run_folder import RunFolder
+    from calibrant.training.runs import load_model
+    from calibrant.training.sets import load_sets
+
+    run = RunFolder(folder)
+    recipe = run.recipe()
+    json.dumps(run.entries())
+    load_model(folder)
+    prepared(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe), run)
+    if (folder / "result.json").exists():
+        _result(run)
+
+
+TARGETS["run"] = Target(_make_run, _load_run, ignored=(".npz", ".calibrant-lock", ".lock", "environment.json"))
+
+
+def _make_onnx(folder: Path) -> None:
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    _make_policy(folder)
+    weights = numpy_helper.from_array(np.random.default_rng(5).normal(size=(4, 3)).astype(np.float32), "weights")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "weights"], ["logits"])], "linear",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 3])], [weights],
+    )  # fmt: skip
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "model.onnx")
+
+
+def _load_onnx(folder: Path) -> Any:
+    from calibrant.export import export_onnx
+
+    policy = Policy.load(folder / "policy.json")
+    export_onnx(policy, folder / "out.onnx", onnx_model=folder / "model.onnx")
+
+
+TARGETS["onnx"] = Target(_make_onnx, _load_onnx, ignored=("policy.json",))

@@ -1,0 +1,225 @@
+"""Damaged checkpoints: each damage is refused in one sentence, and the files stay for whoever repairs them."""
+
+import json
+import re
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from calibrant.training import checkpoints, load, train
+from calibrant.training.optimisers import OptimiserSettings
+from calibrant.training.preparing import prepared
+from calibrant.training.processes import make_fabric
+from calibrant.training.run_folder import LAST, LOCK, RunFolder
+from calibrant.training.sets import load_sets
+
+
+def read(path):
+    with safe_open(str(path), "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118 (it is no dict)
+
+
+@pytest.fixture
+def damage(unfinished):
+    """Write the last checkpoint again with other tensors, state or header."""
+
+    def write(tensors=None, state=None, header=None):
+        ours, about = read(unfinished / LAST)
+        tensors = ours if tensors is None else tensors(ours)
+        about = about | {"tensors": str(len(tensors))} | (header or {})
+        if state is not None:
+            state = state(json.loads(about["state"]))
+            about["state"] = state if isinstance(state, str) else json.dumps(state)
+        save_file(tensors, str(unfinished / LAST), metadata=about)
+        return unfinished
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def parts(runs):
+    """What a run is made of besides its folder; it takes longer to make than a checkpoint to be refused."""
+    plan = load(runs / "digits.toml")
+    return plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan)
+
+
+@pytest.fixture
+def refusal(parts):
+    """What is said of a damaged folder."""
+
+    def resume(folder):
+        with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint of this run \(") as caught:
+            prepared(*parts, RunFolder(folder))
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    return resume
+
+
+def test_a_refusal_is_one_sentence_and_loses_nothing(damage, recipe, refused):
+    folder = damage(state=lambda state: state | {"step": 3})
+    (folder / LOCK).unlink(missing_ok=True)  # says who holds the folder, and so does change
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    said = refused("train", recipe, "-o", folder, "--resume")
+    assert f"{folder / LAST}: not a checkpoint of this run (" in said
+    (folder / LOCK).unlink()
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["epoch", "batch", "step", "history", "best"])
+@pytest.mark.parametrize("value", [None, -1, 10**12, 1.5, "x", [], {}, True, [{}], [[1]]], ids=str)
+def test_a_state_that_does_not_fit(name, value, damage, refusal):
+    folder = damage(state=lambda state: state | {name: value})
+    refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (lambda s: s | {"evil": 1}, "evil"),
+        (lambda s: {k: v for k, v in s.items() if k != "step"}, "the key 'step' is missing"),
+        (lambda s: "[]", "its state is no table"),
+        (lambda s: "null", "its state is no table"),
+        (lambda s: "", "not JSON"),
+        (lambda s: "[" * 10**5 + "]" * 10**5, "nested deeper"),
+        (lambda s: '{"a":' * 10**5 + "1" + "}" * 10**5, "nested deeper"),
+        (lambda s: json.dumps(s).replace("0.", "NaN", 1), "JSON|number"),
+        (lambda s: s | {"step": 1}, "do not lead to step 1"),
+        (lambda s: s | {"step": 3}, "do not lead to step 3|none of the run's"),
+        (lambda s: s | {"step": 0, "epoch": 0, "history": []}, "step 0 is none of the run's 4"),
+        (lambda s: s | {"epoch": 1}, "history does not have every one of 1 epochs|do not lead to"),
+        (lambda s: s | {"batch": 1}, "do not lead to step"),
+        (lambda s: s | {"history": s["history"][:1]}, "its history does not have every one of 2 epochs"),
+        (lambda s: s | {"history": [s["history"][0] | {"val_accuracy": 7.0}, *s["history"][1:]]}, "accuracy must be"),
+        (lambda s: s | {"history": [s["history"][0] | {"val_nosuch": 0.5}, *s["history"][1:]]}, "no metric is called"),
+        (lambda s: s | {"best": 0.123}, "its best value is not in its history"),
+        (lambda s: s | {"scaler": {"scale": 1.0}}, "what scales the loss"),
+    ],
+    ids=range(18),
+)
+def test_a_state_that_is_no_state_of_this_run(state, words, damage, refusal):
+    assert re.search(words, refusal(damage(state=state)))
+
+
+def changed(name, change):
+    return lambda tensors: tensors | {name: change(tensors[name])}
+
+
+@pytest.mark.parametrize("name", ["model/layers.0.weight", "model/layers.2.bias", "optimiser/0/momentum_buffer"])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: torch.full_like(t, float("nan")), "holds values that are not finite"),
+        (lambda t: t.clone().index_fill_(0, torch.tensor([0]), float("inf")), "holds values that are not finite"),
+        (lambda t: t.half(), "torch.float16"),
+        (lambda t: t.double(), "torch.float64"),
+        (lambda t: t.long(), "torch.int64"),
+        (lambda t: t.flatten()[:1].clone(), "is needed"),
+        (lambda t: t.unsqueeze(0).contiguous(), "is needed"),
+    ],
+    ids=["nan", "inf", "half", "double", "long", "short", "deep"],
+)
+def test_tensors_that_do_not_fit(name, change, words, damage, refusal):
+    assert words in refusal(damage(changed(name, change)))
+
+
+@pytest.mark.parametrize("name", ["model/layers.0.weight", "model/layers.2.bias"])
+def test_missing_parts_of_the_model(name, damage, refusal):
+    folder = damage(lambda tensors: {key: value for key, value in tensors.items() if key != name})
+    assert f"{name} is missing" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["model/evil", "optimiser/0/evil", "optimiser/x/y", "optimiser/99/momentum_buffer", "loss/evil", "evil"]
+)
+def test_what_has_no_place_is_refused(name, damage, refusal):
+    folder = damage(lambda tensors: tensors | {name: torch.zeros(3)})
+    assert f"{name} has no place in it" in refusal(folder)
+
+
+def test_an_optimiser_that_forgot(damage, refusal):
+    folder = damage(lambda tensors: {key: value for key, value in tensors.items() if "optimiser" not in key})
+    assert "what the optimiser remembers is missing" in refusal(folder)
+
+
+def test_a_tensor_that_was_taken_out_is_missed(damage, refusal):
+    """Of one parameter the optimiser may know nothing; the file says how many tensors it was written with."""
+    fewer = lambda tensors: {k: v for k, v in tensors.items() if not k.startswith("optimiser/3")}  # noqa: E731
+    folder = damage(fewer, header={"tensors": "8"})
+    assert "it was written with 8 tensors, and has 7" in refusal(folder)
+
+
+@pytest.mark.parametrize("header", [{"format": "x"}, {"version": "2"}, {"tensors": "99"}], ids=str)
+def test_another_header(header, damage, refusal):
+    refusal(damage(header=header))
+
+
+@pytest.mark.parametrize("data", [b"", bytes(1000), b"garbage", b"\x10\0\0\0\0\0\0\0{}", None], ids=range(5))
+@pytest.mark.parametrize("name", ["last.safetensors", "best.safetensors", "model.safetensors"])
+def test_files_that_are_no_checkpoints(name, data, unfinished, recipe, refused, tmp_path):
+    whole = (unfinished / name).read_bytes()
+    (unfinished / name).write_bytes(whole[: len(whole) // 2] if data is None else data)
+    if name == "model.safetensors":
+        said = refused("predict", unfinished, "-o", tmp_path / "out.npz")
+        assert not (tmp_path / "out.npz").exists()
+    else:
+        said = refused("train", recipe, "-o", unfinished, "--resume")
+    assert f"{name}: not a checkpoint of this run" in said
+
+
+def test_the_best_model_so_far_must_be_there(unfinished, recipe, refused):
+    (unfinished / "best.safetensors").unlink()
+    assert "best.safetensors is missing" in refused("train", recipe, "-o", unfinished, "--resume")
+
+
+def test_what_is_damaged_is_not_predicted_with(damage, refused, tmp_path):
+    folder = damage(changed("model/layers.0.bias", lambda t: t * float("inf")))
+    said = refused("predict", folder, "--checkpoint", "last", "-o", tmp_path / "out.npz")
+    assert "model/layers.0.bias holds values that are not finite" in said
+
+
+def test_only_the_model_is_read_to_predict(unfinished, tmp_path, command):
+    """An optimiser that has lost its mind is nothing to a prediction."""
+    tensors, about = read(unfinished / LAST)
+    tensors["optimiser/0/momentum_buffer"] = torch.full((3,), float("nan"))
+    save_file(tensors, str(unfinished / LAST), metadata=about)
+    assert command("predict", unfinished, "--checkpoint", "last", "-o", tmp_path / "out.npz", "-q")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_what_is_expected_of_an_optimiser_is_what_it_has(name):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    optimiser = OptimiserSettings(name=name).build(model)
+    model(torch.ones(5, 3)).sum().backward()
+    optimiser.step()
+    ours, expected = checkpoints.optimiser_tensors(optimiser), checkpoints.optimiser_like(optimiser)
+    assert ours.keys() == expected.keys()
+    assert all((ours[key].shape, ours[key].dtype) == (expected[key].shape, expected[key].dtype) for key in ours)
+
+
+def test_numbers_that_do_not_exist_survive(recipe, tmp_path):
+    """A model without errors has no overconfidence: null on disk, NaN in memory, and the run goes on."""
+    progress = {"epoch": 1, "batch": 0, "step": 2, "best": 0.5}
+    history = [{"epoch": 1, "step": 2, "val_overconfidence": float("nan")}]
+    checkpoints.save(tmp_path / "a.safetensors", {"model": {"w": torch.zeros(2)}}, progress | {"history": history})
+    _, state = checkpoints.load(tmp_path / "a.safetensors")
+    assert state["history"][0]["val_overconfidence"] is None
+    assert checkpoints.read_state(state, tmp_path).history == state["history"]
+    old = json.dumps(progress | {"history": history})  # as earlier versions wrote it
+    assert "NaN" in old
+    save_file({"model/w": torch.zeros(2)}, str(tmp_path / "b.safetensors"),
+              metadata={"format": checkpoints.FORMAT, "version": "1", "state": old})  # fmt: skip
+    assert checkpoints.load(tmp_path / "b.safetensors")[1] == state
+
+
+def test_a_run_with_a_memory_resumes(recipe, tmp_path):
+    """CRL's counts grow with the ids that were seen; a checkpoint may have any length up to the data's."""
+    plan = load(recipe, ["loss={name='crl'}", "training.epochs=1"])
+    train(plan, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    events = []
+    train(plan, tmp_path / "run", resume=True, listen=lambda event, _: events.append(event))
+    assert "step" not in events
+    assert events[0] == "start"
