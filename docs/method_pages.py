@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
+from calibrant._lens import lens
 from calibrant.cli.lens import sweep
-from calibrant.lens import lens
 from calibrant.losses import Method, describe, get, names
 from calibrant.report import draw_lens
 from docs.rest import table

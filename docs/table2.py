@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant._lens import lens
 from calibrant.cli.common import parse_losses
-from calibrant.lens import lens
 from calibrant.losses import Loss, describe, names
 from docs.rest import table
 

@@ -10,7 +10,12 @@ SOURCE = Path(__file__).parents[1] / "src" / "calibrant"
 
 #: The arrow of the design, from left to right: a part imports only from parts before it.
 ORDER = [
+    "_extras",
+    "_lazy",
+    "_needs_torch",
     "_files",
+    "_validation",
+    "_arrays",
     "_parquet",
     "_ray",
     "_torchvision",
@@ -19,13 +24,13 @@ ORDER = [
     "models",
     "losses",
     "predictions",
-    "lens",
+    "_lens",
     "metrics",
+    "torchmetrics",
     "posthoc",
     "selective",
     "report",
     "auditing",
-    "audit",
     "export",
     "training",
     "experiments",
@@ -126,6 +131,34 @@ def test_an_import_against_the_arrow_is_noticed(tmp_path):
     file = tmp_path / "x.py"
     file.write_text("from calibrant.cli import main\nimport calibrant.report.page\nfrom calibrant import losses\n")
     assert list(imported_parts(file)) == ["cli", "report", "losses"]
+
+
+MEASURING = ("_arrays", "_validation", "predictions", "metrics", "posthoc", "selective", "auditing", "report")
+TRAINING = {"data", "targets", "models", "losses", "_lens", "torchmetrics", "training", "_needs_torch", "_torchvision"}
+#: Of the measuring half, what hands its formulas or numbers over to PyTorch; imported by nothing else there.
+BRIDGES = {"_arrays.py": {"torch"}, "posthoc/torch_ops.py": {"torch"}, "selective/module.py": {"torch"}}
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in modules() if part(p) in MEASURING], ids=lambda p: str(p.relative_to(SOURCE))
+)
+def test_the_measuring_half_needs_no_pytorch(path):
+    name = path.relative_to(SOURCE).as_posix()
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    heads = set()
+    for node in ast.walk(tree):
+        if id(node) not in typing_only and isinstance(node, ast.Import | ast.ImportFrom):
+            heads |= {alias.name for alias in node.names} if isinstance(node, ast.Import) else {node.module}
+    foreign = {head.split(".")[0] for head in heads} & {"torch", "torchvision", "torchmetrics", "lightning_fabric"}
+    assert foreign <= BRIDGES.get(name, set())
+    if name not in BRIDGES:
+        assert not TRAINING & set(imported_parts(path))
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -414,7 +414,7 @@ def test_a_wrong_graph_is_noticed_and_not_written(wrong, score, tmp_path, monkey
     for name, method in wrong.items():
         monkeypatch.setattr(OnnxOps, name, method)
     with pytest.raises(
-        ValueError, match=r"does not do what PyTorch does in \d+ of \d+ rows.*row \d+ has label.*largest"
+        ValueError, match=r"does not do what the policy does in \d+ of \d+ rows.*row \d+ has label.*largest"
     ):
         export_onnx(policy, tmp_path / "w.onnx")
     assert not list(tmp_path.iterdir())
@@ -455,7 +455,7 @@ def test_the_file_is_written_aside_and_replaces_the_old_one(tmp_path):
 def test_without_the_extra_the_pip_line_is_named(tmp_path, monkeypatch):
     there = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "onnxruntime" else there(name))
-    with pytest.raises(ValueError, match=r'export_onnx needs onnxruntime: pip install "calibrant\[export\]"'):
+    with pytest.raises(ValueError, match=r"export_onnx needs onnxruntime: pip install 'calibrant\[export\]'"):
         export_onnx(make_policy(), tmp_path / "p.onnx")
 
 

@@ -64,7 +64,7 @@ def call(capsys, tmp_path, monkeypatch):
 def test_logits_only(call, tmp_path):
     code, out, err = call("--policy", "policy.json", "--logits-only", "-o", "p.onnx")
     assert code == 0
-    assert "onnxruntime answers as PyTorch does in" in out
+    assert "onnxruntime answers as the policy does in" in out
     assert [line.split()[-2:] for line in out.splitlines() if line.startswith("prob")] == [["[N,", f"{C}]"]]
     assert err == "wrote p.onnx\n"
     z = np.eye(C, dtype=np.float32) * 9

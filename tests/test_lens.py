@@ -7,7 +7,7 @@ import torch
 
 from calibrant import lens
 from calibrant import losses as L
-from calibrant.lens import activity
+from calibrant._lens import activity
 from tests.catalogue import COUNTS, batch
 
 TABLE_2 = [

@@ -219,5 +219,5 @@ def test_an_address_that_does_not_answer(tmp_path):
 
 def test_without_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ValueError, match=r"the engine ray needs the package ray: pip install 'calibrant\[cluster\]'"):
+    with pytest.raises(ValueError, match=r"the engine ray needs Ray: pip install 'calibrant\[cluster\]'"):
         engine_of("ray", check(RECIPE, "digits"))

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from calibrant._extras import need
+
 #: How often a piece of work is tried again after its process or machine was lost.
 RETRIES = 5
 
@@ -65,10 +67,9 @@ def imported(what: str) -> Any:
         what: Who needs it.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError:
-        raise ValueError(f"{what} needs the package ray: pip install 'calibrant[cluster]'.") from None
+    need(what, "cluster", "ray")
+    import ray
+
     return ray
 
 

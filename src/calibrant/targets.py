@@ -13,6 +13,10 @@ objects were removed gets 1/K for every class, whatever beta (ALS, section 4.1).
 
 from __future__ import annotations
 
+from calibrant import _needs_torch  # noqa: F401
+
+# isort: split
+
 from collections.abc import Sequence
 from typing import Any, Literal
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -10,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from calibrant._arrays import precision_of
 from calibrant.auditing.tables import Breakdown, ClasswiseSums, Levels
 from calibrant.metrics.cells import base_bins
 from calibrant.metrics.clusters import Clusters
@@ -215,40 +213,40 @@ def id_bytes(ids: npt.NDArray[Any]) -> bytes:
     return "".join(f"{one}\n" for one in ids.tolist()).encode("utf-8", "surrogatepass")
 
 
-def judged_blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLabel, Tensor | None]]:
+def judged_blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLabel, npt.NDArray[Any] | None]]:
     """The samples of a batch that count, a block at a time, with the numbers they were judged by."""
     if batch.holds == "confidence":
         for start in range(0, len(batch), BLOCK):
             rows = slice(start, start + BLOCK)
-            yield _of_confidence(tensor(batch.confidence[rows]), tensor(batch.correct[rows]), start), None
+            yield _of_confidence(batch.confidence[rows], batch.correct[rows], start), None
         return
-    values, labels = tensor(getattr(batch, batch.holds)), tensor(batch.labels)
+    values, labels = getattr(batch, batch.holds), batch.labels
     if batch.holds == "logits":
         check_finite(values)
     visit = None if found.classwise is None else found.classwise.visit
-    for top in blocks(values, labels, kind=batch.holds, ignore_index=batch.ignore_index, predict=True, visit=visit):
+    for top in blocks(values, labels, kind=batch.holds, ignore_index=batch.ignore_index, visit=visit):
         yield top, values
 
 
-def _of_confidence(confidence: Tensor, correct: Tensor, first: int) -> TopLabel:
-    sure, given = confidence.double(), confidence.dtype
-    nothing = torch.zeros_like(sure)
+def _of_confidence(confidence: npt.NDArray[Any], correct: npt.NDArray[np.bool_], first: int) -> TopLabel:
+    sure = confidence.astype(np.float64)
+    nothing = np.zeros_like(sure)
     return TopLabel(
         confidence=sure,
         shortfall=1 - sure,
-        correct=correct.bool(),
-        labels=torch.zeros(len(sure), dtype=torch.int64),  # unknown; nothing looks at them
+        correct=correct,
+        labels=np.zeros(len(sure), np.int64),  # unknown; nothing looks at them
         predicted=None,
         max_logit=sure,
         nll=nothing,
         brier=nothing,
-        given=given,
+        given=precision_of(confidence),
         first=first,
         counted=None,
     )
 
 
-def observe(found: Collected, batch: Predictions, top: TopLabel, values: Tensor | None) -> None:
+def observe(found: Collected, batch: Predictions, top: TopLabel, values: npt.NDArray[Any] | None) -> None:
     """Add a block of a batch."""
     if not len(top.labels):
         return
@@ -258,24 +256,24 @@ def observe(found: Collected, batch: Predictions, top: TopLabel, values: Tensor 
         found.sketch.observe_confidence(top, cells)
     else:
         found.sketch.observe(top, cells)
-        found.impossible += int(torch.isinf(top.nll).sum())
+        found.impossible += int(np.isinf(top.nll).sum())
     if found.clusters is not None:
         found.clusters.add(top, bins, found.rows)
-    found.whole.add(torch.zeros_like(top.labels), top, bins, 1)
+    found.whole.add(np.zeros_like(top.labels), top, bins, 1)
     if found.by_class is not None and top.predicted is not None and found.num_classes:
         found.by_class.add(top.predicted, top, bins, found.num_classes)
     if found.groups:
-        rows_of = top.rows().numpy()
+        rows_of = top.rows()
         for name, (levels, breakdown) in found.groups.items():
             codes = levels.encode(np.asarray(batch.groups[name])[rows_of])
-            breakdown.add(torch.from_numpy(codes), top, bins, len(levels.codes))
+            breakdown.add(codes, top, bins, len(levels.codes))
     _keep_worst(found, batch, top)
     _keep_sample(found, top, values)
     found.samples += len(top.labels)
 
 
 def _keep_worst(found: Collected, batch: Predictions, top: TopLabel) -> None:
-    wrong = (~top.correct).nonzero().squeeze(1)
+    wrong = np.flatnonzero(~top.correct)
     if not len(wrong):
         return
     worst = found.worst[-1].shortfall if len(found.worst) == ERRORS_KEPT else np.inf
@@ -283,7 +281,7 @@ def _keep_worst(found: Collected, batch: Predictions, top: TopLabel) -> None:
     shortfall, wrong = shortfall[shortfall < worst], wrong[shortfall < worst]
     rows = top.rows()
     # Of equally confident errors the first ones stay, whatever the size of the batches.
-    for at in wrong[shortfall.argsort(stable=True)[:ERRORS_KEPT]].tolist():
+    for at in wrong[np.argsort(shortfall, kind="stable")[:ERRORS_KEPT]].tolist():
         row = int(rows[at])
         name = found.rows + row if batch.ids is None else batch.ids[row].item()
         label = None if top.predicted is None else int(top.labels[at])
@@ -299,27 +297,19 @@ def _place(batch: Predictions, top: TopLabel, at: int) -> tuple[int, int] | None
     """Row and column of a pixel inside its image."""
     if batch.kind != "segmentation" or top.counted is None:
         return None
-    position = int(top.counted.nonzero()[at, 1])
+    position = int(np.nonzero(top.counted)[1][at])
     width = batch.labels.shape[-1]
     return position // width, position % width
 
 
-def _keep_sample(found: Collected, top: TopLabel, values: Tensor | None) -> None:
+def _keep_sample(found: Collected, top: TopLabel, values: npt.NDArray[Any] | None) -> None:
     numbers = np.arange(found.samples, found.samples + len(top.labels))
     columns = (top.confidence, top.correct, top.nll, top.brier, top.max_logit)
-    found.judged.add(numbers, lambda stay: tuple(column[stay].numpy() for column in columns))
+    found.judged.add(numbers, lambda stay: tuple(column[stay] for column in columns))
     if values is not None:
         rows = values
 
         def take(stay: npt.NDArray[np.int64]) -> Columns:
-            row = top.rows()[stay].numpy() + found.rows
-            return top.take(rows)[stay].numpy(), top.labels[stay].numpy(), row
+            return top.take(rows)[stay], top.labels[stay], top.rows()[stay] + found.rows
 
         found.logits.add(numbers, take)
-
-
-def tensor(array: npt.NDArray[Any]) -> Tensor:
-    """A tensor on the same memory; it is only read, so that an array that must not be written is welcome too."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)

@@ -321,10 +321,10 @@ def _other_curves(found: Collected, val: Collected | None, level: float) -> list
     if found.holds == "confidence" or found.samples < FEWEST:
         return []
     z, y = logits_of(found)
-    correct = (z.argmax(1) == y).numpy()
+    correct = z.argmax(1) == y
     curves = []
     if found.holds == "logits":
-        curve = risk_coverage_curve(z.amax(1).numpy(), correct)
+        curve = risk_coverage_curve(z.max(1), correct)
         curves.append(_curve("max_logit", "max logit", curve, len(y), level))
     if val is None:
         norm = LogitNorm().fit(z[::2], y[::2])
@@ -332,7 +332,7 @@ def _other_curves(found: Collected, val: Collected | None, level: float) -> list
     else:
         norm, where = LogitNorm().fit(*logits_of(val)), "p chosen on the validation data"
     if norm.p_ is not None:
-        curve = risk_coverage_curve(norm.score(z).numpy(), correct)
+        curve = risk_coverage_curve(norm.score(z), correct)
         title = f"normalised max logit (p = {norm.p_}; {where})"
         curves.append(_curve("logit_norm", title, curve, len(correct), level))
     return curves

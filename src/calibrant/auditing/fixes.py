@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from calibrant.auditing.collect import Collected, tensor
+from calibrant.auditing.collect import Collected
 from calibrant.metrics.intervals import Interval
 from calibrant.metrics.onepass import blocks
 from calibrant.metrics.paired import Judged, paired_differences
 from calibrant.posthoc import LogitNorm, TemperatureScaling
 from calibrant.posthoc.stream import FLOOR
 from calibrant.selective.choice import FOLDS, crossfit_powers, ranks, ranks_by_fold
+
+Array = npt.NDArray[Any]
 
 FEWEST = 50  # samples, below which nothing is fitted
 
@@ -42,11 +42,11 @@ class Fix:
     change: Interval
 
 
-def logits_of(found: Collected) -> tuple[Tensor, Tensor]:
+def logits_of(found: Collected) -> tuple[Array, Array]:
     """The kept logits ``[n, C]`` (of probabilities, their logarithms) and labels, float64."""
-    values, labels, _ = (tensor(np.ascontiguousarray(column)) for column in found.logits.columns())
-    values = values.double()
-    return (values.clamp(min=FLOOR).log() if found.holds == "probabilities" else values), labels
+    values, labels, _ = found.logits.columns()
+    values = values.astype(np.float64)
+    return (np.log(np.maximum(values, FLOOR)) if found.holds == "probabilities" else values), labels
 
 
 def fixes(
@@ -88,11 +88,11 @@ def _changes(found: Collected, before: Judged, after: Judged, settings: dict[str
     return {name: Interval(one.value, math.nan, math.nan) for name, one in change.items()}
 
 
-def judge(z: Tensor, y: Tensor) -> Judged:
+def judge(z: Array, y: Array) -> Judged:
     """Confidence, correctness, NLL and Brier score of each row."""
     tops = list(blocks(z, y, kind="logits"))
     names = ("confidence", "correct", "nll", "brier")
-    return Judged(**{name: torch.cat([getattr(top, name) for top in tops]).numpy() for name in names})
+    return Judged(**{name: np.concatenate([getattr(top, name) for top in tops]) for name in names})
 
 
 def _folds(found: Collected, val: Collected | None) -> npt.NDArray[np.int64]:
@@ -101,11 +101,11 @@ def _folds(found: Collected, val: Collected | None) -> npt.NDArray[np.int64]:
     return np.zeros_like(number) if val is not None else number % FOLDS
 
 
-def _scaled(z: Tensor, y: Tensor, folds: npt.NDArray[np.int64], val: Collected | None) -> tuple[list[float], Tensor]:
+def _scaled(z: Array, y: Array, folds: npt.NDArray[np.int64], val: Collected | None) -> tuple[list[float], Array]:
     """Temperatures, and the logits with each row scaled by the one that was not fitted on it."""
-    temperatures, scaled = [], torch.empty_like(z)
+    temperatures, scaled = [], np.empty_like(z)
     for k in np.unique(folds):
-        held = torch.from_numpy(folds == k)
+        held = folds == k
         scaling = TemperatureScaling().fit(*((z[~held], y[~held]) if val is None else logits_of(val)))
         temperatures.append(scaling.temperature_)
         scaled[held] = scaling.transform(z[held])
@@ -113,10 +113,10 @@ def _scaled(z: Tensor, y: Tensor, folds: npt.NDArray[np.int64], val: Collected |
 
 
 def _normalised(
-    z: Tensor, before: Judged, folds: npt.NDArray[np.int64], val: Collected | None
+    z: Array, before: Judged, folds: npt.NDArray[np.int64], val: Collected | None
 ) -> tuple[list[int | None], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Chosen powers, and both scores as ranks inside each fold: folds may differ in p, and so in scale."""
-    scores = {p: score.numpy() for p, score in LogitNorm().scores(z).items()}
+    scores = LogitNorm().scores(z)
     if val is None:
         powers, normalised = crossfit_powers(scores, before.confidence, before.correct, folds)
         return powers, ranks_by_fold(before.confidence, folds), normalised

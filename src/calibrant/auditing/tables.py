@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from calibrant.metrics.cells import BASE
 from calibrant.metrics.onepass import TopLabel
 from calibrant.selective.bounds import binomial_tail
+
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 BINS = 15
 MOST_LEVELS = 10_000
@@ -53,19 +54,18 @@ class Breakdown:
         self.sums = np.zeros((keys, BINS, 2))
         self.squares = np.zeros(keys)
 
-    def add(self, key: Tensor, top: TopLabel, bins: Tensor, keys: int) -> None:
+    def add(self, key: Ints, top: TopLabel, bins: npt.NDArray[np.int32], keys: int) -> None:
         """Count samples, with their base bins, under their keys ``[n]``, of which there are ``keys`` by now."""
         if keys > len(self.counts):
             more = keys - len(self.counts)
             self.counts = np.concatenate([self.counts, np.zeros((more, BINS, 2), np.int64)])
             self.sums = np.concatenate([self.sums, np.zeros((more, BINS, 2))])
             self.squares = np.concatenate([self.squares, np.zeros(more)])
-        code = (bins // (BASE // BINS)).long().add_(key, alpha=BINS).mul_(2).add_(~top.correct)
+        code = 2 * (bins // (BASE // BINS) + BINS * key) + ~top.correct
         size = 2 * BINS * keys
-        self.counts += torch.bincount(code, minlength=size).numpy().reshape(keys, BINS, 2)
-        self.sums += torch.bincount(code, top.confidence, minlength=size).numpy().reshape(keys, BINS, 2)
-        gap = top.confidence - top.correct.double()
-        self.squares += torch.bincount(key, gap.square_(), minlength=keys).numpy()
+        self.counts += np.bincount(code, minlength=size).reshape(keys, BINS, 2)
+        self.sums += np.bincount(code, top.confidence, minlength=size).reshape(keys, BINS, 2)
+        self.squares += np.bincount(key, np.square(top.confidence - top.correct), minlength=keys)
 
     def rows(self, names: Sequence[str], *, level: float = 0.95, compare: bool = True) -> list[Row]:
         """A row for each key that has samples, in order of the keys; ``compare`` asks which are worse than the rest."""
@@ -154,41 +154,35 @@ class ClasswiseSums:
 
     def __init__(self, classes: int) -> None:
         self.samples = 0
-        self.total = torch.zeros(classes, dtype=torch.float64)
-        self.sums = torch.zeros(classes * BINS, dtype=torch.float64)
-        self.counts = torch.zeros(classes * BINS, dtype=torch.int64)
-        self.hits = torch.zeros(classes * BINS, dtype=torch.int64)
+        self.total = np.zeros(classes)
+        self.sums = np.zeros(classes * BINS)
+        self.counts = np.zeros(classes * BINS, np.int64)
+        self.hits = np.zeros(classes * BINS, np.int64)
 
-    def visit(self, exps: Tensor, total: Tensor, labels: Tensor, valid: Tensor | None) -> None:
-        """Add a chunk of unnormalised probabilities ``[n, C]`` or ``[n, C, S]``, as `onepass.blocks` shows them."""
-        if exps.dim() > 2:
-            exps, total, labels = exps.movedim(1, -1).flatten(0, -2), total.flatten(), labels.flatten()
-            valid = None if valid is None else valid.flatten()
-        if valid is not None:
-            exps, total, labels = exps[valid], total[valid], labels[valid]
+    def visit(self, exps: npt.NDArray[Any], total: Doubles, labels: Ints) -> None:
+        """Add a chunk of unnormalised probabilities ``[n, C]``, as `onepass.blocks` shows them."""
         size = len(self.sums)
-        weight = total.reciprocal().to(exps.dtype)
         self.samples += len(labels)
-        self.total += (weight @ exps).double()
+        self.total += (1 / total).astype(exps.dtype) @ exps
         # A little below 1/15, so that rounding hides none; the bin itself is found in float64.
-        row, column = (exps > (total * ((1 - 1e-6) / BINS)).to(exps.dtype)[:, None]).nonzero(as_tuple=True)
-        share = exps[row, column].double() / total[row]
+        row, column = np.nonzero(exps > (total * ((1 - 1e-6) / BINS)).astype(exps.dtype)[:, None])
+        share = exps[row, column].astype(np.float64) / total[row]
         code = column * BINS + _bin(share)
-        self.sums += torch.bincount(code, share, minlength=size)
-        self.counts += torch.bincount(code, minlength=size)
-        at_label = exps.gather(1, labels[:, None]).squeeze(1).double() / total
-        self.hits += torch.bincount(labels * BINS + _bin(at_label), minlength=size)
+        self.sums += np.bincount(code, share, minlength=size)
+        self.counts += np.bincount(code, minlength=size)
+        at_label = exps[np.arange(len(labels)), labels].astype(np.float64) / total
+        self.hits += np.bincount(labels * BINS + _bin(at_label), minlength=size)
 
-    def by_class(self) -> npt.NDArray[np.float64]:
+    def by_class(self) -> Doubles:
         """Class-wise ECE of each class, ``[C]``."""
         sums, hits = self._tables()[0], self.hits.reshape(-1, BINS)
-        return (sums - hits).abs().sum(1).numpy() / max(1, self.samples)
+        return np.abs(sums - hits).sum(1) / max(1, self.samples)
 
-    def _tables(self) -> tuple[Tensor, Tensor]:
+    def _tables(self) -> tuple[Doubles, Ints]:
         """Sums of probability and counts by class and bin, the lowest bin filled in."""
-        sums, counts = self.sums.reshape(-1, BINS).clone(), self.counts.reshape(-1, BINS).clone()
+        sums, counts = self.sums.reshape(-1, BINS).copy(), self.counts.reshape(-1, BINS).copy()
         # By rounding a value above 1/15 may have been put into the lowest bin: what is there stays there.
-        sums[:, 0] = (self.total - sums[:, 1:].sum(1)).clamp_(min=0)
+        sums[:, 0] = np.maximum(self.total - sums[:, 1:].sum(1), 0.0)
         counts[:, 0] = self.samples - counts[:, 1:].sum(1)
         return sums, counts
 
@@ -200,8 +194,8 @@ class ClasswiseSums:
         The counts of each class and bin are drawn as Poisson numbers, those of the class and the others, each with the
         bin's mean probability; that classes share their samples is neglected.
         """
-        sums, counts = (part.numpy().astype(np.float64) for part in self._tables())
-        hits = self.hits.reshape(-1, BINS).numpy().astype(np.float64)
+        sums, counts = (part.astype(np.float64) for part in self._tables())
+        hits = self.hits.reshape(-1, BINS).astype(np.float64)
         held = counts.ravel() > 0
         n, hit, p = counts.ravel()[held], hits.ravel()[held], (sums.ravel()[held] / counts.ravel()[held])
         drawn, null = np.empty(number), np.empty(number)
@@ -213,5 +207,5 @@ class ClasswiseSums:
         return (drawn - np.abs(n * p - hit).sum()) / scale, null / scale
 
 
-def _bin(share: Tensor) -> Tensor:
-    return torch.ceil(share * (BINS * (1 - 2.0**-50))).long().sub_(1).clamp_(0, BINS - 1)
+def _bin(share: Doubles) -> Ints:
+    return np.clip(np.ceil(share * (BINS * (1 - 2.0**-50))).astype(np.int64) - 1, 0, BINS - 1)

@@ -19,7 +19,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from calibrant import __version__
-from calibrant.cli import apply, audit, common, compare, console, data, demo, export, fit, lens, methods, train
+from calibrant.cli import common, console
+from calibrant.cli.commands import LazyCommands
 
 #: Exit code of an error that is Calibrant's own (EX_SOFTWARE of sysexits.h).
 BUG = 70
@@ -29,6 +30,7 @@ LONGEST = 1000
 
 app = typer.Typer(
     name="calibrant",
+    cls=LazyCommands,
     help="Classifiers whose confidence can be trusted.",
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -49,19 +51,6 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-app.command("apply")(apply.apply_command)
-app.command("audit")(audit.audit_command)
-app.command("compare")(compare.compare_command)
-app.add_typer(data.app, name="data")
-app.command("demo")(demo.demo)
-app.command("export")(export.export_command)
-app.command("fit")(fit.fit_command)
-app.command("lens")(lens.lens_command)
-app.command("methods")(methods.methods)
-app.command("predict")(train.predict_command)
-app.command("train")(train.train_command)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import check_output
-from calibrant.audit import Audit, audit
+from calibrant.auditing.audit import Audit, audit
 from calibrant.cli.common import (
     ClassNames,
     Column,

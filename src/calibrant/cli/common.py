@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrant.losses import Loss, get
-from calibrant.predictions import Predictions
-
 if TYPE_CHECKING:
+    from calibrant.losses import Loss
+    from calibrant.predictions import Predictions
     from calibrant.selective import Policy
 
 #: The words after ``calibrant`` of the running command, for reports that say how they were made.
@@ -54,6 +53,8 @@ def open_for_policy(policy: Policy | None, files: str, **opening: Any) -> Predic
 
     Where the files name their classes, columns are matched with the policy's by name.
     """
+    from calibrant.predictions import Predictions  # needs NumPy
+
     if policy is None or policy.class_names is None or opening.get("class_names") is not None:
         return Predictions.open(files, **opening)
     try:
@@ -84,6 +85,8 @@ def parse_losses(specification: str) -> dict[str, Loss]:
         >>> parse_losses("ce,acls:margin=6")
         {'ce': CrossEntropy(), 'acls:margin=6': ACLS(margin=6.0)}
     """
+    from calibrant.losses import get  # needs PyTorch
+
     losses = {}
     for item, (name, parameters) in parse_methods(specification).items():
         try:

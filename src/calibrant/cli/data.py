@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from calibrant import _needs_torch  # noqa: F401
+
+# isort: split
+
 import enum
 import re
 from collections.abc import Iterable

@@ -11,7 +11,7 @@ from calibrant._files import check_output, parse_json
 from calibrant.cli.common import Json, Quiet
 from calibrant.cli.console import print_json, print_line, print_table, progress, remark
 from calibrant.cli.trust import TrustCode, trusts_run
-from calibrant.export import Exported, export_onnx, load_model
+from calibrant.export import Exported, export_onnx
 from calibrant.export.input_file import read_inputs
 from calibrant.selective.policy import Policy
 from calibrant.selective.words import excerpts, listed
@@ -74,7 +74,7 @@ def export_command(
 ) -> None:
     """Write a model and its policy as one ONNX graph: label, calibrated confidence, accept, probabilities.
 
-    Checked before it is written: onnxruntime must answer as PyTorch does.
+    Checked before it is written: onnxruntime must answer as the policy does.
     """
     named = {"--model": model is not None, "--run": run is not None, "--onnx": onnx is not None}
     named["--logits-only"] = logits_only
@@ -94,7 +94,7 @@ def export_command(
     chosen = Policy.load(policy)
     given_inputs = None if inputs is None else _inputs(inputs)
     shape = None if input_shape is None else _shape(input_shape)
-    made = None if model is None else load_model(model, weights, _keywords(model_args))
+    made = None if model is None else _made(model, weights, _keywords(model_args))
     examples, names = None, list[str]()
     if run is not None:
         from calibrant.training import load_model as model_of_run  # here, because it brings much along
@@ -131,6 +131,12 @@ def export_command(
         if not (names and "does not name its classes" in text):  # the run does, and they are the policy's
             remark(f"note: {text}", quiet)
     remark(f"wrote {output}", quiet)
+
+
+def _made(factory: str, weights: Path | None, keywords: dict[str, Any]) -> Any:
+    from calibrant.export import load_model  # here, because it imports PyTorch
+
+    return load_model(factory, weights, keywords)
 
 
 def _keywords(text: str | None) -> dict[str, Any]:
@@ -188,7 +194,7 @@ def _print(done: Exported) -> None:
     print_table(f"{done.path} (opset {done.opset})", ["", "", "type", "shape"], rows, numbers=False)
     share = f", {done.accepted:,} of them accepted" if done.accepted else ""
     print_line(
-        f"onnxruntime answers as PyTorch does in {done.rows:,} rows{share}; "
+        f"onnxruntime answers as the policy does in {done.rows:,} rows{share}; "
         f"largest difference of probabilities {done.difference:.1g}"
     )
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-import torch
 import typer
 
 from calibrant._files import check_output
 from calibrant.cli.common import Json, Quiet, parse_losses, parse_numbers
 from calibrant.cli.console import print_json, print_table, progress, remark
-from calibrant.lens import Activity, Lens, activity, lens
-from calibrant.losses import Loss
-from calibrant.predictions import Predictions
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from calibrant._lens import Activity, Lens
+    from calibrant.losses import Loss
 
 LOSSES = "ls,mbls,mdca,cpc,acls"
 MOST_CLASSES = 1000  # of one sample on the command line
@@ -79,6 +81,10 @@ def lens_command(
 
 def look(losses: dict[str, Loss], logits: list[float], label: int) -> dict[str, Lens]:
     """The lens of each loss on one sample."""
+    import torch  # here and below, because it takes seconds
+
+    from calibrant._lens import lens
+
     z, y = torch.tensor([logits], dtype=torch.float64), torch.tensor([label])
     seen = {name: lens(loss, z, y) for name, loss in losses.items()}
     for name, one in seen.items():
@@ -122,6 +128,10 @@ def sweep(
     losses: dict[str, Loss], logits: list[float], label: int
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]]:
     """F C at the predicted class while its logit runs from a tie to 16 above the next one, sample by sample."""
+    import torch
+
+    from calibrant._lens import lens
+
     z = torch.tensor(logits, dtype=torch.float64)
     predicted = int(z.argmax())
     second = torch.cat([z[:predicted], z[predicted + 1 :]]).max()
@@ -142,6 +152,11 @@ def _report_activity(
         raise ValueError(f"--batch-size must be at least 1, got {batch_size}")
     if batch_size > MOST_SAMPLES:
         raise ValueError(f"--batch-size must be at most {MOST_SAMPLES:,}, got {batch_size:,}")
+    import torch
+
+    from calibrant._lens import activity
+    from calibrant.predictions import Predictions
+
     data = Predictions.open(path)
     if data.holds != "logits":
         raise ValueError(f"{path}: a lens looks at logits, the file holds {data.holds}")

@@ -8,7 +8,6 @@ import typer
 
 from calibrant.cli.common import Json, Quiet
 from calibrant.cli.console import print_json, print_table
-from calibrant.losses import describe, names
 
 
 def methods(
@@ -17,6 +16,8 @@ def methods(
     quiet: Quiet = False,
 ) -> None:
     """List the training losses, or show one with its parameters and what raising each of them does."""
+    from calibrant.losses import describe, names  # here, because it imports PyTorch
+
     chosen = [describe(n) for n in (names() if name is None else (name,))]
     if as_json:
         print_json(

@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from calibrant.audit import audit
+from calibrant._extras import MissingExtraError
+from calibrant.auditing.audit import audit
 from calibrant.experiments.comparing import Comparison, Engine, compare
 from calibrant.experiments.local import Staged, Told
 from calibrant.experiments.pairs import compared
@@ -253,10 +254,10 @@ def _abstaining(found: Comparison, folder: Path, files: list[list[str]]) -> list
 
         model, shape, _ = load_model(place.path)
         exported = export_onnx(policy, folder / "model.onnx", model=model, input_shape=shape)
-    except ImportError:
-        return [*sentences, "Exporting needs onnx and onnxruntime: pip install 'calibrant[export]'."]
+    except MissingExtraError as missing:
+        return [*sentences, f"{missing}."]
     files.append(["network and policy as one ONNX graph", "model.onnx"])
     return [
         *sentences,
-        f"Network and policy are one ONNX graph; onnxruntime answered as PyTorch did on {exported.rows:,} inputs.",
+        f"Network and policy are one ONNX graph; onnxruntime answered as they do on {exported.rows:,} inputs.",
     ]

@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import RootModel, model_validator
-from torch import Tensor
 
+from calibrant._arrays import Array
 from calibrant._files import written_aside
-from calibrant.auditing.collect import tensor
-from calibrant.metrics import ConfidenceSketch, augrc, aurc, coverage_at_risk, e_aurc
+from calibrant.metrics import ConfidenceSketch, augrc, aurc, coverage_at_risk, e_aurc, top_label
 from calibrant.posthoc import LogitNorm, TemperatureScaling
 from calibrant.predictions import Predictions
 from calibrant.training.records import DamagedError, Value, check_metric, read_record, with_nans, with_nulls
@@ -46,8 +44,8 @@ class Number(NamedTuple):
 class Flat(NamedTuple):
     """Logits [N, C] and labels [N] of a set, whatever its shape, and the sample that each row is of."""
 
-    logits: Tensor
-    labels: Tensor
+    logits: Array
+    labels: Array
     sample: NDArray[np.int64]
 
 
@@ -110,28 +108,27 @@ def evaluated(place: RunFolder) -> Iterator[Number]:
 
 def flat(predictions: Predictions) -> Flat:
     """Logits and labels as rows; pixels without a label are left out."""
-    logits, labels = tensor(np.asarray(predictions.logits)), tensor(np.asarray(predictions.labels))
-    sample = torch.arange(len(labels))
-    if logits.dim() == 4:
-        sample = sample[:, None, None].expand(labels.shape).flatten()
-        logits, labels = logits.permute(0, 2, 3, 1).flatten(0, 2), labels.flatten()
+    logits, labels = np.asarray(predictions.logits), np.asarray(predictions.labels)
+    sample = np.arange(len(labels))
+    if logits.ndim == 4:
+        sample = np.broadcast_to(sample[:, None, None], labels.shape).reshape(-1)
+        logits, labels = np.moveaxis(logits, 1, 3).reshape(-1, logits.shape[1]), labels.reshape(-1)
     elif predictions.ids is not None and predictions.ids.dtype.kind == "i" and int(predictions.ids.max()) >= 2**32:
-        sample = tensor(np.asarray(predictions.ids)) >> 32  # pixels drawn from images
+        sample = np.asarray(predictions.ids) >> 32  # pixels drawn from images
     if predictions.ignore_index is not None:
-        kept = labels != predictions.ignore_index
-        logits, labels, sample = logits[kept], labels[kept], sample[kept]
-    return Flat(logits, labels, sample.numpy())
+        counted = labels != predictions.ignore_index
+        logits, labels, sample = logits[counted], labels[counted], sample[counted]
+    return Flat(logits, labels, sample)
 
 
 def _crossfitted(name: str, data: Flat) -> Iterator[Number]:
-    fold = torch.from_numpy(data.sample % FOLDS)
-    plain = torch.softmax(data.logits.double(), dim=1).amax(1)
-    correct = data.logits.argmax(1) == data.labels
-    scaled, temperatures, powers = torch.empty_like(data.logits), [], []
+    fold = data.sample % FOLDS
+    plain, _, correct = top_label(data.logits, data.labels)
+    scaled, temperatures, powers = np.empty_like(data.logits), [], []
     # Folds may differ in p, and so in scale: scores are compared within a fold, with the confidence as it is. What that
     # changes on average is added to what the confidence gives on the whole set.
     normed = _selective(plain, correct)
-    for k in fold.unique().tolist():
+    for k in np.unique(fold):
         held = fold == k
         rest = data.logits[~held], data.labels[~held]
         temperature, norm = TemperatureScaling().fit(*rest), LogitNorm().fit(*rest)
@@ -139,7 +136,7 @@ def _crossfitted(name: str, data: Flat) -> Iterator[Number]:
         temperatures.append(temperature.temperature_)
         if norm.p_ is not None:  # else the score is the confidence
             powers.append(float(norm.p_))
-            share = float(held.double().mean())
+            share = float(held.mean())
             before, after = (_selective(s, correct[held]) for s in (plain[held], norm.score(data.logits[held])))
             normed = {metric: value + share * (after[metric] - before[metric]) for metric, value in normed.items()}
     yield from _scaled(name, scaled, data.labels, float(np.mean(temperatures)))
@@ -147,21 +144,21 @@ def _crossfitted(name: str, data: Flat) -> Iterator[Number]:
     yield from (Number(name, "logit-norm", power, metric, value) for metric, value in normed.items())
 
 
-def _scaled(name: str, logits: Tensor, labels: Tensor, temperature: float) -> Iterator[Number]:
-    sketch = ConfidenceSketch(sync_on_compute=False)
+def _scaled(name: str, logits: Array, labels: Array, temperature: float) -> Iterator[Number]:
+    sketch = ConfidenceSketch()
     sketch.update(logits, labels)
     for metric, value in sketch.compute().items():
         yield Number(name, "temperature", temperature, metric, float(value))
 
 
-def _ranked(name: str, score: Tensor, data: Flat, power: float) -> Iterator[Number]:
+def _ranked(name: str, score: Array, data: Flat, power: float) -> Iterator[Number]:
     for metric, value in _selective(score, data.logits.argmax(1) == data.labels).items():
         yield Number(name, "logit-norm", power, metric, value)
 
 
-def _selective(score: Tensor, correct: Tensor) -> dict[str, float]:
+def _selective(score: Array, correct: Array) -> dict[str, float]:
     """A score changes what is accepted, not what is predicted: the selective metrics alone."""
-    ranks, right = score.double().numpy(), correct.numpy()
+    ranks, right = score.astype(np.float64), correct
     found = {"aurc": aurc(ranks, right), "e_aurc": e_aurc(ranks, right), "augrc": augrc(ranks, right)}
     found |= {f"coverage_at_risk_{risk:g}": coverage_at_risk(ranks, right, risk) for risk in RISKS}
     return {metric: float(value) for metric, value in found.items()}

@@ -196,7 +196,7 @@ def rows_of(comparison: Comparison) -> Iterator[tuple[dict[str, str], Source]]:
 
 def _sketch(comparison: Comparison, source: Source) -> ConfidenceSketch:
     """One sketch of the test predictions of all runs of a row."""
-    sketch = ConfidenceSketch(sync_on_compute=False)
+    sketch = ConfidenceSketch()
     for run in source.rows.column("run"):
         data = flat(Predictions.open(comparison.folder / RUNS / run / "test.npz"))
         sketch.update(data.logits, data.labels)

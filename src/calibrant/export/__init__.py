@@ -1,7 +1,14 @@
 """ONNX graphs with calibration and the decision to answer or abstain inside."""
 
+from typing import TYPE_CHECKING
+
+from calibrant._lazy import loader
 from calibrant.export.core import Exported, export_onnx
 from calibrant.export.source import TensorInfo
-from calibrant.export.torch_model import load_model
+
+if TYPE_CHECKING:
+    from calibrant.export.torch_model import load_model
 
 __all__ = ["Exported", "TensorInfo", "export_onnx", "load_model"]
+
+__getattr__, __dir__ = loader(__name__, {"load_model": "torch_model"}, {"torch_model": ("train", "torch")})

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
+from calibrant._arrays import as_numpy
 from calibrant.export.graph import GROUP
 from calibrant.export.meaning import check_values
-from calibrant.export.runtime import Array, Feeds, Runner, array_of, runner
-from calibrant.export.source import Source, TensorInfo
-from calibrant.export.torch_model import INPUT, Picked
-from calibrant.posthoc.ops import TorchOps
+from calibrant.export.runtime import Array, Feeds, Runner, runner
+from calibrant.export.source import INPUT, Source, TensorInfo
+from calibrant.posthoc.ops import NumpyOps, softmax
 from calibrant.selective.formula import decision
 from calibrant.selective.policy import Policy
 
@@ -31,17 +30,23 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Batch:
-    """What goes into a batch, and what onnxruntime and PyTorch make of it before the policy."""
+    """What goes into a batch, and what becomes of it before the policy.
+
+    Attributes:
+        feeds: the inputs by name.
+        group: ``[N]``, if the policy has groups.
+        logits: what onnxruntime makes of the inputs.
+        reference: the logits that the graph's answers are held against: PyTorch's, if the model is PyTorch's.
+    """
 
     feeds: Feeds
     group: Array | None
     logits: Array
-    torch_logits: torch.Tensor | None = None
+    reference: Any
 
-    @property
-    def reference(self) -> torch.Tensor:
-        """The logits that the graph's answers are held against."""
-        return torch.from_numpy(self.logits) if self.torch_logits is None else self.torch_logits
+
+#: A model as its own framework runs it: an array in, logits out.
+Reference = Callable[[Array], Any]
 
 
 def _groups(policy: Policy, rows: int, seed: int) -> Array | None:
@@ -64,13 +69,13 @@ def telling_batches(policy: Policy) -> list[Batch]:
     rows = np.ascontiguousarray(rows)
     held = None if policy.group_names is None else group
     return [
-        Batch({name: rows[part]}, None if held is None else held[part], rows[part])
+        Batch({name: rows[part]}, None if held is None else held[part], rows[part], rows[part])
         for part in (slice(None), slice(0, 1))
     ]
 
 
 def batches_of(
-    policy: Policy, source: Source, inputs: Any, shape: Sequence[int] | None, model: Picked | None = None
+    policy: Policy, source: Source, inputs: Any, shape: Sequence[int] | None, model: Reference | None = None
 ) -> list[Batch]:
     """Given or random inputs, run through the model alone."""
     run = runner(source.model, "the model")
@@ -108,14 +113,14 @@ def batches_of(
             group = _groups(policy, len(logits), i)
         elif policy.group_names is None:
             group = None
-        found.append(Batch(feed, group, logits, None if model is None else _torch_logits(model, feed[INPUT])))
+        found.append(Batch(feed, group, logits, logits if model is None else model(feed[INPUT])))
     if model is not None and policy.kind == "segmentation":
         found += _other_size(policy, source, found[0], model, run)
     _look(policy, source, found)
     return found
 
 
-def _other_size(policy: Policy, source: Source, batch: Batch, model: Picked, run: Runner) -> list[Batch]:
+def _other_size(policy: Policy, source: Source, batch: Batch, model: Reference, run: Runner) -> list[Batch]:
     """One image of twice the size, where the graph says it may vary; a remark where it may not."""
     image = batch.feeds[INPUT][:1]
     size = " x ".join(str(n) for n in image.shape[2:])
@@ -125,7 +130,7 @@ def _other_size(policy: Policy, source: Source, batch: Batch, model: Picked, run
         return []
     larger = np.tile(image, (1, 1, *[2] * (image.ndim - 2)))
     try:
-        theirs = _torch_logits(model, larger)
+        theirs = model(larger)
     except Exception:  # whatever a model raises
         source.remarks.append(f"{only}, or not of twice that size: nor does the model.")
         return []
@@ -134,12 +139,6 @@ def _other_size(policy: Policy, source: Source, batch: Batch, model: Picked, run
     except ValueError:
         source.remarks.append(f"{only}: twice the size fails in onnxruntime.")
         return []
-
-
-def _torch_logits(model: Picked, inputs: Array) -> torch.Tensor:
-    held = next((p for p in (*model.parameters(), *model.buffers())), torch.zeros(()))
-    with torch.no_grad():
-        return model(torch.from_numpy(inputs).to(held.device)).cpu()
 
 
 def _look(policy: Policy, source: Source, batches: Sequence[Batch]) -> None:
@@ -197,9 +196,9 @@ def given_inputs(inputs: Sequence[TensorInfo], given: Any) -> tuple[Feeds, Array
     """An array for the only input, or arrays by name, checked; and groups, if they are among them."""
     named: dict[str, Array] = {}
     if isinstance(given, Mapping):
-        named = {str(name): array_of(value) for name, value in given.items()}
+        named = {str(name): as_numpy(f"inputs {name}", value)[0] for name, value in given.items()}
     elif len(inputs) == 1:
-        named = {inputs[0].name: array_of(given)}
+        named = {inputs[0].name: as_numpy("inputs", given)[0]}
     else:
         raise ValueError(f"inputs must be arrays by name for {', '.join(map(str, inputs))}, got one array")
     group = named.pop(GROUP, None) if GROUP not in {one.name for one in inputs} else None
@@ -246,7 +245,7 @@ def telling_rows(policy: Policy, seed: int = 0) -> tuple[Array, Array]:
     peaks = np.eye(classes)[rng.integers(0, classes, 12)] * rng.choice([30.0, 800.0, 1e4], (12, 1))
     rows = np.concatenate([*scales, tied, peaks, peaks - 1e3]).astype(np.float32)
     if policy.takes == "probabilities":
-        rows = torch.from_numpy(rows).double().softmax(1).numpy().astype(np.float32)
+        rows = softmax(NumpyOps(), rows.astype(np.float64)).astype(np.float32)
     group = rng.integers(-1, len(limits) + 1, len(rows))
     scores = _scores(policy, rows)
     parts, groups = [rows], [group]
@@ -258,9 +257,8 @@ def telling_rows(policy: Policy, seed: int = 0) -> tuple[Array, Array]:
 
 
 def _scores(policy: Policy, rows: Array) -> Array:
-    group = None if policy.group_names is None else torch.zeros(len(rows), 1, dtype=torch.float64)
-    with torch.no_grad():
-        return decision(policy, TorchOps(), torch.from_numpy(rows).double(), group).score[:, 0].numpy()
+    group = None if policy.group_names is None else np.zeros((len(rows), 1))
+    return decision(policy, NumpyOps(), rows.astype(np.float64), group).score[:, 0]
 
 
 def _around(policy: Policy, rows: Array, scores: Array, limit: float, pairs: int = 12) -> Array:

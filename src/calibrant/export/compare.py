@@ -1,4 +1,4 @@
-"""The check before anything is written: onnxruntime against PyTorch, row by row."""
+"""The check before anything is written: onnxruntime against the policy itself, row by row."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from calibrant._arrays import Precision, as_numpy, is_half, precision_of
 from calibrant.export.graph import OUTPUTS
-from calibrant.export.runtime import Array, array_of
-from calibrant.posthoc.ops import TorchOps
+from calibrant.export.runtime import Array
+from calibrant.posthoc.ops import NumpyOps
 from calibrant.posthoc.stream import rows_of
-from calibrant.selective.formula import decision
+from calibrant.selective.formula import Decision, decision
 from calibrant.selective.policy import Policy
 
 Bools = npt.NDArray[np.bool_]
 
 CLOSE = 1e-5  # of probabilities, and of logits relative to the largest of their row
+HALF_CLOSE = {"float16": 2.0**-7, "bfloat16": 2.0**-4}  # eight roundings: a network adds a few up
 ROUNDING = 1e-12  # of float64 formulas that sum in another order
 
 
@@ -45,8 +46,8 @@ class Rows:
 
     @classmethod
     def of(cls, answers: Sequence[Any]) -> Rows:
-        """Of what a graph or a module gives, in the order of `OUTPUTS`."""
-        label, confidence, accept, spread = (array_of(answer) for answer in answers)
+        """Of what a graph gives, in the order of `OUTPUTS`."""
+        label, confidence, accept, spread = map(np.asarray, answers)
         wide = np.moveaxis(spread, 1, -1).reshape(-1, spread.shape[1])
         return cls(label.reshape(-1), confidence.reshape(-1), accept.reshape(-1), wide)
 
@@ -65,35 +66,44 @@ def _gap(a: Array, b: Array) -> npt.NDArray[np.float64]:
 
 
 class Comparison:
-    """Batches of a graph's answers against PyTorch's, added up.
+    """Batches of a graph's answers against the policy's own, added up.
 
     Args:
         policy: what the graph should do.
     """
 
     def __init__(self, policy: Policy) -> None:
-        self.policy, self.module = policy, policy.module()
+        self.policy = policy
         self.rows = self.accepted = self.undecided = self.wrong = 0
         self.difference, self.blur, self.first = 0.0, 0.0, ""
 
-    def answers(self, logits: torch.Tensor, group: Array | None) -> Rows:
-        """PyTorch's answers to logits."""
-        with torch.no_grad():
-            return Rows.of(self.module(logits, *([] if group is None else [torch.from_numpy(group)])))
+    def answers(self, logits: Array, group: Array | None) -> Rows:
+        """The policy's answers to logits, in their precision or float32 for half of it."""
+        found = self._decided(logits, group)
+        precision = np.float64 if logits.dtype == np.float64 else np.float32
+        confidence, probabilities = found.confidence[:, 0].astype(precision), found.probabilities.astype(precision)
+        return Rows(found.label[:, 0], confidence, found.accept[:, 0], probabilities)
 
-    def add(self, graph: Sequence[Array], logits: torch.Tensor, group: Array | None, own: Callable[[], Array]) -> None:
+    def _decided(self, logits: Array, group: Array | None) -> Decision[Any]:
+        rows = rows_of(logits.astype(np.float64))
+        numbers = None if group is None else np.repeat(group.astype(np.float64), len(rows) // len(logits))[:, None]
+        with np.errstate(all="ignore"):  # logits that are not finite are given on purpose
+            return decision(self.policy, NumpyOps(), rows, numbers)
+
+    def add(self, graph: Sequence[Array], logits: Any, group: Array | None, own: Callable[[], Array]) -> None:
         """Compare a batch.
 
         Args:
             graph: the graph's answers.
-            logits: those that PyTorch's answers are for.
+            logits: those that the policy answers, of any framework.
             group: ``[N]``, if the policy has groups.
             own: gives the graph's own logits in float64, which may differ by rounding.
         """
-        ours, theirs = Rows.of(graph), self.answers(logits, group)
+        reference = as_numpy("logits", logits)[0]
+        ours, theirs = Rows.of(graph), self.answers(reference, group)
         off, gap = ours.off(theirs)
         if off.any():
-            excused = off & self._rounded(torch.from_numpy(own()), logits.cpu(), ours, group)
+            excused = off & self._rounded(own(), reference, precision_of(logits), ours, group)
             self.undecided += int(excused.sum())
             self.blur = max(self.blur, float(np.where(excused, gap, 0.0).max()))
             gap = np.where(excused, 0.0, gap)
@@ -106,39 +116,34 @@ class Comparison:
         worst = float(gap.max())
         self.difference = worst if np.isnan(worst) else max(self.difference, worst)
 
-    def _rounded(self, own: torch.Tensor, other: torch.Tensor, ours: Rows, group: Array | None) -> Bools:
+    def _rounded(self, own: Array, other: Array, precision: Precision, ours: Rows, group: Array | None) -> Bools:
         """Rows in which the two logits are the same but for rounding, and the graph's answer is that to its own."""
-        a, b = (rows_of(z).double().numpy() for z in (own, other))
-        # Half precision rounds more; a network adds a few roundings up.
-        close = max(CLOSE, 8 * torch.finfo(other.dtype).eps if other.dtype.itemsize < 4 else 0.0)
+        a, b = (rows_of(z.astype(np.float64)) for z in (own, other))
+        close = HALF_CLOSE[precision] if is_half(precision) else CLOSE
         same = _gap(a, b).max(1) <= close * np.maximum(1.0, np.abs(b).max(1))
         off = ours.off(self.answers(own, group))[0]
         return same & (~off | self._blurred(own, ours, group))
 
-    def _blurred(self, z: torch.Tensor, ours: Rows, group: Array | None) -> Bools:
-        """Rows whose answer, by PyTorch itself, becomes the graph's when logits move by float64's rounding.
+    def _blurred(self, z: Array, ours: Rows, group: Array | None) -> Bools:
+        """Rows whose answer, by the policy itself, becomes the graph's when logits move by float64's rounding.
 
         Where a score is all but constant, moving the logits does not move it: there, rows count whose score meets the
         threshold but for rounding.
         """
-        generator = torch.Generator().manual_seed(0)
-        numbers = None if group is None else torch.from_numpy(group)
-        tied = self._ties(z, numbers)
+        rng = np.random.default_rng(0)
+        tied = self._ties(z, group)
         found = np.zeros(len(ours.label), dtype=bool)
         for _ in range(16):
-            noise = torch.randn(z.shape, generator=generator, dtype=torch.float64)
-            theirs = self.answers(z.double() * (1 + ROUNDING * noise), group)
+            theirs = self.answers(z.astype(np.float64) * (1 + ROUNDING * rng.standard_normal(z.shape)), group)
             found |= ~ours.off(replace(theirs, accept=np.where(tied, ours.accept, theirs.accept)))[0]
         return found
 
-    def _ties(self, z: torch.Tensor, group: torch.Tensor | None) -> Bools:
+    def _ties(self, z: Array, group: Array | None) -> Bools:
         """Rows whose score is the threshold but for rounding."""
-        rows = rows_of(z).double()
-        number = None if group is None else group.double().repeat_interleave(len(rows) // len(z))[:, None]
-        score = decision(self.policy, TorchOps(), rows, number).score[:, 0].numpy()
+        score = self._decided(z, group).score[:, 0]
         limits = np.array([*self.policy.limits, np.inf])
-        places = np.zeros(len(rows), dtype=int) if number is None else number[:, 0].long().numpy()
-        limit = limits[np.where((places >= 0) & (places < len(limits)), places, -1)]
+        places = np.zeros(len(z), dtype=int) if group is None else group
+        limit = np.repeat(limits[np.where((places >= 0) & (places < len(limits)), places, -1)], len(score) // len(z))
         scale = ROUNDING * np.maximum(1.0, np.abs(np.where(np.isfinite(limit), limit, 0.0)))
         return _gap(score, limit) <= scale
 
@@ -146,8 +151,8 @@ class Comparison:
         """What was seen; raises if the graph is wrong anywhere."""
         if self.wrong:
             raise ValueError(
-                f"the graph does not do what PyTorch does in {self.wrong} of {self.rows} rows, so nothing was written: "
-                f"{self.first}; the largest difference of probabilities is {self.difference:.3g}"
+                f"the graph does not do what the policy does in {self.wrong} of {self.rows} rows, so nothing was "
+                f"written: {self.first}; the largest difference of probabilities is {self.difference:.3g}"
             )
         return Found(self.rows, self.accepted, self.undecided, self.difference, self.blur)
 

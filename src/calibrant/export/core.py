@@ -1,9 +1,8 @@
-"""`export_onnx`: a model and its policy as one ONNX graph, checked against PyTorch before it is written."""
+"""`export_onnx`: a model and its policy as one ONNX graph, checked before it is written."""
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
 import os
 from collections.abc import Sequence
@@ -12,23 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import nn
 
+from calibrant._extras import need
 from calibrant._files import check_output, written_aside
-from calibrant.export.batches import Batch, batches_of, check_logits, check_size, given_inputs, telling_batches
+from calibrant.export.batches import Batch, batches_of, check_size, telling_batches
 from calibrant.export.compare import Comparison, Found
 from calibrant.export.extend import extended, logits_only, outputs_of, watched
 from calibrant.export.graph import GROUP, OLDEST
 from calibrant.export.model_file import read
 from calibrant.export.runtime import Array, Feeds, Runner, runner
 from calibrant.export.source import Source, TensorInfo, prepare
-from calibrant.export.torch_model import INPUT, Picked, evaluating, to_onnx
-from calibrant.models.factories import TERMINATED
 from calibrant.selective.policy import Policy
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+    from torch import nn
 
 OPSET = 18  # of graphs that begin here; onnxruntime has it since 1.14
 
@@ -42,7 +39,7 @@ class Exported:
         inputs: of the graph, with types and shapes; None stands for any length.
         outputs: likewise.
         opset: of the graph.
-        rows: how many answers onnxruntime's and PyTorch's were compared on; positions count, for segmentation.
+        rows: how many answers of onnxruntime and of the policy itself were compared; positions count, for segmentation.
         accepted: how many of them were accepted.
         undecided: how many differ by no more than rounding explains.
         difference: the largest difference of probabilities or confidences in the others.
@@ -74,8 +71,9 @@ def export_onnx(
     """Write one ONNX graph from a model's inputs to label, confidence, accept and probabilities.
 
     Behind a PyTorch model, behind an existing ONNX model of any framework, or, with neither, from the logits on. The
-    graph computes the policy in float64. Before it is written, onnxruntime's answers are compared with PyTorch's:
-    labels and decisions must be equal, probabilities and confidences within 1e-5.
+    graph computes the policy in float64. Before it is written, onnxruntime's answers are compared with those of the
+    policy itself, to the logits that PyTorch makes where the model is PyTorch's: labels and decisions must be equal,
+    probabilities and confidences within 1e-5.
 
     ================  ===========  ===============================================================================
     output            type         shape
@@ -115,7 +113,7 @@ def export_onnx(
         >>> [one.name for one in done.inputs], done.difference < 1e-5
         (['logits'], True)
     """
-    need("export_onnx", *(["onnxscript"] if model is not None else []))
+    need("export_onnx", "export", "onnx", "onnxruntime", *(["onnxscript"] if model is not None else []))
     path = Path(path)
     _check_arguments(policy, path, model, onnx_model, input_shape, output, inputs, opset)
     done = _exported(policy, path, model, onnx_model, input_shape, output, inputs, opset)
@@ -149,19 +147,12 @@ def _exported(
     if model is None:
         source = prepare(read(onnx_model), policy, output)  # type: ignore[arg-type]
         return _finish(policy, path, source, batches_of(policy, source, inputs, input_shape))
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    with evaluating(model):
-        picked = Picked(model, output)
-        source = _from_torch(picked, policy, input_shape, inputs, opset or OPSET)
-        return _finish(policy, path, source, batches_of(policy, source, inputs, input_shape, picked))
+    from calibrant.export import torch_model
 
-
-def need(caller: str, *others: str) -> None:
-    """Raise unless the packages of the extra are there."""
-    missing = [name for name in ("onnx", "onnxruntime", *others) if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ValueError(f'{caller} needs {", ".join(missing)}: pip install "calibrant[export]"')
+    with torch_model.evaluating(model):
+        picked = torch_model.Picked(model, output)
+        source = torch_model.source_of(picked, policy, input_shape, inputs, opset or OPSET)
+        return _finish(policy, path, source, batches_of(policy, source, inputs, input_shape, picked.answer))
 
 
 def _check_arguments(
@@ -201,41 +192,6 @@ def _check_arguments(
         raise ValueError(f"input_shape must be whole numbers above 0, without the batch, got {input_shape!r}")
     if input_shape is not None and inputs is None:
         check_size("input_shape", input_shape)
-
-
-# ---------------------------------------------------------------------- where logits come from
-
-
-def _from_torch(model: Picked, policy: Policy, shape: Sequence[int] | None, inputs: Any, opset: int) -> Source:
-    weight = next((p for p in (*model.parameters(), *model.buffers()) if p.is_floating_point()), torch.zeros(()))
-    if inputs is not None:
-        feeds, _ = given_inputs((TensorInfo(INPUT, None, None),), inputs)
-        sample = torch.from_numpy(feeds[INPUT][:2])
-        sample = sample.to(weight.dtype) if sample.is_floating_point() else sample
-        if shape is not None and list(sample.shape[1:]) != list(shape):
-            raise ValueError(f"inputs must have the input_shape {list(shape)}, got {list(sample.shape[1:])}")
-    elif shape is not None:
-        sample = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(weight.dtype)
-    else:
-        raise ValueError("the shape of the model's input is not known: give input_shape (without the batch) or inputs")
-    sample = sample.to(weight.device)
-    with torch.no_grad():
-        try:
-            check_logits(model(sample), policy)
-        except ValueError:
-            raise
-        except (Exception, SystemExit) as error:
-            if isinstance(error, SystemExit) and error.code == TERMINATED:
-                raise
-            first = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            raise ValueError(f"the model does not take inputs [N, {str(list(sample.shape[1:]))[1:]}: {first}") from None
-    # A batch of one would be taken for a constant.
-    sample = sample.repeat(2, *[1] * (sample.dim() - 1)) if len(sample) == 1 else sample
-    proto = to_onnx(model, sample, opset, free=policy.kind == "segmentation")
-    source = prepare(read(proto), policy, None, inside=False)
-    if source.opset != opset:
-        source.remarks.append(f"PyTorch gave the graph opset {source.opset}: it cannot write this model in {opset}.")
-    return source
 
 
 # ---------------------------------------------------------------------- writing

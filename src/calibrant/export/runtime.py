@@ -10,10 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
-import torch
 
+from calibrant._arrays import threads
 from calibrant.export.model_file import brief
 
 if TYPE_CHECKING:
@@ -26,18 +25,13 @@ Runner = Callable[[Feeds], list[Array]]
 LONGEST = 300.0  # seconds that a model may take for a batch of the check
 
 
-def array_of(value: Any) -> Array:
-    """A NumPy array of what may be a tensor."""
-    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-
-
 def runner(model: ModelProto, what: str) -> Runner:
     """A model in onnxruntime on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.intra_op_num_threads = torch.get_num_threads()
+    options.intra_op_num_threads = threads()
     if _memory_is_limited():
         options.add_session_config_entry("session.use_env_allocators", "1")
     try:

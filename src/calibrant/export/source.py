@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Dims = tuple[int | str | None, ...]
 
+INPUT, LOGITS = "input", "logits"  # of graphs that PyTorch wrote for us
+
 
 @dataclass(frozen=True)
 class TensorInfo:

@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant.models.factories import call, look_up
+from calibrant.export.batches import check_logits, given_inputs
+from calibrant.export.model_file import read
+from calibrant.export.source import INPUT, LOGITS, Source, TensorInfo, prepare
+from calibrant.models.factories import TERMINATED, call, look_up
 from calibrant.models.weights import check_fit, read_state, unwrapped
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from onnx import ModelProto
 
-INPUT, LOGITS = "input", "logits"
+    from calibrant.selective.policy import Policy
 
 
 class Picked(nn.Module):
@@ -46,6 +50,17 @@ class Picked(nn.Module):
             raise ValueError(f"the model must return the logits as one tensor, got {_described(found)}: name an output")
         return found
 
+    def answer(self, inputs: npt.NDArray[Any]) -> Tensor:
+        """Logits of a batch that is an array."""
+        with torch.no_grad():
+            return self(torch.from_numpy(inputs).to(_weight(self).device)).cpu()
+
+
+def _weight(model: nn.Module) -> Tensor:
+    """A floating-point weight that tells a model's device and precision, or a number where it has none."""
+    held = (*model.parameters(), *model.buffers())
+    return next((p for p in held if p.is_floating_point()), held[0] if held else torch.zeros(()))
+
 
 def _described(found: Any) -> str:
     if isinstance(found, Mapping):
@@ -58,6 +73,8 @@ def _described(found: Any) -> str:
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Eval mode, and afterwards the mode each part had."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     before = [(part, part.training) for part in model.modules()]
     model.eval()
     try:
@@ -65,6 +82,48 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for part, training in before:
             part.training = training
+
+
+def source_of(model: Picked, policy: Policy, shape: Sequence[int] | None, inputs: Any, opset: int) -> Source:
+    """The model as an ONNX graph that a policy can follow, after a look at what it makes of a sample.
+
+    Args:
+        model: in eval mode.
+        policy: what will take the logits.
+        shape: of the model's input without the batch; None if inputs are given.
+        inputs: real ones, or None.
+        opset: of the graph.
+    """
+    weight = _weight(model)
+    floating = weight if weight.is_floating_point() else torch.zeros((), device=weight.device)
+    if inputs is not None:
+        feeds, _ = given_inputs((TensorInfo(INPUT, None, None),), inputs)
+        sample = torch.from_numpy(feeds[INPUT][:2])
+        sample = sample.to(floating.dtype) if sample.is_floating_point() else sample
+        if shape is not None and list(sample.shape[1:]) != list(shape):
+            raise ValueError(f"inputs must have the input_shape {list(shape)}, got {list(sample.shape[1:])}")
+    elif shape is not None:
+        sample = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(floating.dtype)
+    else:
+        raise ValueError("the shape of the model's input is not known: give input_shape (without the batch) or inputs")
+    sample = sample.to(weight.device)
+    with torch.no_grad():
+        try:
+            check_logits(model(sample), policy)
+        except ValueError:
+            raise
+        except (Exception, SystemExit) as error:
+            if isinstance(error, SystemExit) and error.code == TERMINATED:
+                raise
+            first = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise ValueError(f"the model does not take inputs [N, {str(list(sample.shape[1:]))[1:]}: {first}") from None
+    # A batch of one would be taken for a constant.
+    sample = sample.repeat(2, *[1] * (sample.dim() - 1)) if len(sample) == 1 else sample
+    proto = to_onnx(model, sample, opset, free=policy.kind == "segmentation")
+    source = prepare(read(proto), policy, None, inside=False)
+    if source.opset != opset:
+        source.remarks.append(f"PyTorch gave the graph opset {source.opset}: it cannot write this model in {opset}.")
+    return source
 
 
 def to_onnx(model: nn.Module, sample: Tensor, opset: int, *, free: bool) -> ModelProto:

@@ -10,6 +10,8 @@ Example:
     'ALS'
 """
 
+from calibrant import _needs_torch  # noqa: F401
+
 # ruff: noqa: I001  (the order of these lines is the order of `names` and of the docs)
 from calibrant.losses.base import Loss, Smoothing
 from calibrant.losses.registry import Method, describe, get, names

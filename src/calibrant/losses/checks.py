@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 import math
-import numbers
-import sys
 
 import torch
 from torch import Tensor
 
-_LARGEST = sys.float_info.max
+from calibrant._validation import at_least, choice, flag, short
 
-
-def choice(parameter: str, value: str, options: tuple[str, ...]) -> str:
-    """Return ``value`` if it is one of ``options``, else raise."""
-    if value not in options:
-        raise ValueError(f"{parameter} must be one of {', '.join(map(repr, options))}, got {short(value)}")
-    return value
-
-
-def flag(parameter: str, value: bool) -> bool:
-    """Return ``value`` if it is True or False, else raise."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{parameter} must be True or False, got {short(value)}")
-    return value
-
-
-def at_least(parameter: str, value: float, low: float, at_most: float = math.inf) -> float:
-    """Return ``value`` if it is a finite number from ``low`` to ``at_most``, else raise."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ValueError(f"{parameter} must be a number, got {short(value)}")
-    if not low <= value <= at_most or value > _LARGEST:
-        bounds = f"finite and at least {low:g}" if at_most == math.inf else f"between {low:g} and {at_most:g}"
-        raise ValueError(f"{parameter} must be {bounds}, got {short(value)}")
-    return float(value)
+__all__ = ["at_least", "choice", "flag", "kind", "require_finite", "short", "transforming", "values_visible"]
 
 
 def class_weights(value: object) -> Tensor:
@@ -55,14 +31,6 @@ def label_index(parameter: str, value: object) -> int:
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"{parameter} must be a whole number of 64 bits, got {short(value)}")
     return value
-
-
-def short(value: object, most: int = 60) -> str:
-    """A value for a message, of which only the beginning is shown where it is long."""
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**most:
-        return "a number of over 60 digits"  # which Python may refuse to print
-    text = repr(value.tolist() if isinstance(value, Tensor) else value)
-    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def transforming() -> bool:

@@ -1,9 +1,4 @@
-"""Metrics of calibration and selective classification: exact functions on arrays, one sketch for any amount of data.
-
-`ConfidenceSketch` is loaded on first use: it is a torchmetrics.Metric, and importing torchmetrics takes its time.
-"""
-
-from typing import TYPE_CHECKING, Any
+"""Metrics of calibration and selective classification: exact functions on arrays, one sketch for any amount of data."""
 
 from calibrant.metrics.calibration import (
     Reliability,
@@ -33,11 +28,9 @@ from calibrant.metrics.selective import (
     risk_at_coverage,
     risk_coverage_curve,
 )
+from calibrant.metrics.sketch import ConfidenceSketch
 from calibrant.metrics.smooth import smooth_ece
 from calibrant.metrics.summary import Approximate, Summary
-
-if TYPE_CHECKING:
-    from calibrant.metrics.sketch import ConfidenceSketch
 
 __all__ = [
     "METRICS",
@@ -76,11 +69,3 @@ __all__ = [
     "top_label",
     "underconfidence",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "ConfidenceSketch":
-        from calibrant.metrics.sketch import ConfidenceSketch
-
-        return ConfidenceSketch
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,9 +7,9 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from calibrant.metrics.checks import HALF, MOST_BINS, Bools, Floats, Ints, whole
+from calibrant._arrays import Precision, rounded
+from calibrant.metrics.checks import MOST_BINS, Bools, Floats, Ints, whole
 from calibrant.metrics.groups import Doubles
 
 Scalar = TypeVar("Scalar", bound=np.number[Any])
@@ -26,14 +26,10 @@ class Bins:
     right: Ints
 
 
-def edges_of(bins: int, precision: torch.dtype = torch.float64) -> Doubles:
+def edges_of(bins: int, precision: Precision = "float64") -> Doubles:
     """The edges k/M of M bins, ``[bins + 1]``, rounded to the precision that the confidences came in."""
     bins = whole("bins", bins, 1, MOST_BINS)
-    edges = np.arange(bins + 1) / bins
-    if precision not in (*HALF, torch.float32):
-        return edges
-    narrowed: Doubles = torch.from_numpy(edges).to(precision).double().numpy()
-    return narrowed
+    return rounded(np.arange(bins + 1) / bins, precision)
 
 
 def bin_sums(values: Floats, right: Bools, edges: Doubles, *, side: Literal["left", "right"] = "left") -> Bins:

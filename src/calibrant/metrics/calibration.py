@@ -41,11 +41,11 @@ from calibrant.metrics.bins import (
     running,
 )
 from calibrant.metrics.checks import (
-    HALF,
     MOST_BINS,
     ArrayLike,
     Numbers,
     choice,
+    is_half,
     judged,
     real,
     truth,
@@ -310,5 +310,5 @@ def _binned(confidence: ArrayLike, correct: ArrayLike, bins: int, convention: Co
 
 def _not_below(numbers: Numbers, low: float, classes: int) -> None:
     """The largest of K probabilities is 1/K at least, up to rounding; less is not the confidence of K classes."""
-    slack = 1e-2 if numbers.precision in HALF else 1e-4
+    slack = 1e-2 if is_half(numbers.precision) else 1e-4
     within("confidence", numbers.values, low * (1 - slack), 1.0, f"at least 1/{classes} for {classes} classes")

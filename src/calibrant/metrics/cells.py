@@ -21,8 +21,11 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
+
+from calibrant._arrays import Precision, rounded
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 BASE = 300
 HALF = BASE // 2
@@ -38,31 +41,31 @@ _ROUNDING = 1e-9  # in cells: a confidence that was rounded up to an edge stays 
 _SQUASH = 8.0
 
 
-def cells_of(confidence: Tensor, shortfall: Tensor) -> Tensor:
+def cells_of(confidence: Floats, shortfall: Floats) -> Ints:
     """The cell of each score, int64.
 
     Args:
         confidence: float64, in [0, 1].
         shortfall: float64, 1 - confidence, given apart because it may be known far more precisely than the confidence.
     """
-    place = confidence * (BASE * PER_LOW)
-    place.add_((confidence - 0.5).clamp_(min=0), alpha=BASE * (PER_HIGH - PER_LOW)).sub_(_ROUNDING)
-    linear = place.ceil_().sub_(1).clamp_(min=0).to(torch.int64)
-    key = (shortfall * BASE).view(torch.int64) >> _MANTISSA_SHIFT
+    position = confidence * (BASE * PER_LOW)
+    position += np.maximum(confidence - 0.5, 0.0) * (BASE * (PER_HIGH - PER_LOW))
+    linear = np.maximum(np.ceil(position - _ROUNDING) - 1, 0.0).astype(np.int64)
+    key = (shortfall * BASE).view(np.int64) >> _MANTISSA_SHIFT
     # A shortfall of 0 has key 0 and so the last cell; no other float64 gets as far.
-    tail = key.neg_().add_(_FIRST_KEY).clamp_(0, OCTAVES * PER_OCTAVE).add_(LINEAR)
-    return torch.where(linear < LINEAR, linear, tail)
+    tail = np.clip(_FIRST_KEY - key, 0, OCTAVES * PER_OCTAVE) + LINEAR
+    return np.where(linear < LINEAR, linear, tail)
 
 
-def snapped(confidence: Tensor, dtype: torch.dtype) -> Tensor:
+def snapped(confidence: Floats, precision: Precision) -> Floats:
     """Confidences that are the edge of a base bin, rounded to their floating-point type, put back on that edge."""
-    edge = (confidence * BASE).round_().div_(BASE)
-    return torch.where(edge.to(dtype).double() == confidence, edge, confidence)
+    edge = np.rint(confidence * BASE) / BASE
+    return np.where(rounded(edge, precision) == confidence, edge, confidence)
 
 
-def squash(score: Tensor) -> tuple[Tensor, Tensor]:
+def squash(score: Floats) -> tuple[Floats, Floats]:
     """Map any finite score to [0, 1] in order: the mapped value and 1 minus it."""
-    half = 0.5 * score / (_SQUASH + score.abs())
+    half = 0.5 * score / (_SQUASH + np.abs(score))
     return 0.5 + half, 0.5 - half
 
 
@@ -97,15 +100,14 @@ def centres() -> npt.NDArray[np.float64]:
 
 
 @functools.cache
-def _base_table(device: torch.device) -> Tensor:
+def _base_table() -> npt.NDArray[np.int32]:
     """The base bin of every cell, [CELLS]."""
-    table = np.repeat(np.arange(BASE), np.diff(base_begins(), append=CELLS))
-    return torch.from_numpy(table.astype(np.int32)).to(device)
+    return np.repeat(np.arange(BASE, dtype=np.int32), np.diff(base_begins(), append=CELLS))
 
 
-def base_bins(cells: Tensor) -> Tensor:
-    """The base bin (0..299) of each cell number, int32."""
-    return _base_table(cells.device).index_select(0, cells)
+def base_bins(cells: Ints) -> npt.NDArray[np.int32]:
+    """The base bin (0..299) of each cell number."""
+    return _base_table()[cells]
 
 
 @functools.cache

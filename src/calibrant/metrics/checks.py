@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from calibrant.losses.checks import at_least, choice
+from calibrant._arrays import ArrayLike, Precision, as_numpy, is_half, precision_of
+from calibrant._validation import at_least, choice, number_in, whole
 
 __all__ = [
-    "HALF", "LARGEST_SEED", "MOST_BINS", "ArrayLike", "Bools", "Floats", "Ints", "Numbers", "at_least", "choice",
-    "host", "judged", "number_in", "place", "real", "truth", "whole", "within",
+    "LARGEST_SEED", "MOST_BINS", "ArrayLike", "Bools", "Floats", "Ints", "Numbers", "Precision", "at_least", "choice",
+    "host", "is_half", "judged", "number_in", "place", "real", "truth", "whole", "within",
 ]  # fmt: skip
 
-ArrayLike: TypeAlias = npt.ArrayLike | Tensor
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
-HALF = (torch.float16, torch.bfloat16)
 MOST_BINS = 100_000
 LARGEST_SEED = 2**63 - 1
 
@@ -31,7 +27,7 @@ class Numbers(NamedTuple):
     """Real numbers of any shape as float32 or float64, and the precision they came in."""
 
     values: Floats
-    precision: torch.dtype
+    precision: Precision
 
 
 def judged(score: ArrayLike, correct: ArrayLike, *, name: str = "score") -> tuple[Numbers, Bools]:
@@ -51,7 +47,7 @@ def real(name: str, x: ArrayLike) -> Numbers:
         raise ValueError(f"{name} must be real numbers, got {array.dtype} {list(array.shape)}")
     if not array.size:
         raise ValueError(f"{name} must not be empty, got shape {list(array.shape)}")
-    single = precision in HALF or precision == torch.float32
+    single = precision != "float64"
     return Numbers(array.astype(np.float32 if single else np.float64, copy=False), precision)
 
 
@@ -80,25 +76,6 @@ def within(name: str, values: Floats, low: float, high: float, asked: str | None
         _refuse(name, asked or bounds, values, bad)
 
 
-def whole(name: str, value: int, low: int, high: int | None = None) -> int:
-    """A whole number of at least ``low``, and of at most ``high`` if that is given."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
-        raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
-    if high is not None and value > high:
-        came = f"{value:,}" if value < 10**30 else "more"
-        raise ValueError(f"{name} must be a whole number of at most {high:,}, got {came}")
-    return int(value)
-
-
-def number_in(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> float:
-    """A number from ``low`` to ``high``; with ``open_low`` the lower end is left out."""
-    real_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real_number or not low <= value <= high or (open_low and value == low):
-        asked = f"above {low:g} and at most {high:g}" if open_low else f"between {low:g} and {high:g}"
-        raise ValueError(f"{name} must be a number {asked}, got {value!r}")
-    return float(value)
-
-
 def place(index: int, shape: tuple[int, ...]) -> str:
     """Where a flat index lies: "in row 3", or "at position [0, 3]" of an array with more axes."""
     where = [int(i) for i in np.unravel_index(index, shape)] if shape else []
@@ -110,15 +87,7 @@ def _refuse(name: str, asked: str, values: npt.NDArray[Any], bad: npt.NDArray[An
     raise ValueError(f"{name} must be {asked}, got {values.reshape(-1)[first]} {place(first, values.shape)}")
 
 
-def host(name: str, x: ArrayLike) -> tuple[npt.NDArray[Any], torch.dtype]:
+def host(name: str, x: ArrayLike) -> tuple[npt.NDArray[Any], Precision]:
     """The argument as a NumPy array and the precision it came in; bfloat16, which NumPy has not, as float32."""
-    if isinstance(x, Tensor):
-        x = x.detach().cpu()
-        precision = x.dtype
-        return (x.float() if precision == torch.bfloat16 else x).numpy(), precision
-    try:
-        array = np.asarray(x)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{name} must be an array of numbers, got {type(x).__name__}: {error}") from None
-    low = {np.dtype(np.float16): torch.float16, np.dtype(np.float32): torch.float32}
-    return array, low.get(array.dtype.newbyteorder("="), torch.float64)
+    array, _ = as_numpy(name, x)
+    return array, precision_of(x if hasattr(x, "dtype") else array)

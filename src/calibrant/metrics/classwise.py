@@ -6,7 +6,6 @@ from typing import Literal, overload
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from calibrant.metrics.bins import edges_of
 from calibrant.metrics.checks import ArrayLike, choice
@@ -76,25 +75,24 @@ def classwise_ece(
     if average is not None:
         choice("average", average, ("mean",))
     data = scored(logits, labels, kind=kind, ignore_index=ignore_index)
-    edges = edges_of(bins, data.precision if kind == "probabilities" else torch.float64)
-    errors: npt.NDArray[np.float64] = np.abs(_gaps(data, torch.from_numpy(edges))).sum(axis=1) / data.size
+    edges = edges_of(bins, data.precision if kind == "probabilities" else "float64")
+    errors: npt.NDArray[np.float64] = np.abs(_gaps(data, edges)).sum(axis=1) / data.size
     return errors if average is None else float(errors.mean())
 
 
-def _gaps(data: Scored, edges: torch.Tensor) -> npt.NDArray[np.float64]:
+def _gaps(data: Scored, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Sum of probabilities minus occurrences for each class and bin, ``[C, bins]``."""
-    bins, inner = len(edges) - 1, edges[1:-1].contiguous()
-    gaps = torch.zeros(data.classes * bins, dtype=torch.float64)
+    bins, inner = len(edges) - 1, edges[1:-1]
+    gaps = np.zeros(data.classes * bins)
     for block in data.blocks():
         assert block.labels is not None
         p, labels = probabilities(block, data.kind), block.labels
-        if p.dim() == 3:
-            p = p.movedim(1, 2).reshape(-1, data.classes).contiguous()
-            labels = labels.reshape(-1)
+        if p.ndim == 3:
+            p, labels = np.moveaxis(p, 1, 2).reshape(-1, data.classes), labels.reshape(-1)
         if block.counted is not None:
-            held = block.counted.reshape(-1)
-            p, labels = p[held], labels[held]
-        cell = torch.bucketize(p, inner) + torch.arange(data.classes) * bins
-        gaps += torch.bincount(cell.reshape(-1), weights=p.reshape(-1), minlength=len(gaps))
-        gaps -= torch.bincount(cell.gather(1, labels.unsqueeze(1)).squeeze(1), minlength=len(gaps))
-    return gaps.view(data.classes, bins).numpy()
+            counted = block.counted.reshape(-1)
+            p, labels = p[counted], labels[counted]
+        cell = np.searchsorted(inner, p) + np.arange(data.classes) * bins
+        gaps += np.bincount(cell.reshape(-1), weights=p.reshape(-1), minlength=len(gaps))
+        gaps -= np.bincount(cell[np.arange(len(labels)), labels], minlength=len(gaps))
+    return gaps.reshape(data.classes, bins)

@@ -10,8 +10,6 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from calibrant.metrics.cells import BASE
 from calibrant.metrics.facts import METRICS
@@ -39,16 +37,15 @@ class Clusters:
         self.sums = np.zeros((MOST, 2 * BASE))
         self.proper = np.zeros((MOST, 2))
 
-    def add(self, top: TopLabel, bins: Tensor, first: int) -> None:
+    def add(self, top: TopLabel, bins: npt.NDArray[np.int32], first: int) -> None:
         """Add samples, with their base bins, whose rows are clusters: those of the batch count from ``first`` on."""
         cluster = (top.rows() + first) % MOST
-        code = (bins * 2).long().add_(~top.correct)
-        code.add_(cluster, alpha=2 * BASE)
+        code = cluster * (2 * BASE) + 2 * bins + ~top.correct
         size = MOST * 2 * BASE
-        self.counts += torch.bincount(code, minlength=size).numpy().reshape(MOST, -1)
-        self.sums += torch.bincount(code, top.confidence, minlength=size).numpy().reshape(MOST, -1)
+        self.counts += np.bincount(code, minlength=size).reshape(MOST, -1)
+        self.sums += np.bincount(code, top.confidence, minlength=size).reshape(MOST, -1)
         for column, values in enumerate((top.nll, top.brier)):
-            self.proper[:, column] += torch.bincount(cluster, values, minlength=MOST).numpy()
+            self.proper[:, column] += np.bincount(cluster, values, minlength=MOST)
 
     def intervals(self, summary: Summary, *, level: float, replicates: int, seed: int) -> dict[str, Interval]:
         """Intervals of every metric of the summary; limits are NaN with fewer than ten clusters."""

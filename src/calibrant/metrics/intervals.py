@@ -63,10 +63,10 @@ def intervals(summary: Summary, *, level: float = 0.95, replicates: int = 1000, 
         fewer than ten samples, and for rankings when all or none are right.
 
     Example:
-        >>> import torch
+        >>> import numpy as np
         >>> from calibrant.metrics import ConfidenceSketch, intervals
         >>> sketch = ConfidenceSketch()
-        >>> sketch.update_confidence(torch.full((1000,), 0.9), torch.arange(1000) < 800)
+        >>> sketch.update_confidence(np.full(1000, 0.9), np.arange(1000) < 800)
         >>> found = intervals(sketch.summary())["ece"]
         >>> round(found.value, 3), round(found.low, 2), round(found.high, 2)
         (0.1, 0.08, 0.13)

@@ -8,11 +8,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from calibrant.metrics.checks import HALF, ArrayLike, Bools, Ints, choice, host, place
+from calibrant.metrics.checks import ArrayLike, Bools, Ints, Precision, choice, host, is_half, place
 
+Doubles = npt.NDArray[np.float64]
 Kind: TypeAlias = Literal["logits", "probabilities"]
 
 ENTRIES = 1 << 20  # of a block: 8 MB in float64
@@ -24,9 +23,9 @@ class Block(NamedTuple):
     ``labels`` is ``[n]`` or ``[n, s]``, with 0 at positions that do not count; ``counted`` is None if all do.
     """
 
-    scores: Tensor
-    labels: Tensor | None
-    counted: Tensor | None
+    scores: Doubles
+    labels: Ints | None
+    counted: Bools | None
     rows: slice
     inner: slice
 
@@ -35,11 +34,11 @@ class Block(NamedTuple):
 class Scored:
     """Checked scores ``[N, C, ...]`` of every class and, where given, labels ``[N, ...]``."""
 
-    scores: Tensor | npt.NDArray[Any]
+    scores: npt.NDArray[Any]
     labels: Ints | None
     counted: Bools | None
     kind: Kind
-    precision: torch.dtype
+    precision: Precision
 
     @property
     def classes(self) -> int:
@@ -67,14 +66,14 @@ class Scored:
             for left in range(0, spots, wide):
                 inner = slice(left, min(left + wide, spots))
                 part = self.scores[rows]
-                z = _doubles(part if flat else part.reshape(*part.shape[:2], -1)[:, :, inner])
+                z = (part if flat else part.reshape(*part.shape[:2], -1)[:, :, inner]).astype(np.float64)
                 _check(z, self, rows, inner)
                 yield Block(z, self._part(self.labels, rows, inner), self._part(self.counted, rows, inner), rows, inner)
 
-    def _part(self, x: npt.NDArray[Any] | None, rows: slice, inner: slice) -> Tensor | None:
+    def _part(self, x: npt.NDArray[Any] | None, rows: slice, inner: slice) -> npt.NDArray[Any] | None:
         if x is None:
             return None
-        return torch.from_numpy(x[rows] if x.ndim == 1 else x.reshape(len(x), -1)[rows, inner])
+        return x[rows] if x.ndim == 1 else x.reshape(len(x), -1)[rows, inner]
 
 
 def scored(
@@ -82,9 +81,8 @@ def scored(
 ) -> Scored:
     """Check shapes, types and labels; ``kind`` also names the argument in errors."""
     choice("kind", kind, ("logits", "probabilities"))
-    z, precision = (scores.detach(), scores.dtype) if isinstance(scores, Tensor) else host(kind, scores)
-    real = not (z.is_complex() or z.dtype == torch.bool) if isinstance(z, Tensor) else z.dtype.kind in "fiu"
-    if not real or len(z.shape) < 2 or z.shape[1] < 2 or 0 in z.shape:
+    z, precision = host(kind, scores)
+    if z.dtype.kind not in "fiu" or len(z.shape) < 2 or z.shape[1] < 2 or 0 in z.shape:
         asked = "real numbers [N, C] or [N, C, ...] with N at least 1 and C at least 2"
         raise ValueError(f"{kind} must be {asked}, got {z.dtype} {list(z.shape)}")
     if labels is None:
@@ -115,36 +113,33 @@ def label_array(
     return np.where(counted, y, 0).astype(np.int64), counted
 
 
-def probabilities(block: Block, kind: Kind) -> Tensor:
-    """The probabilities of a block, float64."""
-    return block.scores if kind == "probabilities" else block.scores.softmax(1)
+def probabilities(block: Block, kind: Kind) -> Doubles:
+    """The probabilities of a block."""
+    if kind == "probabilities":
+        return block.scores
+    exps = np.exp(block.scores - block.scores.max(1, keepdims=True))
+    return exps / exps.sum(1, keepdims=True)
 
 
-def _doubles(part: Tensor | npt.NDArray[Any]) -> Tensor:
-    if isinstance(part, Tensor):
-        return part.to("cpu", torch.float64)
-    return torch.from_numpy(np.array(part, dtype=np.float64))  # a copy: the array may be read-only
-
-
-def _check(z: Tensor, whole: Scored, rows: slice, inner: slice) -> None:
-    if not torch.isfinite(z.sum()):
-        _refuse(~torch.isfinite(z), z, "finite", whole, rows, inner)
+def _check(z: Doubles, whole: Scored, rows: slice, inner: slice) -> None:
+    if not np.isfinite(z.sum()):
+        _refuse(~np.isfinite(z), z, "finite", whole, rows, inner)
     if whole.kind == "probabilities":
-        slack = 1e-2 if whole.precision in HALF else 1e-3
+        slack = 1e-2 if is_half(whole.precision) else 1e-3
         if z.min() < 0 or z.max() > 1 + slack:
             _refuse((z < 0) | (z > 1 + slack), z, "between 0 and 1", whole, rows, inner)
-        total = z.sum(1, keepdim=True)
-        if (total - 1).abs().max() > slack:
-            _refuse((total - 1).abs() > slack, total, f"rows that sum to 1 within {slack:g}", whole, rows, inner)
+        total = z.sum(1, keepdims=True)
+        if np.abs(total - 1).max() > slack:
+            _refuse(np.abs(total - 1) > slack, total, f"rows that sum to 1 within {slack:g}", whole, rows, inner)
 
 
-def _refuse(bad: Tensor, z: Tensor, asked: str, whole: Scored, rows: slice, inner: slice) -> None:
+def _refuse(bad: Bools, z: Doubles, asked: str, whole: Scored, rows: slice, inner: slice) -> None:
     """Name the first sample (and position) with a value that is not as asked; a finite sum may also just overflow."""
     if not bad.any():
         return
-    first = bad.nonzero()[0].tolist()
+    first = np.argwhere(bad)[0].tolist()
     where = f"in row {rows.start + first[0]}"
     if len(first) == 3:
         spot = np.unravel_index(inner.start + first[2], whole.shape[1:])
         where = f"at position {[rows.start + first[0], *(int(i) for i in spot)]}"
-    raise ValueError(f"{whole.kind} must be {asked}, got {z[tuple(first)].item():g} {where}")
+    raise ValueError(f"{whole.kind} must be {asked}, got {z[tuple(first)]:g} {where}")

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from calibrant.metrics.checks import ArrayLike, choice
-from calibrant.metrics.logits import Block, Kind, Scored, probabilities, scored
+from calibrant.metrics.logits import Block, Doubles, Kind, Scored, probabilities, scored
 
 
 def nll(logits: ArrayLike, labels: ArrayLike, *, kind: Kind = "logits", ignore_index: int | None = None) -> float:
@@ -119,23 +118,22 @@ def top_label(
     shape = (data.shape[0], -1)
     confidence, predicted = np.empty(data.shape), np.empty(data.shape, dtype=np.int64)
     for block in data.blocks():
-        top = block.scores.amax(1)
+        top = block.scores.max(1)
         if kind == "logits":
-            top = (block.scores - top.unsqueeze(1)).exp_().sum(1).reciprocal_()
+            top = 1 / np.exp(block.scores - top[:, None]).sum(1)
         best = block.scores.argmax(1)
-        confidence.reshape(shape)[block.rows, block.inner] = _columns(top.clamp_(max=1.0), block)
+        confidence.reshape(shape)[block.rows, block.inner] = _columns(np.minimum(top, 1.0), block)
         predicted.reshape(shape)[block.rows, block.inner] = _columns(best, block)
     if data.labels is None:
         return confidence, predicted
     return confidence, predicted, predicted == data.labels
 
 
-def _columns(x: Tensor, block: Block) -> npt.NDArray[np.generic]:
-    values: npt.NDArray[np.generic] = x.reshape(len(block.scores), -1).numpy()
-    return values
+def _columns(x: npt.NDArray[Any], block: Block) -> npt.NDArray[Any]:
+    return x.reshape(len(block.scores), -1)
 
 
-def _mean(data: Scored, value: Callable[[Block, Kind], Tensor]) -> float:
+def _mean(data: Scored, value: Callable[[Block, Kind], Doubles]) -> float:
     """The mean over the positions that count of a value per position."""
     sums = []
     for block in data.blocks():
@@ -144,18 +142,22 @@ def _mean(data: Scored, value: Callable[[Block, Kind], Tensor]) -> float:
     return math.fsum(sums) / data.size
 
 
-def _label_nll(block: Block, kind: Kind) -> Tensor:
+def _label_nll(block: Block, kind: Kind) -> Doubles:
     assert block.labels is not None
-    z, at = block.scores, block.labels.unsqueeze(1)
+    z, at = block.scores, block.labels[:, None]
     if kind == "probabilities":
-        return -z.gather(1, at).squeeze(1).log()
+        with np.errstate(divide="ignore"):  # a label of probability 0
+            return -np.log(np.take_along_axis(z, at, 1)[:, 0])
     # Relative to the largest logit, a large common offset costs no digits; log1p keeps a sum that is almost 1.
-    top, best = z.max(1, keepdim=True)
-    others = (z - top).exp_().scatter_(1, best, 0.0).sum(1)
-    return (top - z.gather(1, at)).squeeze(1) + others.log1p_()
+    best = z.argmax(1)[:, None]
+    top = np.take_along_axis(z, best, 1)
+    exps = np.exp(z - top)
+    np.put_along_axis(exps, best, 0.0, 1)
+    return (top - np.take_along_axis(z, at, 1))[:, 0] + np.log1p(exps.sum(1))
 
 
-def _label_brier(block: Block, kind: Kind) -> Tensor:
+def _label_brier(block: Block, kind: Kind) -> Doubles:
     assert block.labels is not None
-    p, at = probabilities(block, kind), block.labels.unsqueeze(1)
-    return p.scatter_add(1, at, p.new_tensor(-1.0).expand(at.shape)).square_().sum(1)
+    p, at = probabilities(block, kind).copy(), block.labels[:, None]
+    np.put_along_axis(p, at, np.take_along_axis(p, at, 1) - 1, 1)
+    return np.square(p).sum(1)

@@ -6,17 +6,14 @@ all images: the mean of per-image calibration errors is another, much larger, nu
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from calibrant._arrays import given_back
 from calibrant.metrics.checks import LARGEST_SEED, ArrayLike, Bools, Ints, choice, host, place, whole
 from calibrant.metrics.logits import label_array, scored
-
-ArrayT = TypeVar("ArrayT", Tensor, npt.NDArray[Any])
 
 
 @overload
@@ -82,32 +79,6 @@ def mean_iou(
     return iou if average is None else float(np.nanmean(iou))
 
 
-@overload
-def pixels(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    ignore_index: int | None = 255,
-    exclude_background: int | None = None,
-    per_image: int | None = None,
-    seed: int = 0,
-    first_image: int = 0,
-) -> tuple[Tensor, Tensor]: ...
-
-
-@overload
-def pixels(
-    logits: npt.ArrayLike,
-    labels: npt.ArrayLike,
-    *,
-    ignore_index: int | None = 255,
-    exclude_background: int | None = None,
-    per_image: int | None = None,
-    seed: int = 0,
-    first_image: int = 0,
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]: ...
-
-
 def pixels(
     logits: ArrayLike,
     labels: ArrayLike,
@@ -157,10 +128,8 @@ def pixels(
     chosen = _drawn(
         counted, data.shape, per_image, whole("seed", seed, 0, LARGEST_SEED), whole("first_image", first_image, 0)
     )
-    z = data.scores
-    if isinstance(z, Tensor):
-        return _taken(z, [torch.from_numpy(i).to(z.device) for i in chosen]), torch.from_numpy(_labels(y, chosen))
-    return _taken(z, chosen), _labels(y, chosen)
+    parts = [image.reshape(len(image), -1)[:, spots].T for image, spots in zip(data.scores, chosen, strict=True)]
+    return given_back(np.concatenate(parts), logits), given_back(_labels(y, chosen), logits)
 
 
 def _drawn(
@@ -181,30 +150,23 @@ def _drawn(
     return chosen
 
 
-def _taken(z: ArrayT, chosen: list[Any]) -> ArrayT:
-    """The chosen pixels of each image, ``[M, C]``."""
-    parts = [image.reshape(len(image), -1)[:, spots].T for image, spots in zip(z, chosen, strict=True)]
-    return torch.cat(parts) if isinstance(z, Tensor) else np.concatenate(parts)
-
-
 def _labels(y: Ints, chosen: list[Ints]) -> Ints:
     return np.concatenate([image.reshape(-1)[spots] for image, spots in zip(y, chosen, strict=True)])
 
 
 def _confusion(given: ArrayLike, labels: ArrayLike, classes: int, ignore_index: int | None) -> Ints:
     """How often each label (row) was predicted as each class (column), over the pixels that count."""
-    floating = given.is_floating_point() if isinstance(given, Tensor) else np.asarray(given).dtype.kind == "f"
+    predicted, _ = host("predictions", given)
     table = np.zeros((classes, classes), dtype=np.int64)
-    if floating:
-        data = scored(given, labels, ignore_index=ignore_index)
+    if predicted.dtype.kind == "f":
+        data = scored(predicted, labels, ignore_index=ignore_index)
         if data.classes != classes:
             raise ValueError(f"logits must have {classes} classes as said by classes, got {data.classes}")
         for block in data.blocks():
             assert block.labels is not None
-            held = slice(None) if block.counted is None else block.counted
-            table += _count(block.labels[held].numpy(), block.scores.argmax(1)[held].numpy(), classes)
+            mask = slice(None) if block.counted is None else block.counted
+            table += _count(block.labels[mask], block.scores.argmax(1)[mask], classes)
         return table
-    predicted, _ = host("predictions", given)
     if predicted.dtype.kind not in "iu" or not predicted.size:
         asked = "floating-point logits [N, C, ...] or whole numbers [N, ...]"
         raise ValueError(f"predictions must be {asked}, got {predicted.dtype} {list(predicted.shape)}")

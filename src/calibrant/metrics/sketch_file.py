@@ -12,41 +12,43 @@ import json
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
-import torch
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
 from safetensors import SafetensorError
-from torch import Tensor
 
 from calibrant._files import parse_json, read_regular, written_aside
 from calibrant.metrics.cells import BASE, CELLS, base_bins
 
 FORMAT, VERSION = "calibrant.sketch", "1"
+Array = npt.NDArray[Any]
+
 LARGEST = 2**26  # bytes of a file: every cell filled takes less than half
 MOST = 2**53  # samples: beyond, float64 does not count
 _SHAPES = {"base_counts": (2 * BASE,), "base_sums": (2 * BASE,), "moments": (5,)}
-_TYPES = {"base_counts": torch.int64, "base_sums": torch.float64, "moments": torch.float64}
+_TYPES = {"base_counts": np.int64, "base_sums": np.float64, "moments": np.float64}
 _FACTS = ("format", "version", "cells", "settings", "checksum")
 
 
-def write(path: str | Path, states: dict[str, Tensor], settings: dict[str, Any]) -> None:
+def write(path: str | Path, states: dict[str, Array], settings: dict[str, Any]) -> None:
     """Write a sketch's states and settings, aside and then renamed; empty cells take no room."""
-    filled = states["cells"].nonzero().squeeze(1)
-    tensors = {name: states[name].contiguous() for name in _SHAPES}
-    tensors |= {"filled": filled, "counts": states["cells"][filled]}
+    filled = np.flatnonzero(states["cells"])
+    arrays = {name: np.ascontiguousarray(states[name]) for name in _SHAPES}
+    arrays |= {"filled": filled, "counts": states["cells"][filled]}
     facts = {"format": FORMAT, "version": VERSION, "cells": str(CELLS), "settings": json.dumps(settings)}
-    facts["checksum"] = _checksum(tensors, facts)
+    facts["checksum"] = _checksum(arrays, facts)
     with written_aside(path) as aside:
-        safetensors.torch.save_file(tensors, aside, metadata=facts)
+        safetensors.numpy.save_file(arrays, aside, metadata=facts)
 
 
-def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """States and settings of a sketch; whatever is wrong with the file is a ValueError that names it."""
     try:
         data = read_regular(path, LARGEST)
         facts = _facts(data)
-        tensors = safetensors.torch.load(data)
-        states, settings = _states(tensors), _settings(facts["settings"])
-        if "checksum" in facts and facts["checksum"] != _checksum(tensors, facts):
+        arrays = safetensors.numpy.load(data)
+        states, settings = _states(arrays), _settings(facts["settings"])
+        if "checksum" in facts and facts["checksum"] != _checksum(arrays, facts):
             raise ValueError("it is damaged: its checksum is that of other contents")
         return states, settings
     except FileNotFoundError:
@@ -56,11 +58,11 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f"{path}: cannot read a sketch: {text}") from None
 
 
-def _checksum(tensors: dict[str, Tensor], facts: dict[str, str]) -> str:
+def _checksum(arrays: dict[str, Array], facts: dict[str, str]) -> str:
     digest = hashlib.sha256(json.dumps([facts[name] for name in _FACTS[:4]]).encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        digest.update(tensor.numpy().tobytes())
+    for name, array in sorted(arrays.items()):
+        digest.update(json.dumps([name, str(array.dtype), list(array.shape)]).encode())
+        digest.update(array.tobytes())
     return f"sha256:{digest.hexdigest()}"
 
 
@@ -91,33 +93,36 @@ def _settings(text: str) -> dict[str, Any]:
     return settings
 
 
-def _states(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    if set(tensors) != {*_SHAPES, "filled", "counts"}:
-        raise ValueError(f"its arrays are damaged: got {', '.join(sorted(tensors))[:200]}")
+def _states(arrays: dict[str, Array]) -> dict[str, Array]:
+    if set(arrays) != {*_SHAPES, "filled", "counts"}:
+        raise ValueError(f"its arrays are damaged: got {', '.join(sorted(arrays))[:200]}")
     for name, shape in _SHAPES.items():
-        if tensors[name].dtype != _TYPES[name] or tensors[name].shape != shape:
+        if arrays[name].dtype != _TYPES[name] or arrays[name].shape != shape:
             raise ValueError(f"{name} is damaged")
-    filled, counts = tensors["filled"], tensors["counts"]
-    if filled.dtype != torch.int64 or counts.dtype != torch.int64 or filled.dim() != 1 or filled.shape != counts.shape:
+    filled, counts = arrays["filled"], arrays["counts"]
+    if filled.dtype != np.int64 or counts.dtype != np.int64 or filled.ndim != 1 or filled.shape != counts.shape:
         raise ValueError("its cells are damaged")
     inside = not len(filled) or (int(filled[0]) >= 0 and int(filled[-1]) < 2 * CELLS)
-    if not inside or not bool((filled.diff() > 0).all()) or not bool(((counts > 0) & (counts <= MOST)).all()):
+    if not inside or not (np.diff(filled) > 0).all() or not ((counts > 0) & (counts <= MOST)).all():
         raise ValueError("its cells are damaged")
-    _check_sums(tensors, filled, counts)
-    states = {name: tensors[name] for name in _SHAPES}
-    return states | {"cells": torch.zeros(2 * CELLS, dtype=torch.int64).index_add_(0, filled, counts)}
+    _check_sums(arrays, filled, counts)
+    states = {name: arrays[name] for name in _SHAPES}
+    cells = np.zeros(2 * CELLS, np.int64)
+    cells[filled] = counts
+    return states | {"cells": cells}
 
 
-def _check_sums(tensors: dict[str, Tensor], filled: Tensor, counts: Tensor) -> None:
+def _check_sums(arrays: dict[str, Array], filled: Array, counts: Array) -> None:
     """Raise unless cells, bins and sums agree with each other as those of one set of samples do."""
-    total = float(counts.double().sum())
-    side = 2 * base_bins(filled % CELLS).long() + (filled >= CELLS)
-    bins = torch.zeros(2 * BASE, dtype=torch.int64).index_add_(0, side, counts)
-    if total > MOST or not torch.equal(bins, tensors["base_counts"]):
+    total = float(counts.astype(np.float64).sum())
+    side = 2 * base_bins(filled % CELLS) + (filled >= CELLS)
+    bins = np.zeros(2 * BASE, np.int64)
+    np.add.at(bins, side, counts)
+    if total > MOST or not np.array_equal(bins, arrays["base_counts"]):
         raise ValueError("its counts do not add up")
-    sums, moments = tensors["base_sums"], tensors["moments"]
-    if not bool(((sums >= 0) & (sums <= bins * (1 + 1e-6))).all()):
+    sums, moments = arrays["base_sums"], arrays["moments"]
+    if not ((sums >= 0) & (sums <= bins * (1 + 1e-6))).all():
         raise ValueError("its sums of confidences are damaged")
     # The NLL of a label with probability 0 is infinite; of the rest of these five nothing is.
-    if not bool((moments >= 0).all()) or not bool(torch.isfinite(moments[2:]).all()) or float(moments[4]) > total:
+    if not (moments >= 0).all() or not np.isfinite(moments[2:]).all() or float(moments[4]) > total:
         raise ValueError("its sums of NLL and Brier score are damaged")

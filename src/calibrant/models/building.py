@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from calibrant import _torchvision
+from calibrant._extras import need
 from calibrant.models import weights as weights_
 from calibrant.models.checks import choice, whole
 from calibrant.models.factories import call, in_one_line, look_up
@@ -125,12 +126,10 @@ def _of_registry(
 
 
 def _of_timm(name: str, options: dict[str, Any]) -> nn.Module:
+    need(f"model {name!r}", "timm", "timm")
     try:
         _torchvision.ensure()  # timm imports torchvision
         timm = importlib.import_module("timm")
-    except ModuleNotFoundError as error:
-        state = "is not installed" if error.name == "timm" else f"cannot be imported ({error})"
-        raise ValueError(f"model {name!r} needs timm, which {state}: pip install calibrant[timm]") from None
     except Exception as error:  # a torchvision that does not fit this torch raises whatever it likes
         raise ValueError(f"model {name!r} needs timm, which cannot be imported ({in_one_line(error)})") from None
     wanted = name.removeprefix(TIMM)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
 from calibrant.posthoc.stream import Stream
 from calibrant.posthoc.temperature import TemperatureScaling
@@ -22,8 +22,9 @@ MOST_ITERATIONS = 300
 MEMORY = 12  # steps that L-BFGS remembers
 AIM, ENOUGH = 1e-7, 1e-6  # of the gradient, relative to its label part: where it stops, and what counts as converged
 
-Objective = Callable[[Tensor], tuple[float, Tensor]]
-Solve = Callable[[Tensor], Tensor]
+Doubles = npt.NDArray[np.float64]
+Objective = Callable[[Doubles], tuple[float, Doubles]]
+Solve = Callable[[Doubles], Doubles]
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,17 @@ class Moments:
     """
 
     rows: int
-    mean: Tensor
-    spread: Tensor
-    counts: Tensor
-    sums: Tensor
+    mean: Doubles
+    spread: Doubles
+    counts: Doubles
+    sums: Doubles
     sharpness: float
 
 
 class Minimum(NamedTuple):
     """Where an objective is least, the norm of its gradient there, relative, and whether that is small enough."""
 
-    at: Tensor
+    at: Doubles
     gradient: float
     converged: bool
 
@@ -67,37 +68,38 @@ def moments(data: Stream, *, full: bool) -> Moments:
     temperature = TemperatureScaling()
     temperature._fit(data)
     classes, rows = data.num_classes, 0
-    first, total, square, counts = torch.zeros(4, classes, dtype=torch.float64).unbind(0)
-    sums = torch.zeros((classes, classes) if full else classes, dtype=torch.float64)
+    first, total, square, counts = np.zeros((4, classes))
+    sums = np.zeros((classes, classes) if full else classes)
     for z, y in data:
-        z = z.double()
+        z = z.astype(np.float64, copy=False)
         if not rows:
-            first = z.mean(0).cpu()  # squares are taken from here, so that a common offset cancels first
-        off = z - first.to(z.device)
+            first = z.mean(0)  # squares are taken from here, so that a common offset cancels first
+        off = z - first
         rows += len(y)
-        total += off.sum(0).cpu()
-        square += off.square().sum(0).cpu()
-        counts += torch.bincount(y, minlength=classes).cpu()
+        total += off.sum(0)
+        square += np.square(off).sum(0)
+        counts += np.bincount(y, minlength=classes)
         if full:
-            sums += torch.zeros(classes, classes, dtype=torch.float64, device=z.device).index_add_(0, y, z).cpu()
+            np.add.at(sums, y, z)
         else:
-            sums += torch.bincount(y, z.gather(1, y[:, None]).squeeze(1), classes).cpu()
-    spread = (square / rows - (total / rows).square()).clamp_(min=0).sqrt_()
-    rounding = 1e-12 * (first.abs() + (square / rows).sqrt())
+            sums += np.bincount(y, z[np.arange(len(y)), y], classes)
+    spread = np.sqrt(np.maximum(square / rows - np.square(total / rows), 0.0))
+    rounding = 1e-12 * (np.abs(first) + np.sqrt(square / rows))
     spread[spread <= rounding] = 1.0
     return Moments(rows, first + total / rows, spread, counts, sums, 1 / temperature.temperature_)
 
 
-def probabilities(u: Tensor) -> tuple[float, Tensor, Tensor]:
+def probabilities(u: Doubles) -> tuple[float, Doubles, Doubles]:
     """The sum of log-sum-exp over the rows of u, and its probabilities as ``exps / total``; u is overwritten."""
-    top = u.amax(1, keepdim=True)
-    exps = u.sub_(top).exp_()
+    top = u.max(1, keepdims=True)
+    u -= top
+    exps = np.exp(u, out=u)
     total = exps.sum(1)
-    return float(top.sum() + total.log().sum()), exps, total
+    return float(top.sum() + np.log(total).sum()), exps, total
 
 
 def minimise(
-    objective: Objective, start: Tensor, curvature: Callable[[Tensor], Solve], scale: float, *, renew: int
+    objective: Objective, start: Doubles, curvature: Callable[[Doubles], Solve], scale: float, *, renew: int
 ) -> Minimum:
     """L-BFGS on a convex objective.
 
@@ -109,12 +111,12 @@ def minimise(
         renew: after how many steps the curvature is asked for again.
     """
     x, best = start, (math.inf, start)
-    solve: Solve = torch.clone
+    solve: Solve = np.copy
     value, gradient = objective(x)
-    steps: list[tuple[Tensor, Tensor, float]] = []
+    steps: list[tuple[Doubles, Doubles, float]] = []
     idle = 0
     for iteration in range(MOST_ITERATIONS):
-        norm = float(gradient.norm()) / scale
+        norm = float(np.linalg.norm(gradient)) / scale
         idle = 0 if norm < 0.9 * best[0] else idle + 1
         best = min(best, (norm, x), key=lambda pair: pair[0])
         if norm <= AIM or (idle > 10 and best[0] <= ENOUGH) or idle > 60:
@@ -130,15 +132,15 @@ def minimise(
         following, value, after = found
         step, change = following - x, after - gradient
         bend = float(step @ change)
-        if bend > 1e-14 * float(step.norm() * change.norm()):
+        if bend > 1e-14 * float(np.linalg.norm(step) * np.linalg.norm(change)):
             steps = [*steps[1 - MEMORY :], (step, change, bend)]
         x, gradient = following, after
     return Minimum(best[1], best[0], best[0] <= ENOUGH)
 
 
-def _direction(gradient: Tensor, steps: list[tuple[Tensor, Tensor, float]], solve: Solve) -> Tensor:
+def _direction(gradient: Doubles, steps: list[tuple[Doubles, Doubles, float]], solve: Solve) -> Doubles:
     """The two loops of L-BFGS."""
-    q, shares = gradient.clone(), []
+    q, shares = gradient.copy(), []
     for step, change, bend in reversed(steps):
         shares.append(float(step @ q) / bend)
         q -= shares[-1] * change
@@ -152,8 +154,8 @@ def _direction(gradient: Tensor, steps: list[tuple[Tensor, Tensor, float]], solv
 
 
 def _search(
-    objective: Objective, x: Tensor, value: float, gradient: Tensor, direction: Tensor
-) -> tuple[Tensor, float, Tensor] | None:
+    objective: Objective, x: Doubles, value: float, gradient: Doubles, direction: Doubles
+) -> tuple[Doubles, float, Doubles] | None:
     """A point along the direction that is lower, or flatter where rounding hides that; None if there is none."""
     slope = float(direction @ gradient)
     if not slope < 0:

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from calibrant.posthoc.ops import Ops, TorchOps
+from calibrant._arrays import Array, as_numpy, given_back
+from calibrant.posthoc.ops import NumpyOps, Ops
 from calibrant.posthoc.stream import Stream, as_logits, check_finite, chunks_of, logits_of, rows_of
 from calibrant.predictions import Predictions
 
@@ -123,13 +122,12 @@ class Calibrator(Parameters, ABC):
         z = as_logits(logits)
         if z.shape[1] != self.n_classes_:
             raise ValueError(f"logits must have the {self.n_classes_} classes of the fit, got {z.shape[1]}")
-        ops, parts = TorchOps(z.device), []
+        parts = []
         for part in chunks_of(z):
             check_finite(part)
-            done = self.apply(ops, rows_of(part).double()).to(z.dtype)
-            parts.append(done if z.dim() == 2 else _unrowed(done, part.shape))
-        found = torch.cat(parts)
-        return found if isinstance(logits, Tensor) else found.numpy()
+            rows = self.apply(NumpyOps(), rows_of(part).astype(np.float64)).astype(z.dtype)
+            parts.append(rows if z.ndim == 2 else _unrowed(rows, part.shape))
+        return given_back(np.concatenate(parts), logits, z.dtype.type)
 
     def fit_transform(self, logits: Any, labels: Any = None) -> Any:
         """Fit, then transform the same data, as scikit-learn's pipelines do."""
@@ -140,15 +138,16 @@ class Calibrator(Parameters, ABC):
         found = self.transform(logits)
         if isinstance(found, Predictions):
             raise ValueError("predict_proba takes arrays: transform gives predictions for predictions")
-        probabilities = torch.as_tensor(found).softmax(1)
-        return probabilities if isinstance(found, Tensor) else probabilities.numpy()
+        z, _ = as_numpy("logits", found)
+        exps = np.exp(z - z.max(1, keepdims=True))
+        return given_back(exps / exps.sum(1, keepdims=True), found, z.dtype.type)
 
     def _transformed(self, given: Predictions) -> Predictions:
         if given.holds == "confidence":
             raise ValueError("a calibrator takes logits or probabilities of every class, got confidences alone")
         parts = []
         for batch in given.batches():
-            parts.append(self.transform(logits_of(batch)).numpy())
+            parts.append(self.transform(logits_of(batch)))
         if not given.labelled:
             raise ValueError("predictions without labels cannot be made anew: transform their logits")
         columns = {"ids": given.ids, "groups": given.groups or None, "objectness": given.objectness}
@@ -158,9 +157,9 @@ class Calibrator(Parameters, ABC):
         return Predictions.from_logits(np.concatenate(parts), given.labels, **columns, **facts)
 
 
-def _unrowed(rows: Tensor, shape: torch.Size) -> Tensor:
+def _unrowed(rows: Array, shape: tuple[int, ...]) -> Array:
     """Rows ``[n, C]`` back in the layout ``[N, C, ...]``."""
-    return rows.reshape(shape[0], -1, shape[1]).movedim(1, 2).reshape(shape)
+    return np.moveaxis(rows.reshape(shape[0], -1, shape[1]), 1, 2).reshape(shape)
 
 
 def numbers(

@@ -31,10 +31,9 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from calibrant.posthoc.base import LEAST, Calibrator, numbers
-from calibrant.posthoc.ops import Ops, log_softmax
+from calibrant.posthoc.ops import NumpyOps, Ops, log_softmax, softmax
 from calibrant.posthoc.stream import Stream
 from calibrant.posthoc.temperature import TemperatureScaling
 
@@ -140,9 +139,8 @@ def _nll(data: Stream, temperature: float) -> tuple[Doubles, float]:
     """Weights with the least NLL, and the gap."""
     kept = []
     for z, y in data:
-        z, at = z.double(), y[:, None]
-        logs = [torch.log_softmax(part, 1).gather(1, at) for part in (z / temperature, z)]
-        kept.append(torch.cat(logs, 1).exp().cpu().numpy())
+        z, rows = z.astype(np.float64, copy=False), np.arange(len(y))
+        kept.append(np.exp([log_softmax(NumpyOps(), part)[rows, y] for part in (z / temperature, z)]).T)
     parts = np.concatenate(kept)
     parts = np.concatenate([parts, np.full((len(parts), 1), 1 / data.num_classes)], 1)
     w = np.array([1.0, 0.0, 0.0])
@@ -174,11 +172,11 @@ def _mse(data: Stream, temperature: float) -> tuple[Doubles, float]:
     """Weights with the least squared error, and the gap."""
     squares, hits, rows = np.zeros((3, 3)), np.zeros(3), 0
     for z, y in data:
-        z = z.double()
-        stack = torch.stack([torch.softmax(z / temperature, 1), torch.softmax(z, 1)])
-        stack = torch.cat([stack, torch.full_like(stack[:1], 1 / data.num_classes)])
-        squares += torch.einsum("ank,bnk->ab", stack, stack).cpu().numpy()
-        hits += stack[:, torch.arange(len(y)), y].sum(1).cpu().numpy()
+        z = z.astype(np.float64, copy=False)
+        parts = [softmax(NumpyOps(), z / temperature), softmax(NumpyOps(), z), np.full(z.shape, 1 / data.num_classes)]
+        stack = np.stack(parts)
+        squares += np.tensordot(stack, stack, ((1, 2), (1, 2)))
+        hits += stack[:, np.arange(len(y)), y].sum(1)
         rows += len(y)
     squares, hits = squares / rows, hits / rows
     sizes, turned = np.linalg.eigh(squares)

@@ -29,7 +29,6 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from calibrant.metrics.checks import MOST_BINS, whole
 from calibrant.posthoc.ops import Ops
@@ -124,18 +123,17 @@ def _shares(data: Stream, edges: Doubles, mode: Mode) -> Doubles:
     """What came true in bins with the same edges for all, ``[D, M]``, in one pass."""
     bins, tables = len(edges), 1 if mode == "top-label" else data.num_classes
     counts, hits = np.zeros((2, tables * bins))
-    inner = torch.as_tensor(edges[:-1])
     for z, y in data:
         p = probabilities(z)
         if tables == 1:
-            p, right = p.amax(1, keepdim=True), (z.argmax(1) == y).nonzero().squeeze(1)
-            table = torch.zeros_like(right)
+            p, right = p.max(1, keepdims=True), np.flatnonzero(z.argmax(1) == y)
+            table = np.zeros_like(right)
         else:
-            right, table = torch.arange(len(y), device=z.device), y
+            right, table = np.arange(len(y)), y
         # Places of the flattened tables; of bins (lo, hi] an edge belongs to the one below.
-        place = torch.searchsorted(inner.to(z.device), p) + bins * torch.arange(tables, device=z.device)
-        counts += torch.bincount(place.flatten(), minlength=len(counts)).cpu().numpy()
-        hits += torch.bincount(place[right, table], minlength=len(hits)).cpu().numpy()
+        place = np.searchsorted(edges[:-1], p) + bins * np.arange(tables)
+        counts += np.bincount(place.reshape(-1), minlength=len(counts))
+        hits += np.bincount(place[right, table], minlength=len(hits))
     middles = np.tile(edges - 0.5 / bins, tables)
     return np.where(counts > 0, hits / np.maximum(counts, 1), middles).reshape(tables, bins)
 

@@ -18,13 +18,12 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from calibrant._arrays import Array, given_back
 from calibrant.metrics.onepass import blocks
 from calibrant.metrics.selective import aurc
 from calibrant.posthoc.base import Parameters
-from calibrant.posthoc.ops import Ops, TorchOps
+from calibrant.posthoc.ops import NumpyOps, Ops, softmax
 from calibrant.posthoc.stream import Stream, as_logits, check_finite, chunks_of, logits_of, rows_of
 from calibrant.predictions import Predictions
 
@@ -71,17 +70,17 @@ class LogitNorm(Parameters):
             ignore_index: a label that counts nowhere; predictions know theirs.
         """
         powers = self._powers()
-        plain: list[Tensor] = []
-        tried: dict[int, list[Tensor]] = {p: [] for p in powers}
-        right: list[Tensor] = []
+        plain: list[Array] = []
+        tried: dict[int, list[Array]] = {p: [] for p in powers}
+        right: list[Array] = []
         for z, y in Stream(logits, labels, ignore_index=ignore_index):
             for top in blocks(z, y, kind="logits"):
                 plain.append(top.confidence)
                 right.append(top.correct)
             for p, score in self._all(z, powers).items():
                 tried[p].append(score)
-        scores = {p: torch.cat(parts).double().cpu().numpy() for p, parts in tried.items()}
-        return self.choose(torch.cat(plain).cpu().numpy(), scores, torch.cat(right).cpu().numpy())
+        scores = {p: np.concatenate(parts).astype(np.float64) for p, parts in tried.items()}
+        return self.choose(np.concatenate(plain), scores, np.concatenate(right))
 
     def choose(
         self,
@@ -102,19 +101,19 @@ class LogitNorm(Parameters):
         """The score of each row ``[N]``, or of each position ``[N, ...]``, float64, higher for surer."""
         self._check_fitted("p_")
         if self.p_ is None:
-            return by_rows(logits, lambda z: z.softmax(1).amax(1))
+            return by_rows(logits, lambda z: softmax(NumpyOps(), z).max(1))
         p = self.p_
-        return by_rows(logits, lambda z: normalised_max_logit(TorchOps(z.device), z, p, centre=self.centre))
+        return by_rows(logits, lambda z: normalised_max_logit(NumpyOps(), z, p, centre=self.centre))
 
-    def scores(self, logits: Any, powers: Sequence[int] | None = None) -> dict[int, Tensor]:
+    def scores(self, logits: Any, powers: Sequence[int] | None = None) -> dict[int, Array]:
         """The score of each row for every p, ``[N]`` float64, all in one pass."""
         wanted = self._powers() if powers is None else powers
-        parts: dict[int, list[Tensor]] = {p: [] for p in wanted}
+        parts: dict[int, list[Array]] = {p: [] for p in wanted}
         for part in chunks_of(as_logits(logits)):
             check_finite(part)
-            for p, score in self._all(rows_of(part).double(), wanted).items():
+            for p, score in self._all(rows_of(part).astype(np.float64), wanted).items():
                 parts[p].append(score)
-        return {p: torch.cat(part) for p, part in parts.items()}
+        return {p: np.concatenate(part) for p, part in parts.items()}
 
     def _powers(self) -> Sequence[int]:
         whole = [isinstance(p, numbers.Integral) and not isinstance(p, bool) and p >= 1 for p in self.powers]
@@ -122,34 +121,33 @@ class LogitNorm(Parameters):
             raise ValueError(f"powers must be whole numbers from 1 on, got {self.powers!r}")
         return [int(p) for p in self.powers]
 
-    def _all(self, z: Tensor, powers: Sequence[int]) -> dict[int, Tensor]:
+    def _all(self, z: Array, powers: Sequence[int]) -> dict[int, Array]:
         """The scores of rows ``[n, C]`` for several p, each power from the one before."""
-        v = z - z.mean(1, keepdim=True) if self.centre else z.clone()
-        top = v.amax(1)
-        v.abs_()
-        size = v.amax(1)
+        v = z - z.mean(1, keepdims=True) if self.centre else z
+        top, v = v.max(1), np.abs(v)
+        size, tiny = v.max(1), np.finfo(v.dtype).tiny
         # Relative to the largest, so that no power overflows or vanishes.
-        v.div_(size.clamp(min=torch.finfo(v.dtype).tiny)[:, None])
-        power, found = torch.ones_like(v), {}
+        v /= np.maximum(size, tiny)[:, None]
+        power, scores = np.ones_like(v), {}
         for p in range(1, max(powers) + 1):
-            power.mul_(v)
+            power *= v
             if p in powers:
-                norm = size * power.sum(1).pow_(1 / p)
+                norm = size * power.sum(1) ** (1 / p)
                 # A row of equal logits has no direction: its score is the lowest, 0.
-                found[p] = torch.where(norm > 0, top / norm.clamp(min=torch.finfo(v.dtype).tiny), 0.0)
-        return found
+                scores[p] = np.where(norm > 0, top / np.maximum(norm, tiny), 0.0)
+        return scores
 
 
-def by_rows(logits: Any, score: Callable[[Tensor], Tensor]) -> Any:
+def by_rows(logits: Any, score: Callable[[Array], Array]) -> Any:
     """A score of rows ``[n, C]`` float64 as ``[N]`` or ``[N, ...]``; a tensor for a tensor, else NumPy."""
     if isinstance(logits, Predictions):
-        return np.concatenate([by_rows(logits_of(batch).numpy(), score) for batch in logits.batches()])
-    z, parts = as_logits(logits), []
-    for part in chunks_of(z):
+        return np.concatenate([by_rows(logits_of(batch), score) for batch in logits.batches()])
+    parts = []
+    for part in chunks_of(as_logits(logits)):
         check_finite(part)
-        parts.append(score(rows_of(part).double()).reshape(part.shape[0], *part.shape[2:]))
-    found = torch.cat(parts)
-    return found if isinstance(logits, Tensor) else found.numpy()
+        scores = score(rows_of(part).astype(np.float64))
+        parts.append(scores.reshape(part.shape[0], *part.shape[2:]))
+    return given_back(np.concatenate(parts), logits, np.float64)
 
 
 def msp(ops: Ops[V], z: V) -> V:

@@ -33,8 +33,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from calibrant.posthoc.affine import Moments, Solve, minimise, moments, probabilities, strength_of
 from calibrant.posthoc.base import Calibrator, numbers
@@ -42,6 +40,7 @@ from calibrant.posthoc.ops import Ops
 from calibrant.posthoc.stream import Stream
 
 V = TypeVar("V")
+Doubles = npt.NDArray[np.float64]
 
 _FLAT = 1e-4  # of the typical curvature: the least that is assumed
 _RENEW = 12  # steps with one preconditioner
@@ -94,7 +93,7 @@ class MatrixScaling(Calibrator):
         found = _Problem(data, moments(data, full=True), *odir)
         least = minimise(found.objective, found.start, found.curvature, found.scale, renew=_RENEW)
         weight, bias = found.raw(least.at)
-        self.weight_, self.bias_ = weight.numpy(), bias.numpy()
+        self.weight_, self.bias_ = weight, bias
         self.gradient_, self.converged_, self.passes_ = least.gradient, least.converged, data.passes
 
     def apply(self, ops: Ops[V], z: V) -> V:
@@ -118,36 +117,36 @@ class _Problem:
     def __init__(self, data: Stream, known: Moments, off_diagonal: float, intercept: float, strength: float) -> None:
         self.data, self.known = data, known
         self.classes = classes = len(known.mean)
-        self.eye = torch.eye(classes, dtype=torch.float64)
+        self.eye = np.eye(classes)
         # Penalties of each entry of W, and of each bias.
         self.on_weight = off_diagonal / (classes * (classes - 1)) * (1 - self.eye)
-        self.on_weight += torch.diag(strength / known.rows * known.spread.square())
+        self.on_weight += np.diag(strength / known.rows * np.square(known.spread))
         self.on_bias = intercept / classes
-        self.start = torch.nn.functional.pad(self.eye, (0, 1)).flatten()
+        self.start = np.pad(self.eye, ((0, 0), (0, 1))).reshape(-1)
         self.labels = self._standard(known.sums, known.counts) / known.rows
-        self.scale = float(self.labels.norm())
+        self.scale = float(np.linalg.norm(self.labels))
 
-    def raw(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def raw(self, x: Doubles) -> tuple[Doubles, Doubles]:
         """The matrix and the biases of the logits themselves."""
-        both = x.view(self.classes, self.classes + 1)
-        return self.known.sharpness * both[:, :-1], both[:, -1].clone()
+        both = x.reshape(self.classes, self.classes + 1)
+        return self.known.sharpness * both[:, :-1], both[:, -1].copy()
 
-    def _standard(self, by_weight: Tensor, by_bias: Tensor) -> Tensor:
+    def _standard(self, by_weight: Doubles, by_bias: Doubles) -> Doubles:
         """The gradient by x of the gradients by W and b."""
-        return torch.cat([self.known.sharpness * by_weight, by_bias[:, None]], 1).flatten()
+        return np.concatenate([self.known.sharpness * by_weight, by_bias[:, None]], 1).reshape(-1)
 
-    def objective(self, x: Tensor) -> tuple[float, Tensor]:
+    def objective(self, x: Doubles) -> tuple[float, Doubles]:
         """Value and gradient, in one pass."""
         weight, bias = self.raw(x)
-        by_weight, by_bias = torch.zeros_like(weight), torch.zeros_like(bias)
+        by_weight, by_bias = np.zeros_like(weight), np.zeros_like(bias)
         value = 0.0
         for z, _ in self.data:
-            z = z.double()
-            logs, exps, total = probabilities(torch.addmm(bias.to(z.device), z, weight.mT.to(z.device)))
+            z = z.astype(np.float64, copy=False)
+            logs, exps, total = probabilities(z @ weight.T + bias)
             value += logs
-            p = exps.div_(total[:, None])
-            by_bias += p.sum(0).cpu()
-            by_weight += (p.mT @ z).cpu()
+            p = exps / total[:, None]
+            by_bias += p.sum(0)
+            by_weight += p.T @ z
         off = weight - self.known.sharpness * self.eye
         pull = self.on_weight * off
         penalty = float((pull * off).sum()) + self.on_bias * float(bias @ bias)
@@ -155,35 +154,35 @@ class _Problem:
         gradient += self._standard(2 * pull, 2 * self.on_bias * bias)
         return value / self.known.rows - float(x @ self.labels) + penalty, gradient
 
-    def curvature(self, at: Tensor) -> Solve:
+    def curvature(self, at: Doubles) -> Solve:
         """The inverse of the Kronecker product, its diagonal corrected for the penalties."""
         weight, bias = self.raw(at)
         classes, sharp = self.classes, self.known.sharpness
-        outer = torch.zeros(classes, classes, dtype=torch.float64)
-        inner = torch.zeros(classes + 1, classes + 1, dtype=torch.float64)
+        outer = np.zeros((classes, classes))
+        inner = np.zeros((classes + 1, classes + 1))
         doubt = 0.0
         for z, _ in self.data:
-            z = z.double()
-            _, exps, total = probabilities(torch.addmm(bias.to(z.device), z, weight.mT.to(z.device)))
-            p = exps.div_(total[:, None])
+            z = z.astype(np.float64, copy=False)
+            _, exps, total = probabilities(z @ weight.T + bias)
+            p = exps / total[:, None]
             # A row counts in the second factor by what it adds to the first one's trace.
-            unsure = (1 - p.square().sum(1)).clamp_(min=1e-12)
-            x = torch.nn.functional.pad(sharp * z, (0, 1), value=1.0)
-            outer += (torch.diag(p.sum(0)) - p.mT @ p).cpu()
-            inner += ((x * unsure[:, None]).mT @ x).cpu()
+            unsure = np.maximum(1 - np.square(p).sum(1), 1e-12)
+            x = np.pad(sharp * z, ((0, 0), (0, 1)), constant_values=1.0)
+            outer += np.diag(p.sum(0)) - p.T @ p
+            inner += (x * unsure[:, None]).T @ x
             doubt += float(unsure.sum())
         outer, inner = outer / self.known.rows, inner / doubt
-        penalty = torch.nn.functional.pad(2 * sharp**2 * self.on_weight, (0, 1), value=2 * self.on_bias)
+        penalty = np.pad(2 * sharp**2 * self.on_weight, ((0, 0), (0, 1)), constant_values=2 * self.on_bias)
         plain = outer.diagonal()[:, None] * inner.diagonal() + 1e-12
         # What stands for the penalty in directions that the data do not bend; too large is slow, too small leaps.
         typical = float(plain.mean())
         base = max(min(float(penalty.max()), typical), _FLAT * typical)
-        excess = ((plain + base) / (plain + penalty.clamp(min=base))).sqrt_()
-        (rise, left), (tilt, right) = torch.linalg.eigh(outer), torch.linalg.eigh(inner)
-        bends = rise.clamp(min=0)[:, None] * tilt.clamp(min=0) + base
+        excess = np.sqrt((plain + base) / (plain + np.maximum(penalty, base)))
+        (rise, left), (tilt, right) = np.linalg.eigh(outer), np.linalg.eigh(inner)
+        bends = np.maximum(rise, 0)[:, None] * np.maximum(tilt, 0) + base
 
-        def solve(g: Tensor) -> Tensor:
-            turned = left.mT @ (excess * g.view(classes, classes + 1)) @ right
-            return (excess * (left @ (turned / bends) @ right.mT)).flatten()
+        def solve(g: Doubles) -> Doubles:
+            turned = left.T @ (excess * g.reshape(classes, classes + 1)) @ right
+            return (excess * (left @ (turned / bends) @ right.T)).reshape(-1)
 
         return solve

@@ -1,19 +1,18 @@
 """The few operations that calibrators and scores are written in, so that each formula is typed once.
 
-A formula takes `Ops` and values ``[n, C]`` and says what is done to them. Run with `TorchOps` it computes, in float64;
-run with the export's own `Ops` it draws the same formula into an ONNX graph.
+A formula takes `Ops` and values ``[n, C]`` and says what is done to them. Run with `NumpyOps` it computes, in float64;
+with `torch_ops.TorchOps` it is part of a PyTorch module; with the export's own `Ops` it is drawn into an ONNX graph.
 """
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 V = TypeVar("V")
+Array = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
 
 
@@ -87,96 +86,96 @@ class Ops(Protocol[V]):
         """The first of the largest classes, ``[n, 1]`` int64."""
 
 
-class TorchOps:
-    """`Ops` computed by PyTorch in float64 on one device."""
+class NumpyOps:
+    """`Ops` computed by NumPy in float64."""
 
-    def __init__(self, device: torch.device | None = None) -> None:
-        self.device = device
+    def constant(self, values: npt.ArrayLike) -> Doubles:
+        """A float64 array."""
+        return np.asarray(values, dtype=np.float64)
 
-    def constant(self, values: npt.ArrayLike) -> Tensor:
-        """A float64 tensor."""
-        return torch.tensor(np.asarray(values, dtype=np.float64), device=self.device)
-
-    def add(self, a: Tensor, b: Tensor) -> Tensor:
+    def add(self, a: Doubles, b: Doubles) -> Doubles:
         """a + b."""
         return a + b
 
-    def sub(self, a: Tensor, b: Tensor) -> Tensor:
+    def sub(self, a: Doubles, b: Doubles) -> Doubles:
         """a - b."""
         return a - b
 
-    def mul(self, a: Tensor, b: Tensor) -> Tensor:
+    def mul(self, a: Doubles, b: Doubles) -> Doubles:
         """a b."""
         return a * b
 
-    def div(self, a: Tensor, b: Tensor) -> Tensor:
+    def div(self, a: Doubles, b: Doubles) -> Doubles:
         """a / b."""
         return a / b
 
-    def power(self, a: Tensor, b: Tensor) -> Tensor:
+    def power(self, a: Doubles, b: Doubles) -> Doubles:
         """a to the b."""
-        return a.pow(b)
+        return np.power(a, b)
 
-    def maximum(self, a: Tensor, b: Tensor) -> Tensor:
+    def maximum(self, a: Doubles, b: Doubles) -> Doubles:
         """The larger of two."""
-        return torch.maximum(a, b)
+        return np.maximum(a, b)
 
-    def absolute(self, a: Tensor) -> Tensor:
+    def absolute(self, a: Doubles) -> Doubles:
         """|a|."""
-        return a.abs()
+        return np.abs(a)
 
-    def exp(self, a: Tensor) -> Tensor:
+    def exp(self, a: Doubles) -> Doubles:
         """The exponential."""
-        return a.exp()
+        return np.exp(a)
 
-    def log(self, a: Tensor) -> Tensor:
+    def log(self, a: Doubles) -> Doubles:
         """The natural logarithm."""
-        return a.log()
+        with np.errstate(divide="ignore"):
+            return np.log(a)
 
-    def where(self, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    def where(self, condition: Array, a: Doubles, b: Doubles) -> Doubles:
         """a where the condition holds, else b."""
-        return torch.where(condition, a, b)
+        return np.where(condition, a, b)
 
-    def greater_equal(self, a: Tensor, b: Tensor) -> Tensor:
+    def greater_equal(self, a: Doubles, b: Doubles) -> Array:
         """Whether a >= b."""
         return a >= b
 
-    def largest(self, a: Tensor) -> Tensor:
+    def largest(self, a: Doubles) -> Doubles:
         """The largest over the classes."""
-        return a.amax(1, keepdim=True)
+        return a.max(1, keepdims=True)
 
-    def top(self, a: Tensor, k: int) -> Tensor:
+    def top(self, a: Doubles, k: int) -> Doubles:
         """The k largest over the classes, falling."""
-        return a.topk(k, dim=1).values
+        return -np.sort(np.partition(-a, k - 1, axis=1)[:, :k], axis=1)
 
-    def total(self, a: Tensor) -> Tensor:
+    def total(self, a: Doubles) -> Doubles:
         """The sum over the classes."""
-        return a.sum(1, keepdim=True)
+        return a.sum(1, keepdims=True)
 
-    def mean(self, a: Tensor) -> Tensor:
+    def mean(self, a: Doubles) -> Doubles:
         """The mean over the classes."""
-        return a.mean(1, keepdim=True)
+        return a.mean(1, keepdims=True)
 
-    def columns(self, a: Tensor, start: int, stop: int) -> Tensor:
+    def columns(self, a: Doubles, start: int, stop: int) -> Doubles:
         """Some of the columns."""
         return a[:, start:stop]
 
-    def matmul(self, a: Tensor, weight: Doubles) -> Tensor:
+    def matmul(self, a: Doubles, weight: Doubles) -> Doubles:
         """a times a matrix."""
-        return a @ self.constant(weight)
+        return a @ weight
 
-    def lookup(self, a: Tensor, knots: Doubles, values: Doubles) -> Tensor:
+    def lookup(self, a: Doubles, knots: Doubles, values: Doubles) -> Doubles:
         """The value after as many knots as are at most a, of each column's own table."""
-        index = torch.searchsorted(self.constant(knots), a.mT.contiguous(), right=True)
-        return self.constant(values).gather(1, index).mT
+        columns = [
+            row[np.searchsorted(steps, x, side="right")] for x, steps, row in zip(a.T, knots, values, strict=True)
+        ]
+        return np.stack(columns, 1)
 
-    def predicted(self, a: Tensor) -> Tensor:
+    def predicted(self, a: Doubles) -> Array:
         """Whether a class is the first of the largest."""
-        return torch.arange(a.shape[1], device=a.device) == a.argmax(1, keepdim=True)
+        return np.arange(a.shape[1]) == a.argmax(1, keepdims=True)
 
-    def argmax(self, a: Tensor) -> Tensor:
+    def argmax(self, a: Doubles) -> Array:
         """The first of the largest classes."""
-        return a.argmax(1, keepdim=True)
+        return a.argmax(1, keepdims=True)
 
 
 def softmax(ops: Ops[V], z: V) -> V:

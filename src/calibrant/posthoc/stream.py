@@ -3,64 +3,48 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+import numpy.typing as npt
 
+from calibrant._arrays import Array, as_numpy, row_slices
 from calibrant.predictions import Predictions
 
-CHUNK = 2**20  # numbers per chunk: small enough for the cache, large enough to hide the calls
 FLOOR = 1e-30  # of probabilities, whose logarithms are taken for logits
 LARGEST = 1e100  # of logits: the squares of larger ones are no float64 any more
 WIDE = 1e18  # of float32 logits: those beyond are computed with in float64, as their squares are no float32
 
-Pair = tuple[Tensor, Tensor]
+Pair = tuple[Array, npt.NDArray[np.int64]]
 
 
-def as_tensor(values: Any) -> Tensor:
-    """An array as a tensor that shares its memory; nobody here writes to it."""
-    if isinstance(values, Tensor):
-        return values.detach()
-    array = np.asarray(values)
-    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-        array = array.astype(np.float64)
-    if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
-        array = array.astype(array.dtype.newbyteorder("="))  # what torch cannot share is copied
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return torch.as_tensor(array)
-
-
-def as_logits(logits: Any) -> Tensor:
+def as_logits(logits: Any) -> Array:
     """Check that logits are ``[N, C]`` or ``[N, C, ...]`` and floating point; half precision becomes float32."""
-    z = as_tensor(logits)
-    if not z.is_floating_point() or z.dim() < 2 or not z.numel() or z.shape[1] < 2:
+    z, _ = as_numpy("logits", logits)
+    if z.dtype.kind != "f" or z.ndim < 2 or not z.size or z.shape[1] < 2:
         asked = "floating point [N, C] or [N, C, ...] with N >= 1 and C >= 2"
         raise ValueError(f"logits must be {asked}, got {z.dtype} {list(z.shape)}")
-    return z if z.dtype in (torch.float32, torch.float64) else z.float()
+    return z.astype(np.float64 if z.itemsize >= 8 else np.float32, copy=False)
 
 
-def logits_of(batch: Predictions) -> Tensor:
+def logits_of(batch: Predictions) -> Array:
     """The logits of predictions; of probabilities, their logarithms in float64."""
     if batch.holds == "confidence":
         raise ValueError("logits or probabilities of every class are needed, got confidences alone")
     if batch.holds == "logits":
         return as_logits(batch.logits)
-    return as_logits(batch.probabilities).double().clamp(min=FLOOR).log()
+    return np.log(np.maximum(as_logits(batch.probabilities).astype(np.float64), FLOOR))
 
 
-def rows_of(z: Tensor) -> Tensor:
+def rows_of(z: Array) -> Array:
     """Logits ``[N, C, ...]`` as one row per position, ``[n, C]``."""
-    return z if z.dim() == 2 else z.flatten(2).movedim(1, 2).reshape(-1, z.shape[1])
+    return z if z.ndim == 2 else np.moveaxis(z.reshape(*z.shape[:2], -1), 1, 2).reshape(-1, z.shape[1])
 
 
-def check_finite(z: Tensor) -> float:
+def check_finite(z: Array) -> float:
     """Raise if a logit is NaN, infinite or beyond `LARGEST`; gives the largest absolute value."""
-    low, high = (float(end) for end in z.aminmax())  # NaN survives both
+    low, high = (float(end) for end in (z.min(), z.max()))  # NaN survives both
     if not math.isfinite(low) or not math.isfinite(high):
         raise ValueError("logits must be finite, got NaN or infinity")
     size = max(-low, high)
@@ -69,9 +53,10 @@ def check_finite(z: Tensor) -> float:
     return size
 
 
-def chunks_of(z: Tensor) -> Iterator[Tensor]:
-    """Parts of ``[N, C, ...]`` along its first dimension, of about `CHUNK` numbers."""
-    yield from z.split(max(1, CHUNK // z[0].numel()))
+def chunks_of(z: Array) -> Iterator[Array]:
+    """Parts of ``[N, C, ...]`` along its first dimension that fit the cache."""
+    for rows in row_slices(len(z), math.prod(z.shape[1:])):
+        yield z[rows]
 
 
 class Stream:
@@ -97,25 +82,25 @@ class Stream:
             return
         if labels is None:
             raise ValueError("labels are needed to fit: give logits and labels, or Predictions, which hold both")
-        z, y = as_logits(logits), as_tensor(labels)
+        z, (y, _) = as_logits(logits), as_numpy("labels", labels)
         shape = [z.shape[0], *z.shape[2:]]
-        if list(y.shape) != shape or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        if list(y.shape) != shape or y.dtype.kind not in "iu":
             raise ValueError(f"labels must be whole numbers {shape}, got {y.dtype} {list(y.shape)}")
         self._source, self.num_classes, self.ignore_index = (z, y), z.shape[1], ignore_index
 
     def __iter__(self) -> Iterator[Pair]:
         counted = 0
         for z, y in self._parts():
-            z, y = rows_of(z), y.reshape(-1).long()
+            z, y = rows_of(z), y.reshape(-1).astype(np.int64, copy=False)
             if self.ignore_index is not None:
                 keep = y != self.ignore_index
-                if not bool(keep.all()):
+                if not keep.all():
                     z, y = z[keep], y[keep]
             if not len(y):
                 continue
             if not self._checked:
                 self._check(z, y)
-            z = z.double() if self._wide else z
+            z = z.astype(np.float64) if self._wide else z
             counted += len(y)
             yield z, y
         if not counted:
@@ -124,18 +109,15 @@ class Stream:
         self.passes += 1
 
     def _parts(self) -> Iterator[Pair]:
-        if not isinstance(self._source, Predictions):
-            z, y = self._source
-            size = max(1, CHUNK // z[0].numel())
-            yield from zip(z.split(size), y.to(z.device).split(size), strict=True)
-            return
-        for batch in self._source.batches():
-            y = as_tensor(batch.labels)
-            z = logits_of(batch)
-            size = max(1, CHUNK // z[0].numel())
-            yield from zip(z.split(size), y.split(size), strict=True)
+        if isinstance(self._source, Predictions):
+            pairs: Any = ((logits_of(batch), batch.labels) for batch in self._source.batches())
+        else:
+            pairs = [self._source]
+        for z, y in pairs:
+            for rows in row_slices(len(z), math.prod(z.shape[1:])):
+                yield z[rows], y[rows]
 
-    def _check(self, z: Tensor, y: Tensor) -> None:
+    def _check(self, z: Array, y: Array) -> None:
         self._wide |= check_finite(z) > WIDE
         low, high = int(y.min()), int(y.max())
         if low < 0 or high >= self.num_classes:

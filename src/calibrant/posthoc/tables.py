@@ -21,13 +21,13 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from calibrant.posthoc.base import Calibrator, numbers
-from calibrant.posthoc.ops import Ops, TorchOps, softmax
+from calibrant.posthoc.ops import NumpyOps, Ops, softmax
 from calibrant.posthoc.stream import Stream
 
 V = TypeVar("V")
+Array = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
 Mode = Literal["one-vs-rest", "top-label"]
 
@@ -89,9 +89,9 @@ class Tabular(Calibrator):
         return ops.where(first, c, ops.mul(rest, shares))
 
 
-def probabilities(z: torch.Tensor) -> torch.Tensor:
+def probabilities(z: Array) -> Doubles:
     """The softmax as `Tabular.apply` has it, to the last bit: samples are looked up where they were counted."""
-    return softmax(TorchOps(z.device), z.double())
+    return softmax(NumpyOps(), z.astype(np.float64))
 
 
 def columns(data: Stream, mode: Mode) -> Iterator[tuple[Doubles, npt.NDArray[np.bool_]]]:
@@ -110,17 +110,16 @@ def columns(data: Stream, mode: Mode) -> Iterator[tuple[Doubles, npt.NDArray[np.
         block = np.empty((stop - start, rows))
         labels, at = np.empty(rows, dtype=np.int64), 0
         for z, y in data:
-            block[:, at : at + len(y)] = probabilities(z)[:, start:stop].mT.cpu().numpy()
-            labels[at : at + len(y)] = y.cpu().numpy()
+            block[:, at : at + len(y)] = probabilities(z)[:, start:stop].T
+            labels[at : at + len(y)] = y
             at += len(y)
         for k in range(start, stop):
             yield block[k - start], labels == k
 
 
-def _confidence(z: torch.Tensor, y: torch.Tensor) -> tuple[Doubles, npt.NDArray[np.bool_]]:
-    p = probabilities(z).amax(1)
+def _confidence(z: Array, y: Array) -> tuple[Doubles, npt.NDArray[np.bool_]]:
     # The predicted class is the first of the largest logits, as it is everywhere.
-    return p.cpu().numpy(), (z.argmax(1) == y).cpu().numpy()
+    return probabilities(z).max(1), z.argmax(1) == y
 
 
 def padded(rows: Sequence[npt.ArrayLike], fill: float) -> Doubles:

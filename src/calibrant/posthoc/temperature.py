@@ -41,9 +41,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from calibrant._arrays import Array
 from calibrant.metrics.checks import MOST_BINS, whole
 from calibrant.posthoc.base import LEAST, Calibrator, numbers
 from calibrant.posthoc.ops import Ops
@@ -140,11 +139,11 @@ class TemperatureScaling(Calibrator):
     def _minimise(self, data: Stream) -> None:
         z, _ = data.sample(1000)
         # A pass in float32 costs half, which matters where there is much; small data are exact from the start.
-        exact = z.dtype == torch.float64 or z.numel() < 2**17
+        exact = z.dtype == np.float64 or z.size < 2**17
         s = 2 / _usual_spread(z)
         low, high, ends, settled = 0.0, math.inf, None, False
         for _ in range(MOST_PASSES):
-            slope, curvature, ends = _derivatives(data, s, torch.float64 if exact else torch.float32, ends)
+            slope, curvature, ends = _derivatives(data, s, np.float64 if exact else np.float32, ends)
             self._take(s, slope)
             if ends.widest == 0:  # nothing to learn from rows of equal logits
                 self.temperature_, self.converged_ = 1.0, True
@@ -184,7 +183,7 @@ class TemperatureScaling(Calibrator):
             seen.append((math.log(s), -math.log(doubt) if doubt > 0 else math.inf))
             if abs(seen[-1][1] - wanted) < 1e-3 or (s == 1.0 and seen[-1][1] >= wanted):
                 break
-        self._take(s, _derivatives(data, s, torch.float64).slope)
+        self._take(s, _derivatives(data, s).slope)
 
     def _choose(self, data: Stream, grid: tuple[float, ...]) -> None:
         values = _nlls(data, grid) if self.objective == "nll" else _eces(data, grid, self.bins)
@@ -192,7 +191,7 @@ class TemperatureScaling(Calibrator):
         at = min(
             (abs(math.log(t)), t) for t, value in zip(grid, values, strict=True) if value <= best + 1e-12 * abs(best)
         )[1]
-        self._take(1 / at, _derivatives(data, 1 / at, torch.float64).slope)
+        self._take(1 / at, _derivatives(data, 1 / at).slope)
         self.temperature_, self.objective_ = at, best
         self.converged_ = abs(self.gradient_) < 1e-8
 
@@ -227,31 +226,28 @@ class _Derivatives(NamedTuple):
     ends: _Ends
 
 
-def _derivatives(data: Stream, s: float, dtype: torch.dtype, ends: _Ends | None = None) -> _Derivatives:
+def _derivatives(data: Stream, s: float, dtype: Any = np.float64, ends: _Ends | None = None) -> _Derivatives:
     """f' and f'' at s, in one pass, which also finds the ends if they are not known."""
-    found = _Ends() if ends is None else ends
+    limits = _Ends() if ends is None else ends
     slope = curvature = 0.0
-    buffers: list[Tensor] = []
     for z, y in data:
-        if not buffers or len(buffers[0]) < len(z) or buffers[0].device != z.device:
-            buffers = [torch.empty_like(z, dtype=dtype, memory_format=torch.contiguous_format) for _ in range(2)]
-        shifted, exps = (buffer[: len(z)] for buffer in buffers)
-        shifted.copy_(z).sub_(z.amax(1, keepdim=True))
-        at_label = shifted.gather(1, y[:, None]).squeeze(1).double()
+        shifted = z.astype(dtype) - z.max(1, keepdims=True).astype(dtype)
+        at_label = shifted[np.arange(len(y)), y].astype(np.float64)
         if ends is None:
-            found.lead += float((at_label - shifted.mean(1).double()).sum())
-            found.above -= float(at_label.sum())
-            found.rows += len(y)
-            found.widest = max(found.widest, -float(shifted.amin()))
-        torch.mul(shifted, s, out=exps).exp_()
-        total = exps.sum(1).double()
-        mean = exps.mul_(shifted).sum(1).double() / total
-        square = exps.mul_(shifted).sum(1).double() / total
+            limits.lead += float((at_label - shifted.mean(1, dtype=np.float64)).sum())
+            limits.above -= float(at_label.sum())
+            limits.rows += len(y)
+            limits.widest = max(limits.widest, -float(shifted.min()))
+        exps = np.exp(shifted * dtype(s))
+        total = exps.sum(1, dtype=np.float64)
+        exps *= shifted
+        mean = exps.sum(1, dtype=np.float64) / total
+        square = np.einsum("ij,ij->i", exps, shifted, dtype=np.float64) / total
         slope += float((mean - at_label).sum())
-        curvature += float((square - mean.square()).clamp_(min=0).sum())
+        curvature += float(np.maximum(square - np.square(mean), 0.0).sum())
     if ends is None:
-        found.lead, found.above = found.lead / found.rows, found.above / found.rows
-    return _Derivatives(slope / found.rows, curvature / found.rows, found)
+        limits.lead, limits.above = limits.lead / limits.rows, limits.above / limits.rows
+    return _Derivatives(slope / limits.rows, curvature / limits.rows, limits)
 
 
 def _newton(s: float, slope: float, curvature: float, ends: _Ends, low: float, high: float) -> float:
@@ -271,11 +267,11 @@ def _newton(s: float, slope: float, curvature: float, ends: _Ends, low: float, h
     return math.sqrt(low * high)
 
 
-def _usual_spread(z: Tensor) -> float:
+def _usual_spread(z: Array) -> float:
     """The standard deviation of a row's logits as most rows have it; 1 where all are constant."""
-    spread = z.double().std(1, correction=0)
-    spread = spread[spread > 0]
-    return float(spread.median()) if len(spread) else 1.0
+    spread = z.astype(np.float64).std(1)
+    spread = np.sort(spread[spread > 0])
+    return float(spread[(len(spread) - 1) // 2]) if len(spread) else 1.0
 
 
 def _secant(seen: list[tuple[float, float]], wanted: float) -> float:
@@ -294,8 +290,7 @@ def _doubt(data: Stream, s: float) -> float:
     """The mean of 1 - confidence at s."""
     doubt, rows = 0.0, 0
     for z, y in data:
-        shifted = z.double() - z.amax(1, keepdim=True)
-        rest = (s * shifted).exp_().sum(1).sub_(1)
+        rest = np.exp(s * _shifted(z)).sum(1) - 1
         doubt += float((rest / (1 + rest)).sum())
         rows += len(y)
     return doubt / rows
@@ -305,10 +300,10 @@ def _nlls(data: Stream, grid: tuple[float, ...]) -> list[float]:
     """The NLL at every temperature, in one pass."""
     sums, rows = [0.0] * len(grid), 0
     for z, y in data:
-        shifted = z.double() - z.amax(1, keepdim=True)
-        at_label = shifted.gather(1, y[:, None]).squeeze(1)
+        shifted = _shifted(z)
+        at_label = shifted[np.arange(len(y)), y]
         for i, t in enumerate(grid):
-            sums[i] += float((torch.logsumexp(shifted / t, 1) - at_label / t).sum())
+            sums[i] += float((np.log(np.exp(shifted / t).sum(1)) - at_label / t).sum())
         rows += len(y)
     return [value / rows for value in sums]
 
@@ -316,13 +311,18 @@ def _nlls(data: Stream, grid: tuple[float, ...]) -> list[float]:
 def _eces(data: Stream, grid: tuple[float, ...], bins: int) -> list[float]:
     """The ECE at every temperature, in one pass: gaps of equal-width bins (lo, hi] add up."""
     bins = whole("bins", bins, 1, MOST_BINS)
-    gaps, rows = torch.zeros(len(grid), bins, dtype=torch.float64), 0
+    gaps, rows = np.zeros((len(grid), bins)), 0
     for z, y in data:
-        shifted = z.double() - z.amax(1, keepdim=True)
-        right = (z.argmax(1) == y).double()
+        shifted = _shifted(z)
+        right = z.argmax(1) == y
         for i, t in enumerate(grid):
-            confidence = (shifted / t).exp_().sum(1).reciprocal_()
-            place = (confidence * bins).ceil_().long().sub_(1).clamp_(0, bins - 1)
-            gaps[i] += torch.zeros(bins, dtype=torch.float64).index_add_(0, place.cpu(), (confidence - right).cpu())
+            confidence = 1 / np.exp(shifted / t).sum(1)
+            place = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+            gaps[i] += np.bincount(place, confidence - right, bins)
         rows += len(y)
-    return [float(value) for value in gaps.abs().sum(1) / rows]
+    return [float(value) for value in np.abs(gaps).sum(1) / rows]
+
+
+def _shifted(z: Array) -> Array:
+    """Logits relative to the largest of their row, float64."""
+    return z.astype(np.float64) - z.max(1, keepdims=True)

@@ -28,8 +28,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
+from scipy import linalg
 
 from calibrant.posthoc.affine import Moments, Solve, minimise, moments, probabilities, strength_of
 from calibrant.posthoc.base import Calibrator, numbers
@@ -37,6 +36,7 @@ from calibrant.posthoc.ops import Ops
 from calibrant.posthoc.stream import Stream
 
 V = TypeVar("V")
+Doubles = npt.NDArray[np.float64]
 
 _PAIRED = 256  # classes up to which the Hessian is taken as a whole, and beyond which class by class
 _HESSIAN = 8e9  # rows x classes^2 that it may take; then only some rows are used
@@ -86,7 +86,7 @@ class VectorScaling(Calibrator):
         found = _Problem(data, known, strength)
         least = minimise(found.objective, found.start, found.curvature, found.scale, renew=_RENEW)
         weight, bias = found.raw(least.at)
-        self.weight_, self.bias_ = weight.numpy(), bias.numpy()
+        self.weight_, self.bias_ = weight, bias
         self.gradient_, self.converged_, self.passes_ = least.gradient, least.converged, data.passes
 
     def apply(self, ops: Ops[V], z: V) -> V:
@@ -110,76 +110,81 @@ class _Problem:
     def __init__(self, data: Stream, known: Moments, strength: float) -> None:
         self.data, self.known, self.pull = data, known, strength / known.rows
         sharp = known.sharpness
-        self.start = torch.cat([sharp * known.spread, sharp * known.mean])
+        self.start = np.concatenate([sharp * known.spread, sharp * known.mean])
         self.labels = self._standard(known.sums, known.counts) / known.rows
-        self.scale = float(self.labels.norm())
+        self.scale = float(np.linalg.norm(self.labels))
 
-    def raw(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def raw(self, x: Doubles) -> tuple[Doubles, Doubles]:
         """The weights and biases of the logits themselves."""
-        v, a = x.chunk(2)
+        v, a = np.split(x, 2)
         weight = v / self.known.spread
         return weight, a - weight * self.known.mean
 
-    def _standard(self, by_weight: Tensor, by_bias: Tensor) -> Tensor:
+    def _standard(self, by_weight: Doubles, by_bias: Doubles) -> Doubles:
         """The gradient by x of the gradients by w and b."""
-        return torch.cat([(by_weight - self.known.mean * by_bias) / self.known.spread, by_bias])
+        return np.concatenate([(by_weight - self.known.mean * by_bias) / self.known.spread, by_bias])
 
-    def objective(self, x: Tensor) -> tuple[float, Tensor]:
+    def objective(self, x: Doubles) -> tuple[float, Doubles]:
         """Value and gradient, in one pass."""
         weight, bias = self.raw(x)
-        by_weight, by_bias = torch.zeros(2, len(weight), dtype=torch.float64).unbind(0)
+        by_weight, by_bias = np.zeros((2, len(weight)))
         value = 0.0
         for z, _ in self.data:
-            z = z.double()
-            logs, exps, total = probabilities(torch.addcmul(bias.to(z.device), z, weight.to(z.device)))
+            z = z.astype(np.float64, copy=False)
+            logs, exps, total = probabilities(z * weight + bias)
             value += logs
-            share = total.reciprocal_()
-            by_bias += (share @ exps).cpu()
-            by_weight += (share @ exps.mul_(z)).cpu()
+            share = 1 / total
+            by_bias += share @ exps
+            exps *= z
+            by_weight += share @ exps
         rows, off = self.known.rows, x - self.start
         nll = value / rows - float(x @ self.labels)
         gradient = self._standard(by_weight, by_bias) / rows - self.labels + 2 * self.pull * off
         return nll + self.pull * float(off @ off), gradient
 
-    def curvature(self, at: Tensor) -> Solve:
+    def curvature(self, at: Doubles) -> Solve:
         """The inverse of the Hessian: all of it for up to `_PAIRED` classes, from rows spread over all chunks."""
         weight, bias = self.raw(at)
         classes = len(bias)
         paired = classes <= _PAIRED
         step = max(1, round(self.known.rows * classes * (classes if paired else 4) / _HESSIAN))
-        pairs = torch.zeros(2 * classes, 2 * classes, dtype=torch.float64) if paired else None
-        blocks = torch.zeros(3, classes, dtype=torch.float64)
+        pairs = np.zeros((2 * classes, 2 * classes)) if paired else None
+        blocks = np.zeros((3, classes))
         used = 0
         for z, _ in self.data:
-            z = z[::step].double()
-            _, exps, total = probabilities(torch.addcmul(bias.to(z.device), z, weight.to(z.device)))
-            p = exps.div_(total[:, None])
-            x = z.sub(self.known.mean.to(z.device)).div_(self.known.spread.to(z.device))
+            z = z[::step].astype(np.float64)
+            _, exps, total = probabilities(z * weight + bias)
+            p = exps / total[:, None]
+            x = (z - self.known.mean) / self.known.spread
             if pairs is not None:
-                both = torch.cat([p * x, p], 1)
-                pairs += (both.mT @ both).cpu()
+                both = np.concatenate([p * x, p], 1)
+                pairs += both.T @ both
             else:
                 p = p * (1 - p)
             for block in (blocks[2], blocks[1], blocks[0]):  # sums of p, p x and p x^2
-                block += p.sum(0).cpu()
-                p = p.mul_(x)
+                block += p.sum(0)
+                p = p * x
             used += len(z)
         blocks /= used
-        blocks[[0, 2]] += 2 * self.pull + 1e-9 * blocks.amax() + 1e-12
+        blocks[[0, 2]] += 2 * self.pull + 1e-9 * blocks.max() + 1e-12
         if pairs is None:
             return partial(_solve_blocks, blocks)
-        hessian = pairs.div_(-used)
-        cells = hessian.view(2, classes, 2, classes).diagonal(dim1=1, dim2=3)  # [2, 2, C]
-        cells += blocks[[0, 1, 1, 2]].view(2, 2, classes)
-        factor, failed = torch.linalg.cholesky_ex(hessian)
-        if int(failed):  # rounding of logits of very different sizes: class by class there is nothing to factor
+        hessian = pairs / -used
+        cells = hessian.reshape(2, classes, 2, classes)
+        own = np.arange(classes)
+        cells[:, own, :, own] += np.moveaxis(blocks[[0, 1, 1, 2]].reshape(2, 2, classes), 2, 0)
+        try:
+            factor = linalg.cho_factor(hessian, lower=True)
+        except (
+            linalg.LinAlgError
+        ):  # rounding of logits of very different sizes: class by class there is nothing to factor
             return partial(_solve_blocks, blocks)
-        return lambda g: torch.cholesky_solve(g[:, None], factor).squeeze(1)
+        return lambda g: linalg.cho_solve(factor, g)
 
 
-def _solve_blocks(blocks: Tensor, gradient: Tensor) -> Tensor:
+def _solve_blocks(blocks: Doubles, gradient: Doubles) -> Doubles:
     """Divide by the 2 x 2 matrices of each class."""
-    v, a = gradient.chunk(2)
+    v, a = np.split(gradient, 2)
     square, mixed, plain = blocks
-    share = 1 / (square * plain - mixed.square())
-    return torch.cat([share * (plain * v - mixed * a), share * (square * a - mixed * v)])
+    share = 1 / (square * plain - np.square(mixed))
+    return np.concatenate([share * (plain * v - mixed * a), share * (square * a - mixed * v)])

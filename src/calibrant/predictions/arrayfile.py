@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._arrays import Array
 from calibrant.predictions.about import About, about, checked_names
-from calibrant.predictions.arrays import Array
 from calibrant.predictions.columns import Layout, Request, layout
 from calibrant.predictions.hints import of_shape, short
 from calibrant.predictions.labels import LabelCode, LabelValues, Naming, codes_of

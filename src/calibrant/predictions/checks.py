@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from calibrant._arrays import Array
 from calibrant.predictions import hints
 from calibrant.predictions.about import GROUP, About
-from calibrant.predictions.arrays import Array
 from calibrant.predictions.labels import class_numbers
 from calibrant.predictions.text import as_text, is_text
 from calibrant.predictions.where import Where, blocks, error_at

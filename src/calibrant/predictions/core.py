@@ -9,8 +9,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._arrays import as_numpy
 from calibrant.predictions.about import GROUP
-from calibrant.predictions.arrays import as_numpy
 from calibrant.predictions.remote import is_remote
 from calibrant.predictions.store import BATCH, MemoryStore, Store, checked, suspicions
 

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from calibrant._arrays import Array
 from calibrant._files import written_aside
 from calibrant.predictions.about import GROUP, About, about
-from calibrant.predictions.arrays import Array
 from calibrant.predictions.columns import Layout, Request, layout
 from calibrant.predictions.csvlines import explained, is_gzip, lines, mark_of, read_header
 from calibrant.predictions.expansion import check_expansion

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.predictions.arrays import Array
+from calibrant._arrays import Array
 
 NAMES = "give the names in the order of the classes: class_names=[...], on the command line --class-names"
 COMPARED = 1000  # names of at most LONG characters among which a likely one is looked for

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from calibrant._arrays import Array
 from calibrant.predictions import hints
 from calibrant.predictions.about import About
-from calibrant.predictions.arrays import Array
 from calibrant.predictions.text import as_numbers, is_whole
 from calibrant.predictions.where import Where, blocks, error_at
 

@@ -14,7 +14,7 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
-from calibrant.predictions.arrays import Array
+from calibrant._arrays import Array
 from calibrant.predictions.labels import LabelCode, agreed
 from calibrant.predictions.stamps import DataFile
 from calibrant.predictions.streams import CHUNK, Checksum, Inflating, Summing, check_sum, copied_rows, read_rows

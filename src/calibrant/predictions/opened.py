@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from calibrant._arrays import Array
 from calibrant.predictions.about import DATA, About
-from calibrant.predictions.arrays import Array
 from calibrant.predictions.checks import column
 from calibrant.predictions.columns import request
 from calibrant.predictions.labels import LabelCode, LabelValues, Naming, check_comparable, decide

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calibrant._arrays import Array
 from calibrant._files import written_aside
 from calibrant._parquet import column_chunks
 from calibrant.predictions import naming
 from calibrant.predictions.about import About, about, checked_names
 from calibrant.predictions.arrayfile import LABELS_ARE, is_positions
-from calibrant.predictions.arrays import Array
 from calibrant.predictions.columns import Layout, Request, layout
 from calibrant.predictions.expansion import check_expansion, check_sample
 from calibrant.predictions.hints import short

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from calibrant._arrays import Array
 from calibrant._files import parse_json, written_aside
 from calibrant.predictions.arrayfile import (
     FACTS,
@@ -28,7 +29,6 @@ from calibrant.predictions.arrayfile import (
     facts_of,
     open_arrays,
 )
-from calibrant.predictions.arrays import Array
 from calibrant.predictions.columns import Request
 from calibrant.predictions.hints import short
 from calibrant.predictions.members import Levels, Member, Stored, Widened

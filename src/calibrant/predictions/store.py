@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from calibrant._arrays import Array, as_numpy
 from calibrant.predictions.about import GROUP, About, about
-from calibrant.predictions.arrays import Array, as_numpy
 from calibrant.predictions.checks import column, sums_off
 from calibrant.predictions.text import WIDTH, check_width
 from calibrant.predictions.where import BLOCK, Where

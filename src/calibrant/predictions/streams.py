@@ -8,7 +8,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from calibrant.predictions.arrays import Array
+from calibrant._arrays import Array
 from calibrant.predictions.shards import FileError
 from calibrant.predictions.text import check_width
 

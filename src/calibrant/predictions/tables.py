@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from calibrant._arrays import Array
 from calibrant._files import parse_json
 from calibrant.predictions.about import About
 from calibrant.predictions.arrayfile import FACTS, LABELS_ARE, facts_of
-from calibrant.predictions.arrays import Array
 from calibrant.predictions.columns import Layout
 from calibrant.predictions.hints import short
 from calibrant.predictions.labels import LabelCode, agreed, class_numbers
@@ -120,7 +120,7 @@ def _encoded(column: Any, title: str, where: Where) -> tuple[Array, Array]:
     texts = encoded.dictionary.to_pylist()
     check_names(f"{where.head}column {short(title)!r}", texts)
     check_width(f"{where.head}column {short(title)!r}", len(column), max(map(len, texts), default=1))
-    return np.array(texts, dtype=np.str_), encoded.indices.to_numpy()
+    return np.array(texts, dtype=np.str_), as_array(encoded.indices)
 
 
 def different(batch: Any, column: str, head: str) -> list[Any]:
@@ -138,17 +138,22 @@ def _filled(batch: Any, name: str, where: Where) -> Any:
     """A column in which every row has a value."""
     column = plain(batch.column(batch.schema.get_field_index(name)))
     if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        row = int(np.argmax(as_array(column.is_null())))
         raise ValueError(f"{where.head}column {short(name)!r} has no value in {where.at(row)}")
     return column
 
 
+def as_array(column: Any) -> Array:
+    """An Arrow array of numbers or truth values, all there, as NumPy's; pyarrow's own way imports pandas for it."""
+    if pa.types.is_boolean(column.type):
+        return np.from_dlpack(column.cast(pa.uint8())).view(np.bool_)
+    return np.from_dlpack(column)
+
+
 def _numbers(column: Any, title: str, where: Where, expected: str = "numbers") -> Array:
     kind = column.type
-    if pa.types.is_boolean(kind):
-        return column.cast(pa.uint8()).to_numpy().view(np.bool_)
-    if kind in FLOATS or pa.types.is_integer(kind):
-        return column.to_numpy()
+    if pa.types.is_boolean(kind) or kind in FLOATS or pa.types.is_integer(kind):
+        return as_array(column)
     raise _other(column, title, expected, where)
 
 
@@ -167,14 +172,14 @@ def _lists(column: Any, title: str, shape: tuple[int, ...], where: Where) -> Arr
     if pa.types.is_fixed_size_list(column.type):
         lengths = np.array([column.type.list_size])
     else:
-        lengths = np.diff(column.offsets.to_numpy())
+        lengths = np.diff(as_array(column.offsets))
     if (lengths != size).any():
         row = int(np.argmax(lengths != size))
         got = f"{lengths[row]} in {where.at(row)}"
         raise ValueError(f"{where.head}column {short(title)!r} must be lists of {size} numbers, got {got}")
     values = plain(column.flatten())
     if values.null_count:
-        row = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) // size
+        row = int(np.argmax(as_array(values.is_null()))) // size
         raise ValueError(f"{where.head}column {short(title)!r} has no value in the list of {where.at(row)}")
     return _numbers(values, title, where).reshape(len(column), *shape)
 

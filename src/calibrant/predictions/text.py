@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from calibrant.predictions.arrays import Array
+from calibrant._arrays import Array
 
 #: What whole numbers look like where text is read, for Arrow's expressions and for Python's; they fit 64 bits.
 WHOLE = "^(0|-?[1-9][0-9]{0,17})$"

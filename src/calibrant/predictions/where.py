@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant.predictions.arrays import Array
+from calibrant._arrays import Array
 from calibrant.predictions.hints import short
 
 BLOCK = 1 << 17  # numbers: a block stays in the cache between the passes of its check

@@ -1,21 +1,26 @@
 """Figures and pages: they draw the numbers they are given and compute none."""
 
-from calibrant.report.audit_page import write_audit
-from calibrant.report.compare_page import write_comparison
-from calibrant.report.data_figures import Cell, draw_contact_sheet, draw_data_summary
-from calibrant.report.figures import (
-    draw_confidence_histogram,
-    draw_logit_scatter,
-    draw_reliability,
-    draw_risk_coverage,
-)
-from calibrant.report.lens import draw_lens
-from calibrant.report.page import Section, write_page
-from calibrant.report.selective_figures import (
-    draw_errors_by_source,
-    draw_max_logit_given_msp,
-    draw_risk_coverage_by_method,
-)
+from typing import TYPE_CHECKING
+
+from calibrant._lazy import loader
+
+if TYPE_CHECKING:
+    from calibrant.report.audit_page import write_audit
+    from calibrant.report.compare_page import write_comparison
+    from calibrant.report.data_figures import Cell, draw_contact_sheet, draw_data_summary
+    from calibrant.report.figures import (
+        draw_confidence_histogram,
+        draw_logit_scatter,
+        draw_reliability,
+        draw_risk_coverage,
+    )
+    from calibrant.report.lens import draw_lens
+    from calibrant.report.page import Section, write_page
+    from calibrant.report.selective_figures import (
+        draw_errors_by_source,
+        draw_max_logit_given_msp,
+        draw_risk_coverage_by_method,
+    )
 
 __all__ = [
     "Cell",
@@ -34,3 +39,25 @@ __all__ = [
     "write_comparison",
     "write_page",
 ]
+
+__getattr__, __dir__ = loader(
+    __name__,
+    {
+        "Cell": "data_figures",
+        "Section": "page",
+        "draw_confidence_histogram": "figures",
+        "draw_contact_sheet": "data_figures",
+        "draw_data_summary": "data_figures",
+        "draw_errors_by_source": "selective_figures",
+        "draw_lens": "lens",
+        "draw_logit_scatter": "figures",
+        "draw_max_logit_given_msp": "selective_figures",
+        "draw_reliability": "figures",
+        "draw_risk_coverage": "figures",
+        "draw_risk_coverage_by_method": "selective_figures",
+        "write_audit": "audit_page",
+        "write_comparison": "compare_page",
+        "write_page": "page",
+    },
+    extras=dict.fromkeys(("data_figures", "figures", "lens", "selective_figures"), ("train", "matplotlib")),
+)

@@ -18,8 +18,8 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from calibrant._arrays import rounded
 from calibrant.metrics.checks import ArrayLike, Bools, Floats, Ints, host, judged, number_in, real, whole, within
 from calibrant.metrics.groups import Doubles, group
 from calibrant.metrics.selective import (
@@ -217,7 +217,7 @@ def max_logit_given_msp(
     within("msp", place, 0.0, 1.0)
     height = _shaped("max_logit", real("max_logit", max_logit).values, "msp", msp)
     within("max_logit", height, -np.inf, np.inf)
-    low, high = (torch.from_numpy(np.round(at + s * width / 2, 12)).to(precision).double().numpy() for s in (-1, 1))
+    low, high = (rounded(np.round(at + s * width / 2, 12), precision) for s in (-1, 1))
     both = [_windows(place[mask], height[mask], low, high, fewest) for mask in (right, ~right)]
     return MaxLogitGivenMSP(at, width, *both)
 
@@ -225,7 +225,7 @@ def max_logit_given_msp(
 def _middles(points: int | ArrayLike) -> Doubles:
     """Middles of windows: so many from 0 to 1, or those given."""
     if host("points", points)[0].ndim == 0:
-        return np.linspace(0.0, 1.0, whole("points", points, 2))  # type: ignore[arg-type]
+        return np.linspace(0.0, 1.0, whole("points", points, 2))
     given = real("points", points).values.astype(np.float64).reshape(-1)
     within("points", given, 0.0, 1.0)
     return given

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from calibrant._arrays import Array, row_slices
 from calibrant.metrics.onepass import blocks
 from calibrant.metrics.paired import Judged, paired_differences
 from calibrant.metrics.selective import aurc
@@ -24,7 +23,7 @@ from calibrant.posthoc import (
     TemperatureScaling,
     VectorScaling,
 )
-from calibrant.posthoc.ops import TorchOps
+from calibrant.posthoc.ops import NumpyOps
 from calibrant.posthoc.stream import FLOOR, WIDE, check_finite
 from calibrant.selective.formula import NORMALISED, Score
 from calibrant.selective.scores import FORMULAS
@@ -74,8 +73,8 @@ class Chosen:
 
 def choose(kept: Kept, takes: str, calibrator: str, score: str, seed: int) -> Chosen:
     """Choose on these rows; ``"auto"`` leaves the choice open, a name closes it."""
-    z = kept.values if takes == "logits" else kept.values.double().clamp(min=FLOOR).log()
-    z = z.double() if check_finite(z) > WIDE else z
+    z = kept.values if takes == "logits" else np.log(np.maximum(kept.values.astype(np.float64), FLOOR))
+    z = z.astype(np.float64) if check_finite(z) > WIDE else z
     y, folds = kept.labels, _folds(kept.unit)
     if len(np.unique(folds)) < FOLDS:
         number = len(np.unique(kept.unit))
@@ -85,7 +84,7 @@ def choose(kept: Kept, takes: str, calibrator: str, score: str, seed: int) -> Ch
     crossed, name, calibrators = _calibrated(z, y, kept.unit, folds, calibrator)
     fitted = None if name is None else TO_TRY[name]().fit(z, y)
     order = z if fitted is None or fitted.keeps_order else crossed
-    correct = (order.argmax(1) == y).numpy()
+    correct = order.argmax(1) == y
     found, scores = _scored(z, crossed if fitted is not None else None, takes, correct, folds, score, seed)
     return Chosen(fitted, found, calibrators, scores)
 
@@ -96,18 +95,18 @@ def _folds(unit: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return number % FOLDS
 
 
-def crossfit(make: Callable[[], Calibrator], z: Tensor, y: Tensor, folds: npt.NDArray[np.int64]) -> Tensor:
+def crossfit(make: Callable[[], Calibrator], z: Array, y: Array, folds: npt.NDArray[np.int64]) -> Array:
     """Logits of which each row was transformed by a calibrator that was not fitted on it."""
-    out = torch.empty_like(z)
+    out = np.empty_like(z)
     for k in np.unique(folds):
-        held = torch.from_numpy(folds == k)
-        out[held] = make().fit(z[~held], y[~held]).transform(z[held])
+        fold = folds == k
+        out[fold] = make().fit(z[~fold], y[~fold]).transform(z[fold])
     return out
 
 
 def _calibrated(
-    z: Tensor, y: Tensor, unit: npt.NDArray[np.int64], folds: npt.NDArray[np.int64], asked: str
-) -> tuple[Tensor, str | None, list[Tried]]:
+    z: Array, y: Array, unit: npt.NDArray[np.int64], folds: npt.NDArray[np.int64], asked: str
+) -> tuple[Array, str | None, list[Tried]]:
     """Cross-fitted logits of the chosen calibrator, its name, and how all did."""
     if asked not in ("auto", "none", *TO_TRY):
         raise ValueError(f"calibrator must be one of auto, none, {', '.join(TO_TRY)}, got {asked!r}")
@@ -127,8 +126,8 @@ def _calibrated(
     return crossed, chosen, [Tried(**{**vars(one), "chosen": one.name == said}) for one in tried]
 
 
-def _nll(z: Tensor, y: Tensor) -> Doubles:
-    return torch.cat([top.nll for top in blocks(z, y, kind="logits")]).numpy()
+def _nll(z: Array, y: Array) -> Doubles:
+    return np.concatenate([top.nll for top in blocks(z, y, kind="logits")])
 
 
 def _difference(change: Doubles, unit: npt.NDArray[np.int64], level: float) -> tuple[float, float, float]:
@@ -142,8 +141,8 @@ def _difference(change: Doubles, unit: npt.NDArray[np.int64], level: float) -> t
 
 
 def _scored(
-    z: Tensor,
-    calibrated: Tensor | None,
+    z: Array,
+    calibrated: Array | None,
     takes: str,
     correct: npt.NDArray[np.bool_],
     folds: npt.NDArray[np.int64],
@@ -194,17 +193,19 @@ def _beyond_chance(
     return best, [Tried(**{**vars(one), "chosen": one.name == str(best)}) for one in tried]
 
 
-def _values(score: Score, z: Tensor, calibrated: Tensor) -> Doubles:
-    size = max(1, 2**20 // z.shape[1])
-    parts = zip(z.split(size), calibrated.split(size), strict=True)
-    return torch.cat([score.apply(TorchOps(), a.double(), b.double()) for a, b in parts]).squeeze(1).numpy()
+def _values(score: Score, z: Array, calibrated: Array) -> Doubles:
+    parts = [
+        score.apply(NumpyOps(), z[rows].astype(np.float64), calibrated[rows].astype(np.float64))
+        for rows in row_slices(len(z), z.shape[1])
+    ]
+    return np.concatenate(parts)[:, 0]
 
 
 def _normalised(
-    z: Tensor, plain: Doubles, correct: npt.NDArray[np.bool_], folds: npt.NDArray[np.int64]
+    z: Array, plain: Doubles, correct: npt.NDArray[np.bool_], folds: npt.NDArray[np.int64]
 ) -> tuple[LogitNorm, Doubles]:
     """The p of all rows, and cross-fitted scores."""
-    scores = {p: score.numpy() for p, score in LogitNorm().scores(z).items()}
+    scores = LogitNorm().scores(z)
     _, crossed = crossfit_powers(scores, plain, correct, folds)
     return LogitNorm().choose(plain, scores, correct), crossed
 

@@ -10,13 +10,13 @@ from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from calibrant._arrays import Array, row_slices
 from calibrant.metrics.checks import LARGEST_SEED, number_in, whole
 from calibrant.metrics.checks import choice as check_choice
 from calibrant.metrics.intervals import Interval, wilson
-from calibrant.posthoc.ops import TorchOps
-from calibrant.posthoc.stream import as_tensor, check_finite, chunks_of, rows_of
+from calibrant.posthoc.ops import NumpyOps
+from calibrant.posthoc.stream import check_finite, chunks_of, rows_of
 from calibrant.predictions import Predictions
 from calibrant.selective.bounds import lower_limit, upper_limit
 from calibrant.selective.choice import Chosen, choose
@@ -167,7 +167,7 @@ def _judged_batches(
     for batch in batches:
         fingerprint.add(batch)
         rows = np.flatnonzero(draws(settings.seed, start, len(batch)) >= share)
-        values, labels = values_of(batch)[rows], as_tensor(batch.labels)[rows].long()
+        values, labels = values_of(batch)[rows], batch.labels[rows]
         names = None if settings.group is None else np.asarray(batch.groups[settings.group]).astype(str)[rows]
         first = 0
         for part in chunks_of(values) if len(rows) else ():
@@ -175,7 +175,7 @@ def _judged_batches(
             y = labels[first : first + len(part)].reshape(-1)
             score, correct = _judged(policy, rows_of(part), y)
             places = len(y) // len(part)
-            keep = np.ones(len(y), dtype=bool) if batch.ignore_index is None else (y != batch.ignore_index).numpy()
+            keep = np.ones(len(y), dtype=bool) if batch.ignore_index is None else y != batch.ignore_index
             own = None if names is None else names[first : first + len(part)][keep]
             number = np.repeat(np.arange(len(part)), places)[keep]
             yield Scored(score[keep], correct[keep], own, number, places), len(part)
@@ -183,15 +183,15 @@ def _judged_batches(
         start += len(batch)
 
 
-def _judged(policy: Policy, z: torch.Tensor, y: torch.Tensor) -> tuple[Doubles, npt.NDArray[np.bool_]]:
-    found = decision(policy, TorchOps(z.device), z.double())
-    return found.score.squeeze(1).numpy(), (found.label.squeeze(1) == y).numpy()
+def _judged(policy: Policy, z: Array, y: Array) -> tuple[Doubles, npt.NDArray[np.bool_]]:
+    answer = decision(policy, NumpyOps(), z.astype(np.float64))
+    return answer.score[:, 0], answer.label[:, 0] == y
 
 
 def _scored(policy: Policy, kept: Kept) -> Scored:
     """The choice's own rows, by which the order of the tests is planned."""
-    size = len(next(chunks_of(kept.values)))
-    parts = [_judged(policy, z, y) for z, y in zip(kept.values.split(size), kept.labels.split(size), strict=True)]
+    chunks = row_slices(len(kept.values), kept.values.shape[1])
+    parts = [_judged(policy, kept.values[rows], kept.labels[rows]) for rows in chunks]
     score, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Scored(score, correct, kept.groups, kept.unit, kept.places)
 

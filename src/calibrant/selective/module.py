@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from calibrant import _needs_torch  # noqa: F401
+
+# isort: split
+
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from calibrant.posthoc.ops import TorchOps
-from calibrant.posthoc.stream import rows_of
+from calibrant.posthoc.torch_ops import TorchOps
 from calibrant.selective.formula import Rule, decision
 
 
@@ -49,7 +52,8 @@ class PolicyModule(nn.Module):
         if (group is None) == (self.rule.group_names is not None):
             asked = "is needed" if group is None else "is not taken"
             raise ValueError(f"group {asked}: the policy has {len(self.rule.limits)} threshold(s)")
-        rows = rows_of(values).double()
+        rows = values if values.dim() == 2 else values.flatten(2).movedim(1, 2).reshape(-1, values.shape[1])
+        rows = rows.double()
         numbers = None
         if group is not None:
             places = rows.shape[0] // values.shape[0]

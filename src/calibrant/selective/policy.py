@@ -6,21 +6,24 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor, nn
 
+from calibrant._arrays import Array, given_back
 from calibrant.posthoc import Calibrator
-from calibrant.posthoc.ops import TorchOps
+from calibrant.posthoc.ops import NumpyOps
 from calibrant.posthoc.stream import as_logits, check_finite, chunks_of, rows_of
 from calibrant.predictions import Predictions
 from calibrant.selective.formula import Score, decision
-from calibrant.selective.module import PolicyModule
 from calibrant.selective.threshold import Method, Threshold
 from calibrant.selective.words import excerpts
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from calibrant.selective.module import PolicyModule
 
 A = TypeVar("A")
 
@@ -180,17 +183,16 @@ class Policy:
         parts, start = [], 0
         for part in chunks_of(z):
             check_finite(part)
-            rows = rows_of(part).double()
+            rows = rows_of(part).astype(np.float64)
             group = None
             if numbers is not None:
-                held = torch.from_numpy(numbers[start : start + len(part)]).to(rows.device)
-                group = held.repeat_interleave(len(rows) // len(part))[:, None]
-            found = decision(self, TorchOps(rows.device), rows, group)
+                group = np.repeat(numbers[start : start + len(part)], len(rows) // len(part))[:, None]
+            answer = decision(self, NumpyOps(), rows, group)
             shape = (len(part), *part.shape[2:])
-            parts.append([x.reshape(shape) for x in (found.label, found.confidence, found.accept)])
+            parts.append([x.reshape(shape) for x in (answer.label, answer.confidence, answer.accept)])
             start += len(part)
-        joined = [torch.cat(column) for column in zip(*parts, strict=True)]
-        return Decisions(*(x if isinstance(logits, Tensor) else x.cpu().numpy() for x in joined))
+        joined = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return Decisions(*(given_back(column, logits, np.float64) for column in joined))
 
     def _decide_predictions(self, predictions: Predictions) -> Decisions[Any]:
         self.check(predictions)
@@ -216,15 +218,15 @@ class Policy:
         if self.group is not None and self.group not in predictions.group_names:
             raise ValueError(f"the policy has thresholds by {self.group!r}, which the predictions do not hold")
 
-    def _checked(self, values: Any) -> Tensor:
+    def _checked(self, values: Any) -> Array:
         z = as_logits(values)
         if z.shape[1] != self.num_classes:
             raise ValueError(f"the policy is for {self.num_classes} classes, got {self.takes} of {z.shape[1]}")
-        if (z.dim() > 2) != (self.kind == "segmentation"):
+        if (z.ndim > 2) != (self.kind == "segmentation"):
             raise ValueError(f"the policy is for {self.kind}, got {self.takes} {list(z.shape)}")
         if self.takes == "probabilities":
-            off = (z.double().sum(1) - 1).abs().amax()
-            if float(z.amin()) < 0 or not float(off) <= 1e-2:
+            off = np.abs(z.sum(1, dtype=np.float64) - 1).max()
+            if float(z.min()) < 0 or not float(off) <= 1e-2:
                 raise ValueError("the policy takes probabilities, in 0..1 and summing to 1 over the classes")
         return z
 
@@ -257,6 +259,8 @@ class Policy:
             >>> policy.module()(logits[:2]).accept.shape
             torch.Size([2])
         """
+        from calibrant.selective.module import PolicyModule  # needs PyTorch
+
         return PolicyModule(self, model)
 
     def save(self, path: str | Path) -> None:

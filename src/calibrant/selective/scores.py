@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from calibrant.posthoc import logit_norm
 from calibrant.posthoc.logit_norm import by_rows
-from calibrant.posthoc.ops import Ops, TorchOps, log_softmax
+from calibrant.posthoc.ops import NumpyOps, Ops, log_softmax
 
 V = TypeVar("V")
 
@@ -65,7 +65,7 @@ def msp(logits: Any) -> Any:
         >>> msp([[0.0, 0.0], [1000.0, 0.0]]).tolist()
         [0.5, 1.0]
     """
-    return by_rows(logits, lambda z: logit_norm.msp(TorchOps(z.device), z))
+    return by_rows(logits, lambda z: logit_norm.msp(NumpyOps(), z))
 
 
 def max_logit(logits: Any) -> Any:
@@ -76,7 +76,7 @@ def max_logit(logits: Any) -> Any:
         >>> max_logit([[0.0, 3.0], [-1.0, -2.0]]).tolist()
         [3.0, -1.0]
     """
-    return by_rows(logits, lambda z: _max_logit(TorchOps(z.device), z))
+    return by_rows(logits, lambda z: _max_logit(NumpyOps(), z))
 
 
 def margin(logits: Any) -> Any:
@@ -87,7 +87,7 @@ def margin(logits: Any) -> Any:
         >>> margin([[0.0, 0.0, -1000.0], [1000.0, 0.0, 0.0]]).tolist()
         [0.0, 1.0]
     """
-    return by_rows(logits, lambda z: _margin(TorchOps(z.device), z))
+    return by_rows(logits, lambda z: _margin(NumpyOps(), z))
 
 
 def negative_entropy(logits: Any) -> Any:
@@ -98,7 +98,7 @@ def negative_entropy(logits: Any) -> Any:
         >>> negative_entropy([[0.0, 0.0], [1000.0, 0.0]]).tolist()
         [-0.6931471805599453, 0.0]
     """
-    return by_rows(logits, lambda z: _negative_entropy(TorchOps(z.device), z))
+    return by_rows(logits, lambda z: _negative_entropy(NumpyOps(), z))
 
 
 def energy(logits: Any) -> Any:
@@ -109,7 +109,7 @@ def energy(logits: Any) -> Any:
         >>> energy([[1000.0, 0.0], [0.0, 0.0]]).tolist()
         [1000.0, 0.6931471805599453]
     """
-    return by_rows(logits, lambda z: _energy(TorchOps(z.device), z))
+    return by_rows(logits, lambda z: _energy(NumpyOps(), z))
 
 
 def normalised_max_logit(logits: Any, p: int, *, centre: bool = True) -> Any:
@@ -122,4 +122,4 @@ def normalised_max_logit(logits: Any, p: int, *, centre: bool = True) -> Any:
     """
     if isinstance(p, bool) or not isinstance(p, numbers.Integral) or p < 1:
         raise ValueError(f"p must be a whole number from 1 on, got {p!r}")
-    return by_rows(logits, lambda z: logit_norm.normalised_max_logit(TorchOps(z.device), z, int(p), centre=centre))
+    return by_rows(logits, lambda z: logit_norm.normalised_max_logit(NumpyOps(), z, int(p), centre=centre))

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from calibrant.posthoc.stream import as_tensor, rows_of
+from calibrant._arrays import Array
+from calibrant.posthoc.stream import rows_of
 from calibrant.predictions import Predictions
 
 SHARE = 1 / 3  # of the samples, for the choice
@@ -37,8 +36,8 @@ class Kept:
         groups: ``[n]`` text, or None.
     """
 
-    values: Tensor
-    labels: Tensor
+    values: Array
+    labels: npt.NDArray[np.int64]
     unit: npt.NDArray[np.int64]
     groups: npt.NDArray[np.str_] | None
     places: int = 1
@@ -75,9 +74,10 @@ class Fingerprint:
         return f"{self.rows}:{self.sum:08x}"
 
 
-def values_of(batch: Predictions) -> Tensor:
+def values_of(batch: Predictions) -> Array:
     """What a batch holds."""
-    return as_tensor(batch.logits if batch.holds == "logits" else batch.probabilities)
+    values: Array = batch.logits if batch.holds == "logits" else batch.probabilities
+    return values
 
 
 def for_choice(batches: Iterator[Predictions], seed: int, share: float, group: str | None) -> Kept:
@@ -89,13 +89,13 @@ def for_choice(batches: Iterator[Predictions], seed: int, share: float, group: s
         u = draws(seed, start, len(batch))
         rows = np.flatnonzero(u < limit)
         if len(rows):
-            values, labels = values_of(batch)[rows], as_tensor(batch.labels)[rows]
+            values, labels = values_of(batch)[rows], batch.labels[rows]
             names = None if group is None else np.asarray(batch.groups[group]).astype(str)[rows]
             part = _positions(values, labels, rows + start, batch.ignore_index, names)
             parts.append((*part, u[part[2] - start]))
             kept += len(parts[-1][1])
             most = min(ROWS_KEPT, max(1000, NUMBERS_KEPT // values.shape[1]))
-            places = labels[0].numel()
+            places = labels[0].size
         start += len(batch)
         if kept > 2 * most:
             parts, limit = _thinned(parts, most)
@@ -113,30 +113,34 @@ def _step(places: int) -> int:
 
 
 def _positions(
-    values: Tensor, labels: Tensor, units: npt.NDArray[np.int64], ignore_index: int | None, names: Any
+    values: Array,
+    labels: npt.NDArray[np.int64],
+    units: npt.NDArray[np.int64],
+    ignore_index: int | None,
+    names: Any,
 ) -> tuple[Any, ...]:
     """Rows ``[n, C]`` of the samples; of an image at most `PIXELS`, evenly spread over those that count."""
     unit = units
-    if values.dim() > 2:
-        places = labels[0].numel()
+    if values.ndim > 2:
+        places = labels[0].size
         z, y = rows_of(values), labels.reshape(-1)
         # Each image from its own first position on, so that all keep the same number.
-        chosen = torch.arange(len(y)).reshape(-1, places)[:, :: _step(places)].reshape(-1)
-        z, y, unit = z[chosen], y[chosen], np.repeat(units, places)[chosen.numpy()]
-        names = None if names is None else np.repeat(names, places)[chosen.numpy()]
+        chosen = np.arange(len(y)).reshape(-1, places)[:, :: _step(places)].reshape(-1)
+        z, y, unit = z[chosen], y[chosen], np.repeat(units, places)[chosen]
+        names = None if names is None else np.repeat(names, places)[chosen]
     else:
         z, y = values, labels
     if ignore_index is not None:
-        counted = (y != ignore_index).numpy()
+        counted = y != ignore_index
         z, y, unit = z[counted], y[counted], unit[counted]
         names = None if names is None else names[counted]
-    return z if z.dtype in (torch.float32, torch.float64) else z.float(), y.long(), unit, names
+    return z.astype(np.float64 if z.itemsize == 8 else np.float32, copy=False), y.astype(np.int64), unit, names
 
 
 def _joined(parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     values, labels, unit, names, u = zip(*parts, strict=True)
     joined = None if names[0] is None else np.concatenate(names)
-    return torch.cat(values), torch.cat(labels), np.concatenate(unit), joined, np.concatenate(u)
+    return np.concatenate(values), np.concatenate(labels), np.concatenate(unit), joined, np.concatenate(u)
 
 
 def _thinned(parts: list[tuple[Any, ...]], most: int) -> tuple[list[tuple[Any, ...]], float]:

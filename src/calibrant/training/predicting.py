@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from calibrant.data import Batch, Batches, Dataset, Pipeline, normalised
 from calibrant.data.loading import sample_generator
 from calibrant.data.views import Step
-from calibrant.metrics import ConfidenceSketch
 from calibrant.predictions import Predictions
+from calibrant.torchmetrics import ConfidenceSketch
 from calibrant.training.forward import forward, logits_of
 
 #: Logits of whole images are kept in memory up to this many bytes.

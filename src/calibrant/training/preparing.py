@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from calibrant._extras import need
 from calibrant.data import Batches, Dataset, Pipeline, read_glove
 from calibrant.losses import Loss
 from calibrant.models import build
@@ -237,8 +237,8 @@ def fitting(recipe: Recipe, sets: Sets) -> None:
         raise ValueError(f"mixing is for {plain}, and {train.title} is not.")
     if recipe.targets.name == "adaptive" and (train.kind != "image" or train.masks is not None or train.boxes is None):
         raise ValueError(f"adaptive targets are for {plain} and boxes, and {train.title} is not or has none.")
-    if recipe.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise ValueError("training.tensorboard needs the package tensorboard: pip install 'calibrant[tensorboard]'.")
+    if recipe.training.tensorboard:
+        need("training.tensorboard", "tensorboard", "tensorboard")
     if recipe.training.keep == "best" and sets.val is None:
         raise ValueError("training.keep = 'best' needs validation data: data.val or data.hold_out.")
 

@@ -1,0 +1,122 @@
+"""Arrays of any framework as NumPy arrays and back, the floating-point type they came in, and the one way to cut them.
+
+NumPy arrays, lists, PyTorch tensors (any device, with or without a gradient), JAX, TensorFlow, pandas and polars are
+taken by what they can do (``__array__``, ``numpy()``, DLPack), never by whose they are, and nothing is copied that need
+not be. Nothing here imports a framework.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+#: What users may give: whatever NumPy takes, and arrays of other frameworks.
+ArrayLike: TypeAlias = Any
+
+#: The floating-point type that numbers came in; whole numbers count as float64.
+Precision: TypeAlias = Literal["float16", "bfloat16", "float32", "float64"]
+
+CHUNK = 1 << 20  # numbers: small enough for the cache, large enough to hide the calls
+
+
+def as_numpy(name: str, values: Any) -> tuple[Array, bool]:
+    """The values as a NumPy array, and whether its memory is ours alone.
+
+    bfloat16 and the 8-bit floats, which NumPy does not have, become float32.
+    """
+    if isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray):
+        return (values.astype(np.float32), True) if _is_foreign(values) else (values, False)
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(f"{name} must have a value everywhere, got a masked array with masked values")
+    ours = isinstance(values, list | tuple)
+    try:
+        if hasattr(values, "detach"):
+            values = _from_torch(values)
+        elif not hasattr(values, "__array__"):
+            if hasattr(values, "numpy"):
+                values = values.numpy()
+            elif hasattr(values, "__dlpack__"):
+                values = np.from_dlpack(values)
+        if _is_foreign(values):
+            values, ours = values.astype(np.float32), True
+        array = np.asarray(values)
+        if _is_foreign(array):
+            array, ours = array.astype(np.float32), True
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{name} must be an array, got {type(values).__name__}: {reason}") from error
+    return array, ours
+
+
+def precision_of(values: Any) -> Precision:
+    """The floating-point type that numbers came in."""
+    dtype = getattr(values, "dtype", None)
+    name = str(getattr(dtype, "name", dtype)).removeprefix("torch.").lstrip("<>=|")
+    if name.startswith("float8"):
+        return "bfloat16"
+    return name if name in ("float16", "bfloat16", "float32") else "float64"  # type: ignore[return-value]
+
+
+def is_half(precision: Precision) -> bool:
+    """Whether a type has 16 bits."""
+    return precision in ("float16", "bfloat16")
+
+
+def rounded(values: npt.NDArray[np.float64], precision: Precision) -> npt.NDArray[np.float64]:
+    """Numbers rounded to a floating-point type, as float64."""
+    if precision == "float64":
+        return values
+    if precision == "bfloat16":
+        bits = values.astype(np.float32).view(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(np.float64)
+    return values.astype(precision).astype(np.float64)
+
+
+def given_back(array: Array, template: Any, dtype: type | None = None) -> Any:
+    """An array as the kind of array that ``template`` is: a tensor of its device and precision, else NumPy's.
+
+    Args:
+        array: what was computed.
+        template: what came.
+        dtype: of the array, where it is to keep its own precision.
+    """
+    if not hasattr(template, "detach"):
+        return array
+    import torch
+
+    tensor = torch.from_numpy(np.ascontiguousarray(array)).to(template.device)
+    narrowed = dtype is None and array.dtype.kind == "f" and template.is_floating_point()
+    return tensor.to(template.dtype) if narrowed else tensor
+
+
+def row_slices(rows: int, numbers: int, limit: int | None = None) -> Iterator[slice]:
+    """Consecutive runs of rows of about ``limit`` numbers (`CHUNK`), where a row has ``numbers`` of them."""
+    step = max(1, (CHUNK if limit is None else limit) // max(1, numbers))
+    for start in range(0, rows, step):
+        yield slice(start, min(rows, start + step))
+
+
+def threads() -> int:
+    """How many threads a pass uses: the cores this process may use, or what OMP_NUM_THREADS says."""
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(said)) if said.isdecimal() else cores
+
+
+def _from_torch(tensor: Any) -> Any:
+    tensor = tensor.detach().cpu()
+    if str(tensor.dtype).removeprefix("torch.").startswith(("bfloat16", "float8")):
+        tensor = tensor.float()
+    return tensor.numpy()
+
+
+def _is_foreign(values: Any) -> bool:
+    """Whether these are floats that NumPy has no type of its own for, with a way out."""
+    dtype = getattr(values, "dtype", None)
+    return str(getattr(dtype, "name", dtype)).startswith(("bfloat16", "float8")) and hasattr(values, "astype")

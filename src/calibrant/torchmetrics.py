@@ -1,0 +1,157 @@
+"""`ConfidenceSketch` as a torchmetrics.Metric: for training loops, `MetricCollection` and several processes.
+
+The state lives on the metric's device and is added up over processes by torchmetrics. Tensors on a CPU are read where
+they lie; on a GPU the reductions over the classes run there, and only columns of ``[N]`` come back.
+"""
+
+from __future__ import annotations
+
+from calibrant import _needs_torch  # noqa: F401
+
+# isort: split
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant import _torchvision
+from calibrant.metrics import sketch as plain
+from calibrant.metrics.kernel import SATURATED, Reduced
+from calibrant.metrics.onepass import combined
+from calibrant.metrics.summary import Summary
+
+_torchvision.ensure()
+from torchmetrics import Metric  # noqa: E402  (importing torchmetrics imports torchvision)
+
+
+class ConfidenceSketch(Metric):
+    """`calibrant.metrics.ConfidenceSketch` with torchmetrics' interface.
+
+    Args:
+        score: what ranks the samples: None for the confidence, or a function of logits ``[n, C]``.
+        ignore_index: label that counts nowhere.
+        kind: what `update` takes: "logits" or "probabilities".
+        **kwargs: torchmetrics' own.
+
+    Example:
+        >>> import torch
+        >>> from calibrant.torchmetrics import ConfidenceSketch
+        >>> sketch = ConfidenceSketch()
+        >>> sketch.update(torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), torch.tensor([0, 1, 1]))
+        >>> round(sketch.compute()["accuracy"], 4)
+        0.6667
+    """
+
+    is_differentiable = False
+    higher_is_better = None
+    full_state_update = False
+
+    def __init__(
+        self,
+        *,
+        score: Callable[[Tensor], Tensor] | None = None,
+        ignore_index: int | None = None,
+        kind: Literal["logits", "probabilities"] = "logits",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        plain.ConfidenceSketch(score=score, ignore_index=ignore_index, kind=kind)  # checks the arguments
+        self.score, self.ignore_index, self.kind = score, ignore_index, kind
+        for name, (length, dtype) in plain.STATE.items():
+            self.add_state(name, torch.from_numpy(np.zeros(length, dtype)), dist_reduce_fx="sum")
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Add samples: logits (or probabilities) ``[N, C]`` or ``[N, C, ...]``, labels ``[N]`` or ``[N, ...]``."""
+        self._add(self._batch(logits, labels))
+
+    def update_confidence(self, confidence: Tensor, correct: Tensor) -> None:
+        """Add samples of which only confidence and correctness are known, ``[N]`` each; NLL and Brier are lost."""
+        batch = self._plain()
+        batch.update_confidence(confidence, correct)
+        self._add(batch)
+        self._computed = None
+        self._update_count += 1
+
+    def forward(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
+        """Add samples and return the metrics of these alone, of this process; empty if all of them are ignored."""
+        batch = self._batch(logits, labels)
+        self._add(batch)
+        self._computed = None
+        self._update_count += 1
+        return batch.compute() if batch.base_counts.any() else {}
+
+    def summary(self) -> Summary:
+        """The numbers behind the metrics, with methods for every metric at any setting.
+
+        Where there are several processes it is of all of them, and all must ask for it, as with `compute`.
+        """
+        if self._is_synced:
+            return self.sketch().summary()
+        with self.sync_context(should_sync=self._to_sync, should_unsync=self._should_unsync):
+            return self.sketch().summary()
+
+    def compute(self) -> dict[str, float]:
+        """Every metric by its name, as Python floats."""
+        return {name: float(value) for name, value in self.summary().metrics().items()}
+
+    def sketch(self) -> plain.ConfidenceSketch:
+        """What this process has seen, as a plain sketch, which can be saved and added to others."""
+        sketch = self._plain()
+        for name in plain.STATE:
+            setattr(sketch, name, getattr(self, name).detach().cpu().numpy().copy())
+        return sketch
+
+    def _plain(self) -> plain.ConfidenceSketch:
+        """An empty sketch with the same settings."""
+        return plain.ConfidenceSketch(score=self.score, ignore_index=self.ignore_index, kind=self.kind)
+
+    def _batch(self, logits: Tensor, labels: Tensor) -> plain.ConfidenceSketch:
+        batch = self._plain()
+        if isinstance(logits, Tensor) and logits.device.type != "cpu" and self.score is None:
+            values, truth = logits.detach(), labels.detach().to(logits.device)
+            plain.check_labels(tuple(values.shape), truth.cpu().numpy(), self.ignore_index)
+            rows = values.flatten(2).movedim(1, 2).reshape(-1, values.shape[1]) if values.dim() > 2 else values
+            truth = truth.reshape(-1).long()
+            if self.ignore_index is not None:
+                rows, truth = rows[truth != self.ignore_index], truth[truth != self.ignore_index]
+            precision: Any = None if self.kind == "logits" else str(values.dtype).removeprefix("torch.")
+            if len(truth):
+                reduced = reduce_on_device(rows, truth, self.kind)
+                batch.observe(combined(reduced, truth.cpu().numpy(), self.kind, precision, 0, None))
+            return batch
+        batch.update(logits, labels)
+        return batch
+
+    def _add(self, batch: plain.ConfidenceSketch) -> None:
+        for name in plain.STATE:
+            state = getattr(self, name)
+            state += torch.from_numpy(getattr(batch, name)).to(state.device)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Any = "") -> Any:
+        """Follow a module to another device, but never to another precision: sums stay float64."""
+        device = fn(torch.zeros(1, device=self.device)).device
+        return super()._apply(lambda tensor: tensor.to(device), exclude_state)
+
+
+def reduce_on_device(z: Tensor, labels: Tensor, kind: str) -> Reduced:
+    """`calibrant.metrics.kernel.define` on the device of the logits; only its columns leave it."""
+    if not bool(torch.isfinite(z).all()):
+        raise ValueError(f"{kind} must be finite, got NaN or infinity")
+    z = z if z.dtype in (torch.float32, torch.float64) else z.float()
+    top, predicted = z.max(1)
+    predicted = (z == top[:, None]).int().argmax(1)  # of equal maxima the first
+    at_label = z.gather(1, labels[:, None]).squeeze(1).double()
+    if kind == "probabilities":
+        total, squares = z.double().sum(1), z.double().square().sum(1)
+    else:
+        at_label = at_label - top.double()
+        exps = (z - top[:, None]).exp()
+        total, squares = exps.sum(1, dtype=torch.float64), exps.double().square().sum(1)
+        near = (total < SATURATED).nonzero().squeeze(1)
+        exact = (z[near].double() - top[near, None].double()).exp()
+        total[near], squares[near] = exact.sum(1), exact.square().sum(1)
+    columns = (column.cpu().numpy() for column in (top.double(), at_label, total, squares, predicted.long()))
+    return Reduced(*columns)

@@ -1,0 +1,142 @@
+"""What each command imports, and that the measuring half runs where PyTorch is not installed."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+from calibrant import Predictions
+from calibrant.cli.commands import COMMANDS, load
+
+HEAVY = ["torch", "torchvision", "torchmetrics", "transformers", "scipy.signal", "matplotlib", "sklearn", "ray",
+         "onnxruntime", "numba", "pandas"]  # fmt: skip
+TRAINING = ["torch", "torchvision", "torchmetrics", "lightning_fabric", "PIL", "defusedxml", "sklearn", "matplotlib"]
+
+RUN = """
+import importlib.machinery, json, sys
+
+absent = set(json.loads(sys.argv[1]))
+
+class Finder(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in absent else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Finder
+from calibrant.cli import main
+try:
+    main(sys.argv[2:])
+except SystemExit as stop:
+    print("modules", json.dumps(list(sys.modules)), file=sys.stderr)
+    sys.exit(stop.code)
+"""
+
+
+def imported(*arguments, folder, absent=()):
+    """Run a command in a new process; give the heavy modules that it has imported."""
+    command = [sys.executable, "-c", RUN, json.dumps(absent), *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert result.returncode == 0, result.stderr.partition("modules ")[0]
+    line = next(line for line in result.stderr.splitlines() if line.startswith("modules "))
+    return set(json.loads(line.removeprefix("modules "))) & set(HEAVY)
+
+
+def _write_network(path):
+    """A linear classifier from 4 numbers to 3 classes, by hand."""
+    weight = onnx.numpy_helper.from_array(np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32), "weight")
+    sides = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", size])
+        for name, size in (("input", 4), ("logits", 3))
+    ]
+    node = onnx.helper.make_node("MatMul", ["input", "weight"], ["logits"])
+    graph = onnx.helper.make_graph([node], "linear", sides[:1], sides[1:], [weight])
+    opsets = [onnx.helper.make_opsetid("", 18)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("files")
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 1200)
+    logits = rng.normal(size=(1200, 3)) + 3 * np.eye(3)[labels]
+    Predictions.from_logits(logits, labels).save(path / "val.npz")
+    Predictions.from_logits(logits[::2] + 0.1, labels[::2]).save(path / "test.csv")
+    _write_network(path / "model.onnx")
+    imported("fit", "val.npz", "--target-risk", "0.1", "-o", "policy.json", folder=path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "allowed"),
+    [
+        (["--help"], set()),
+        (["--version"], set()),
+        (["audit", "test.csv", "-o", "report.html"], set()),
+        (["audit", "val.npz", "--policy", "policy.json", "--json"], set()),
+        (["fit", "val.npz", "-o", "again.json"], set()),
+        (["apply", "policy.json", "test.csv", "-o", "answers.csv"], {"pandas"}),  # pyarrow's way to look at an array
+        *[([name, "--help"], set()) for name in COMMANDS if name != "data"],
+        (["data", "--help"], {"torch"}),
+        (["export", "--logits-only", "--policy", "policy.json", "-o", "head.onnx"], {"onnxruntime"}),
+        (["export", "--onnx", "model.onnx", "--policy", "policy.json", "-o", "whole.onnx"], {"onnxruntime"}),
+        (["methods"], {"torch"}),
+        (["lens", "--losses", "ls", "--logits", "2,1,0"], {"torch", "matplotlib"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_command_imports_no_more_than_it_needs(words, allowed, folder):
+    assert imported(*words, folder=folder) <= allowed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["audit", "test.csv", "-o", "report.html"],
+        ["audit", "val.npz", "--policy", "policy.json"],
+        ["fit", "val.npz", "-o", "again.json"],
+        ["apply", "policy.json", "test.csv", "-o", "answers.csv"],
+        ["apply", "policy.json", "val.npz", "-o", "answers.npz"],
+        ["export", "--logits-only", "--policy", "policy.json", "-o", "head.onnx"],
+        ["export", "--onnx", "model.onnx", "--policy", "policy.json", "-o", "whole.onnx"],
+    ],
+    ids=" ".join,
+)
+def test_the_measuring_half_runs_without_pytorch(words, folder):
+    imported(*words, folder=folder, absent=TRAINING)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compare", "x.toml", "-o", "sweep"],
+        ["data", "layouts"],
+        ["demo"],
+        ["export", "--model", "torch.nn:Identity", "--policy", "policy.json", "-o", "never.onnx"],
+        ["lens", "--losses", "ls", "--logits", "2,1,0"],
+        ["methods"],
+        ["predict", "run", "-o", "predictions.npz"],
+        ["train", "x.toml"],
+    ],
+    ids=" ".join,
+)
+def test_the_training_half_says_what_it_needs(words, folder):
+    command = [sys.executable, "-c", RUN, json.dumps(TRAINING), *words]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert result.returncode == 2
+    assert "needs PyTorch: pip install 'calibrant[train]'" in result.stderr.splitlines()[0]
+
+
+def test_importing_calibrant_imports_no_array_library():
+    code = "import calibrant, sys; print({'numpy', 'torch', 'scipy', 'pyarrow'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_their_help_says(name):
+    first = " ".join(load(name).help.strip().split("\n\n")[0].split())
+    assert first.startswith(COMMANDS[name][1].rstrip("."))
+    assert COMMANDS[name][1].endswith(".")

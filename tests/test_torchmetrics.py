@@ -1,0 +1,80 @@
+"""The sketch as a torchmetrics.Metric: forward, reset, several processes, precision of a parent module."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing
+
+from calibrant.metrics import kernel
+from calibrant.torchmetrics import ConfidenceSketch, reduce_on_device
+
+
+def test_forward_reset_and_deepcopy_behave_as_torchmetrics_says():
+    sketch = ConfidenceSketch()
+    z, y = torch.randn(20, 3), torch.arange(20) % 3
+    batch = sketch(z, y)
+    assert batch == sketch.compute()
+    sketch(z, y)
+    assert sketch.summary().samples == 40
+    sketch.reset()
+    with pytest.raises(ValueError, match="empty"):
+        sketch.summary()
+
+
+def _process(rank, path, results):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
+    generator = torch.Generator().manual_seed(7)
+    z, y = torch.randn(301, 5, generator=generator), torch.randint(0, 5, (301,), generator=generator)
+    sketch = ConfidenceSketch()
+    alone = sketch(z[rank::2], y[rank::2])["accuracy"]
+    results[rank] = (sketch.compute(), sketch.cells.sum().item(), alone)
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_give_what_one_gives(tmp_path):
+    with torch.multiprocessing.Manager() as manager:
+        results = manager.dict()
+        torch.multiprocessing.spawn(_process, args=(tmp_path / "store", results), nprocs=2)
+        (first, held, alone), (second, _, other) = results[0], results[1]
+    generator = torch.Generator().manual_seed(7)
+    z, y = torch.randn(301, 5, generator=generator), torch.randint(0, 5, (301,), generator=generator)
+    whole = ConfidenceSketch()
+    whole.update(z, y)
+    assert first == pytest.approx(whole.compute(), abs=1e-12)
+    assert second == first
+    right = (z.argmax(1) == y).double()
+    assert (alone, other) == pytest.approx((right[::2].mean().item(), right[1::2].mean().item()))
+    assert held == 151  # compute synchronises for itself only: the state is each process's own again
+
+
+def test_forward_keeps_the_state_whatever_comes():
+    sketch = ConfidenceSketch(ignore_index=0)
+    sketch(torch.randn(30, 3), torch.arange(30) % 3)
+    assert sketch(torch.randn(4, 3), torch.zeros(4, dtype=torch.int64)) == {}
+    with pytest.raises(ValueError, match="finite"):
+        sketch(torch.full((4, 3), math.nan), torch.ones(4, dtype=torch.int64))
+    assert sketch.summary().samples == 20
+
+
+def test_sums_stay_float64_when_a_model_changes_precision():
+    parent = torch.nn.Module()
+    parent.sketch = ConfidenceSketch()
+    parent.sketch.update_confidence(torch.rand(100), torch.rand(100) < 0.5)
+    before = parent.sketch.compute()
+    parent.to(torch.bfloat16)
+    parent.sketch._computed = None
+    assert parent.sketch.compute() == before
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_reductions_on_a_device_are_those_of_the_definition(kind):
+    rng = np.random.default_rng(2)
+    z = rng.integers(-3, 4, size=(57, 5)).astype(np.float32)  # with ties
+    z[0] = [60, -60, 0, 0, 0]
+    z = z if kind == "logits" else np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    y = rng.integers(0, 5, 57)
+    expected = kernel.define(z, y, kind)
+    for ours, theirs in zip(reduce_on_device(torch.from_numpy(z), torch.from_numpy(y), kind), expected, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-12)
