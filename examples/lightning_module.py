@@ -13,7 +13,7 @@ from typing import Any
 
 # Calibrant before Lightning: where torchvision's compiled operators do not load, the sketch supplies them.
 from calibrant.losses import Loss, get
-from calibrant.metrics import ConfidenceSketch
+from calibrant.torchmetrics import ConfidenceSketch
 
 # isort: split
 import lightning

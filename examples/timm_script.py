@@ -19,7 +19,7 @@ import sys
 
 from calibrant.cli.common import parse_losses
 from calibrant.losses import Loss
-from calibrant.metrics import ConfidenceSketch  # noqa: F401  (supplies torchvision's operators where they do not load)
+from calibrant.torchmetrics import ConfidenceSketch  # noqa: F401  (supplies torchvision's operators where they do not load)
 
 
 def main(arguments: list[str]) -> None:

@@ -19,7 +19,7 @@ from sklearn.metrics import accuracy_score
 from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.experiments import Local, Method, Results, Study, compare
-from calibrant.experiments.evaluation import FOLDS, NUMBERS, numbers
+from calibrant.experiments.evaluation import NUMBERS, numbers
 from calibrant.experiments.spaces import SPACES, changes, drawn, grid, methods
 from calibrant.experiments.study import shortened
 from calibrant.experiments.work import FAILED, Job, perform
@@ -264,50 +264,15 @@ def test_numbers_are_those_of_the_predictions(compared):
     assert value("aurc") == pytest.approx(
         aurc(logits.softmax(1).amax(1).numpy(), (logits.argmax(1) == labels).numpy()), abs=2e-3
     )
-    fold = np.arange(len(labels)) % FOLDS
+    fold = np.arange(len(labels)) % 5
     losses = torch.empty(len(labels), dtype=torch.float64)
-    for k in range(FOLDS):  # the temperature of each fold is fitted on the others
+    for k in range(5):  # the temperature of each fold is fitted on the others
         rest, held = torch.from_numpy(fold != k), torch.from_numpy(fold == k)
         grid_ = torch.linspace(0.2, 5.0, 2000, dtype=torch.float64)
         best = min(grid_, key=lambda t: float(F.cross_entropy(logits[rest] / t, labels[rest])))
         losses[held] = F.cross_entropy(logits[held] / best, labels[held], reduction="none")
     assert value("nll", "temperature") == pytest.approx(float(losses.mean()), abs=1e-4)
     assert value("accuracy", "temperature") == value("accuracy")
-
-
-def test_a_norm_that_no_fold_finds_changes_nothing(tmp_path, monkeypatch):
-    """And one that folds find changes what it changes within them, by hand."""
-    rng = np.random.default_rng(0)
-    logits = (3 * rng.standard_normal((400, 6))).astype(np.float32)
-    labels = (logits + 2 * rng.gumbel(size=logits.shape)).argmax(1)
-    Predictions.from_logits(logits, labels).save(tmp_path / "test.npz")
-    (tmp_path / "result.json").write_text(json.dumps({"sets": {"test": {}}, "steps": 1, "history": []}))
-    sure = torch.tensor(logits).double().softmax(1).amax(1).numpy()
-    correct = logits.argmax(1) == labels
-
-    class Norm:
-        p_ = None
-
-        def fit(self, *_):
-            return self
-
-        def score(self, given):
-            return -given.double().amax(1)  # the worst order there is
-
-    monkeypatch.setattr("calibrant.experiments.evaluation.LogitNorm", Norm)
-
-    def found():
-        (tmp_path / NUMBERS).unlink(missing_ok=True)
-        (one,) = [n for n in numbers(tmp_path) if (n.posthoc, n.metric) == ("logit-norm", "aurc")]
-        return one
-
-    assert found().value == pytest.approx(aurc(sure, correct), abs=1e-12)
-    assert np.isnan(found().parameter)
-    monkeypatch.setattr(Norm, "p_", 2.0)
-    folds = [np.arange(400) % FOLDS == k for k in range(FOLDS)]
-    worse = [aurc(-logits.max(1)[f].astype(float), correct[f]) - aurc(sure[f], correct[f]) for f in folds]
-    assert found().value == pytest.approx(aurc(sure, correct) + np.mean(worse), abs=1e-12)
-    assert found().parameter == 2.0
 
 
 def test_threads_do_not_depend_on_what_is_left(tmp_path, monkeypatch):

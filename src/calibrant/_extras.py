@@ -19,6 +19,13 @@ def need(what: str, extra: str, *packages: str) -> None:
         extra: of pyproject.toml.
         packages: their modules' names.
     """
-    missing = [_NAMES.get(package, package) for package in packages if importlib.util.find_spec(package) is None]
+    missing = [_NAMES.get(package, package) for package in packages if not _is_there(package)]
     if missing:
         raise MissingExtraError(f"{what} needs {', '.join(missing)}: pip install 'calibrant[{extra}]'")
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except Exception:  # whatever is wrong with it, importing it will tell
+        return True

@@ -92,7 +92,7 @@ CHANGES = {
     "shape": (lambda t: {"filled": t["filled"][:, None]}, "cells are damaged"),
     "number": (lambda t: {"counts": torch.tensor(3)}, "cells are damaged"),
     "type": (lambda t: {"base_sums": t["base_sums"].float()}, "base_sums is damaged"),
-    "half": (lambda t: {"moments": t["moments"].bfloat16()}, "moments is damaged"),
+    "half": (lambda t: {"moments": t["moments"].bfloat16()}, "its arrays are damaged: one is of type 'BF16'"),
     "length": (lambda t: {"base_counts": t["base_counts"][:-2].clone()}, "base_counts is damaged"),
     "more": (lambda t: {"extra": torch.zeros(1)}, "arrays are damaged"),
 }

@@ -14,9 +14,11 @@ from calibrant._arrays import precision_of
 from calibrant.auditing.tables import Breakdown, ClasswiseSums, Levels
 from calibrant.metrics.cells import base_bins
 from calibrant.metrics.clusters import Clusters
+from calibrant.metrics.exact import Confidences
 from calibrant.metrics.onepass import BLOCK, TopLabel, blocks
 from calibrant.metrics.paired import Judged
 from calibrant.metrics.sketch import ConfidenceSketch
+from calibrant.metrics.summary import Summary
 from calibrant.posthoc.stream import check_finite
 from calibrant.predictions import Predictions
 
@@ -59,6 +61,7 @@ class Collected:
     groups: dict[str, tuple[Levels, Breakdown]] = field(default_factory=dict)
     whole: Breakdown = field(default_factory=lambda: Breakdown(1))
     worst: list[WorstError] = field(default_factory=list)
+    confidences: Confidences = field(default_factory=Confidences)
     judged: Kept = field(default_factory=lambda: Kept(JUDGED_KEPT))
     logits: Kept = field(default_factory=lambda: Kept(LOGITS_KEPT))
     rows: int = 0
@@ -72,6 +75,10 @@ class Collected:
     of_values: int = 0
     clusters: Clusters | None = None
     remarks: list[str] = field(default_factory=list)
+
+    def summary(self) -> Summary:
+        """Every metric: exact where all samples were kept, else of the sketch, with bounds."""
+        return self.confidences.exact(self.sketch.summary())
 
     def pairs(self) -> Judged:
         """The kept samples, for comparing models on the same ones."""
@@ -257,6 +264,7 @@ def observe(found: Collected, batch: Predictions, top: TopLabel, values: npt.NDA
     else:
         found.sketch.observe(top, cells)
         found.impossible += int(np.isinf(top.nll).sum())
+    found.confidences.add(top)
     if found.clusters is not None:
         found.clusters.add(top, bins, found.rows)
     found.whole.add(np.zeros_like(top.labels), top, bins, 1)

@@ -89,7 +89,7 @@ def describe(
     name: str, found: Collected, val: Collected | None, *, level: float, replicates: int, seed: int
 ) -> Described:
     """Everything about one model."""
-    summary = found.sketch.summary()
+    summary = found.summary()
     independent = found.kind == "classification"
     values, numbers, classwise = _numbers(found, summary, level, replicates, seed)
     names = [str(found.class_name(k)) for k in range(found.num_classes or 0)]

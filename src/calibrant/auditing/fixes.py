@@ -15,8 +15,8 @@ from calibrant.metrics.intervals import Interval
 from calibrant.metrics.onepass import blocks
 from calibrant.metrics.paired import Judged, paired_differences
 from calibrant.posthoc import LogitNorm, TemperatureScaling
+from calibrant.posthoc.crossfit import FOLDS, Ranked, crossfit, crossfit_ranks, folds_of, ranks
 from calibrant.posthoc.stream import FLOOR
-from calibrant.selective.choice import FOLDS, crossfit_powers, ranks, ranks_by_fold
 
 Array = npt.NDArray[Any]
 
@@ -61,7 +61,7 @@ def fixes(
     if found.holds == "confidence" or found.samples < FEWEST or errors in (0, found.samples):
         return []
     z, y = logits_of(found)
-    folds = _folds(found, val)
+    folds = _folds(found)
     if val is None and len(np.unique(folds)) < 2:
         return []
     before = judge(z, y)
@@ -72,11 +72,11 @@ def fixes(
     gained = [Fix("Temperature scaling", how, "ece_15", values["ece_15"], change["ece"])]
     if not found.impossible:
         gained.append(Fix("Temperature scaling", how, "nll", values["nll"], change["nll"]))
-    powers, plain, normalised = _normalised(z, before, folds, val)
-    first = Judged(before.confidence, before.correct, score=plain)
-    second = Judged(before.confidence, before.correct, score=normalised)
+    ranked = _ranked(z, before, folds, val)
+    first = Judged(before.confidence, before.correct, score=ranked.plain)
+    second = Judged(before.confidence, before.correct, score=ranked.normalised)
     change = _changes(found, first, second, settings)
-    how = _how(powers, "p", "{:.0f}", val, none="no p ranks better than the confidence")
+    how = _how(ranked.powers, "p", "{:.0f}", val, none="no p ranks better than the confidence")
     return [*gained, Fix("Logit normalisation", how, "aurc", values["aurc"], change["aurc"])]
 
 
@@ -95,33 +95,28 @@ def judge(z: Array, y: Array) -> Judged:
     return Judged(**{name: np.concatenate([getattr(top, name) for top in tops]) for name in names})
 
 
-def _folds(found: Collected, val: Collected | None) -> npt.NDArray[np.int64]:
-    """Fold of each kept row, one for all where repairs are fitted on other data; pixels of an image stay together."""
-    number = found.logits.columns()[2] if found.kind == "segmentation" else np.arange(len(found.logits.columns()[1]))
-    return np.zeros_like(number) if val is not None else number % FOLDS
+def _folds(found: Collected) -> npt.NDArray[np.int64]:
+    """Fold of each kept row; pixels of an image stay together."""
+    _, labels, image = found.logits.columns()
+    return folds_of(image if found.kind == "segmentation" else np.arange(len(labels)))
 
 
 def _scaled(z: Array, y: Array, folds: npt.NDArray[np.int64], val: Collected | None) -> tuple[list[float], Array]:
-    """Temperatures, and the logits with each row scaled by the one that was not fitted on it."""
-    temperatures, scaled = [], np.empty_like(z)
-    for k in np.unique(folds):
-        held = folds == k
-        scaling = TemperatureScaling().fit(*((z[~held], y[~held]) if val is None else logits_of(val)))
-        temperatures.append(scaling.temperature_)
-        scaled[held] = scaling.transform(z[held])
-    return temperatures, scaled
+    """Temperatures, and the logits with each row scaled by one that was not fitted on it."""
+    if val is not None:
+        scaling = TemperatureScaling().fit(*logits_of(val))
+        return [scaling.temperature_], scaling.transform(z)
+    repaired = crossfit(TemperatureScaling, z, y, folds)
+    return [one.temperature_ for one in repaired.fitted], repaired.logits
 
 
-def _normalised(
-    z: Array, before: Judged, folds: npt.NDArray[np.int64], val: Collected | None
-) -> tuple[list[int | None], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Chosen powers, and both scores as ranks inside each fold: folds may differ in p, and so in scale."""
+def _ranked(z: Array, before: Judged, folds: npt.NDArray[np.int64], val: Collected | None) -> Ranked:
+    """Both scores as ranks, and the chosen powers."""
     scores = LogitNorm().scores(z)
     if val is None:
-        powers, normalised = crossfit_powers(scores, before.confidence, before.correct, folds)
-        return powers, ranks_by_fold(before.confidence, folds), normalised
+        return crossfit_ranks(before.confidence, scores, before.correct, folds)
     norm, plain = LogitNorm().fit(*logits_of(val)), ranks(before.confidence)
-    return [norm.p_], plain, plain if norm.p_ is None else ranks(scores[norm.p_])
+    return Ranked(plain, plain if norm.p_ is None else ranks(scores[norm.p_]), [norm.p_])
 
 
 def _how(values: Sequence[float | None], letter: str, form: str, val: Collected | None, none: str = "") -> str:

@@ -69,6 +69,8 @@ def collect_part(predictions: Predictions, groups: Sequence[str], place: Place) 
     """Go through consecutive samples of a larger whole."""
     found = started(predictions, groups)
     found.rows, found.samples = place.rows, place.samples
+    if place.total > found.confidences.most:
+        found.confidences.most = 0  # the whole will not keep them either
     for sample in (found.judged, found.logits):
         sample.limit = _limit(sample.size, place.total)
     part = Part(found, place, 0, 0, 0, {})
@@ -134,6 +136,7 @@ def _absorb(whole: Collected, part: Part) -> None:
         _add_group(*whole.groups[name], levels, breakdown)
     # Stable: of equally confident errors the first ones stay.
     whole.worst = sorted(whole.worst + found.worst, key=lambda error: error.shortfall)[:ERRORS_KEPT]
+    whole.confidences.absorb(found.confidences)
     _keep(whole.judged, found.judged)
     _keep(whole.logits, found.logits)
     whole.rows, whole.samples = found.rows, found.samples

@@ -21,13 +21,13 @@ from calibrant._arrays import Array
 from calibrant._files import written_aside
 from calibrant.metrics import ConfidenceSketch, augrc, aurc, coverage_at_risk, e_aurc, top_label
 from calibrant.posthoc import LogitNorm, TemperatureScaling
+from calibrant.posthoc.crossfit import crossfit, crossfit_ranks, folds_of
 from calibrant.predictions import Predictions
 from calibrant.training.records import DamagedError, Value, check_metric, read_record, with_nans, with_nulls
 from calibrant.training.run_folder import RESULT, RunFolder
 from calibrant.training.settings import SetName
 
 NUMBERS = "numbers.json"
-FOLDS = 5
 RISKS = (0.01, 0.02, 0.05, 0.1)
 
 
@@ -122,26 +122,19 @@ def flat(predictions: Predictions) -> Flat:
 
 
 def _crossfitted(name: str, data: Flat) -> Iterator[Number]:
-    fold = data.sample % FOLDS
+    folds = folds_of(data.sample)
+    repaired = crossfit(TemperatureScaling, data.logits, data.labels, folds)
+    yield from _scaled(
+        name, repaired.logits, data.labels, float(np.mean([one.temperature_ for one in repaired.fitted]))
+    )
     plain, _, correct = top_label(data.logits, data.labels)
-    scaled, temperatures, powers = np.empty_like(data.logits), [], []
-    # Folds may differ in p, and so in scale: scores are compared within a fold, with the confidence as it is. What that
-    # changes on average is added to what the confidence gives on the whole set.
-    normed = _selective(plain, correct)
-    for k in np.unique(fold):
-        held = fold == k
-        rest = data.logits[~held], data.labels[~held]
-        temperature, norm = TemperatureScaling().fit(*rest), LogitNorm().fit(*rest)
-        scaled[held] = temperature.transform(data.logits[held])
-        temperatures.append(temperature.temperature_)
-        if norm.p_ is not None:  # else the score is the confidence
-            powers.append(float(norm.p_))
-            share = float(held.mean())
-            before, after = (_selective(s, correct[held]) for s in (plain[held], norm.score(data.logits[held])))
-            normed = {metric: value + share * (after[metric] - before[metric]) for metric, value in normed.items()}
-    yield from _scaled(name, scaled, data.labels, float(np.mean(temperatures)))
+    ranked = crossfit_ranks(plain, LogitNorm().scores(data.logits), correct, folds)
+    powers = [float(p) for p in ranked.powers if p is not None]
     power = float(np.mean(powers)) if powers else math.nan
-    yield from (Number(name, "logit-norm", power, metric, value) for metric, value in normed.items())
+    # What ranking inside the folds changes is added to what the confidence gives on the whole set.
+    whole, before, after = (_selective(score, correct) for score in (plain, ranked.plain, ranked.normalised))
+    for metric, value in whole.items():
+        yield Number(name, "logit-norm", power, metric, value + after[metric] - before[metric])
 
 
 def _scaled(name: str, logits: Array, labels: Array, temperature: float) -> Iterator[Number]:

@@ -13,9 +13,10 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
+from calibrant.metrics.kernel import SATURATED
+
 F = np.float32
 _FAST = {"contract", "reassoc", "nsz", "nnan", "ninf"}
-_SATURATED = 1.0 + 2.0**-7
 _RUN = 64  # float32 numbers that are added up before their sum goes into a float64
 
 
@@ -109,7 +110,7 @@ def reduce_logits(
                     q32 += e32 * e32
                 s += np.float64(s32)
                 q += np.float64(q32)
-        if not single or s < _SATURATED:
+        if not single or s < SATURATED:
             s, q = 0.0, 0.0
             for j in range(z.shape[1]):
                 e64 = _exp64(np.float64(z[i, j]) - high)

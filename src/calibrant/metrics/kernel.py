@@ -5,8 +5,9 @@ Per row z of C numbers with label y: the largest m and the first class that has 
 squares and the value at y. `define` says so in NumPy, and is what small inputs use; large ones go through the same
 formula compiled by Numba (`_compiled`), on as many threads as there are cores. The compiled code is kept on disk.
 
-The largest exponential is exactly 1. float32 logits are summed in float32, and once more in float64 where one class
-holds nearly everything (a sum below `SATURATED`), so that confidences are ranked down to 2e-16 from 1.
+The largest exponential is exactly 1. The compiled pass takes those of float32 logits in float32, and once more in
+float64 where one class holds nearly everything (a sum below `SATURATED`), so that confidences are ranked down to 2e-16
+from 1.
 
 The compiled exponential is the polynomial of Cephes' expf and a Taylor series in float64, written out because a call
 per number is not vectorised: with x = f log 2 + r, f whole and |r| at most log(2)/2, it is 2^f times a polynomial in r.
@@ -29,7 +30,7 @@ Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 SATURATED = 1.0 + 2.0**-7
-LARGE = 1 << 22  # numbers from which on compiling, or loading what was compiled, pays
+LARGE = 1 << 21  # numbers of a batch, from which on loading what was compiled pays
 
 
 class Reduced(NamedTuple):
@@ -50,8 +51,14 @@ class Reduced(NamedTuple):
     predicted: Ints
 
 
-def reduce_rows(values: Array, labels: Ints, kind: str) -> Reduced:
+def reduce_rows(values: Array, labels: Ints, kind: str, *, large: bool) -> Reduced:
     """Reduce ``[n, C]`` values of any floating-point type, with labels ``[n]`` in 0..C-1.
+
+    Args:
+        values: logits or probabilities.
+        labels: of each row.
+        kind: what the values are.
+        large: whether there are so many of them, in this and other calls, that the compiled pass pays.
 
     Raises:
         ValueError: a value is NaN or infinite.
@@ -59,7 +66,7 @@ def reduce_rows(values: Array, labels: Ints, kind: str) -> Reduced:
     count, classes = values.shape
     top, at_label, total, squares = np.empty((4, count))
     columns = Reduced(top, at_label, total, squares, np.empty(count, np.int64))
-    reduce = _compiled(kind) if values.size >= LARGE else None
+    reduce = _compiled(kind) if large else None
 
     def fill(rows: slice) -> None:
         part = np.ascontiguousarray(
@@ -91,12 +98,8 @@ def define(z: Array, labels: Ints, kind: str) -> Reduced:
     if kind == "probabilities":
         p = z.astype(np.float64)
         return Reduced(top, at_label, p.sum(1), np.square(p).sum(1), predicted)
-    exps = np.exp(z - z[rows, predicted][:, None])
-    total, squares = exps.sum(1, dtype=np.float64), np.einsum("ij,ij->i", exps, exps, dtype=np.float64)
-    if z.dtype == np.float32 and (saturated := np.flatnonzero(total < SATURATED)).size:
-        exact = np.exp(z[saturated].astype(np.float64) - top[saturated, None])
-        total[saturated], squares[saturated] = exact.sum(1), np.square(exact).sum(1)
-    return Reduced(top, at_label - top, total, squares, predicted)
+    exps = np.exp(z - top[:, None])
+    return Reduced(top, at_label - top, exps.sum(1), np.square(exps).sum(1), predicted)
 
 
 @functools.cache

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import Precision, precision_of, row_slices
 from calibrant.metrics.cells import cells_of, snapped
-from calibrant.metrics.kernel import Reduced, reduce_rows
+from calibrant.metrics.kernel import LARGE, Reduced, reduce_rows
 
 Array = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
@@ -98,6 +98,7 @@ def blocks(
     classes, spots = values.shape[1], math.prod(values.shape[2:])
     flat = values.reshape(len(values), classes, -1) if values.ndim > 2 else values
     limit = min(BLOCK * classes, max(BLOCK_NUMBERS, classes * spots))
+    large = values.size >= LARGE
     for rows in row_slices(len(values), classes * spots, limit):
         part, y = flat[rows], labels[rows].reshape(rows.stop - rows.start, -1)
         z = np.moveaxis(part, 1, 2).reshape(-1, classes) if part.ndim == 3 else part
@@ -107,25 +108,26 @@ def blocks(
             if not counted.all():
                 z = z[counted.reshape(-1)]
         truth = (y if counted is None else y[counted]).reshape(-1).astype(np.int64, copy=False)
-        reduced = reduce_rows(z, truth, kind)
+        reduced = reduce_rows(z, truth, kind, large=large)
         if kind == "probabilities" and len(truth):
             furthest = int(np.abs(reduced.total - 1).argmax())
             if abs(reduced.total[furthest] - 1) > 1e-2:
                 raise ValueError(f"probabilities must sum to 1, got a row that sums to {reduced.total[furthest]:g}")
         if visit is not None:
-            _show(visit, z, reduced, truth, kind)
+            _show(visit, z, reduced, truth, kind, large)
         given = None if kind == "logits" else precision_of(values)
         counted = counted if counted is None or values.ndim > 2 else counted[:, 0]
         yield combined(reduced, truth, kind, given, rows.start, counted)
 
 
-def _show(visit: Visitor, z: Array, reduced: Reduced, labels: Ints, kind: str) -> None:
+def _show(visit: Visitor, z: Array, reduced: Reduced, labels: Ints, kind: str, large: bool) -> None:
     """Hand the probabilities out, in chunks that fit the cache."""
     for rows in row_slices(len(z), z.shape[1]):
         if kind == "probabilities":
             visit(z[rows], np.ones(rows.stop - rows.start), labels[rows])
         else:
-            part = z[rows] if z.dtype == np.float64 else z[rows].astype(np.float32, copy=False)
+            part = z[rows] if z.dtype == np.float64 or large else z[rows].astype(np.float64)
+            part = part.astype(np.float32) if part.itemsize < 4 else part
             visit(np.exp(part - reduced.top[rows, None].astype(part.dtype)), reduced.total[rows], labels[rows])
 
 

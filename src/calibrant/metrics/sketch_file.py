@@ -1,8 +1,8 @@
 """Sketches on disk: ``.safetensors`` with a checksum of everything in it, checked from end to end when it is read.
 
 Metadata: ``format``, ``version``, ``cells`` (how many there are), ``settings`` as JSON, and ``checksum``: SHA-256 over
-these four and over name, type, shape and bytes of every array, in the order of their names. Files of earlier versions
-have none.
+these four and over name, type (``torch.int64``, as PyTorch calls it), shape and bytes of every array, in the order of
+their names. Files of earlier versions have none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
     try:
         data = read_regular(path, LARGEST)
         facts = _facts(data)
-        arrays = safetensors.numpy.load(data)
+        arrays = _arrays(data)
         states, settings = _states(arrays), _settings(facts["settings"])
         if "checksum" in facts and facts["checksum"] != _checksum(arrays, facts):
             raise ValueError("it is damaged: its checksum is that of other contents")
@@ -58,10 +58,17 @@ def read(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
         raise ValueError(f"{path}: cannot read a sketch: {text}") from None
 
 
+def _arrays(data: bytes) -> dict[str, Array]:
+    try:
+        return safetensors.numpy.load(data)
+    except KeyError as error:  # a type that NumPy does not have
+        raise ValueError(f"its arrays are damaged: one is of type {error}") from None
+
+
 def _checksum(arrays: dict[str, Array], facts: dict[str, str]) -> str:
     digest = hashlib.sha256(json.dumps([facts[name] for name in _FACTS[:4]]).encode())
     for name, array in sorted(arrays.items()):
-        digest.update(json.dumps([name, str(array.dtype), list(array.shape)]).encode())
+        digest.update(json.dumps([name, f"torch.{array.dtype}", list(array.shape)]).encode())
         digest.update(array.tobytes())
     return f"sha256:{digest.hexdigest()}"
 

@@ -23,13 +23,13 @@ from calibrant.posthoc import (
     TemperatureScaling,
     VectorScaling,
 )
+from calibrant.posthoc.crossfit import FOLDS, crossfit, crossfit_ranks, folds_of, ranks_by_fold
 from calibrant.posthoc.ops import NumpyOps
 from calibrant.posthoc.stream import FLOOR, WIDE, check_finite
 from calibrant.selective.formula import NORMALISED, Score
 from calibrant.selective.scores import FORMULAS
 from calibrant.selective.split import Kept
 
-FOLDS = 5
 LEVEL = 0.95  # of "beyond chance", shared by all that are tried
 ROWS_PER_CLASS = 10  # below which a parameter per class is not tried
 
@@ -75,7 +75,7 @@ def choose(kept: Kept, takes: str, calibrator: str, score: str, seed: int) -> Ch
     """Choose on these rows; ``"auto"`` leaves the choice open, a name closes it."""
     z = kept.values if takes == "logits" else np.log(np.maximum(kept.values.astype(np.float64), FLOOR))
     z = z.astype(np.float64) if check_finite(z) > WIDE else z
-    y, folds = kept.labels, _folds(kept.unit)
+    y, folds = kept.labels, folds_of(kept.unit)
     if len(np.unique(folds)) < FOLDS:
         number = len(np.unique(kept.unit))
         raise ValueError(
@@ -87,21 +87,6 @@ def choose(kept: Kept, takes: str, calibrator: str, score: str, seed: int) -> Ch
     correct = order.argmax(1) == y
     found, scores = _scored(z, crossed if fitted is not None else None, takes, correct, folds, score, seed)
     return Chosen(fitted, found, calibrators, scores)
-
-
-def _folds(unit: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Fold of each row; the rows of an image stay together."""
-    _, number = np.unique(unit, return_inverse=True)
-    return number % FOLDS
-
-
-def crossfit(make: Callable[[], Calibrator], z: Array, y: Array, folds: npt.NDArray[np.int64]) -> Array:
-    """Logits of which each row was transformed by a calibrator that was not fitted on it."""
-    out = np.empty_like(z)
-    for k in np.unique(folds):
-        fold = folds == k
-        out[fold] = make().fit(z[~fold], y[~fold]).transform(z[fold])
-    return out
 
 
 def _calibrated(
@@ -116,7 +101,7 @@ def _calibrated(
     for name in names:
         if asked == "auto" and name == "vector" and len(y) < ROWS_PER_CLASS * z.shape[1]:
             continue
-        transformed = crossfit(TO_TRY[name], z, y, folds)
+        transformed = crossfit(TO_TRY[name], z, y, folds).logits
         losses = _nll(transformed, y)
         change, low, high = _difference(losses - best, unit, 1 - (1 - LEVEL) / len(TO_TRY))
         tried.append(Tried(name, float(losses.mean()), chosen or "none", change, low, high))
@@ -206,32 +191,5 @@ def _normalised(
 ) -> tuple[LogitNorm, Doubles]:
     """The p of all rows, and cross-fitted scores."""
     scores = LogitNorm().scores(z)
-    _, crossed = crossfit_powers(scores, plain, correct, folds)
+    crossed = crossfit_ranks(plain, scores, correct, folds).normalised
     return LogitNorm().choose(plain, scores, correct), crossed
-
-
-def crossfit_powers(
-    scores: Mapping[int, Doubles], plain: Doubles, correct: npt.NDArray[np.bool_], folds: npt.NDArray[np.int64]
-) -> tuple[list[int | None], Doubles]:
-    """The p chosen without each fold, and the fold's scores with it, as ranks inside the fold."""
-    powers, crossed = [], np.empty(len(correct))
-    for k in np.unique(folds):
-        held = folds == k
-        known = {p: score[~held] for p, score in scores.items()}
-        norm = LogitNorm().choose(plain[~held], known, correct[~held])
-        powers.append(norm.p_)
-        crossed[held] = ranks(plain[held] if norm.p_ is None else scores[norm.p_][held])
-    return powers, crossed
-
-
-def ranks_by_fold(score: Doubles, folds: npt.NDArray[np.int64]) -> Doubles:
-    """Ranks inside each fold, as cross-fitted scores of different folds are not on one scale."""
-    out = np.empty(len(score))
-    for k in np.unique(folds):
-        out[folds == k] = ranks(score[folds == k])
-    return out
-
-
-def ranks(score: Doubles) -> Doubles:
-    """The share of scores that are no larger; tied scores share it."""
-    return np.searchsorted(np.sort(score), score, side="right") / len(score)

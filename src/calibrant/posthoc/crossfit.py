@@ -1,0 +1,96 @@
+"""Cross-fitting: every row is repaired by what was fitted on others. The only one there is, for audit, fit and compare.
+
+Samples are dealt to five folds by turns, in their order; the pixels of an image stay together. What is fitted without a
+fold is applied to it. Scores of different folds need not be on one scale (their p may differ), so they are
+compared as ranks inside each fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant._arrays import Array
+from calibrant.posthoc.base import Calibrator
+from calibrant.posthoc.logit_norm import LogitNorm
+
+FOLDS = 5
+
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+C = TypeVar("C", bound=Calibrator)
+
+
+class Repaired(NamedTuple, Generic[C]):
+    """Logits repaired by calibrators that have not seen them, and these calibrators, one for each fold."""
+
+    logits: Array
+    fitted: list[C]
+
+
+class Ranked(NamedTuple):
+    """Two scores as ranks inside each fold, and the p that was chosen without it; None where none beat the MSP."""
+
+    plain: Doubles
+    normalised: Doubles
+    powers: list[int | None]
+
+
+def folds_of(unit: Ints) -> Ints:
+    """The fold of each row, of rows that belong to numbered samples or images."""
+    _, number = np.unique(unit, return_inverse=True)
+    return number.astype(np.int64) % FOLDS
+
+
+def crossfit(make: Callable[[], C], z: Array, y: Array, folds: Ints) -> Repaired[C]:
+    """Fit a calibrator without each fold, and transform the fold with it.
+
+    Args:
+        make: gives a new calibrator.
+        z: logits ``[n, C]``.
+        y: labels ``[n]``.
+        folds: of each row.
+    """
+    out, fitted = np.empty_like(z), []
+    for k in np.unique(folds):
+        held = folds == k
+        fitted.append(make().fit(z[~held], y[~held]))
+        out[held] = fitted[-1].transform(z[held])
+    return Repaired(out, fitted)
+
+
+def crossfit_ranks(plain: Doubles, scores: Mapping[int, Doubles], correct: Bools, folds: Ints) -> Ranked:
+    """Choose p of the normalised logits without each fold, and rank the fold with it.
+
+    Args:
+        plain: the MSP of each row.
+        scores: the normalised max logit of each row, for every p.
+        correct: of each row.
+        folds: of each row.
+    """
+    before, after, powers = np.empty(len(correct)), np.empty(len(correct)), []
+    for k in np.unique(folds):
+        held = folds == k
+        rest = {p: score[~held] for p, score in scores.items()}
+        norm = LogitNorm().choose(plain[~held], rest, correct[~held])
+        powers.append(norm.p_)
+        before[held] = ranks(plain[held])
+        after[held] = before[held] if norm.p_ is None else ranks(scores[norm.p_][held])
+    return Ranked(before, after, powers)
+
+
+def ranks_by_fold(score: Doubles, folds: Ints) -> Doubles:
+    """Ranks inside each fold."""
+    out = np.empty(len(score))
+    for k in np.unique(folds):
+        out[folds == k] = ranks(score[folds == k])
+    return out
+
+
+def ranks(score: Doubles) -> Doubles:
+    """The share of scores that are no larger; tied scores share it."""
+    return np.searchsorted(np.sort(score), score, side="right") / len(score)
