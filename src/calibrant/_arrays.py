@@ -7,14 +7,18 @@ not be. Nothing here imports a framework.
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+T = TypeVar("T")
+R = TypeVar("R")
 
 #: What users may give: whatever NumPy takes, and arrays of other frameworks.
 ArrayLike: TypeAlias = Any
@@ -107,6 +111,19 @@ def threads() -> int:
     said = os.environ.get("OMP_NUM_THREADS", "")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(said)) if said.isdecimal() else cores
+
+
+def in_threads(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """What ``work`` gives for each item, in their order; it should let go of the interpreter's lock.
+
+    The threads are kept for the next call; a process that was forked has none, and starts its own.
+    """
+    return _pool(os.getpid(), threads()).map(work, items)
+
+
+@functools.lru_cache(maxsize=1)
+def _pool(process: int, size: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(size, thread_name_prefix="calibrant")
 
 
 def _from_torch(tensor: Any) -> Any:

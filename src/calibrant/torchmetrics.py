@@ -19,7 +19,7 @@ from torch import Tensor
 
 from calibrant import _torchvision
 from calibrant.metrics import sketch as plain
-from calibrant.metrics.kernel import SATURATED, Reduced
+from calibrant.metrics.kernel import SATURATED, Reduced, finish
 from calibrant.metrics.onepass import combined
 from calibrant.metrics.summary import Summary
 
@@ -120,7 +120,9 @@ class ConfidenceSketch(Metric):
             precision: Any = None if self.kind == "logits" else str(values.dtype).removeprefix("torch.")
             if len(truth):
                 reduced = reduce_on_device(rows, truth, self.kind)
-                batch.observe(combined(reduced, truth.cpu().numpy(), self.kind, precision, 0, None))
+                known = truth.cpu().numpy()
+                finished = finish(reduced, known, self.kind, precision)
+                batch.observe(combined(reduced, finished, known, precision, 0, None))
             return batch
         batch.update(logits, labels)
         return batch

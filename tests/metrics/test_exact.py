@@ -52,7 +52,6 @@ def test_an_audit_of_confidences_rounded_to_two_digits_is_exact():
     for name, value in definitions(sure, right).items():
         assert found.metrics[name] == pytest.approx(value, abs=1e-12), name
     assert set(found.bounds.values()) == {0.0}
-    assert found.metrics["smooth_ece"] == pytest.approx(reference.smooth_ece(sure, right), abs=1e-5)
 
 
 def test_logits_are_ranked_in_float64():
@@ -78,8 +77,8 @@ def test_the_curve_steps_at_every_confidence():
     p, labels = clipped(np.float64, 200)
     curve = collect(Predictions.from_probabilities(p, labels)).summary().risk_coverage_curve()
     expected = reference.risk_coverage_curve(p.max(1), p.argmax(1) == labels)
-    for ours, theirs in zip(curve, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    for name in ("coverage", "risk", "threshold"):
+        np.testing.assert_allclose(getattr(curve, name), getattr(expected, name), rtol=1e-12)
 
 
 def test_more_samples_than_are_kept_are_sketched(monkeypatch):

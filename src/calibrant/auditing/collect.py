@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import precision_of
 from calibrant.auditing.tables import Breakdown, ClasswiseSums, Levels
-from calibrant.metrics.cells import base_bins
+from calibrant.metrics.cells import base_bins, cells_given
 from calibrant.metrics.clusters import Clusters
 from calibrant.metrics.exact import Confidences
 from calibrant.metrics.onepass import BLOCK, TopLabel, blocks
@@ -67,6 +67,7 @@ class Collected:
     rows: int = 0
     samples: int = 0
     impossible: int = 0
+    large: bool = False
     of_labels: int = 0
     of_named_labels: int | None = None
     ignore_index: int | None = None
@@ -156,6 +157,7 @@ def started(predictions: Predictions, groups: Iterable[str]) -> Collected:
     """What a pass over predictions begins with: nothing seen."""
     holds, classes = predictions.holds, predictions.num_classes
     detailed = holds != "confidence"
+    precision: Any = predictions._store.about.dtype.name
     found = Collected(
         sketch=ConfidenceSketch(kind="probabilities" if holds == "probabilities" else "logits"),
         holds=holds,
@@ -164,7 +166,7 @@ def started(predictions: Predictions, groups: Iterable[str]) -> Collected:
         class_names=predictions.class_names,
         ignore_index=predictions.ignore_index,
         by_class=Breakdown(classes) if detailed else None,
-        classwise=ClasswiseSums(classes) if detailed else None,
+        classwise=ClasswiseSums(classes, holds, precision) if detailed else None,
         groups={name: (Levels(name), Breakdown()) for name in groups},
     )
     if classes:
@@ -231,7 +233,10 @@ def judged_blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLab
     if batch.holds == "logits":
         check_finite(values)
     visit = None if found.classwise is None else found.classwise.visit
-    for top in blocks(values, labels, kind=batch.holds, ignore_index=batch.ignore_index, visit=visit):
+    for top in blocks(
+        values, labels, kind=batch.holds, ignore_index=batch.ignore_index, visit=visit, large=found.large
+    ):
+        found.large = top.large
         yield top, values
 
 
@@ -247,6 +252,7 @@ def _of_confidence(confidence: npt.NDArray[Any], correct: npt.NDArray[np.bool_],
         max_logit=sure,
         nll=nothing,
         brier=nothing,
+        cells=cells_given(sure, precision_of(confidence)),
         given=precision_of(confidence),
         first=first,
         counted=None,
@@ -257,12 +263,9 @@ def observe(found: Collected, batch: Predictions, top: TopLabel, values: npt.NDA
     """Add a block of a batch."""
     if not len(top.labels):
         return
-    cells = top.cells()
-    bins = base_bins(cells)
-    if values is None:
-        found.sketch.observe_confidence(top, cells)
-    else:
-        found.sketch.observe(top, cells)
+    bins = base_bins(top.cells)
+    found.sketch.observe(top)
+    if values is not None:
         found.impossible += int(np.isinf(top.nll).sum())
     found.confidences.add(top)
     if found.clusters is not None:

@@ -150,8 +150,7 @@ def _numbers(
         return values, numbers, np.empty(0)
     classwise = found.classwise.by_class()
     mean = float(classwise.mean())
-    # Exact but for float32: a few probabilities so near an edge that rounding decides their bin, 2 / N each.
-    values["classwise_ece"] = Approximate(mean, 1e-6 + 8 / (found.samples * len(classwise)))
+    values["classwise_ece"] = Approximate(mean, found.classwise.bound)
     numbers["classwise_ece"] = Interval(mean, math.nan, math.nan)
     if found.clusters is None and math.isfinite(numbers["ece"].low):
         drawn, null = found.classwise.replicates(np.random.default_rng(seed), min(200, replicates))

@@ -129,7 +129,7 @@ def _absorb(whole: Collected, part: Part) -> None:
     if whole.by_class is not None and found.by_class is not None:
         _add(whole.by_class, found.by_class)
     if whole.classwise is not None and found.classwise is not None:
-        _add(whole.classwise, found.classwise)
+        whole.classwise.absorb(found.classwise)
     if whole.clusters is not None and found.clusters is not None:
         _add(whole.clusters, found.clusters)
     for name, (levels, breakdown) in found.groups.items():

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._arrays import CHUNK, Precision, in_threads, row_slices
+from calibrant.metrics.bins import edges_of
 from calibrant.metrics.cells import BASE
+from calibrant.metrics.kernel import Reduced, compiled
 from calibrant.metrics.onepass import TopLabel
 from calibrant.selective.bounds import binomial_tail
 
@@ -150,28 +153,63 @@ class ClasswiseSums:
 
     Nearly all probabilities of a sample lie in the lowest bin. Only those above 1/15 (14 at most) are looked at one by
     one; the lowest bin is what they leave of the class's total.
+
+    Args:
+        classes: how many there are.
+        kind: of the values, logits or probabilities.
+        precision: that probabilities come in, whose edges are rounded like them.
     """
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, classes: int, kind: str = "logits", precision: Precision = "float64") -> None:
+        self.kind, self.inner = kind, edges_of(BINS, "float64" if kind == "logits" else precision)[1:-1]
         self.samples = 0
+        self.rounded = 0  # samples whose exponentials were taken in float32
         self.total = np.zeros(classes)
         self.sums = np.zeros(classes * BINS)
         self.counts = np.zeros(classes * BINS, np.int64)
         self.hits = np.zeros(classes * BINS, np.int64)
 
-    def visit(self, exps: npt.NDArray[Any], total: Doubles, labels: Ints) -> None:
-        """Add a chunk of unnormalised probabilities ``[n, C]``, as `onepass.blocks` shows them."""
-        size = len(self.sums)
+    def visit(self, z: npt.NDArray[Any], reduced: Reduced, labels: Ints, large: bool) -> None:
+        """Add a block of values ``[n, C]``, as `onepass.blocks` shows them."""
         self.samples += len(labels)
-        self.total += (1 / total).astype(exps.dtype) @ exps
-        # A little below 1/15, so that rounding hides none; the bin itself is found in float64.
-        row, column = np.nonzero(exps > (total * ((1 - 1e-6) / BINS)).astype(exps.dtype)[:, None])
-        share = exps[row, column].astype(np.float64) / total[row]
-        code = column * BINS + _bin(share)
+        if not large or z.dtype not in (np.float32, np.float64):
+            for rows in row_slices(len(z), z.shape[1]):
+                self._add(z[rows].astype(np.float64), reduced.top[rows], reduced.total[rows], labels[rows])
+            return
+        self.rounded += len(labels) if self.kind == "logits" and z.dtype == np.float32 else 0
+
+        def work(rows: slice) -> list[npt.NDArray[Any]]:
+            sums = [np.zeros_like(state) for state in (self.total, self.sums, self.counts, self.hits)]
+            part = np.ascontiguousarray(z[rows])
+            logits = self.kind == "logits"
+            compiled().classwise(part, reduced.top[rows], reduced.total[rows], labels[rows], logits, self.inner, *sums)
+            return sums
+
+        for parts in in_threads(work, row_slices(len(z), z.shape[1], CHUNK)):
+            for state, part in zip((self.total, self.sums, self.counts, self.hits), parts, strict=True):
+                state += part
+
+    def absorb(self, other: ClasswiseSums) -> None:
+        """Add what was summed over other samples."""
+        for name in ("samples", "rounded", "total", "sums", "counts", "hits"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def _add(self, z: Doubles, top: Doubles, total: Doubles, labels: Ints) -> None:
+        p = z if self.kind == "probabilities" else np.exp(z - top[:, None]) / total[:, None]
+        size = len(self.sums)
+        self.total += p.sum(0)
+        row, column = np.nonzero(p > self.inner[0])
+        share = p[row, column]
+        code = column * BINS + np.searchsorted(self.inner, share)
         self.sums += np.bincount(code, share, minlength=size)
         self.counts += np.bincount(code, minlength=size)
-        at_label = exps[np.arange(len(labels)), labels].astype(np.float64) / total
-        self.hits += np.bincount(labels * BINS + _bin(at_label), minlength=size)
+        at_label = p[np.arange(len(labels)), labels]
+        self.hits += np.bincount(labels * BINS + np.searchsorted(self.inner, at_label), minlength=size)
+
+    @property
+    def bound(self) -> float:
+        """How far the mean over classes may be off: rounding decides the bins of the few that lie at an edge."""
+        return 1e-6 + 8 / (self.samples * len(self.total)) if self.rounded else 0.0
 
     def by_class(self) -> Doubles:
         """Class-wise ECE of each class, ``[C]``."""
@@ -181,7 +219,6 @@ class ClasswiseSums:
     def _tables(self) -> tuple[Doubles, Ints]:
         """Sums of probability and counts by class and bin, the lowest bin filled in."""
         sums, counts = self.sums.reshape(-1, BINS).copy(), self.counts.reshape(-1, BINS).copy()
-        # By rounding a value above 1/15 may have been put into the lowest bin: what is there stays there.
         sums[:, 0] = np.maximum(self.total - sums[:, 1:].sum(1), 0.0)
         counts[:, 0] = self.samples - counts[:, 1:].sum(1)
         return sums, counts
@@ -205,7 +242,3 @@ class ClasswiseSums:
             null[i] = np.abs(n * p - rng.binomial(n.astype(np.int64), np.clip(p, 0, 1))).sum()
         scale = max(1, self.samples) * len(sums)
         return (drawn - np.abs(n * p - hit).sum()) / scale, null / scale
-
-
-def _bin(share: Doubles) -> Ints:
-    return np.clip(np.ceil(share * (BINS * (1 - 2.0**-50))).astype(np.int64) - 1, 0, BINS - 1)

@@ -35,9 +35,9 @@ LOW = HALF * PER_LOW
 LINEAR = LOW + (HALF - 1) * PER_HIGH
 CELLS = LINEAR + OCTAVES * PER_OCTAVE + 1
 
-_MANTISSA_SHIFT = 52 - int(math.log2(PER_OCTAVE))
-_FIRST_KEY = 1023 * PER_OCTAVE - 1  # leading bits of the largest float64 below 1
-_ROUNDING = 1e-9  # in cells: a confidence that was rounded up to an edge stays below it
+MANTISSA_SHIFT = 52 - int(math.log2(PER_OCTAVE))
+FIRST_KEY = 1023 * PER_OCTAVE - 1  # leading bits of the largest float64 below 1
+ROUNDING = 1e-9  # in cells: a confidence that was rounded up to an edge stays below it
 _SQUASH = 8.0
 
 
@@ -50,11 +50,17 @@ def cells_of(confidence: Floats, shortfall: Floats) -> Ints:
     """
     position = confidence * (BASE * PER_LOW)
     position += np.maximum(confidence - 0.5, 0.0) * (BASE * (PER_HIGH - PER_LOW))
-    linear = np.maximum(np.ceil(position - _ROUNDING) - 1, 0.0).astype(np.int64)
-    key = (shortfall * BASE).view(np.int64) >> _MANTISSA_SHIFT
+    linear = np.maximum(np.ceil(position - ROUNDING) - 1, 0.0).astype(np.int64)
+    key = (shortfall * BASE).view(np.int64) >> MANTISSA_SHIFT
     # A shortfall of 0 has key 0 and so the last cell; no other float64 gets as far.
-    tail = np.clip(_FIRST_KEY - key, 0, OCTAVES * PER_OCTAVE) + LINEAR
+    tail = np.clip(FIRST_KEY - key, 0, OCTAVES * PER_OCTAVE) + LINEAR
     return np.where(linear < LINEAR, linear, tail)
+
+
+def cells_given(confidence: Floats, precision: Precision) -> Ints:
+    """The cell of each confidence that came in a floating-point type; one that was rounded to an edge lies on it."""
+    placed = confidence if precision == "float64" else snapped(confidence, precision)
+    return cells_of(placed, 1 - placed)
 
 
 def snapped(confidence: Floats, precision: Precision) -> Floats:

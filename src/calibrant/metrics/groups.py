@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.metrics.checks import Bools, Floats, Ints
+from calibrant.metrics.kernel import compiled
 
 Doubles = npt.NDArray[np.float64]
 
@@ -87,13 +88,18 @@ def sum_of_risks(count: Ints, errors: Ints, accepted: Ints, wrong: Ints) -> floa
         accepted: running sum of ``count``.
         wrong: running sum of ``errors``.
     """
-    risk = wrong / accepted
-    tied = np.flatnonzero(count > 1)
-    if len(tied):
-        m, w = count[tied], errors[tied]
-        risk[tied] = risk_sums(accepted[tied] - m, m, wrong[tied] - w, w)
-    return float(risk.sum())
+    if len(count) >= MANY:
+        at = np.flatnonzero(count > FEW)
+        total = float(compiled().risks_of_small(count, errors, FEW))
+    else:
+        at = np.flatnonzero(count > 1)
+        total = float((wrong / accepted)[count == 1].sum())
+    m, w = count[at], errors[at]
+    return total + float(risk_sums(accepted[at] - m, m, wrong[at] - w, w).sum())
 
+
+#: Groups from which on the small ones, most of them, are added up by a compiled pass, member by member.
+MANY, FEW = 1 << 18, 8
 
 #: From here on the asymptotic series of the harmonic numbers has every digit of float64.
 NEAR = 32

@@ -2,35 +2,38 @@ r"""Reductions over the classes: what each row of logits or probabilities contri
 
 Per row z of C numbers with label y: the largest m and the first class that has it; of logits
 :math:`\sum_j e^{z_j - m}`, :math:`\sum_j e^{2(z_j - m)}` and :math:`z_y - m`; of probabilities the sum, the sum of
-squares and the value at y. `define` says so in NumPy, and is what small inputs use; large ones go through the same
-formula compiled by Numba (`_compiled`), on as many threads as there are cores. The compiled code is kept on disk.
+squares and the value at y. With m the largest logit, confidence is 1 over the sum of exponentials; what else follows
+from these five numbers is `finish`.
 
-The largest exponential is exactly 1. The compiled pass takes those of float32 logits in float32, and once more in
-float64 where one class holds nearly everything (a sum below `SATURATED`), so that confidences are ranked down to 2e-16
-from 1.
-
-The compiled exponential is the polynomial of Cephes' expf and a Taylor series in float64, written out because a call
-per number is not vectorised: with x = f log 2 + r, f whole and |r| at most log(2)/2, it is 2^f times a polynomial in r.
-Its relative error is below 3e-7 in float32 and 1e-15 in float64; exponentials below e^-87 (e^-708) count as that.
+`define` and `finish` say so in NumPy, in float64, and are what small inputs use. Large ones go through the same
+formulas compiled by Numba (`_compiled`), on as many threads as there are cores; the compiled code is kept on disk.
+There, exponentials of float32 logits are float32, and once more float64 where one class holds nearly everything (a sum
+below `SATURATED`), so that confidences are ranked down to 2e-16 from 1.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import CHUNK, Array, row_slices, threads
+from calibrant._arrays import CHUNK, Array, Precision, in_threads, is_half, row_slices
+from calibrant.metrics.cells import BASE, cells_given, cells_of
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 SATURATED = 1.0 + 2.0**-7
 LARGE = 1 << 21  # numbers of a batch, from which on loading what was compiled pays
+
+
+def is_large(numbers: int) -> bool:
+    """Whether so many numbers go through the compiled passes."""
+    return numbers >= LARGE
 
 
 class Reduced(NamedTuple):
@@ -51,41 +54,142 @@ class Reduced(NamedTuple):
     predicted: Ints
 
 
-def reduce_rows(values: Array, labels: Ints, kind: str, *, large: bool) -> Reduced:
-    """Reduce ``[n, C]`` values of any floating-point type, with labels ``[n]`` in 0..C-1.
+class Finished(NamedTuple):
+    """One number per row, float64 but where said.
+
+    Attributes:
+        confidence: of the predicted class.
+        shortfall: 1 - confidence; for logits without the rounding of that subtraction.
+        correct: whether the label was predicted, bool.
+        nll: negative log-likelihood of the label.
+        brier: sum over classes of squared differences.
+        cells: of the confidence in the partition of `cells`, int64.
+    """
+
+    confidence: Doubles
+    shortfall: Doubles
+    correct: Bools
+    nll: Doubles
+    brier: Doubles
+    cells: Ints
+
+
+def judge_rows(
+    values: Array, labels: Ints, kind: str, given: Precision | None, *, large: bool
+) -> tuple[Reduced, Finished]:
+    """Reduce ``[n, C]`` values of any floating-point type, with labels ``[n]`` in 0..C-1, and finish.
 
     Args:
         values: logits or probabilities.
         labels: of each row.
         kind: what the values are.
+        given: the type that probabilities came in; None for logits.
         large: whether there are so many of them, in this and other calls, that the compiled pass pays.
 
     Raises:
         ValueError: a value is NaN or infinite.
     """
-    count, classes = values.shape
-    top, at_label, total, squares = np.empty((4, count))
-    columns = Reduced(top, at_label, total, squares, np.empty(count, np.int64))
-    reduce = _compiled(kind) if large else None
+    reduced, finished = _columns(len(values))
+    fill = _fill_compiled if large else _fill_plainly
 
-    def fill(rows: slice) -> None:
-        part = np.ascontiguousarray(
-            values[rows], dtype=None if values.dtype in (np.float32, np.float64) else np.float32
-        )
-        if reduce is None:
-            parts: Any = define(part, labels[rows], kind)
-            for column, numbers in zip(columns, parts, strict=True):
-                column[rows] = numbers
-        elif not reduce(part, part.view(f"i{part.itemsize}"), labels[rows], *(column[rows] for column in columns)):
-            raise ValueError(f"{kind} must be finite, got NaN or infinity")
+    def work(rows: slice) -> None:
+        fill(_part(values, rows), labels[rows], kind, given, _cut(reduced, rows), _cut(finished, rows))
 
-    if reduce is None:
-        for rows in row_slices(count, classes):
-            fill(rows)
+    if large:
+        list(in_threads(work, row_slices(len(values), values.shape[1], CHUNK // 4)))
     else:
-        with ThreadPoolExecutor(threads()) as pool:
-            list(pool.map(fill, row_slices(count, classes, CHUNK // 4)))
-    return columns
+        for rows in row_slices(len(values), values.shape[1]):
+            work(rows)
+    return reduced, finished
+
+
+class Tallied(NamedTuple):
+    """What a sketch adds up, of some rows: codes of their cells, and sums over base bins and over all."""
+
+    code: npt.NDArray[np.int32]
+    base_counts: Ints
+    base_sums: Doubles
+    moments: Doubles
+
+
+def tally_rows(values: Array, labels: Ints, kind: str, given: Precision | None) -> Iterator[Tallied]:
+    """The same for rows of which nothing but counts and sums are wanted, so that little leaves the cache."""
+
+    def work(rows: slice) -> Tallied:
+        z, made = _part(values, rows), _nothing(rows.stop - rows.start)
+        bits = z.view(f"i{z.itemsize}")
+        total = compiled().tally_values(z, bits, labels[rows], kind == "logits", given == "float32", *made)
+        if total != total:
+            raise ValueError(f"{kind} must be finite, got NaN or infinity")
+        _check_sum(total)
+        return made
+
+    return in_threads(work, row_slices(len(values), values.shape[1], CHUNK // 4))
+
+
+def tallied(finished: Finished) -> Tallied:
+    """What a sketch adds up, of judged rows, by a compiled pass."""
+    made = _nothing(len(finished.cells))
+    confidence, _, correct, nll, brier, cells = finished
+    compiled().tally(cells, correct, confidence, nll, brier, *made)
+    return made
+
+
+def _nothing(count: int) -> Tallied:
+    return Tallied(np.empty(count, np.int32), np.zeros(2 * BASE, np.int64), np.zeros(2 * BASE), np.zeros(5))
+
+
+def _columns(count: int) -> tuple[Reduced, Finished]:
+    top, at_label, total, squares, confidence, shortfall, nll, brier = np.empty((8, count))
+    predicted, cells = np.empty((2, count), np.int64)
+    finished = Finished(confidence, shortfall, np.empty(count, np.bool_), nll, brier, cells)
+    return Reduced(top, at_label, total, squares, predicted), finished
+
+
+def _cut(columns: Any, rows: slice) -> Any:
+    return type(columns)(*(column[rows] for column in columns))
+
+
+def _part(values: Array, rows: slice) -> Array:
+    """Rows as float32 or float64 that lie one after the other."""
+    return np.ascontiguousarray(values[rows], dtype=None if values.dtype in (np.float32, np.float64) else np.float32)
+
+
+def _fill_plainly(
+    z: Array, labels: Ints, kind: str, given: Precision | None, reduced: Reduced, finished: Finished
+) -> None:
+    made: Any = define(z, labels, kind)
+    _check_sums(made.total, kind)
+    for column, numbers in zip((*reduced, *finished), (*made, *finish(made, labels, kind, given)), strict=True):
+        column[...] = numbers
+
+
+def _fill_compiled(
+    z: Array, labels: Ints, kind: str, given: Precision | None, reduced: Reduced, finished: Finished
+) -> None:
+    passes, r = compiled(), reduced
+    reduce = passes.reduce_logits if kind == "logits" else passes.reduce_probabilities
+    if not reduce(z, z.view(f"i{z.itemsize}"), labels, *r):
+        raise ValueError(f"{kind} must be finite, got NaN or infinity")
+    _check_sums(r.total, kind)
+    if kind == "logits":
+        passes.finish_logits(labels, r.at_label, r.total, r.squares, r.predicted, *finished)
+        return
+    single = given == "float32"
+    passes.finish_probabilities(labels, r.at_label, r.top, r.squares, r.predicted, single, *finished)
+    if given is not None and is_half(given):  # which come to float32 on their way
+        finished.cells[...] = cells_given(finished.confidence, given)
+
+
+def _check_sums(total: Doubles, kind: str) -> None:
+    if kind == "probabilities" and len(total):
+        _check_sum(float(total[np.abs(total - 1).argmax()]))
+
+
+def _check_sum(furthest: float) -> None:
+    """Raise if probabilities do not sum to 1."""
+    if abs(furthest - 1) > 1e-2:
+        raise ValueError(f"probabilities must sum to 1, got a row that sums to {furthest:g}")
 
 
 def define(z: Array, labels: Ints, kind: str) -> Reduced:
@@ -102,10 +206,30 @@ def define(z: Array, labels: Ints, kind: str) -> Reduced:
     return Reduced(top, at_label - top, exps.sum(1), np.square(exps).sum(1), predicted)
 
 
-@functools.cache
-def _compiled(kind: str) -> Callable[..., bool]:
-    """The compiled reduction of logits or of probabilities; imports Numba."""
-    from calibrant.metrics import _compiled as compiled
+def finish(reduced: Reduced, labels: Ints, kind: str, given: Precision | None) -> Finished:
+    """What follows from the reductions, row by row."""
+    top, at_label, total, squares, predicted = reduced
+    if kind == "logits":
+        nll = np.log(total) - at_label
+        share = np.exp(-nll)
+        confidence = 1 / total
+        shortfall = (total - 1) * confidence
+        squares = squares * np.square(confidence)
+        cells = cells_of(confidence, shortfall)
+    else:
+        share = at_label
+        with np.errstate(divide="ignore"):  # a label of probability 0
+            nll = np.maximum(-np.log(share), 0.0)
+        confidence = np.minimum(top, 1.0)
+        shortfall = 1 - confidence
+        cells = cells_given(confidence, given or "float64")
+    brier = np.maximum(squares - 2 * share + 1, 0.0)
+    return Finished(confidence, shortfall, predicted == labels, nll, brier, cells)
 
-    reduce: Callable[..., bool] = compiled.reduce_logits if kind == "logits" else compiled.reduce_probabilities
-    return reduce
+
+@functools.cache
+def compiled() -> Any:
+    """The compiled passes; imports Numba."""
+    from calibrant.metrics import _compiled
+
+    return _compiled

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Precision, precision_of, row_slices
-from calibrant.metrics.cells import cells_of, snapped
-from calibrant.metrics.kernel import LARGE, Reduced, reduce_rows
+from calibrant.metrics.kernel import Finished, Reduced, is_large, judge_rows
 
 Array = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
@@ -26,8 +25,8 @@ Bools = npt.NDArray[np.bool_]
 BLOCK = 1 << 17  # samples per block
 BLOCK_NUMBERS = 1 << 23  # numbers per block: what a block takes in memory is a small multiple of them
 
-#: Called on each chunk with unnormalised probabilities [n, C], their sums [n] and labels [n].
-Visitor = Callable[[Array, Doubles, Ints], None]
+#: Called on each block with its values [n, C], what they were reduced to, their labels, and whether they are of many.
+Visitor = Callable[[Array, Reduced, Ints, bool], None]
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,11 @@ class TopLabel:
         max_logit: the largest value of the sample: its largest logit or probability.
         nll: negative log-likelihood of the label.
         brier: sum over classes of squared differences.
+        cells: int64, where each confidence lies in the partition of `cells`.
         given: the type in which the confidence was given, as a probability or itself; None if it is ours, of logits.
         first: the row of the input where the block begins.
         counted: bool, which positions of the block's rows count, ``[rows, ...]``; None if all do and each row is one.
+        large: whether it is one block of so many that compiled passes pay.
     """
 
     confidence: Doubles
@@ -56,16 +57,11 @@ class TopLabel:
     max_logit: Doubles
     nll: Doubles
     brier: Doubles
+    cells: Ints
     given: Precision | None
     first: int
     counted: Bools | None
-
-    def cells(self) -> Ints:
-        """The cell of each sample's confidence; one that was rounded to an edge lies on it."""
-        if self.given is None or self.given == "float64":
-            return cells_of(self.confidence, self.shortfall)
-        placed = snapped(self.confidence, self.given)
-        return cells_of(placed, 1 - placed)
+    large: bool = False
 
     def rows(self) -> Ints:
         """The row of the input that each sample came from."""
@@ -84,7 +80,13 @@ class TopLabel:
 
 
 def blocks(
-    values: Array, labels: Array, *, kind: str, ignore_index: int | None = None, visit: Visitor | None = None
+    values: Array,
+    labels: Array,
+    *,
+    kind: str,
+    ignore_index: int | None = None,
+    visit: Visitor | None = None,
+    large: bool = False,
 ) -> Iterator[TopLabel]:
     """Go through ``[N, C]`` or ``[N, C, ...]`` with labels ``[N]`` or ``[N, ...]``, a block of samples at a time.
 
@@ -93,12 +95,25 @@ def blocks(
         labels: whole numbers.
         kind: what the values are.
         ignore_index: label that counts nowhere.
-        visit: called on every chunk of unnormalised probabilities on the way.
+        visit: called on every block on the way.
+        large: whether these are some of many, for which compiled passes pay even if these are few.
     """
+    large = large or is_large(values.size)
+    given = None if kind == "logits" else precision_of(values)
+    for z, truth, first, counted in counted_rows(values, labels, ignore_index):
+        reduced, finished = judge_rows(z, truth, kind, given, large=large)
+        if visit is not None:
+            visit(z, reduced, truth, large)
+        yield combined(reduced, finished, truth, given, first, counted, large)
+
+
+def counted_rows(
+    values: Array, labels: Array, ignore_index: int | None
+) -> Iterator[tuple[Array, Ints, int, Bools | None]]:
+    """Blocks of samples ``[n, C]`` that count, their labels, and the block's ``first`` and ``counted``."""
     classes, spots = values.shape[1], math.prod(values.shape[2:])
     flat = values.reshape(len(values), classes, -1) if values.ndim > 2 else values
     limit = min(BLOCK * classes, max(BLOCK_NUMBERS, classes * spots))
-    large = values.size >= LARGE
     for rows in row_slices(len(values), classes * spots, limit):
         part, y = flat[rows], labels[rows].reshape(rows.stop - rows.start, -1)
         z = np.moveaxis(part, 1, 2).reshape(-1, classes) if part.ndim == 3 else part
@@ -108,46 +123,19 @@ def blocks(
             if not counted.all():
                 z = z[counted.reshape(-1)]
         truth = (y if counted is None else y[counted]).reshape(-1).astype(np.int64, copy=False)
-        reduced = reduce_rows(z, truth, kind, large=large)
-        if kind == "probabilities" and len(truth):
-            furthest = int(np.abs(reduced.total - 1).argmax())
-            if abs(reduced.total[furthest] - 1) > 1e-2:
-                raise ValueError(f"probabilities must sum to 1, got a row that sums to {reduced.total[furthest]:g}")
-        if visit is not None:
-            _show(visit, z, reduced, truth, kind, large)
-        given = None if kind == "logits" else precision_of(values)
-        counted = counted if counted is None or values.ndim > 2 else counted[:, 0]
-        yield combined(reduced, truth, kind, given, rows.start, counted)
-
-
-def _show(visit: Visitor, z: Array, reduced: Reduced, labels: Ints, kind: str, large: bool) -> None:
-    """Hand the probabilities out, in chunks that fit the cache."""
-    for rows in row_slices(len(z), z.shape[1]):
-        if kind == "probabilities":
-            visit(z[rows], np.ones(rows.stop - rows.start), labels[rows])
-        else:
-            part = z[rows] if z.dtype == np.float64 or large else z[rows].astype(np.float64)
-            part = part.astype(np.float32) if part.itemsize < 4 else part
-            visit(np.exp(part - reduced.top[rows, None].astype(part.dtype)), reduced.total[rows], labels[rows])
+        yield z, truth, rows.start, counted if counted is None or values.ndim > 2 else counted[:, 0]
 
 
 def combined(
-    reduced: Reduced, labels: Ints, kind: str, given: Precision | None, first: int, counted: Bools | None
+    reduced: Reduced,
+    finished: Finished,
+    labels: Ints,
+    given: Precision | None,
+    first: int,
+    counted: Bools | None,
+    large: bool = False,
 ) -> TopLabel:
-    """Arithmetic on the samples of a block."""
-    top, at_label, total, squares, predicted = reduced
-    if kind == "logits":
-        nll = np.log(total) - at_label
-        share = np.exp(-nll)
-        confidence = 1 / total
-        shortfall = (total - 1) * confidence
-        squares = squares * np.square(confidence)
-    else:
-        share = at_label
-        with np.errstate(divide="ignore"):  # a label of probability 0
-            nll = np.maximum(-np.log(share), 0.0)
-        confidence = np.minimum(top, 1.0)
-        shortfall = 1 - confidence
-    brier = np.maximum(squares - 2 * share + 1, 0.0)
-    correct = predicted == labels
-    return TopLabel(confidence, shortfall, correct, labels, predicted, top, nll, brier, given, first, counted)
+    """The samples of a block."""
+    confidence, shortfall, correct, nll, brier, cells = finished
+    own = reduced.predicted, reduced.top
+    return TopLabel(confidence, shortfall, correct, labels, *own, nll, brier, cells, given, first, counted, large)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike, as_numpy, given_back, precision_of
+from calibrant._arrays import ArrayLike, Precision, as_numpy, given_back, in_threads, is_half, precision_of
 from calibrant._validation import choice
 from calibrant.metrics import sketch_file
-from calibrant.metrics.cells import BASE, CELLS, base_bins, cells_of, snapped, squash
-from calibrant.metrics.onepass import BLOCK, TopLabel, blocks
+from calibrant.metrics.cells import BASE, CELLS, base_bins, cells_given, cells_of, squash
+from calibrant.metrics.kernel import Finished, Tallied, compiled, is_large, tallied, tally_rows
+from calibrant.metrics.onepass import BLOCK, TopLabel, blocks, counted_rows
 from calibrant.metrics.summary import Summary
 
 Floats = npt.NDArray[np.float64]
@@ -89,10 +90,19 @@ class ConfidenceSketch:
         Input that is refused leaves the sketch as it was.
         """
         values, truth = checked(logits, labels, self.ignore_index, self.kind)
-        batch = _Batch()
-        for top in blocks(values, truth, ignore_index=self.ignore_index, kind=self.kind):
-            ranks = None if self.score is None else self._ranks(given_back(top.take(values), logits))
-            batch.observe(top, ranks)
+        batch = _Batch(large=is_large(values.size))
+        half = self.kind == "probabilities" and is_half(precision_of(logits))  # whose edges are rounded otherwise
+        if batch.large and self.score is None and not half:
+            given = None if self.kind == "logits" else precision_of(logits)
+            plain = values.ndim == 2 and self.ignore_index is None  # nothing to turn or to leave out
+            whole = [(values, truth.astype(np.int64, copy=False), 0, None)]
+            for z, y, _, _ in whole if plain else counted_rows(values, truth, self.ignore_index):
+                for part in tally_rows(z, y, self.kind, given):
+                    batch.add(part)
+        else:
+            for top in blocks(values, truth, ignore_index=self.ignore_index, kind=self.kind):
+                ranks = None if self.score is None else self._ranks(given_back(top.take(values), logits))
+                batch.observe(top, ranks)
         batch.add_to(self)
 
     def _ranks(self, logits: Any) -> Floats:
@@ -104,16 +114,13 @@ class ConfidenceSketch:
             raise ValueError(f"a score must be {asked}, got {list(ranks.shape)}")
         return ranks.astype(np.float64, copy=False)
 
-    def observe(self, top: TopLabel, cells: Ints | None = None) -> None:
-        """Add samples whose statistics are known already, and their cells if they are."""
-        batch = _Batch()
-        batch.observe(top, None, cells)
-        batch.add_to(self)
-
-    def observe_confidence(self, top: TopLabel, cells: Ints) -> None:
-        """Add samples of which only the confidence is known, by their cells."""
-        batch = _Batch()
-        batch.count(cells, ~top.correct, top.confidence)
+    def observe(self, top: TopLabel) -> None:
+        """Add samples whose statistics are known already; without their NLL and Brier score if they have none."""
+        batch = _Batch(large=top.large)
+        if top.predicted is None:
+            batch.count(top.cells, top, base_bins(top.cells))
+        else:
+            batch.observe(top)
         batch.add_to(self)
 
     def update_confidence(self, confidence: ArrayLike, correct: ArrayLike) -> None:
@@ -128,15 +135,17 @@ class ConfidenceSketch:
             raise ValueError("this sketch ranks by a score of the logits: update_confidence has none to give")
         precision = precision_of(confidence)
         c, right = c.reshape(-1), right.reshape(-1)
-        batch = _Batch()
-        for start in range(0, len(c), BLOCK):
-            part = c[start : start + BLOCK]
-            low, high = float(part.min()), float(part.max())
-            if not 0 <= low <= high <= 1:
-                raise ValueError(f"confidence must lie in [0, 1], got values from {low:g} to {high:g}")
-            exact = part.astype(np.float64)
-            placed = snapped(exact, precision) if precision != "float64" else exact
-            batch.count(cells_of(placed, 1 - placed), _wrong(right[start : start + BLOCK]), exact)
+        batch = _Batch(large=is_large(len(c)))
+        blocks_of = [slice(start, start + BLOCK) for start in range(0, len(c), BLOCK)]
+
+        if batch.large and not is_half(precision):
+            for part in in_threads(lambda rows: _placed(c[rows], _right(right[rows]), precision), blocks_of):
+                batch.add(part)
+        else:
+            for rows in blocks_of:
+                pairs = Pairs(_sure(c[rows]).astype(np.float64), _right(right[rows]))
+                cells = cells_given(pairs.confidence, precision)
+                batch.count(cells, pairs, base_bins(cells))
         batch.add_to(self)
 
     def summary(self) -> Summary:
@@ -181,10 +190,22 @@ class ConfidenceSketch:
         return sketch
 
 
-class _Batch:
-    """The counts of one update, kept apart until all of it has been checked."""
+class Pairs(NamedTuple):
+    """Confidence and correctness of samples, ``[n]`` each."""
 
-    def __init__(self) -> None:
+    confidence: Floats
+    correct: Bools
+
+
+class _Batch:
+    """The counts of one update, kept apart until all of it has been checked.
+
+    Args:
+        large: whether there are so many samples that counting them by compiled code pays.
+    """
+
+    def __init__(self, *, large: bool) -> None:
+        self.large = large
         self.waiting: list[npt.NDArray[np.int32]] = []
         self.length = 0
         self.cells: Ints | None = None
@@ -192,41 +213,69 @@ class _Batch:
         self.base_sums = np.zeros(2 * BASE)
         self.moments = np.zeros(5)
 
-    def observe(self, top: TopLabel, ranks: Floats | None, cells: Ints | None = None) -> None:
-        cells = top.cells() if cells is None else cells
-        base = None
-        if ranks is not None:
-            base, cells = base_bins(cells), cells_of(*squash(ranks))
-        self.count(cells, ~top.correct, top.confidence, base)
+    def observe(self, top: TopLabel, ranks: Floats | None = None) -> None:
+        """Judged samples, ranked by their confidence or by other scores."""
+        if self.large and ranks is None:
+            made = Finished(top.confidence, top.shortfall, top.correct, top.nll, top.brier, top.cells)
+            self.add(tallied(made))
+            return
+        self.count(top.cells if ranks is None else cells_of(*squash(ranks)), top, base_bins(top.cells))
         nll, brier = top.nll, top.brier
         with np.errstate(invalid="ignore"):  # an infinite NLL, of a label with probability 0
             self.moments += np.array([nll.sum(), nll @ nll, brier.sum(), brier @ brier, len(nll)])
 
-    def count(self, cells: Ints, wrong: Bools, confidence: Floats, base: npt.NDArray[np.int32] | None = None) -> None:
-        side = 2 * (base_bins(cells) if base is None else base) + wrong
+    def count(self, cells: Ints, top: TopLabel | Pairs, base: npt.NDArray[np.int32]) -> None:
+        """Samples by their cells and by the base bins of their confidence."""
+        side = 2 * base + ~top.correct
         self.base_counts += np.bincount(side, minlength=2 * BASE)
-        self.base_sums += np.bincount(side, confidence, minlength=2 * BASE)
-        self.waiting.append((cells + CELLS * wrong).astype(np.int32))
-        self.length += len(cells)
-        if self.length >= _FLUSH:
-            self._flush()
+        self.base_sums += np.bincount(side, top.confidence, minlength=2 * BASE)
+        self._wait((cells + CELLS * ~top.correct).astype(np.int32))
 
-    def _flush(self) -> None:
-        counts = np.bincount(np.concatenate(self.waiting), minlength=2 * CELLS)
-        self.cells = counts if self.cells is None else self.cells + counts
+    def add(self, part: Tallied) -> None:
+        """Samples that were counted already, but for their cells."""
+        self.base_counts += part.base_counts
+        self.base_sums += part.base_sums
+        self.moments += part.moments
+        self._wait(part.code)
+
+    def _wait(self, code: npt.NDArray[np.int32]) -> None:
+        self.waiting.append(code)
+        self.length += len(code)
+        if self.length >= _FLUSH:
+            self.cells = np.zeros(2 * CELLS, np.int64) if self.cells is None else self.cells
+            self._flush(self.cells)
+
+    def _flush(self, counts: Ints) -> None:
+        for code in self.waiting:
+            if self.large:
+                compiled().count_codes(code, counts)
+            elif self.length < CELLS // 8:
+                np.add.at(counts, code, 1)
+            else:
+                counts += np.bincount(code, minlength=2 * CELLS)
         self.waiting, self.length = [], 0
 
     def add_to(self, sketch: ConfidenceSketch) -> None:
-        if self.waiting and self.cells is None and self.length < CELLS // 8:
-            np.add.at(sketch.cells, np.concatenate(self.waiting), 1)
-        else:
-            if self.waiting:
-                self._flush()
-            if self.cells is not None:
-                sketch.cells += self.cells
+        self._flush(sketch.cells)
+        if self.cells is not None:
+            sketch.cells += self.cells
         sketch.base_counts += self.base_counts
         sketch.base_sums += self.base_sums
         sketch.moments += self.moments
+
+
+def _placed(given: npt.NDArray[Any], correct: Bools, precision: Precision) -> Tallied:
+    """What a sketch adds up, of samples of which nothing but confidence and correctness are known."""
+    made = Tallied(np.empty(len(given), np.int32), np.zeros(2 * BASE, np.int64), np.zeros(2 * BASE), np.zeros(5))
+    compiled().place_confidences(_sure(given), correct, precision == "float32", *made[:3])
+    return made
+
+
+def _sure(confidence: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    low, high = confidence.min(), confidence.max()
+    if not 0 <= low <= high <= 1:  # nor is NaN
+        raise ValueError(f"confidence must lie in [0, 1], got values from {low:g} to {high:g}")
+    return confidence
 
 
 def checked(
@@ -255,9 +304,9 @@ def check_labels(shape: tuple[int, ...], labels: npt.NDArray[Any], ignore_index:
         raise ValueError(f"labels must lie in 0..{shape[1] - 1}, got {labels[outside][0]}")
 
 
-def _wrong(correct: npt.NDArray[Any]) -> Bools:
+def _right(correct: npt.NDArray[Any]) -> Bools:
     if correct.dtype.kind == "b":
-        return ~correct
+        return correct
     if not np.isin(correct, (0, 1)).all():
         raise ValueError("correct must be bool or 0/1, got other values")
-    return correct == 0
+    return correct == 1

@@ -29,6 +29,7 @@ TOLERANCE = 2e-6  # bound on the error by the grid, well inside the 1e-5 that is
 NARROWEST = 1e-4  # of the widths that can be asked for: below it the finest grid is too coarse for the promise
 COARSE, FINE = 1 << 14, 1 << 22
 ROWS = 1 << 20
+MOST_DAMPED = 3.0  # times 1 / s: further terms of the series are damped by over 1e-19
 
 
 def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, bandwidth: float | None = None) -> float:
@@ -93,14 +94,15 @@ def _on_grid(position: Floats, residual: Callable[[slice], Doubles], cells: int)
 def _at_width(spectrum: npt.NDArray[np.float64], width: float) -> float:
     """The integral of the smoothed residuals' absolute value, by the trapezoid rule on the grid."""
     cells = len(spectrum) - 1
-    damping = np.exp(-0.5 * (math.pi * width * np.arange(cells + 1)) ** 2)
-    smoothed = np.abs(np.fft.irfft(spectrum * damping, n=2 * cells)[: cells + 1])
+    terms = min(cells, int(MOST_DAMPED / width) + 1 if width > MOST_DAMPED / cells else cells) + 1
+    damped = spectrum[:terms] * np.exp(-0.5 * (math.pi * width * np.arange(terms)) ** 2)
+    smoothed = np.abs(np.fft.irfft(damped, n=2 * cells)[: cells + 1])  # without the terms that are as good as 0
     # The density is 2 cells times this, the spacing is 1 / cells.
     return float(2 * smoothed.sum() - smoothed[0] - smoothed[-1])
 
 
 def _fixed_point(spectrum: npt.NDArray[np.float64]) -> float:
-    """The width s with smECE_s = s, to 1e-9, by false position with the Illinois step.
+    """The width s with smECE_s = s, to 1e-9, by false position with the step of Anderson and Björck.
 
     smECE_s - s falls at least as fast as -s, so that its value bounds the distance to the root.
     """
@@ -113,8 +115,13 @@ def _fixed_point(spectrum: npt.NDArray[np.float64]) -> float:
         gap = _at_width(spectrum, width) - width
         if abs(gap) <= 5e-10:
             return width
+        # The end that stays counts for less, by as much as the other one has gained.
         if gap > 0:
-            low, above, below = width, gap, below / 2
+            low, above, below = width, gap, below * _kept(gap / above)
         else:
-            high, below, above = width, gap, above / 2
+            high, below, above = width, gap, above * _kept(gap / below)
     return (low + high) / 2
+
+
+def _kept(ratio: float) -> float:
+    return 1 - ratio if ratio < 1 else 0.5

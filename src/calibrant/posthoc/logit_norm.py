@@ -19,7 +19,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array, given_back
+from calibrant._arrays import CHUNK, Array, given_back, in_threads, row_slices
+from calibrant.metrics.kernel import is_large
 from calibrant.metrics.onepass import blocks
 from calibrant.metrics.selective import aurc
 from calibrant.posthoc.base import Parameters
@@ -73,11 +74,12 @@ class LogitNorm(Parameters):
         plain: list[Array] = []
         tried: dict[int, list[Array]] = {p: [] for p in powers}
         right: list[Array] = []
-        for z, y in Stream(logits, labels, ignore_index=ignore_index):
-            for top in blocks(z, y, kind="logits"):
+        data = Stream(logits, labels, ignore_index=ignore_index)
+        for z, y in data:
+            for top in blocks(z, y, kind="logits", large=data.large):
                 plain.append(top.confidence)
                 right.append(top.correct)
-            for p, score in self._all(z, powers).items():
+            for p, score in self._all(z, powers, large=data.large).items():
                 tried[p].append(score)
         scores = {p: np.concatenate(parts).astype(np.float64) for p, parts in tried.items()}
         return self.choose(np.concatenate(plain), scores, np.concatenate(right))
@@ -89,7 +91,8 @@ class LogitNorm(Parameters):
         correct: npt.NDArray[np.bool_],
     ) -> Self:
         """Choose p from the scores of every p and the plain softmax's, all ``[N]``; returns self."""
-        self.aurc_ = {None: aurc(plain, correct), **{p: aurc(score, correct) for p, score in scores.items()}}
+        areas = list(in_threads(lambda score: aurc(score, correct), [plain, *scores.values()]))
+        self.aurc_ = dict(zip([None, *scores], areas, strict=True))
         best = min(scores, key=lambda p: self.aurc_[p])
         # A difference within rounding is none: with two classes, say, the score is the same for every row.
         level = bool(np.ptp(scores[best]) < 1e-6 * float(np.abs(scores[best]).max()) + 1e-9)
@@ -109,9 +112,10 @@ class LogitNorm(Parameters):
         """The score of each row for every p, ``[N]`` float64, all in one pass."""
         wanted = self._powers() if powers is None else powers
         parts: dict[int, list[Array]] = {p: [] for p in wanted}
-        for part in chunks_of(as_logits(logits)):
+        z = as_logits(logits)
+        for part in chunks_of(z):
             check_finite(part)
-            for p, score in self._all(rows_of(part).astype(np.float64), wanted).items():
+            for p, score in self._all(rows_of(part).astype(np.float64), wanted, large=is_large(z.size)).items():
                 parts[p].append(score)
         return {p: np.concatenate(part) for p, part in parts.items()}
 
@@ -121,8 +125,10 @@ class LogitNorm(Parameters):
             raise ValueError(f"powers must be whole numbers from 1 on, got {self.powers!r}")
         return [int(p) for p in self.powers]
 
-    def _all(self, z: Array, powers: Sequence[int]) -> dict[int, Array]:
+    def _all(self, z: Array, powers: Sequence[int], *, large: bool) -> dict[int, Array]:
         """The scores of rows ``[n, C]`` for several p, each power from the one before."""
+        if large:
+            return _compiled_scores(z, sorted(powers), self.centre)
         v = z - z.mean(1, keepdims=True) if self.centre else z
         top, v = v.max(1), np.abs(v)
         size, tiny = v.max(1), np.finfo(v.dtype).tiny
@@ -136,6 +142,19 @@ class LogitNorm(Parameters):
                 # A row of equal logits has no direction: its score is the lowest, 0.
                 scores[p] = np.where(norm > 0, top / np.maximum(norm, tiny), 0.0)
         return scores
+
+
+def _compiled_scores(z: Array, powers: Sequence[int], centre: bool) -> dict[int, Array]:
+    """The same of many rows, by a compiled pass on all cores."""
+    from calibrant.posthoc import _compiled  # here, because it imports Numba
+
+    wanted, scores = np.array(powers), np.empty((len(powers), len(z)))
+
+    def work(rows: slice) -> None:
+        _compiled.normalised(np.ascontiguousarray(z[rows]), centre, wanted, scores[:, rows])
+
+    list(in_threads(work, row_slices(len(z), z.shape[1], CHUNK // 4)))
+    return dict(zip(powers, scores, strict=True))
 
 
 def by_rows(logits: Any, score: Callable[[Array], Array]) -> Any:

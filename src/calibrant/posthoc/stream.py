@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Array, as_numpy, row_slices
+from calibrant.metrics.kernel import is_large
 from calibrant.predictions import Predictions
 
 FLOOR = 1e-30  # of probabilities, whose logarithms are taken for logits
@@ -123,6 +124,13 @@ class Stream:
         if low < 0 or high >= self.num_classes:
             allowed = f"0..{self.num_classes - 1}" + ("" if self.ignore_index is None else f" or {self.ignore_index}")
             raise ValueError(f"labels must lie in {allowed}, got {low if low < 0 else high}")
+
+    @property
+    def large(self) -> bool:
+        """Whether there are so many logits that compiled passes pay."""
+        if isinstance(self._source, Predictions):
+            return is_large(len(self._source) * self.num_classes)
+        return is_large(self._source[0].size)
 
     def sample(self, rows: int) -> Pair:
         """About ``rows`` rows spread over the first chunk's, for a first look."""

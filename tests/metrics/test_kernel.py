@@ -1,0 +1,180 @@
+"""The compiled pass against its definition in NumPy, and the definition against plain float64."""
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, audit
+from calibrant._arrays import precision_of
+from calibrant.metrics import ConfidenceSketch, classwise_ece, kernel
+from calibrant.posthoc import LogitNorm, TemperatureScaling
+
+SHAPES = [(1, 2), (7, 3), (130, 10), (65, 64), (33, 65), (5, 1000), (300, 129)]
+
+
+def data(shape, dtype, kind, scale=3.0):
+    rng = np.random.default_rng(shape[0])
+    z = np.round(rng.normal(size=shape) * scale, 1)  # with ties
+    if kind == "probabilities":
+        z = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    return z.astype(dtype), rng.integers(0, shape[1], shape[0])
+
+
+def reduced_by(large, z, y, kind="logits"):
+    return kernel.judge_rows(z, y, kind, None if kind == "logits" else precision_of(z), large=large)[0]
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_compiled_is_defined(shape, dtype, kind):
+    z, y = data(shape, dtype, kind)
+    ours, theirs = reduced_by(True, z, y, kind), reduced_by(False, z, y, kind)
+    tolerance = 1e-14 if dtype == np.float64 or kind == "probabilities" else 4e-7
+    assert (ours.predicted == theirs.predicted).all()
+    assert (ours.top == theirs.top).all()
+    assert (ours.at_label == theirs.at_label).all()
+    assert ours.total == pytest.approx(theirs.total, rel=tolerance)
+    assert ours.squares == pytest.approx(theirs.squares, rel=tolerance)
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_follows_from_the_reductions_is_defined(shape, dtype, kind):
+    z, y = data(shape, dtype, kind)
+    given = None if kind == "logits" else precision_of(z)
+    reduced, ours = kernel.judge_rows(z, y, kind, given, large=True)
+    theirs = kernel.finish(reduced, y, kind, given)
+    assert (ours.correct == theirs.correct).all()
+    for name in ("confidence", "shortfall", "nll", "brier"):
+        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-14, atol=4e-15, err_msg=name)
+    assert (ours.cells == theirs.cells).mean() > 0.99  # but for a rounding that moves one over an edge
+    assert np.abs(ours.cells - theirs.cells).max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_sketch_is_the_same_by_either_way(monkeypatch, dtype, kind):
+    z, y = data((3001, 11), dtype, kind)
+    sketches = []
+    for large in (1 << 40, 0):
+        monkeypatch.setattr(kernel, "LARGE", large)
+        sketches.append(ConfidenceSketch(kind=kind, ignore_index=3))
+        sketches[-1].update(z, y)
+        sketches[-1].update_confidence(z.astype(np.float64).clip(0, 1).max(1).astype(dtype), y == 1)
+    plain, compiled = sketches
+    assert plain.cells.sum() == compiled.cells.sum()
+    tolerance = {"rtol": 1e-6, "atol": 1e-6} if kind == "logits" else {"rtol": 1e-12, "atol": 1e-12}
+    np.testing.assert_allclose(compiled.base_sums, plain.base_sums, **tolerance)
+    np.testing.assert_allclose(compiled.moments, plain.moments, **tolerance)
+    np.testing.assert_array_equal(compiled.base_counts, plain.base_counts)
+    for name, value in plain.compute().items():
+        np.testing.assert_allclose(compiled.compute()[name], value, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(2003, 5), (500, 120)])
+def test_classwise_sums_are_the_same_by_either_way(monkeypatch, shape, dtype, kind):
+    z, y = data(shape, dtype, kind)
+    values = [classwise_ece(z, y, kind=kind)]
+    for large in (1 << 40, 0):
+        monkeypatch.setattr(kernel, "LARGE", large)
+        made = Predictions.from_logits if kind == "logits" else Predictions.from_probabilities
+        found = audit(made(z, y), replicates=20)
+        values.append(found.metrics["classwise_ece"])
+    np.testing.assert_allclose(values[1:], values[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_temperature_is_the_same_by_either_way(monkeypatch, dtype):
+    z, y = data((2003, 7), dtype, "logits")
+    fits = []
+    for large in (1 << 40, 0):
+        monkeypatch.setattr(kernel, "LARGE", large)
+        fits.append(TemperatureScaling().fit(z, y))
+    assert fits[0].temperature_ == pytest.approx(fits[1].temperature_, rel=1e-12)
+    assert fits[1].converged_
+
+
+@pytest.mark.parametrize("centre", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_normalised_logits_are_the_same_by_either_way(monkeypatch, dtype, centre):
+    z, y = data((2003, 9), dtype, "logits")
+    z[5] = 2.0  # a row of equal logits
+    fits = []
+    for large in (1 << 40, 0):
+        monkeypatch.setattr(kernel, "LARGE", large)
+        fits.append((LogitNorm((1, 2, 5, 10), centre=centre), LogitNorm(centre=centre).fit(z, y)))
+        fits[-1] = (fits[-1][0].scores(z), fits[-1][1])
+    (plain, first), (compiled, second) = fits
+    for p, score in plain.items():
+        np.testing.assert_allclose(compiled[p], score, rtol=1e-13, atol=1e-15)
+    assert first.p_ == second.p_
+    for p, area in first.aurc_.items():
+        assert second.aurc_[p] == pytest.approx(area, abs=1e-5)  # rounding breaks ties
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_definition_is_the_formula_in_float64(kind):
+    z, y = data((57, 11), np.float32, kind)
+    exact = z.astype(np.float64)
+    reduced = kernel.define(z, y, kind)
+    assert (reduced.top == exact.max(1)).all()
+    assert (reduced.predicted == exact.argmax(1)).all()
+    terms = np.exp(exact - exact.max(1, keepdims=True)) if kind == "logits" else exact
+    at_label = exact[np.arange(57), y]
+    assert reduced.at_label == pytest.approx(at_label - exact.max(1) if kind == "logits" else at_label, abs=0)
+    assert reduced.total == pytest.approx(terms.sum(1), rel=1e-14)
+    assert reduced.squares == pytest.approx((terms**2).sum(1), rel=1e-14)
+
+
+def test_saturated_rows_are_summed_in_float64():
+    gap = np.linspace(6, 36, 61, dtype=np.float32)
+    z = np.stack([gap, np.zeros_like(gap), np.full_like(gap, -700)], 1)
+    shortfall = reduced_by(True, z, np.zeros(61, np.int64)).total - 1
+    expected = np.exp(-gap.astype(np.float64))
+    assert shortfall == pytest.approx(expected, rel=1e-9, abs=3e-16)
+    assert (np.diff(shortfall[:50]) < 0).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_extreme_logits_stay_finite(dtype):
+    z = np.array([[1e4, -1e4, 0], [-1e30, 1e30, 0], [5, 5, 5], [0, -800, -90]], dtype)
+    reduced = reduced_by(True, z, np.array([1, 0, 2, 1]))
+    assert np.isfinite(np.array(reduced[:4])).all()
+    assert reduced.predicted.tolist() == [0, 1, 0, 0]
+    assert reduced.total == pytest.approx([1, 1, 3, 1])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("large", [True, False])
+def test_values_that_are_not_finite_are_refused(monkeypatch, bad, dtype, large):
+    monkeypatch.setattr(kernel, "LARGE", 0 if large else 1 << 40)
+    for row, column in ((0, 0), (3, 2), (9, 4)):
+        z = np.zeros((10, 5), dtype)
+        z[row, column] = bad
+        with pytest.raises(ValueError, match="logits must be finite, got NaN or infinity"):
+            reduced_by(large, z, np.zeros(10, np.int64))
+        with pytest.raises(ValueError, match="logits must be finite, got NaN or infinity"):
+            ConfidenceSketch().update(z, np.zeros(10, np.int64))
+
+
+@pytest.mark.parametrize("large", [0, 1 << 40])
+def test_probabilities_must_sum_to_1(monkeypatch, large):
+    monkeypatch.setattr(kernel, "LARGE", large)
+    sketch = ConfidenceSketch(kind="probabilities")
+    with pytest.raises(ValueError, match=r"probabilities must sum to 1, got a row that sums to 0\.9"):
+        sketch.update(np.array([[0.5, 0.5], [0.5, 0.4]]), np.array([0, 1]))
+    assert not sketch.cells.any()
+
+
+def test_rows_do_not_depend_on_threads(monkeypatch):
+    z, y = data((4000, 300), np.float32, "logits")
+    columns = []
+    for number in ("1", "4"):
+        monkeypatch.setenv("OMP_NUM_THREADS", number)
+        columns.append(reduced_by(True, z, y))
+    for ours, theirs in zip(*columns, strict=True):
+        assert (ours == theirs).all()
