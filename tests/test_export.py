@@ -17,7 +17,7 @@ from calibrant.export.compare import Comparison
 from calibrant.export.graph import OUTPUTS, OnnxOps
 from calibrant.metrics.intervals import Interval
 from calibrant.posthoc import Calibrator, TemperatureScaling
-from calibrant.posthoc.ops import TorchOps
+from calibrant.posthoc.torch_ops import TorchOps
 from calibrant.selective.formula import Score
 from calibrant.selective.policy import Policy
 from calibrant.selective.threshold import Threshold

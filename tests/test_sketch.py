@@ -8,7 +8,6 @@ import torch
 
 from calibrant.metrics import ConfidenceSketch, ece
 from calibrant.metrics.cells import CELLS, cells_of, shortfall_edges, squash, unsquash
-from calibrant.metrics.sketch import checksum
 from tests.reference import metrics as reference
 
 NAMES = ("accuracy", "ece", "mce", "aece", "overconfidence", "underconfidence", "mean_confidence", "aurc", "e_aurc",
@@ -253,29 +252,6 @@ def test_damaged_files_are_refused(tmp_path):
             ConfidenceSketch.load(tmp_path / name)
     with pytest.raises(ValueError, match="no such file"):
         ConfidenceSketch.load(tmp_path / "missing")
-    from safetensors import safe_open
-    from safetensors.numpy import load_file, save_file
-
-    arrays = load_file(tmp_path / "s.safetensors")
-    with safe_open(tmp_path / "s.safetensors", framework="numpy") as file:
-        facts = file.metadata()
-    for name, change in {"counts": -arrays["counts"], "filled": arrays["filled"] + 2 * CELLS}.items():
-        damaged = arrays | {name: change}
-        save_file(damaged, tmp_path / "bad", metadata=facts | {"checksum": checksum(damaged, facts)})
-        with pytest.raises(ValueError, match="cells are damaged"):
-            ConfidenceSketch.load(tmp_path / "bad")
-    damaged = arrays | {"counts": arrays["counts"] + 1}
-    save_file(damaged, tmp_path / "bad", metadata=facts | {"checksum": checksum(damaged, facts)})
-    with pytest.raises(ValueError, match="do not add up"):
-        ConfidenceSketch.load(tmp_path / "bad")
-    save_file(damaged, tmp_path / "bad", metadata=facts)
-    with pytest.raises(ValueError, match="checksum does not fit"):
-        ConfidenceSketch.load(tmp_path / "bad")
-    huge = arrays | {"filled": np.zeros(2 * CELLS + 1, np.int64), "counts": np.zeros(2 * CELLS + 1, np.int64)}
-    for damaged in (huge, arrays | {"moments": np.zeros(6)}, arrays | {"base_sums": np.zeros(600, np.int64)}):
-        save_file(damaged, tmp_path / "bad", metadata=facts)
-        with pytest.raises(ValueError, match="arrays are damaged"):
-            ConfidenceSketch.load(tmp_path / "bad")
 
 
 @pytest.mark.parametrize(

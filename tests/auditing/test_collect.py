@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from calibrant.audit import _why_not_the_same
 
 from calibrant import Predictions, audit
+from calibrant.auditing.audit import _why_not_the_same
 from calibrant.auditing.collect import collect
 from calibrant.auditing.merging import Place, collect_part, merged
 

@@ -8,6 +8,7 @@ device. Objectness is computed once per batch from the views' rectangles.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,10 +21,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from calibrant.data import batchwise
 from calibrant.data.dataset import Dataset
 from calibrant.data.findings import OnError
 from calibrant.data.objects import Boxes, Reading
-from calibrant.data.sources import UnreadableError
+from calibrant.data.sources import ImageArray, Rows, UnreadableError
 from calibrant.data.variants import Colour, can_be_covered, open_covered, pixel_mean
 from calibrant.data.views import Edge, Resampling, Step, View, draw_view, objectness_of, render, smaller_decoding
 
@@ -64,7 +66,7 @@ class Batch:
     masks: Tensor | None = None
     soft: Tensor | None = None
     boxes: Boxes | None = None
-    views: tuple[View, ...] = ()
+    views: Sequence[View] = ()
     skipped: tuple[tuple[str, str], ...] = ()
 
     def __len__(self) -> int:
@@ -179,6 +181,8 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
     def _batch(self, pairs: list[tuple[int, int]]) -> Batch:
         if self.dataset.kind != "image":
             return self._rows([index for _, index in pairs])
+        if (together := self._together(pairs)) is not None:
+            return together
         read: list[tuple[int, _Shown]] = []
         skipped = []
         for epoch, index in pairs:
@@ -191,8 +195,8 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         rows = np.array([index for index, _ in read], dtype=np.int64)
         shown = [one for _, one in read]
         views = tuple(one.view for one in shown)
-        boxes, fills = self._objects(rows, shown, views)
         marked = np.array([one.context for one in shown], dtype=bool)
+        boxes, fills = self._objects(rows, marked.copy(), views)
         if self.dataset.context is not None:
             marked |= self.dataset.context[rows]
         return dataclasses.replace(
@@ -206,13 +210,54 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
             skipped=tuple(skipped),
         )
 
+    @functools.cached_property
+    def _whole_pixels(self) -> bool:
+        """Whether images lie in an array and are only cut, padded and flipped: then a batch is made at once."""
+        data = self.dataset
+        plain = self.colouring is None and not self.context_rate and data.masks is None
+        return (
+            plain
+            and type(data.inputs) is ImageArray  # not a kind of its own, which may open images otherwise
+            and batchwise.moves_whole_pixels(self.steps, *data.inputs.header(0)[0])
+        )
+
+    def _together(self, pairs: list[tuple[int, int]]) -> Batch | None:
+        """A batch without a call per sample, the same as with them; None if it takes them."""
+        if not pairs or not self._whole_pixels:
+            return None
+        data, source = self.dataset, self.dataset.inputs
+        assert isinstance(source, ImageArray)
+        numbers = np.array(pairs, dtype=np.int64)
+        rows = numbers[:, 1]
+        random = batchwise.Randomness(self.seed, *numbers.T.astype(np.uint64))
+        try:
+            views = batchwise.draw_views(self.steps, len(rows), source.header(0)[0], random)
+        except batchwise.AgainError:
+            return None
+        fill = self.padding
+        if source.pixels.ndim == 3 and isinstance(fill, tuple):  # colours around grey
+            return None
+        pixels = batchwise.render_views(source.pixels, rows, views, fill)
+        if self.channels == 1:
+            pixels = (pixels if source.pixels.ndim == 3 else batchwise.grey(pixels))[..., None]
+        elif source.pixels.ndim == 3:
+            pixels = np.repeat(pixels[..., None], 3, axis=3)
+        boxes, fills = self._objects(rows, np.zeros(len(rows), dtype=bool), views)
+        return dataclasses.replace(
+            self._columns(rows),
+            inputs=torch.from_numpy(pixels).permute(0, 3, 1, 2),
+            objectness=fills,
+            context=None if data.context is None else torch.from_numpy(data.context[rows]),
+            boxes=boxes,
+            views=views,
+        )
+
     def _objects(
-        self, rows: NDArray[np.int64], shown: list[_Shown], views: tuple[View, ...]
+        self, rows: NDArray[np.int64], covered: NDArray[np.bool_], views: Sequence[View]
     ) -> tuple[Boxes | None, Tensor | None]:
         if self.dataset.boxes is None:
             return None, None
         boxes = self.dataset.boxes.take(rows)
-        covered = np.array([one.context for one in shown], dtype=bool)
         unknown = (boxes.counts == 0) & (self.dataset.labels[rows] >= 0)
         if self.dataset.context is not None:
             unknown &= ~self.dataset.context[rows]
@@ -256,7 +301,11 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         rows = np.array(indices, dtype=np.int64)
         if self.dataset.kind == "text":
             raise ValueError(f"{self.dataset.title}: texts must be encoded before they are batched.")
-        values = np.stack([np.asarray(self.dataset.inputs[i]) for i in rows]) if len(rows) else np.zeros((0, 0))
+        source = self.dataset.inputs
+        if isinstance(source, Rows) and len(rows):
+            values = source.values[rows]
+        else:
+            values = np.stack([np.asarray(source[i]) for i in rows]) if len(rows) else np.zeros((0, 0))
         return dataclasses.replace(self._columns(rows), inputs=torch.from_numpy(values))
 
     def _columns(self, rows: NDArray[np.int64]) -> Batch:

@@ -384,9 +384,10 @@ def objectness_of(
         >>> objectness_of(Boxes.of([[[0, 0, 8, 8]]]), [view]).tolist()  # 4 x 4 of 8 x 8: the padding shows no object
         [0.25]
     """
-    if not views:
+    if not len(views):
         return np.zeros(0)
-    table = np.array([(*view.crop, *view.image_size, *view.window) for view in views])
+    known = getattr(views, "table", None)  # of `batchwise.Views`
+    table = np.array([(*v.crop, *v.image_size, *v.window) for v in views]) if known is None else known()
     owners = boxes.owners
     low, high = np.tile(table[owners, 6:8], 2), np.tile(table[owners, 8:10], 2)
     corners = np.clip(boxes.corners, low, np.maximum(high, low))
