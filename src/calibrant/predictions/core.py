@@ -186,6 +186,41 @@ class Predictions:
         facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
         return cls._of(open_files(path, columns, groups, facts, unlabelled=unlabelled))
 
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        columns: Mapping[str, str | Sequence[str]] | None = None,
+        groups: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
+        ignore_index: int | None = None,
+        split: Split | None = None,
+        unlabelled: bool = False,
+    ) -> Predictions:
+        """Predictions in a frame of pandas or polars, found by the names of its columns as in a file; see `open`.
+
+        Args:
+            frame: with columns such as ``labels`` and ``probabilities.cat``, ``probabilities.dog``.
+            columns: our names to the frame's.
+            groups: further columns that name groups.
+            class_names: one name per class, where the columns do not say.
+            ignore_index: a label that marks samples to leave out.
+            split: what the samples are for.
+            unlabelled: whether labels may be missing.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from calibrant import Predictions
+            >>> frame = pa.table({"truth": ["cat", "dog"], "p_cat": [0.9, 0.2], "p_dog": [0.1, 0.8]})
+            >>> Predictions.from_frame(frame, columns={"labels": "truth", "probabilities": "p_*"})
+            Predictions(2 samples, probabilities of 2 classes, labels)
+        """
+        from calibrant.predictions.frames import from_frame  # loads pyarrow
+
+        facts = {"class_names": class_names, "ignore_index": ignore_index, "split": split}
+        return cls._of(from_frame(frame, columns, groups, facts, unlabelled=unlabelled))
+
     def save(self, path: str | Path) -> None:
         """Write a file in the format of its suffix, aside and then renamed; see `open` for the formats.
 

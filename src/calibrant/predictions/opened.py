@@ -89,11 +89,11 @@ def open_files(
         with reading(str(file)):
             sources.append(format_of(Path(f"x{READ[suffix_of(file)]}")).open_file(file, asked))
         _check_same(sources[0], sources[-1])
-    _settle_labels(sources)
+    settle_labels(sources)
     return FileStore(sources)
 
 
-def _settle_labels(sources: Sequence[Source]) -> None:
+def settle_labels(sources: Sequence[Source]) -> None:
     """Decide, once for all files, what their labels mean."""
     first, values = sources[0], LabelValues()
     matter = [source for source in sources if source.labels_matter()]

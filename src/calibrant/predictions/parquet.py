@@ -54,7 +54,11 @@ class ParquetSource:
     """A Parquet file of which only the footer has been read, and one row where a list's length is not in its type."""
 
     def __init__(self, file: DataFile | RemoteFile, plan: Layout, known: About, count: int, text: bool):
-        self.file, self.path, self.plan, self.about, self.count = file, file.path, plan, known, count
+        self.file = file
+        self._take_over(file.path, plan, known, count, text)
+
+    def _take_over(self, path: str, plan: Layout, known: About, count: int, text: bool) -> None:
+        self.path, self.plan, self.about, self.count = path, plan, known, count
         self.names, self.naming = tuple(plan.columns), plan.naming
         self.text = text  # whether labels are
         self.code = LabelCode(known.class_names)
@@ -165,7 +169,7 @@ def _opened(data: DataFile | RemoteFile, handle: IO[bytes], asked: Request) -> P
             plan = replace(plan, naming=naming.of_array(stated, said, path, positions=positions))
         _check_lists(handle, data, schema, plan)
         dtype = np.result_type(*(float_type(schema.field(c).type, c, path) for c in plan.source(plan.holds)))
-        shape = _sample_shape(file, plan, facts.pop("shape", None))
+        shape = sample_shape(file, plan, facts.pop("shape", None))
     facts |= asked.facts | {"class_names": plan.naming.names}
     if plan.holds == "confidence":
         facts = {"split": facts.get("split")}
@@ -234,7 +238,7 @@ def _is_number(kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
-def _sample_shape(file: Any, plan: Layout, stated: list[int] | None) -> tuple[int, ...]:
+def sample_shape(file: Any, plan: Layout, stated: list[int] | None) -> tuple[int, ...]:
     """The shape of one sample: of the columns, of their type, as the file states it, or of the first list."""
     if plan.holds == "confidence":
         return ()
