@@ -10,8 +10,10 @@ from benchmarks._speed_metrics import machine, table
 TRAINING = """\
 ## Training
 
-Steps per second of `calibrant train`'s loop and of a bare PyTorch loop that does the same work on the same batches;
-checkpoints and validation are left out. The target is at most {limit:g} x the bare loop. Medians over {repeats} x
+Steps per second, input included, of `calibrant train`'s loop and of a bare PyTorch loop over tensors that lie in
+memory, with the same augmentation written on batches; checkpoints and validation are left out. Data are noise of the
+shapes of Fashion-MNIST, CIFAR-10 and 20 Newsgroups, and the embedded scenes. The target is at most {limit:g} x the bare
+loop. Medians over {repeats} x
 {rounds} interleaved rounds of the ratio within a round, {threads} threads. Run on: {machine}.
 Repeat with `./dev bench training`.
 """
@@ -31,6 +33,26 @@ otherwise, and training amplifies it.
 Run on: {machine}.
 Repeat with `./dev bench sweep`.
 """
+
+
+STARTUP = """\
+## Startup
+
+Processor time of new processes, report included, by that of `python -c "import numpy, scipy.special, pyarrow.parquet"`:
+medians over {rounds} interleaved rounds, with quartiles. The target is an audit of 10,000 rows within 3 times.
+Run on: {machine}.
+Repeat with `./dev bench startup`.
+"""
+
+
+def startup_part(results: dict[str, Any]) -> str:
+    """Everything about what commands cost before their work."""
+    rows = []
+    for r in results["rows"]:
+        low, middle, high = r["ratio"]
+        rows.append([r["name"], f"{r['seconds']:.2f}", f"{middle:.2f} ({low:.2f} to {high:.2f})"])
+    text = STARTUP.format(machine=machine(results["environment"]), rounds=results["rounds"])
+    return "\n".join([text, table(["", "processor seconds", "by the bare imports"], rows), ""])
 
 
 def sweep_part(results: dict[str, Any]) -> str:

@@ -12,14 +12,14 @@ from typing import Any
 from benchmarks._speed_data import data_part
 from benchmarks._speed_metrics import machine, metrics_part, streaming_part
 from benchmarks._speed_posthoc import posthoc_part
-from benchmarks._speed_training import sweep_part, training_part
+from benchmarks._speed_training import startup_part, sweep_part, training_part
 from calibrant._files import written_aside
 
 RESULTS, PAGE = Path("benchmarks/results"), Path("docs/speed.md")
 
 TOP = """\
 <!-- Written by ./dev bench speed_page from the last runs of ./dev bench losses, metrics, streaming, posthoc, data,
-     training and sweep; edit benchmarks/speed_page.py instead. -->
+     training, sweep and startup; edit benchmarks/speed_page.py instead. -->
 # Speed and memory
 """
 
@@ -105,6 +105,7 @@ PARTS = {
     "data": data_part,
     "training": training_part,
     "sweep": sweep_part,
+    "startup": startup_part,
 }
 
 if __name__ == "__main__":

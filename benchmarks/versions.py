@@ -68,7 +68,7 @@ ALL = [
     "calibrant predict run --split test -o predictions.npz",
     "calibrant fit run/val.npz --target-risk 0.2 -o run.json",
     "calibrant export --run run --policy run.json -o model.onnx",
-    "calibrant compare recipe.toml --methods ce,ls --seeds 2 -o sweep",
+    "calibrant compare recipe.toml --losses ce,ls --seeds 2 -o sweep",
     "calibrant demo --quick -o demo",
 ]
 

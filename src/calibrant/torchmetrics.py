@@ -97,6 +97,10 @@ class ConfidenceSketch(Metric):
         """Every metric by its name, as Python floats."""
         return {name: float(value) for name, value in self.summary().metrics().items()}
 
+    def bounds(self) -> dict[str, float]:
+        """For every metric of `compute`, how far at most the value can lie from the exact definition's."""
+        return {name: value.bound for name, value in self.summary().metrics().items()}
+
     def sketch(self) -> plain.ConfidenceSketch:
         """What this process has seen, as a plain sketch, which can be saved and added to others."""
         sketch = self._plain()

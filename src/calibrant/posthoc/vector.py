@@ -28,7 +28,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy import linalg
 
 from calibrant.posthoc.affine import Moments, Solve, minimise, moments, probabilities, strength_of
 from calibrant.posthoc.base import Calibrator, numbers
@@ -144,6 +143,8 @@ class _Problem:
 
     def curvature(self, at: Doubles) -> Solve:
         """The inverse of the Hessian: all of it for up to `_PAIRED` classes, from rows spread over all chunks."""
+        from scipy import linalg  # here, because it takes a quarter of a second
+
         weight, bias = self.raw(at)
         classes = len(bias)
         paired = classes <= _PAIRED
@@ -175,9 +176,7 @@ class _Problem:
         cells[:, own, :, own] += np.moveaxis(blocks[[0, 1, 1, 2]].reshape(2, 2, classes), 2, 0)
         try:
             factor = linalg.cho_factor(hessian, lower=True)
-        except (
-            linalg.LinAlgError
-        ):  # rounding of logits of very different sizes: class by class there is nothing to factor
+        except linalg.LinAlgError:  # logits of very different sizes: class by class there is nothing to factor
             return partial(_solve_blocks, blocks)
         return lambda g: linalg.cho_solve(factor, g)
 

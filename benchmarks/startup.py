@@ -1,0 +1,96 @@
+"""What a command costs before and beside its work: processor time by that of the bare imports.
+
+    ./dev bench startup
+    ./dev bench startup --rounds 15
+
+Each row is a new process, report included; the reference is `python -c "import numpy, scipy.special, pyarrow.parquet"`.
+Processor time, user and system, of all its threads; medians over interleaved rounds, with the quartiles of the ratio.
+Files are logits of 10 classes in .npz. The target: an audit of 10,000 rows within 3 times the reference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import _harness as harness
+from benchmarks._harness import say
+from calibrant import Predictions
+
+REFERENCE = "bare imports"
+LIMIT = 3.0
+SIZES = (1_000, 10_000)
+
+
+def commands(folder: Path) -> dict[str, list[str]]:
+    """What is run, by its name."""
+    python = [sys.executable, "-c"]
+    calibrant = [str(Path(sys.executable).parent / "calibrant")]
+    found = {
+        REFERENCE: [*python, "import numpy, scipy.special, pyarrow.parquet"],
+        "import calibrant": [*python, "import calibrant"],
+        "calibrant --help": [*calibrant, "--help"],
+    }
+    for size in SIZES:
+        data, policy = f"{size}.npz", f"{size}.json"
+        found[f"audit, {size:,} rows"] = [*calibrant, "audit", data, "-o", f"{size}.html", "-q"]
+        found[f"fit, {size:,} rows"] = [*calibrant, "fit", data, "--target-risk", "0.1", "-o", policy, "-q"]
+        found[f"apply, {size:,} rows"] = [*calibrant, "apply", policy, data, "-o", f"{size}.csv", "-q"]
+    return found
+
+
+def write_data(folder: Path) -> None:
+    """Files of predictions, sure and a little overconfident."""
+    rng = np.random.default_rng(0)
+    for size in SIZES:
+        honest = 2 * rng.standard_normal((size, 10))
+        labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
+        Predictions.from_logits((1.5 * honest).astype(np.float32), labels).save(folder / f"{size}.npz")
+
+
+def processor_seconds(command: list[str], folder: Path) -> float:
+    """User and system time of a process and all its threads."""
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise RuntimeError(f"{' '.join(command)} failed")
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="./dev bench startup", description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        write_data(folder)
+        wanted = commands(folder)
+        seconds: dict[str, list[float]] = {name: [] for name in wanted}
+        for number in range(args.rounds + 1):
+            say(f"round {number} of {args.rounds}")
+            for name, command in wanted.items():
+                spent = processor_seconds(command, folder)
+                if number:  # the first one warms the disk's cache, and compiles Python's own files
+                    seconds[name].append(spent)
+    rows, records = [], []
+    for name, spent in seconds.items():
+        ratios = np.array(spent) / np.array(seconds[REFERENCE])
+        low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+        target = name == "audit, 10,000 rows"
+        verdict = "" if not target else "ok" if middle <= LIMIT else f"over {LIMIT:g}"
+        rows.append((name, f"{np.median(spent):.2f}", f"{middle:.2f} ({low:.2f} to {high:.2f})", verdict))
+        records.append({"name": name, "seconds": float(np.median(spent)), "ratio": [low, middle, high]})
+    print()
+    harness.print_table(("", "processor seconds", "by the bare imports", ""), rows)
+    settings = {"rounds": args.rounds, "environment": harness.environment()}
+    harness.write_json(Path("benchmarks/results/startup.json"), {"rows": records, **settings})
+
+
+if __name__ == "__main__":
+    main()
