@@ -18,7 +18,7 @@ from calibrant.auditing.collect import Collected, collect
 from calibrant.metrics import ConfidenceSketch
 
 #: The most a row may take by the floor, where the data are logits.
-TIME_LIMITS = {"sketch": 1.5, "audit collect": 1.5}
+TIME_LIMITS = {"sketch": 1.0, "audit collect": 1.5}
 #: The most a value may lie from the reference.
 ERROR_LIMIT = 1e-5
 #: What rounding may add to the bound that a sketch states.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import numbers
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection
+from typing import Any
 
 _LARGEST = sys.float_info.max
 
 
-def choice(name: str, value: str, options: Sequence[str]) -> str:
+def choice(name: str, value: Any, options: Collection[Any]) -> Any:
     """``value`` if it is one of ``options``."""
     if value not in options:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}, got {short(value)}")

@@ -72,18 +72,26 @@ def test_a_sketch_is_the_same_by_either_way(monkeypatch, dtype, kind):
         np.testing.assert_allclose(compiled.compute()[name], value, atol=2e-6, err_msg=name)
 
 
+def _classes(found):
+    return found.document["models"][0]["classes_table"]
+
+
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(2003, 5), (500, 120)])
 def test_classwise_sums_are_the_same_by_either_way(monkeypatch, shape, dtype, kind):
     z, y = data(shape, dtype, kind)
-    values = [classwise_ece(z, y, kind=kind)]
+    values, rows = [classwise_ece(z, y, kind=kind)], []
     for large in (1 << 40, 0):
         monkeypatch.setattr(kernel, "LARGE", large)
         made = Predictions.from_logits if kind == "logits" else Predictions.from_probabilities
         found = audit(made(z, y), replicates=20)
         values.append(found.metrics["classwise_ece"])
+        rows.append([(r["name"], r["count"], r["accuracy"], r["confidence"], r["ece"]) for r in _classes(found)])
     np.testing.assert_allclose(values[1:], values[0], atol=1e-6)
+    for plain, compiled in zip(*rows, strict=True):
+        assert plain[:2] == compiled[:2]
+        np.testing.assert_allclose(plain[2:], compiled[2:], atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -64,6 +64,9 @@ class Breakdown:
             self.counts = np.concatenate([self.counts, np.zeros((more, BINS, 2), np.int64)])
             self.sums = np.concatenate([self.sums, np.zeros((more, BINS, 2))])
             self.squares = np.concatenate([self.squares, np.zeros(more)])
+        if top.large:
+            compiled().break_down(key, bins, top.correct, top.confidence, self.counts, self.sums, self.squares)
+            return
         code = 2 * (bins // (BASE // BINS) + BINS * key) + ~top.correct
         size = 2 * BINS * keys
         self.counts += np.bincount(code, minlength=size).reshape(keys, BINS, 2)

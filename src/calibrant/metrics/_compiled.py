@@ -427,3 +427,15 @@ def classwise(
         if logits and p[y] > least:
             share = _exp64(np.float64(z[i, y]) - top[i]) / total[i]
         hits[y * bins + _bin_of(share, inner)] += 1
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def break_down(key: Any, base: Any, correct: Any, confidence: Any, counts: Any, sums: Any, squares: Any) -> None:
+    """The sums of `auditing.tables.Breakdown`: counts and sums ``[keys, bins, 2]``, squares ``[keys]``."""
+    width = _BASE // counts.shape[1]
+    for i in range(len(key)):
+        k, place, wrong = key[i], base[i] // width, 0 if correct[i] else 1
+        counts[k, place, wrong] += 1
+        sums[k, place, wrong] += confidence[i]
+        gap = confidence[i] - (1.0 - wrong)
+        squares[k] += gap * gap
