@@ -365,3 +365,13 @@ def test_vector_scaling_without_a_factor_of_the_hessian(monkeypatch):
     assert found.converged_
     np.testing.assert_allclose(found.weight_, expected.weight_, rtol=1e-4)
     np.testing.assert_allclose(found.bias_, expected.bias_, atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
+def test_ties_leave_a_doubt_that_no_temperature_takes(scale):
+    """Every label has the largest logit, and some share it: the confidence wanted is never reached."""
+    z = torch.tensor([[1.0, 1.0, 0.0], [3.0, 0.0, 0.0], [2.0, 2.0, 2.0], [0.0, 5.0, 1.0]] * 5, dtype=torch.float64)
+    scaling = TemperatureScaling().fit(scale * z, torch.tensor([0, 0, 1, 1] * 5))
+    assert 1e-20 * scale <= scaling.temperature_ <= scale
+    probabilities = scaling.predict_proba(scale * z)
+    np.testing.assert_allclose(probabilities[:4, :2], [[0.5, 0.5], [1, 0], [1 / 3, 1 / 3], [0, 1]], atol=1e-2)

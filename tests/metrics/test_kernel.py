@@ -1,5 +1,8 @@
 """The compiled pass against its definition in NumPy, and the definition against plain float64."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -186,3 +189,20 @@ def test_rows_do_not_depend_on_threads(monkeypatch):
         columns.append(reduced_by(True, z, y))
     for ours, theirs in zip(*columns, strict=True):
         assert (ours == theirs).all()
+
+
+def test_where_nothing_can_be_written_the_cache_goes_with_the_process(tmp_path):
+    code = """
+import numba.core.caching as caching
+for name, locator in list(vars(caching).items()):
+    if name.endswith("CacheLocator") and "UserProvided" not in name:
+        locator.from_function = classmethod(lambda cls, *_: None)
+import numpy as np
+from calibrant.metrics import ConfidenceSketch, kernel
+kernel.LARGE = 0
+sketch = ConfidenceSketch()
+sketch.update(np.eye(3), np.array([0, 1, 1]))
+print(sketch.compute()["accuracy"])
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert result.stdout.startswith("0.66666"), result.stderr

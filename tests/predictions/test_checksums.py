@@ -60,7 +60,7 @@ def test_a_flipped_bit_is_noticed_or_changes_nothing(case, tmp_path):
     noticed, files = 0, sorted(tmp_path.iterdir())
     for file in files:
         whole = file.read_bytes()
-        for bit in rng.sample(range(8 * len(whole)), 200 // len(files)):
+        for bit in rng.sample(range(8 * len(whole)), 120 // len(files)):
             damaged = bytearray(whole)
             damaged[bit // 8] ^= 1 << bit % 8
             file.write_bytes(damaged)
@@ -69,7 +69,7 @@ def test_a_flipped_bit_is_noticed_or_changes_nothing(case, tmp_path):
                 assert outcome == expected or str(outcome).startswith(str(tmp_path)), (file.name, bit, outcome)
                 noticed += outcome != expected
         file.write_bytes(whole)
-    assert noticed > 100
+    assert noticed > 50
     assert contents(Predictions.open(path).load()) == expected
 
 

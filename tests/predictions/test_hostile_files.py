@@ -93,9 +93,10 @@ def test_an_archive_that_becomes_far_larger_is_refused(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("role", ["logits", "labels", "ids"])
 @pytest.mark.parametrize("kind", ["fixed", "list", "one long list"])
-def test_lists_that_become_far_larger_than_their_file_are_refused(kind, role, tmp_path):
-    """Forty million zeros in a kilobyte; billions would fit as well."""
-    size = 40_000_000
+def test_lists_that_become_far_larger_than_their_file_are_refused(kind, role, monkeypatch, tmp_path):
+    """A million zeros in a kilobyte; billions would fit as well."""
+    monkeypatch.setattr(expansion, "LEAST", 1 << 22)
+    size = 1_000_000
     zeros = pa.array(np.zeros(size, np.float16))
     lists = pa.FixedSizeListArray.from_arrays(zeros, size)
     if kind != "fixed":
@@ -107,8 +108,9 @@ def test_lists_that_become_far_larger_than_their_file_are_refused(kind, role, tm
     assert f"column '{role}' must become at most 100 times as large as its" in refusal(tmp_path / "a.parquet")
 
 
-def test_a_sample_that_is_larger_than_its_file_can_hold_is_refused(tmp_path):
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(10_000_000)), 10_000_000)
+def test_a_sample_that_is_larger_than_its_file_can_hold_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(expansion, "LEAST_SAMPLE", 1 << 22)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(1_000_000)), 1_000_000)
     pq.write_table(pa.table({"logits": lists, "labels": [0]}), tmp_path / "a.parquet")
     assert "a sample must be at most 100 times as large as the file" in refusal(tmp_path / "a.parquet")
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from calibrant.training import load
-from calibrant.training.named import MIXING, STEPS, chain, made, make_loss, words_of
+from calibrant.training.named import MIXING, STEPS, chain, make, make_loss, words_of
 from calibrant.training.recipe import LARGEST_FILE, Recipe, check
 from calibrant.training.settings import LARGEST_SEED
 from tests.training.conftest import RECIPE
@@ -205,7 +205,7 @@ def test_parameters_of_any_type_give_a_thing_or_a_sentence(what, table):
                 given = ({"size": 8} if "crop" in name else {}) | {parameter: value}
                 said = ""
                 try:
-                    made(f"{what} {name!r}", factory, given)
+                    make(f"{what} {name!r}", factory, given)
                 except ValueError as error:
                     said = str(error)
                 assert not [word for word in JARGON if word in said], said

@@ -15,6 +15,7 @@ from calibrant.auditing.tables import Breakdown, ClasswiseSums, Levels
 from calibrant.metrics.cells import base_bins, cells_given
 from calibrant.metrics.clusters import Clusters
 from calibrant.metrics.exact import Confidences
+from calibrant.metrics.kernel import is_large
 from calibrant.metrics.onepass import BLOCK, TopLabel, blocks
 from calibrant.metrics.paired import Judged
 from calibrant.metrics.sketch import ConfidenceSketch
@@ -67,7 +68,7 @@ class Collected:
     rows: int = 0
     samples: int = 0
     impossible: int = 0
-    large: bool = False
+    numbers: int = 0
     of_labels: int = 0
     of_named_labels: int | None = None
     ignore_index: int | None = None
@@ -233,10 +234,9 @@ def judged_blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLab
     if batch.holds == "logits":
         check_finite(values)
     visit = None if found.classwise is None else found.classwise.visit
-    for top in blocks(
-        values, labels, kind=batch.holds, ignore_index=batch.ignore_index, visit=visit, large=found.large
-    ):
-        found.large = top.large
+    found.numbers += values.size
+    large = is_large(found.numbers)
+    for top in blocks(values, labels, kind=batch.holds, ignore_index=batch.ignore_index, visit=visit, large=large):
         yield top, values
 
 

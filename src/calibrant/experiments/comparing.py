@@ -115,17 +115,17 @@ def compare(
         require_trust(model.name, model.options, trust_code)
     look(folder)
     first = next(study.stages())
-    sets_seen = None
-    finished = all(Job.of(run.recipe, folder / RUNS, data, "").done for run in first)
+    data_record = None
+    finished = bool(first) and all(Job.of(run.recipe, folder / RUNS, data, "").done for run in first)
     if not (finished and is_known(study, folder, data)):
         if isinstance(engine, Local):  # else the runs are other machines'
             make_fabric(study.recipe, engine.accelerator, 1, 1)
-        sets_seen = check_data(study, folder, data, trust_code)
+        data_record = check_data(study, folder, data, trust_code)
         for run in first:
             RunFolder(folder / RUNS / run.key).look()
     claim(folder, study)
-    if sets_seen is not None:
-        write_json(folder / SEEN, sets_seen)
+    if data_record is not None:
+        write_json(folder / SEEN, data_record)
     begun(folder)
     trials, chosen = _searched(study, folder / RUNS, data, trust_code, engine, told, stage)
     plan = study.stages(chosen)

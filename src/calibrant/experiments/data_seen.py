@@ -60,13 +60,13 @@ def check_data(study: Study, folder: Path, data: str | None, trust_code: bool = 
     Returns:
         What the folder is to keep as `SEEN`.
     """
-    seen = _kept(folder)
+    records = _read(folder)
     runs = [study.final(label, study.candidates(label)[0], study.seeds[0], "") for label in study.methods]
     sets = _fitting_sets(runs, data, trust_code)
     if _embedded(study.recipe, data):
-        return seen
+        return records
     kind, place = _kind(study.recipe), _place(study.recipe, data)
-    before = seen.get(kind)
+    before = records.get(kind)
     now = {"where": place, **_checksum(sets)}
     if before is not None:
         differing = [name for name in ("checksum", "classes") if before.get(name, now[name]) != now[name]]
@@ -75,16 +75,16 @@ def check_data(study: Study, folder: Path, data: str | None, trust_code: bool = 
                 f"{folder} holds runs on the data of {before['where']} ({before['samples']} samples), and those of "
                 f"{place} ({now['samples']} samples) are others: give another folder."
             )
-    return seen | {kind: now}
+    return records | {kind: now}
 
 
 def is_known(study: Study, folder: Path, data: str | None) -> bool:
     """Whether the folder's runs were trained on data from here; what lies here may have changed since."""
     place = _place(study.recipe, data)
-    return _embedded(study.recipe, data) or _kept(folder).get(_kind(study.recipe), {}).get("where") == place
+    return _embedded(study.recipe, data) or _read(folder).get(_kind(study.recipe), {}).get("where") == place
 
 
-def _kept(folder: Path) -> dict[str, Any]:
+def _read(folder: Path) -> dict[str, Any]:
     if not (folder / SEEN).exists():
         return {}
     advice = "delete it if the folder's runs are on the same data"
@@ -114,8 +114,8 @@ def check_tested(finals: list[Planned], runs: Path) -> None:
 
 def _embedded(recipe: Recipe, data: str | None) -> bool:
     known = layouts()
-    named = recipe.data.layout in known and bool(known[recipe.data.layout].splits(Path(recipe.data.layout)))
-    return named and not (data or recipe.data.path)
+    is_embedded = recipe.data.layout in known and bool(known[recipe.data.layout].splits(Path(recipe.data.layout)))
+    return is_embedded and not (data or recipe.data.path)
 
 
 def _kind(recipe: Recipe) -> str:

@@ -110,21 +110,21 @@ def write(
         expected: Lay the paper's numbers beside ours.
         more: For the page: ``lead``, ``effects``, ``files`` and ``commands``, after its own.
     """
-    made = all_tables(comparison, reference=reference, expected=expected)
-    page = document(comparison, made)
+    tables_by_name = all_tables(comparison, reference=reference, expected=expected)
+    page = document(comparison, tables_by_name)
     for name, values in more.items():
         page[name] = [*page.get(name, ()), *clean(list(values))]
     folder = comparison.folder / "tables"
     if folder.is_symlink():
         raise ValueError(f"{folder} is a link, and nothing is written through links: remove it")
     folder.mkdir(exist_ok=True)
-    for name, table in made.items():
+    for name, table in tables_by_name.items():
         for suffix, writer in WRITERS.items():
             with written_aside(folder / f"{name}.{suffix}") as aside:
                 aside.write_text(writer(table).rstrip("\n") + "\n", encoding="utf-8")
-    _tidy(folder, made)
+    _tidy(folder, tables_by_name)
     write_comparison(comparison.folder / PAGE, page)
-    return made
+    return tables_by_name
 
 
 def _tidy(folder: Path, kept: Collection[str]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from calibrant.experiments.spaces import Settings, changes, combinations, drawn, grid, methods, space
 from calibrant.metrics import METRICS
-from calibrant.training.named import shortened as shown
+from calibrant.training.named import shorten
 from calibrant.training.recipe import Recipe, check, table_of
 from calibrant.training.settings import LARGEST_SEED, ModelSettings
 
@@ -97,7 +97,7 @@ class Study:
             raise ValueError(f"a comparison takes at most {MOST_SEEDS} seeds, got {len(self.seeds)}")
         if len(set(self.seeds)) < len(self.seeds) or not all(0 <= seed <= LARGEST_SEED for seed in self.seeds):
             raise ValueError(
-                f"seeds are whole numbers from 0 on to 2**63 - 1, each given once, got {shown(list(self.seeds))}."
+                f"seeds are whole numbers from 0 on to 2**63 - 1, each given once, got {shorten(list(self.seeds))}."
             )
         for target in self.tune:
             if target not in TARGETS:

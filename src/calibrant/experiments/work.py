@@ -60,13 +60,13 @@ class Job:
     @property
     def done(self) -> bool:
         """Whether its numbers are on disk, and whole."""
-        finished, damage = self._looked_at
+        finished, damage = self._outcome
         return finished and not damage
 
     @property
     def failure(self) -> dict[str, Any] | None:
         """Why it failed, if it did, and whether it would again: ``error`` and ``lasting``."""
-        finished, damage = self._looked_at
+        finished, damage = self._outcome
         if finished:  # what is damaged counts as finished for nobody, and is not computed over: the message says so
             return {"error": damage, "lasting": True} if damage else None
         place = RunFolder(self.folder)
@@ -76,7 +76,7 @@ class Job:
         return None if failed is None else failed.model_dump()
 
     @property
-    def _looked_at(self) -> tuple[bool, str]:
+    def _outcome(self) -> tuple[bool, str]:
         """Whether the run has been finished, and what is damaged of its numbers."""
         place = RunFolder(self.folder)
         try:

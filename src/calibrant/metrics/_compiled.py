@@ -325,34 +325,58 @@ def tally(
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def tally_values(
-    z: Any, bits: Any, labels: Any, logits: bool, single: bool, code: Any, counts: Any, sums: Any, moments: Any
-) -> float:
+def tally_logits(z: Any, bits: Any, labels: Any, code: Any, counts: Any, sums: Any, moments: Any) -> bool:
     """Reduce, finish and tally, a thousand rows at a time, so that nothing in between leaves the cache.
 
-    Gives NaN if a value is not finite, else the sum of probabilities that is furthest from 1 (of logits, 1).
+    False if a value is not finite.
     """
-    top, at_label, total, squares = np.empty(_STEP), np.empty(_STEP), np.empty(_STEP), np.empty(_STEP)
-    confidence, shortfall, nll, brier = np.empty(_STEP), np.empty(_STEP), np.empty(_STEP), np.empty(_STEP)
-    predicted, cells, correct = np.empty(_STEP, np.int64), np.empty(_STEP, np.int64), np.empty(_STEP, np.bool_)
+    top, at_label, total, squares, predicted = _five()
+    confidence, shortfall, correct, nll, brier, cells = _six()
+    for start in range(0, len(z), _STEP):
+        rows = slice(start, min(start + _STEP, len(z)))
+        n = rows.stop - rows.start
+        y, t, a, s, q, p = labels[rows], top[:n], at_label[:n], total[:n], squares[:n], predicted[:n]
+        c, u, r, g, b, k = confidence[:n], shortfall[:n], correct[:n], nll[:n], brier[:n], cells[:n]
+        if not reduce_logits(z[rows], bits[rows], y, t, a, s, q, p):
+            return False
+        finish_logits(y, a, s, q, p, c, u, r, g, b, k)
+        tally(k, r, c, g, b, code[rows], counts, sums, moments)
+    return True
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def tally_probabilities(
+    z: Any, bits: Any, labels: Any, single: bool, code: Any, counts: Any, sums: Any, moments: Any
+) -> float:
+    """The same of probabilities: gives the sum that is furthest from 1, or NaN if a value is not finite."""
+    top, at_label, total, squares, predicted = _five()
+    confidence, shortfall, correct, nll, brier, cells = _six()
     furthest = 1.0
     for start in range(0, len(z), _STEP):
         rows = slice(start, min(start + _STEP, len(z)))
         n = rows.stop - rows.start
         y, t, a, s, q, p = labels[rows], top[:n], at_label[:n], total[:n], squares[:n], predicted[:n]
         c, u, r, g, b, k = confidence[:n], shortfall[:n], correct[:n], nll[:n], brier[:n], cells[:n]
-        if logits:
-            if not reduce_logits(z[rows], bits[rows], y, t, a, s, q, p):
-                return np.nan
-            finish_logits(y, a, s, q, p, c, u, r, g, b, k)
-        else:
-            if not reduce_probabilities(z[rows], bits[rows], y, t, a, s, q, p):
-                return np.nan
-            for i in range(n):
-                furthest = s[i] if abs(s[i] - 1.0) > abs(furthest - 1.0) else furthest
-            finish_probabilities(y, a, t, q, p, single, c, u, r, g, b, k)
+        if not reduce_probabilities(z[rows], bits[rows], y, t, a, s, q, p):
+            return np.nan
+        for i in range(n):
+            furthest = s[i] if abs(s[i] - 1.0) > abs(furthest - 1.0) else furthest
+        finish_probabilities(y, a, t, q, p, single, c, u, r, g, b, k)
         tally(k, r, c, g, b, code[rows], counts, sums, moments)
     return furthest
+
+
+@numba.njit
+def _five() -> Any:
+    """Room for the columns of `kernel.Reduced`, of some rows."""
+    return np.empty(_STEP), np.empty(_STEP), np.empty(_STEP), np.empty(_STEP), np.empty(_STEP, np.int64)
+
+
+@numba.njit
+def _six() -> Any:
+    """Room for those of `kernel.Finished`."""
+    sure, rest, right = np.empty(_STEP), np.empty(_STEP), np.empty(_STEP, np.bool_)
+    return sure, rest, right, np.empty(_STEP), np.empty(_STEP), np.empty(_STEP, np.int64)
 
 
 @numba.njit(nogil=True, cache=True)

@@ -60,7 +60,8 @@ class Clusters:
             size = min(BATCH, replicates - start)
             weights = rng.multinomial(len(held), np.full(len(held), 1 / len(held)), size=size).astype(np.float64)
             for name, part in self._metrics(weights, held).items():
-                drawn.setdefault(name, []).append(part - centre[name])
+                with np.errstate(invalid="ignore"):  # of two infinite means there is no difference
+                    drawn.setdefault(name, []).append(part - centre[name])
         found = {}
         for name, value in values.items():
             differences = np.concatenate(drawn[name])

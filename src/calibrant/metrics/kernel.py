@@ -13,7 +13,11 @@ below `SATURATED`), so that confidences are ranked down to 2e-16 from 1.
 
 from __future__ import annotations
 
+import atexit
 import functools
+import importlib
+import math
+import tempfile
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -28,7 +32,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 SATURATED = 1.0 + 2.0**-7
-LARGE = 1 << 21  # numbers of a batch, from which on loading what was compiled pays
+LARGE = 1 << 23  # numbers from which on loading what was compiled pays, or compiling it, once, for seconds
 
 
 def is_large(numbers: int) -> bool:
@@ -117,11 +121,14 @@ def tally_rows(values: Array, labels: Ints, kind: str, given: Precision | None) 
 
     def work(rows: slice) -> Tallied:
         z, made = _part(values, rows), _nothing(rows.stop - rows.start)
-        bits = z.view(f"i{z.itemsize}")
-        total = compiled().tally_values(z, bits, labels[rows], kind == "logits", given == "float32", *made)
-        if total != total:
+        bits, passes, y = z.view(f"i{z.itemsize}"), compiled(), labels[rows]
+        if kind == "logits":
+            furthest = 1.0 if passes.tally_logits(z, bits, y, *made) else math.nan
+        else:
+            furthest = passes.tally_probabilities(z, bits, y, given == "float32", *made)
+        if math.isnan(furthest):
             raise ValueError(f"{kind} must be finite, got NaN or infinity")
-        _check_sum(total)
+        _check_sum(furthest)
         return made
 
     return in_threads(work, row_slices(len(values), values.shape[1], CHUNK // 4))
@@ -152,7 +159,7 @@ def _cut(columns: Any, rows: slice) -> Any:
 
 def _part(values: Array, rows: slice) -> Array:
     """Rows as float32 or float64 that lie one after the other."""
-    return np.ascontiguousarray(values[rows], dtype=None if values.dtype in (np.float32, np.float64) else np.float32)
+    return np.ascontiguousarray(values[rows], dtype=np.float64 if values.itemsize >= 8 else np.float32)
 
 
 def _fill_plainly(
@@ -229,7 +236,24 @@ def finish(reduced: Reduced, labels: Ints, kind: str, given: Precision | None) -
 
 @functools.cache
 def compiled() -> Any:
-    """The compiled passes; imports Numba."""
-    from calibrant.metrics import _compiled
+    """The compiled passes; imports Numba.
 
-    return _compiled
+    Compiled code is kept beside the source or in the user's cache; where neither can be written to, in a folder that
+    goes with this process.
+    """
+    return import_compiled("calibrant.metrics._compiled")
+
+
+def import_compiled(name: str) -> Any:
+    """A module of compiled passes, by its name."""
+    try:
+        return importlib.import_module(name)
+    except RuntimeError as error:
+        if "cannot cache function" not in str(error):
+            raise
+        import numba
+
+        folder = tempfile.TemporaryDirectory(prefix="calibrant-numba-")
+        atexit.register(folder.cleanup)
+        numba.config.CACHE_DIR = folder.name  # type: ignore[attr-defined]
+        return importlib.import_module(name)

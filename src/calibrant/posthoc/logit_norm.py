@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import CHUNK, Array, given_back, in_threads, row_slices
-from calibrant.metrics.kernel import is_large
+from calibrant.metrics.kernel import import_compiled, is_large
 from calibrant.metrics.onepass import blocks
 from calibrant.metrics.selective import aurc
 from calibrant.posthoc.base import Parameters
@@ -146,12 +146,11 @@ class LogitNorm(Parameters):
 
 def _compiled_scores(z: Array, powers: Sequence[int], centre: bool) -> dict[int, Array]:
     """The same of many rows, by a compiled pass on all cores."""
-    from calibrant.posthoc import _compiled  # here, because it imports Numba
-
+    passes = import_compiled("calibrant.posthoc._compiled")
     wanted, scores = np.array(powers), np.empty((len(powers), len(z)))
 
     def work(rows: slice) -> None:
-        _compiled.normalised(np.ascontiguousarray(z[rows]), centre, wanted, scores[:, rows])
+        passes.normalised(np.ascontiguousarray(z[rows]), centre, wanted, scores[:, rows])
 
     list(in_threads(work, row_slices(len(z), z.shape[1], CHUNK // 4)))
     return dict(zip(powers, scores, strict=True))

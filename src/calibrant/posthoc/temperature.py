@@ -44,6 +44,7 @@ import numpy as np
 
 from calibrant._arrays import CHUNK, Array, in_threads, row_slices
 from calibrant.metrics.checks import MOST_BINS, whole
+from calibrant.metrics.kernel import import_compiled
 from calibrant.posthoc.base import LEAST, Calibrator, numbers
 from calibrant.posthoc.ops import Ops
 from calibrant.posthoc.stream import Stream
@@ -254,14 +255,13 @@ def _derivatives(data: Stream, s: float, dtype: Any = np.float64, ends: _Ends | 
 
 def _compiled_derivatives(data: Stream, s: float, double: bool, ends: _Ends | None) -> _Derivatives:
     """The same of many logits, by a compiled pass on all cores."""
-    from calibrant.posthoc import _compiled  # here, because it imports Numba
-
+    passes = import_compiled("calibrant.posthoc._compiled")
     sums, rows = np.zeros(5), 0
     for z, y in data:
 
         def work(part: slice, z: Array = z, y: Array = y) -> Array:
             found = np.zeros(5)
-            _compiled.derivatives(np.ascontiguousarray(z[part]), y[part], s, double or z.dtype == np.float64, found)
+            passes.derivatives(np.ascontiguousarray(z[part]), y[part], s, double or z.dtype == np.float64, found)
             return found
 
         for found in in_threads(work, row_slices(len(z), z.shape[1], CHUNK // 4)):

@@ -117,8 +117,8 @@ def _check_shapes(
     theirs: Mapping[str, tuple[list[int], Any]], like: Mapping[str, Mapping[str, Tensor]], longest: int
 ) -> None:
     ours = {f"{part}/{name}": tensor for part, members in like.items() for name, tensor in members.items()}
-    remembered = {_parameter(name) for name in theirs}
-    needed = [name for name in ours if not name.startswith(f"{OPTIMISER}/") or _parameter(name) in remembered]
+    parameters = {_parameter(name) for name in theirs}
+    needed = [name for name in ours if not name.startswith(f"{OPTIMISER}/") or _parameter(name) in parameters]
     for name in needed:
         if name not in theirs:
             raise ValueError(f"{name} is missing")
@@ -126,8 +126,8 @@ def _check_shapes(
         if name not in ours:
             raise ValueError(f"{name[:200]} has no place in it")
         tensor = ours[name]
-        grown = name.startswith(f"{LOSS}/") and tensor.dim() == len(shape) == 1 and shape[0] <= longest
-        if kind != tensor.dtype or (shape != list(tensor.shape) and not grown):
+        is_longer = name.startswith(f"{LOSS}/") and tensor.dim() == len(shape) == 1 and shape[0] <= longest
+        if kind != tensor.dtype or (shape != list(tensor.shape) and not is_longer):
             raise ValueError(f"{name} is {kind} {shape}, and {tensor.dtype} {list(tensor.shape)} is needed")
 
 

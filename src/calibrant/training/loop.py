@@ -75,25 +75,26 @@ def train(
     listen = listen if fabric.global_rank == 0 else _nobody
     with together(fabric), memory_told(), contextlib.ExitStack() as stack:
         # A folder that is there is held at once; a new one is made when there is something to put into it.
-        _enter(stack, fabric, place, recipe, resume, make=False)
-        if fabric.broadcast((place / RESULT).exists()):
-            result = place.result(recipe)
-            listen("finished already", {})
-            return result
+        if _enter(stack, fabric, place, recipe, resume, make=False):
+            return _finished(place, recipe, listen)
         sets = load_sets(recipe, data)
         for dataset in sets.evaluated.values():
             must_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
         run = prepared(recipe, fabric, sets, None, trust_code=trust_code)
         rehearse(run)
-        _enter(stack, fabric, place, recipe, resume, make=True)
+        if _enter(stack, fabric, place, recipe, resume, make=True):  # by another process, in the meantime
+            return _finished(place, recipe, listen)
         restore(run, place)
         return _run(run, sets, place, data, listen)
 
 
 def _enter(
     stack: contextlib.ExitStack, fabric: Any, place: RunFolder, recipe: Recipe, resume: bool, *, make: bool
-) -> None:
-    """Lock the run folder, unless it is new and not to be made yet; every process hears if that cannot be done."""
+) -> bool:
+    """Lock the run folder, unless it is new and not to be made yet, and tell whether the run is finished.
+
+    Every process hears if the folder cannot be locked.
+    """
     problem: ValueError | None = None
     if fabric.global_rank == 0:
         try:
@@ -105,6 +106,13 @@ def _enter(
             problem = error
     if fabric.broadcast(problem is not None):
         raise problem or ValueError("cannot lock the run folder")
+    return bool(fabric.broadcast((place / RESULT).exists()))
+
+
+def _finished(place: RunFolder, recipe: Recipe, listen: Listener) -> dict[str, Any]:
+    result = place.result(recipe)
+    listen("finished already", {})
+    return result
 
 
 def _run(run: Run, sets: Sets, place: RunFolder, data: str | None, listen: Listener) -> dict[str, Any]:

@@ -68,17 +68,17 @@ class Named(BaseModel):
         """What a table has under this name, made with these parameters."""
         if self.name not in table:
             hint = nearest(self.name, table)
-            raise ValueError(f"unknown {what} {shortened(self.name)}; known are {', '.join(table)}{hint}")
-        return made(f"{what} {self.name!r}", table[self.name], self.parameters)
+            raise ValueError(f"unknown {what} {shorten(self.name)}; known are {', '.join(table)}{hint}")
+        return make(f"{what} {self.name!r}", table[self.name], self.parameters)
 
 
-def made(what: str, factory: Any, parameters: Mapping[str, Any], largest: int = LARGEST_SIDE) -> Any:
+def make(what: str, factory: Any, parameters: Mapping[str, Any], largest: int = LARGEST_SIDE) -> Any:
     """What a class makes of parameters, after a look at their names and types.
 
     Example:
-        >>> made("step 'pad'", Pad, {"pixels": 2})
+        >>> make("step 'pad'", Pad, {"pixels": 2})
         Pad(pixels=2)
-        >>> made("step 'pad'", Pad, {"pixels": "2"})
+        >>> make("step 'pad'", Pad, {"pixels": "2"})
         Traceback (most recent call last):
         ...
         ValueError: step 'pad': pixels must be a whole number, got '2'
@@ -95,7 +95,7 @@ def made(what: str, factory: Any, parameters: Mapping[str, Any], largest: int = 
 def make_loss(name: str, parameters: Mapping[str, Any], ignore_index: int | None = None) -> Loss:
     """A loss; ``ignore_index`` is the data set's, where the parameters have none."""
     if name not in names():
-        raise ValueError(f"unknown loss {shortened(name)}{nearest(name, names())}; known are {', '.join(names())}")
+        raise ValueError(f"unknown loss {shorten(name)}{nearest(name, names())}; known are {', '.join(names())}")
     what, method = f"loss {name!r}", describe(name)
     check_names(what, parameters, [*method.defaults(), "weight", "ignore_index", "reduction"])
     check_types(what, parameters, _hints(Loss) | _hints(method.loss), MOST_SAMPLES)
@@ -119,11 +119,11 @@ def chain(steps: Iterable[dict[str, Any]]) -> list[Step]:
     for settings in steps:
         name = settings.get("step", "")
         if not isinstance(name, str):
-            raise ValueError(f"a step is named by text, got {shortened(name)}")
+            raise ValueError(f"a step is named by text, got {shorten(name)}")
         parameters = {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items() if key != "step"}
         if name not in STEPS:
-            raise ValueError(f"unknown step {shortened(name)}; known are {', '.join(STEPS)}{nearest(name, STEPS)}")
-        views.append(made(f"step {name!r}", STEPS[name], parameters))
+            raise ValueError(f"unknown step {shorten(name)}; known are {', '.join(STEPS)}{nearest(name, STEPS)}")
+        views.append(make(f"step {name!r}", STEPS[name], parameters))
     return views
 
 
@@ -132,7 +132,7 @@ def check_names(what: str, parameters: Iterable[str], allowed: list[str]) -> Non
     for name in parameters:
         if name not in allowed:
             hint = nearest(name, allowed)
-            raise ValueError(f"{what} has no {shortened(name)}{hint}; it has {', '.join(allowed) or 'no parameters'}")
+            raise ValueError(f"{what} has no {shorten(name)}{hint}; it has {', '.join(allowed) or 'no parameters'}")
 
 
 def check_types(what: str, parameters: Mapping[str, Any], hints: Mapping[str, Any], largest: int) -> None:
@@ -141,10 +141,10 @@ def check_types(what: str, parameters: Mapping[str, Any], hints: Mapping[str, An
         if name not in hints:
             continue
         if not _is(hints[name], value):
-            raise ValueError(f"{what}: {name} must be {words_of(hints[name])}, got {shortened(value)}")
+            raise ValueError(f"{what}: {name} must be {words_of(hints[name])}, got {shorten(value)}")
         for number in value if isinstance(value, list | tuple) else [value]:
             if isinstance(number, int) and abs(number) > largest and _takes_whole(hints[name]):
-                raise ValueError(f"{what}: {name} must be at most {largest}, got {shortened(number)}")
+                raise ValueError(f"{what}: {name} must be at most {largest}, got {shorten(number)}")
 
 
 def words_of(hint: Any) -> str:
@@ -165,7 +165,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def shortened(value: Any, most: int = 80) -> str:
+def shorten(value: Any, most: int = 80) -> str:
     """A value for a message, however long it is."""
     words = repr(value)
     return words if len(words) <= most else f"{words[:most]}..."
@@ -202,5 +202,5 @@ def _hints(factory: Any) -> dict[str, Any]:
 
 def make_colouring(parameters: Mapping[str, float]) -> ColourJitter | None:
     """What changes the colours of images, or None if nothing is asked for."""
-    jitter: ColourJitter | None = made("colouring", ColourJitter, parameters) if parameters else None
+    jitter: ColourJitter | None = make("colouring", ColourJitter, parameters) if parameters else None
     return jitter

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from calibrant._files import DEEPEST, check_depth, parse_toml, read_json, read_regular
 from calibrant.losses import Loss, describe
-from calibrant.training.named import BLANKING, MIXING, Named, make_loss, nearest, shortened
+from calibrant.training.named import BLANKING, MIXING, Named, make_loss, nearest, shorten
 from calibrant.training.optimisers import OptimiserSettings
 from calibrant.training.schedules import Schedule
 from calibrant.training.schema_errors import first_error, name_of, sentence_of
@@ -171,7 +171,7 @@ def _check_values(value: Any, name: str) -> None:
         for inner in value:
             _check_values(inner, name)
     elif isinstance(value, int) and abs(value) > _LARGEST_WHOLE:
-        raise ValueError(f"{name} must be at most 2**63 - 1 in size, got {shortened(value)}")
+        raise ValueError(f"{name} must be at most 2**63 - 1 in size, got {shorten(value)}")
     elif isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, got {value}")
     elif not isinstance(value, str | int | float | BaseModel | None):
@@ -181,7 +181,7 @@ def _check_values(value: Any, name: str) -> None:
 def _replace(plain: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     if not equals or not name.strip():
-        raise ValueError(f"a setting is replaced as name=value, loss.margin=6 for example, got {shortened(override)}")
+        raise ValueError(f"a setting is replaced as name=value, loss.margin=6 for example, got {shorten(override)}")
     table, last = table_of(plain, name.strip())
     if text.strip():
         table[last] = _value(override, text.strip())
@@ -193,14 +193,14 @@ def table_of(plain: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     """The table of plain values that a name with dots leads to, made where it is missing, and the name in it."""
     *parents, last = name.split(".")
     if len(parents) >= DEEPEST:
-        raise ValueError(f"{shortened(name)}: a setting lies at most {DEEPEST} levels deep, got {len(parents) + 1}")
+        raise ValueError(f"{shorten(name)}: a setting lies at most {DEEPEST} levels deep, got {len(parents) + 1}")
     table = plain
     for parent in parents:
         inner = table.get(parent)
         if inner is None:
             inner = table[parent] = {}
         if not isinstance(inner, dict):
-            raise ValueError(f"{shortened(name)}: {parent!r} is a value, and has nothing below it")
+            raise ValueError(f"{shorten(name)}: {parent!r} is a value, and has nothing below it")
         table = inner
     return table, last
 
@@ -211,10 +211,10 @@ def _value(override: str, text: str) -> Any:
         tables = parse_toml(f"value = {text}", "a value")
     except ValueError as error:
         if text[0] in "{[\"'" or "\n" in text:
-            raise ValueError(f"{shortened(override)}: {error}") from None
+            raise ValueError(f"{shorten(override)}: {error}") from None
         return text
     if list(tables) != ["value"]:
-        raise ValueError(f"{shortened(override)}: one value is needed, got several lines")
+        raise ValueError(f"{shorten(override)}: one value is needed, got several lines")
     return tables["value"]
 
 
@@ -225,7 +225,7 @@ def _sentence(error: ValidationError) -> str:
         parents, _, last = name.rpartition(".")
         known = _fields(parents.split(".") if parents else [])
         hint = nearest(last, known)
-        return f"unknown key {shortened(name)}{hint}; known here are {', '.join(sorted(known))}"
+        return f"unknown key {shorten(name)}{hint}; known here are {', '.join(sorted(known))}"
     return sentence_of(first)
 
 

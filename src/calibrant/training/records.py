@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from calibrant._files import parse_json, read_regular
 from calibrant.metrics import METRICS
 from calibrant.metrics.intervals import family
-from calibrant.training.named import shortened
+from calibrant.training.named import shorten
 from calibrant.training.schema_errors import first_error, sentence_of
 from calibrant.training.settings import MOST_STEPS, Number, SetName, Whole
 
@@ -46,7 +46,7 @@ def check_metric(name: str, value: float | None) -> None:
     """Raise unless a metric is known and a value is one that it can have."""
     fact = METRICS.get(name, METRICS.get(family(name)))
     if fact is None:
-        raise ValueError(f"no metric is called {shortened(name)}")
+        raise ValueError(f"no metric is called {shorten(name)}")
     low, high = fact.bounds
     if value is not None and not low - _SLACK <= value <= high + _SLACK:
         raise ValueError(f"{name} must be from {low:g} to {high:g}, got {value:g}")
@@ -62,11 +62,11 @@ def _check_epoch(entry: dict[str, Any]) -> dict[str, Any]:
     for name, value in entry.items():
         if name in ("epoch", "step"):
             if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MOST_STEPS:
-                raise ValueError(f"{name} must be a whole number above 0, got {shortened(value)}")
+                raise ValueError(f"{name} must be a whole number above 0, got {shorten(value)}")
         elif name.startswith("val_"):
             check_metric(name.removeprefix("val_"), value)
         else:
-            raise ValueError(f"unknown name {shortened(name)}")
+            raise ValueError(f"unknown name {shorten(name)}")
     if not {"epoch", "step"} <= entry.keys():
         raise ValueError("an epoch has its number and its step")
     return entry

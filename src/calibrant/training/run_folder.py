@@ -130,6 +130,8 @@ class RunFolder:
             except OSError as error:
                 holder = handle.read(200).strip() or "another process"
                 raise InUseError(f"{self.path} is in use by {holder}; wait for it, or name another folder.") from error
+            if not _is_still(handle, self / LOCK):  # it was removed by whoever held it until now
+                raise InUseError(f"{self.path} is in use by another process; wait for it, or name another folder.")
             handle.truncate(0)
             handle.write(f"{_HOLDER}{os.getpid()} on {platform.node()}")
             handle.flush()
@@ -246,6 +248,14 @@ def _opened_lock(path: Path) -> IO[str]:
         raise ValueError(f"{path} is not the lock of a run; name a new folder")
     file.seek(0)
     return file
+
+
+def _is_still(file: IO[str], path: Path) -> bool:
+    """Whether an open file is the one that a path leads to."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _is_lock(path: Path) -> bool:

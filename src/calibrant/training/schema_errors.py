@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from calibrant.training.named import shortened
+from calibrant.training.named import shorten
 
 _KINDS = {
     "int_type": "a whole number", "int_from_float": "a whole number", "int_parsing": "a whole number",
@@ -45,7 +45,7 @@ def sentence_of(error: ErrorDetails) -> str:
         limit = error["ctx"].get("max_length", error["ctx"].get("min_length"))
         return f"{name} must have {most} {limit} members, got {len(error['input'])}"
     words = _KINDS.get(kind) or error["msg"].removeprefix("Input should be ")
-    return f"{name or 'it'} must be {words}, got {shortened(error['input'])}"
+    return f"{name or 'it'} must be {words}, got {shorten(error['input'])}"
 
 
 def _is_literal(part: Any) -> bool:
