@@ -23,7 +23,7 @@ from benchmarks._harness import say
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "versions.md"
 SHOWN = ("numpy", "numba", "scipy", "pyarrow", "pydantic", "typer", "torch", "torchvision", "torchmetrics",
-         "lightning-fabric", "onnx", "onnxruntime", "timm")  # fmt: skip
+         "lightning-fabric", "onnx", "onnxruntime", "onnxscript", "timm")  # fmt: skip
 
 RECIPE = """
 [data]

@@ -65,13 +65,19 @@ class ConfidenceSketch(Metric):
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add samples: logits (or probabilities) ``[N, C]`` or ``[N, C, ...]``, labels ``[N]`` or ``[N, ...]``."""
-        self._add(self._batch(logits, labels))
+        if self.device.type == "cpu" and (not isinstance(logits, Tensor) or logits.device.type == "cpu"):
+            self._shared().update(logits, labels)
+        else:
+            self._add(self._batch(logits, labels))
 
     def update_confidence(self, confidence: Tensor, correct: Tensor) -> None:
         """Add samples of which only confidence and correctness are known, ``[N]`` each; NLL and Brier are lost."""
-        batch = self._plain()
-        batch.update_confidence(confidence, correct)
-        self._add(batch)
+        if self.device.type == "cpu":
+            self._shared().update_confidence(confidence, correct)
+        else:
+            batch = self._plain()
+            batch.update_confidence(confidence, correct)
+            self._add(batch)
         self._computed = None
         self._update_count += 1
 
@@ -106,6 +112,13 @@ class ConfidenceSketch(Metric):
         sketch = self._plain()
         for name in plain.STATE:
             setattr(sketch, name, getattr(self, name).detach().cpu().numpy().copy())
+        return sketch
+
+    def _shared(self) -> plain.ConfidenceSketch:
+        """A plain sketch in the memory of this one's state, which is on the CPU: what it counts is counted here."""
+        sketch = self._plain()
+        for name in plain.STATE:
+            setattr(sketch, name, getattr(self, name).detach().numpy())
         return sketch
 
     def _plain(self) -> plain.ConfidenceSketch:

@@ -8,7 +8,7 @@ import pytest
 
 from calibrant import Predictions, audit
 from calibrant._arrays import precision_of
-from calibrant.metrics import ConfidenceSketch, classwise_ece, kernel
+from calibrant.metrics import ConfidenceSketch, _compiled, classwise_ece, kernel
 from calibrant.posthoc import LogitNorm, TemperatureScaling
 
 SHAPES = [(1, 2), (7, 3), (130, 10), (65, 64), (33, 65), (5, 1000), (300, 129)]
@@ -32,12 +32,11 @@ def reduced_by(large, z, y, kind="logits"):
 def test_compiled_is_defined(shape, dtype, kind):
     z, y = data(shape, dtype, kind)
     ours, theirs = reduced_by(True, z, y, kind), reduced_by(False, z, y, kind)
-    tolerance = 1e-14 if dtype == np.float64 or kind == "probabilities" else 4e-7
     assert (ours.predicted == theirs.predicted).all()
     assert (ours.top == theirs.top).all()
     assert (ours.at_label == theirs.at_label).all()
-    assert ours.total == pytest.approx(theirs.total, rel=tolerance)
-    assert ours.squares == pytest.approx(theirs.squares, rel=tolerance)
+    assert ours.total == pytest.approx(theirs.total, rel=1e-14)
+    assert ours.squares == pytest.approx(theirs.squares, rel=1e-14)
 
 
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
@@ -143,10 +142,22 @@ def test_definition_is_the_formula_in_float64(kind):
 def test_saturated_rows_are_summed_in_float64():
     gap = np.linspace(6, 36, 61, dtype=np.float32)
     z = np.stack([gap, np.zeros_like(gap), np.full_like(gap, -700)], 1)
-    shortfall = reduced_by(True, z, np.zeros(61, np.int64)).total - 1
+    columns = np.empty((4, 61))
+    assert _compiled.reduce_logits(z, z.view("i4"), np.zeros(61, np.int64), *columns, np.empty(61, np.int64))
+    shortfall = columns[2] - 1
     expected = np.exp(-gap.astype(np.float64))
     assert shortfall == pytest.approx(expected, rel=1e-9, abs=3e-16)
     assert (np.diff(shortfall[:50]) < 0).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_single_precision_has_its_digits(shape):
+    z, y = data(shape, np.float32, "logits")
+    columns, predicted = np.empty((4, len(z))), np.empty(len(z), np.int64)
+    assert _compiled.reduce_logits(z, z.view("i4"), y, *columns, predicted)
+    exact = kernel.define(z, y, "logits")
+    assert (predicted == exact.predicted).all()
+    np.testing.assert_allclose(columns, exact[:4], rtol=4e-7)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

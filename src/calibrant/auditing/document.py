@@ -150,7 +150,7 @@ def _numbers(
         return values, numbers, np.empty(0)
     classwise = found.classwise.by_class()
     mean = float(classwise.mean())
-    values["classwise_ece"] = Approximate(mean, found.classwise.bound)
+    values["classwise_ece"] = Approximate(mean)
     numbers["classwise_ece"] = Interval(mean, math.nan, math.nan)
     if found.clusters is None and math.isfinite(numbers["ece"].low):
         drawn, null = found.classwise.replicates(np.random.default_rng(seed), min(200, replicates))

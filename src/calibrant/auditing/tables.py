@@ -166,7 +166,6 @@ class ClasswiseSums:
     def __init__(self, classes: int, kind: str = "logits", precision: Precision = "float64") -> None:
         self.kind, self.inner = kind, edges_of(BINS, "float64" if kind == "logits" else precision)[1:-1]
         self.samples = 0
-        self.rounded = 0  # samples whose exponentials were taken in float32
         self.total = np.zeros(classes)
         self.sums = np.zeros(classes * BINS)
         self.counts = np.zeros(classes * BINS, np.int64)
@@ -179,7 +178,6 @@ class ClasswiseSums:
             for rows in row_slices(len(z), z.shape[1]):
                 self._add(z[rows].astype(np.float64), reduced.top[rows], reduced.total[rows], labels[rows])
             return
-        self.rounded += len(labels) if self.kind == "logits" and z.dtype == np.float32 else 0
 
         def work(rows: slice) -> list[npt.NDArray[Any]]:
             sums = [np.zeros_like(state) for state in (self.total, self.sums, self.counts, self.hits)]
@@ -194,7 +192,7 @@ class ClasswiseSums:
 
     def absorb(self, other: ClasswiseSums) -> None:
         """Add what was summed over other samples."""
-        for name in ("samples", "rounded", "total", "sums", "counts", "hits"):
+        for name in ("samples", "total", "sums", "counts", "hits"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def _add(self, z: Doubles, top: Doubles, total: Doubles, labels: Ints) -> None:
@@ -208,11 +206,6 @@ class ClasswiseSums:
         self.counts += np.bincount(code, minlength=size)
         at_label = p[np.arange(len(labels)), labels]
         self.hits += np.bincount(labels * BINS + np.searchsorted(self.inner, at_label), minlength=size)
-
-    @property
-    def bound(self) -> float:
-        """How far the mean over classes may be off: rounding decides the bins of the few that lie at an edge."""
-        return 1e-6 + 8 / (self.samples * len(self.total)) if self.rounded else 0.0
 
     def by_class(self) -> Doubles:
         """Class-wise ECE of each class, ``[C]``."""

@@ -7,8 +7,9 @@ from these five numbers is `finish`.
 
 `define` and `finish` say so in NumPy, in float64, and are what small inputs use. Large ones go through the same
 formulas compiled by Numba (`_compiled`), on as many threads as there are cores; the compiled code is kept on disk.
-There, exponentials of float32 logits are float32, and once more float64 where one class holds nearly everything (a sum
-below `SATURATED`), so that confidences are ranked down to 2e-16 from 1.
+`judge_rows` is float64 either way. `tally_rows`, for sketches, takes the exponentials of float32 logits in float32, and
+once more in float64 where one class holds nearly everything (a sum below `SATURATED`), so that confidences are ranked
+down to 2e-16 from 1.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def judge_rows(
     fill = _fill_compiled if large else _fill_plainly
 
     def work(rows: slice) -> None:
-        fill(_part(values, rows), labels[rows], kind, given, _cut(reduced, rows), _cut(finished, rows))
+        z = values[rows].astype(np.float64, copy=False) if large and kind == "logits" else values[rows]
+        fill(_part(z), labels[rows], kind, given, _cut(reduced, rows), _cut(finished, rows))
 
     if large:
         list(in_threads(work, row_slices(len(values), values.shape[1], CHUNK // 4)))
@@ -120,7 +122,7 @@ def tally_rows(values: Array, labels: Ints, kind: str, given: Precision | None) 
     """The same for rows of which nothing but counts and sums are wanted, so that little leaves the cache."""
 
     def work(rows: slice) -> Tallied:
-        z, made = _part(values, rows), _nothing(rows.stop - rows.start)
+        z, made = _part(values[rows]), _nothing(rows.stop - rows.start)
         bits, passes, y = z.view(f"i{z.itemsize}"), compiled(), labels[rows]
         if kind == "logits":
             furthest = 1.0 if passes.tally_logits(z, bits, y, *made) else math.nan
@@ -157,9 +159,9 @@ def _cut(columns: Any, rows: slice) -> Any:
     return type(columns)(*(column[rows] for column in columns))
 
 
-def _part(values: Array, rows: slice) -> Array:
+def _part(z: Array) -> Array:
     """Rows as float32 or float64 that lie one after the other."""
-    return np.ascontiguousarray(values[rows], dtype=np.float64 if values.itemsize >= 8 else np.float32)
+    return np.ascontiguousarray(z, dtype=np.float64 if z.itemsize >= 8 else np.float32)
 
 
 def _fill_plainly(
