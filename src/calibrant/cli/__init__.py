@@ -57,6 +57,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 a run failed, 2 bad input, 70 a bug of ours, 130 interrupted."""
     given = sys.argv[1:] if arguments is None else arguments
     common.invocation[:] = [str(word) for word in given]
+    # NumPy's matrices are small here, and its idle threads would spin for longer than a command takes. What is large is
+    # shared out over threads of our own.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-written files are removed
     for stream in (sys.stdout, sys.stderr):
