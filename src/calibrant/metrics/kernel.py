@@ -33,7 +33,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 SATURATED = 1.0 + 2.0**-7
-LARGE = 1 << 23  # numbers from which on loading what was compiled pays, or compiling it, once, for seconds
+LARGE = 4_000_000  # numbers from which on loading what was compiled pays, or compiling it, once, for seconds
 
 
 def is_large(numbers: int) -> bool:
