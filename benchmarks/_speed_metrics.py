@@ -19,7 +19,7 @@ held beyond the data. **Error** is the distance from a plain float64 reference t
 
 - sketch: a `ConfidenceSketch` made, updated with all data and computed, which gives every metric of the tables but
   class-wise ECE. Audit collect: the audit's one pass, which adds classes, class-wise ECE, groups, the worst errors and
-  a sample. Bold exceeds the target of 1.5 floors.
+  a sample. Bold exceeds a target: 1 floor for the sketch, 1.5 for the pass.
 - The exact functions take confidence and correctness; top_label makes these of logits. Intervals are of {replicates}
   bootstrap replicates, for every metric at once.
 - Its bound is what the sketch states about its cells alone; confidences from float32 logits carry a rounding of about
