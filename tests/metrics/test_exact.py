@@ -81,6 +81,15 @@ def test_the_curve_steps_at_every_confidence():
         np.testing.assert_allclose(getattr(curve, name), getattr(expected, name), rtol=1e-12)
 
 
+def test_what_is_kept_is_no_more_than_it_says():
+    """Nine bytes a sample: no column keeps the memory of its whole block."""
+    p, labels = clipped(np.float64)
+    for made in (Predictions.from_probabilities(p, labels), Predictions.from_logits(np.log(p), labels)):
+        kept = collect(made).confidences
+        assert all(part.base is None for part in [*kept.confidence, *kept.correct])
+        assert sum(part.nbytes for part in [*kept.confidence, *kept.correct]) == 9 * 1500
+
+
 def test_more_samples_than_are_kept_are_sketched(monkeypatch):
     p, labels = clipped(np.float64)
     whole = collect(Predictions.from_probabilities(p, labels)).summary()

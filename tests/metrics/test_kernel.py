@@ -78,6 +78,19 @@ def _classes(found):
     return found.document["models"][0]["classes_table"]
 
 
+@pytest.mark.parametrize("dtype", [">f4", ">f8", np.longdouble])
+def test_numbers_of_other_machines_are_taken(monkeypatch, dtype):
+    """Byte order and types that compiled code does not know."""
+    monkeypatch.setattr(kernel, "LARGE", 0)
+    z, y = data((400, 5), np.float32, "logits")
+    confidence = data((400, 5), np.float32, "probabilities")[0].max(1)
+    sketches = [ConfidenceSketch(), ConfidenceSketch()]
+    for sketch, kind in zip(sketches, (np.float64 if dtype == np.longdouble else dtype[1:], dtype), strict=True):
+        sketch.update(np.asfortranarray(z.astype(kind)), y.astype(">i4"))
+        sketch.update_confidence(confidence.astype(kind), y == 1)
+    assert sketches[0].compute() == sketches[1].compute()
+
+
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(2003, 5), (500, 120)])

@@ -386,13 +386,20 @@ def objectness_of(
     """
     if not len(views):
         return np.zeros(0)
-    known = getattr(views, "table", None)  # of `batchwise.Views`
-    table = np.array([(*v.crop, *v.image_size, *v.window) for v in views]) if known is None else known()
+    table = _table(views)
     owners = boxes.owners
     low, high = np.tile(table[owners, 6:8], 2), np.tile(table[owners, 8:10], 2)
     corners = np.clip(boxes.corners, low, np.maximum(high, low))
     visible = Boxes(corners, boxes.offsets, boxes.labels, boxes.crowd)
     return objectness(visible, table[:, :4], table[:, 4:6], reading=reading, names=names)
+
+
+def _table(views: Sequence[View]) -> Floats:
+    """Box, size of the image and window of each view, [N, 10]; `batchwise.Views` have it as they are."""
+    if hasattr(views, "table"):
+        made: Floats = views.table()
+        return made
+    return np.array([(*view.crop, *view.image_size, *view.window) for view in views])
 
 
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:

@@ -32,7 +32,8 @@ class Confidences:
 
     def add(self, top: TopLabel) -> None:
         """Keep the samples of a block, or let go of all if there are too many."""
-        self._extend([top.confidence], [top.correct], len(top.labels), top.given)
+        # Copied, because a column holds on to the memory of all columns of its block.
+        self._extend([top.confidence.copy()], [top.correct.copy()], len(top.labels), top.given)
 
     def absorb(self, other: Confidences) -> None:
         """Keep the samples that follow, too."""

@@ -99,7 +99,7 @@ def judge_rows(
 
     def work(rows: slice) -> None:
         z = values[rows].astype(np.float64, copy=False) if large and kind == "logits" else values[rows]
-        fill(_part(z), labels[rows], kind, given, _cut(reduced, rows), _cut(finished, rows))
+        fill(as_rows(z), labels[rows], kind, given, _cut(reduced, rows), _cut(finished, rows))
 
     if large:
         list(in_threads(work, row_slices(len(values), values.shape[1], CHUNK // 4)))
@@ -122,7 +122,7 @@ def tally_rows(values: Array, labels: Ints, kind: str, given: Precision | None) 
     """The same for rows of which nothing but counts and sums are wanted, so that little leaves the cache."""
 
     def work(rows: slice) -> Tallied:
-        z, made = _part(values[rows]), _nothing(rows.stop - rows.start)
+        z, made = as_rows(values[rows]), nothing_tallied(rows.stop - rows.start)
         bits, passes, y = z.view(f"i{z.itemsize}"), compiled(), labels[rows]
         if kind == "logits":
             furthest = 1.0 if passes.tally_logits(z, bits, y, *made) else math.nan
@@ -138,13 +138,14 @@ def tally_rows(values: Array, labels: Ints, kind: str, given: Precision | None) 
 
 def tallied(finished: Finished) -> Tallied:
     """What a sketch adds up, of judged rows, by a compiled pass."""
-    made = _nothing(len(finished.cells))
+    made = nothing_tallied(len(finished.cells))
     confidence, _, correct, nll, brier, cells = finished
     compiled().tally(cells, correct, confidence, nll, brier, *made)
     return made
 
 
-def _nothing(count: int) -> Tallied:
+def nothing_tallied(count: int) -> Tallied:
+    """Room for the codes of some rows, and sums that are 0."""
     return Tallied(np.empty(count, np.int32), np.zeros(2 * BASE, np.int64), np.zeros(2 * BASE), np.zeros(5))
 
 
@@ -159,8 +160,8 @@ def _cut(columns: Any, rows: slice) -> Any:
     return type(columns)(*(column[rows] for column in columns))
 
 
-def _part(z: Array) -> Array:
-    """Rows as float32 or float64 that lie one after the other."""
+def as_rows(z: Array) -> Array:
+    """Numbers as compiled passes take them: float32 or float64 of this machine, one after the other."""
     return np.ascontiguousarray(z, dtype=np.float64 if z.itemsize >= 8 else np.float32)
 
 

@@ -9,11 +9,20 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike, Precision, as_numpy, given_back, in_threads, is_half, precision_of
+from calibrant._arrays import ArrayLike, Precision, as_numpy, given_back, in_threads, is_half, precision_of, row_slices
 from calibrant._validation import choice
 from calibrant.metrics import sketch_file
 from calibrant.metrics.cells import BASE, CELLS, base_bins, cells_given, cells_of, squash
-from calibrant.metrics.kernel import Finished, Tallied, compiled, is_large, tallied, tally_rows
+from calibrant.metrics.kernel import (
+    Finished,
+    Tallied,
+    as_rows,
+    compiled,
+    is_large,
+    nothing_tallied,
+    tallied,
+    tally_rows,
+)
 from calibrant.metrics.onepass import BLOCK, TopLabel, blocks, counted_rows
 from calibrant.metrics.summary import Summary
 
@@ -136,13 +145,12 @@ class ConfidenceSketch:
         precision = precision_of(confidence)
         c, right = c.reshape(-1), right.reshape(-1)
         batch = _Batch(large=is_large(len(c)))
-        blocks_of = [slice(start, start + BLOCK) for start in range(0, len(c), BLOCK)]
-
+        parts = row_slices(len(c), 1, BLOCK)
         if batch.large and not is_half(precision):
-            for part in in_threads(lambda rows: _placed(c[rows], _right(right[rows]), precision), blocks_of):
+            for part in in_threads(lambda rows: _placed(c[rows], _right(right[rows]), precision), parts):
                 batch.add(part)
         else:
-            for rows in blocks_of:
+            for rows in parts:
                 pairs = Pairs(_sure(c[rows]).astype(np.float64), _right(right[rows]))
                 cells = cells_given(pairs.confidence, precision)
                 batch.count(cells, pairs, base_bins(cells))
@@ -246,13 +254,13 @@ class _Batch:
             self._flush(self.cells)
 
     def _flush(self, counts: Ints) -> None:
-        for code in self.waiting:
-            if self.large:
+        if self.large:
+            for code in self.waiting:
                 compiled().count_codes(code, counts)
-            elif self.length < CELLS // 8:
-                np.add.at(counts, code, 1)
-            else:
-                counts += np.bincount(code, minlength=2 * CELLS)
+        elif self.waiting and self.length < CELLS // 8:
+            np.add.at(counts, np.concatenate(self.waiting), 1)
+        elif self.waiting:
+            counts += np.bincount(np.concatenate(self.waiting), minlength=2 * CELLS)
         self.waiting, self.length = [], 0
 
     def add_to(self, sketch: ConfidenceSketch) -> None:
@@ -266,8 +274,8 @@ class _Batch:
 
 def _placed(given: npt.NDArray[Any], correct: Bools, precision: Precision) -> Tallied:
     """What a sketch adds up, of samples of which nothing but confidence and correctness are known."""
-    made = Tallied(np.empty(len(given), np.int32), np.zeros(2 * BASE, np.int64), np.zeros(2 * BASE), np.zeros(5))
-    compiled().place_confidences(_sure(given), correct, precision == "float32", *made[:3])
+    made = nothing_tallied(len(given))
+    compiled().place_confidences(as_rows(_sure(given)), correct, precision == "float32", *made[:3])
     return made
 
 
