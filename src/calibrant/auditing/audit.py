@@ -136,7 +136,7 @@ def audit(
         >>> bool(low < found.metrics["ece_15"] < high)
         True
     """
-    # Here, not above: the sketch is a torchmetrics.Metric, and importing torchmetrics takes seconds.
+    # Here, not above: opening a file, and refusing a wrong one, needs none of them.
     from calibrant import __version__
     from calibrant.auditing.collect import collect as by_one_process
     from calibrant.auditing.document import CONVENTIONS, clean, describe
