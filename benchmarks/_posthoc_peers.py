@@ -110,10 +110,7 @@ def of_netcal(given: Given) -> dict[str, Callable[[], Fit]]:
         # What it calls temperature multiplies the logarithms of the probabilities, which it clips at their type's eps.
         return Fit(lambda: 1 / float(TemperatureScaling().fit(probabilities, labels).temperature[0]), CROSS_ENTROPY)
 
-    return {
-        "probabilities": lambda: fit(torch.float32),
-        "float64 probabilities": lambda: fit(torch.float64),
-    }
+    return {"probabilities": lambda: fit(torch.float32), "float64 probabilities": lambda: fit(torch.float64)}
 
 
 def of_probmetrics(given: Given) -> dict[str, Callable[[], Fit]]:

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks import _harness as harness
 from benchmarks._harness import say
 from calibrant.experiments import Local, Method, Study, compare
-from calibrant.training.recipe import Recipe, check
+from calibrant.training.recipe import Recipe, check_recipe
 
 FOLDER = Path("build/sweep")
 SEEDS = 4
@@ -56,7 +56,7 @@ def main() -> None:
     ways = {"one at a time": (1, cores), "one per core": (cores, 1)}
     records, rows = [], []
     for title, plain in RECIPES.items():
-        recipe = check(plain, title)
+        recipe = check_recipe(plain, title)
         sweep(recipe, cores, 1, seeds=1)  # everything is imported once
         timings = {way: harness.Timing(1) for way in ways}
         numbers: dict[str, dict[str, float]] = {}

@@ -39,7 +39,7 @@ from calibrant.data import Dataset, ImageArray, Rows
 from calibrant.data.scenes import scenes
 from calibrant.models import build
 from calibrant.training import preparing, processes, stepping
-from calibrant.training.recipe import Recipe, check
+from calibrant.training.recipe import Recipe, check_recipe
 from calibrant.training.sets import Sets
 
 #: The most that the loop may take of the bare one, input included.
@@ -65,7 +65,7 @@ class Case:
         kind = {"layout": "arrays"} | steps
         training = {"epochs": 1, "batch_size": self.batch_size}
         plain = {"data": kind, "model": self.model, "loss": self.loss, "optimiser": {"rate": 0.01}}
-        return check(plain | {"training": training}, title)
+        return check_recipe(plain | {"training": training}, title)
 
 
 def images(size: int, colours: bool, number: int = 4096) -> Dataset:
@@ -105,10 +105,7 @@ CASES = {
 
 #: What reads enough to be worth reading ahead.
 PHOTOGRAPHS: dict[str, Any] = {
-    "data": {
-        "layout": "image-folder",
-        "train_steps": [{"step": "random_resized_crop", "size": 64}, {"step": "flip"}],
-    },
+    "data": {"layout": "image-folder", "train_steps": [{"step": "random_resized_crop", "size": 64}, {"step": "flip"}]},
     "model": {"name": "small_resnet"},
     "optimiser": {"rate": 0.01},
 }
@@ -122,7 +119,7 @@ def steps_of(case: Case, title: str, bare_first: bool) -> dict[str, Step]:
     made: dict[str, Any] = {}
     for which in ("bare", "recipe") if bare_first else ("recipe", "bare"):
         if which == "recipe":
-            made["run"] = preparing.prepared(recipe, processes.make_fabric(recipe, "cpu", 1, 1), sets, None)
+            made["run"] = preparing.prepare_run(recipe, processes.make_fabric(recipe, "cpu", 1, 1), sets, None)
         else:
             made["model"] = build(recipe.model.name, num_classes=len(data.classes), **options).train()
     run, model = made["run"], made["model"]
@@ -189,9 +186,9 @@ def reading(workers: int, images: int) -> tuple[float, float]:
     """Images per second of an epoch on photographs, and cores that were busy."""
     data = photographs(images)
     plain = PHOTOGRAPHS | {"training": {"batch_size": 64, "workers": workers}}
-    recipe = check(plain, "photographs")
+    recipe = check_recipe(plain, "photographs")
     sets = Sets(data, None, data, {})
-    run = preparing.prepared(recipe, processes.make_fabric(recipe, "cpu", 1, 1), sets, None)
+    run = preparing.prepare_run(recipe, processes.make_fabric(recipe, "cpu", 1, 1), sets, None)
     run.model.train()
     seen = 0
     start, before = time.perf_counter(), _processor_seconds()

@@ -84,8 +84,7 @@ class Opened:
 
     def visible(self, selector: str) -> list[str]:
         return self.run(
-            "s => [...document.querySelectorAll(s)].filter(e => e.checkVisibility()).map(e => e.outerHTML)",
-            selector,
+            "s => [...document.querySelectorAll(s)].filter(e => e.checkVisibility()).map(e => e.outerHTML)", selector
         )
 
     def slide(self, to: int) -> None:

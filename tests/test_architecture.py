@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,15 @@ SOURCE = Path(__file__).parents[1] / "src" / "calibrant"
 #: The arrow of the design, from left to right: a part imports only from parts before it.
 ORDER = [
     "_extras",
+    "_progress",
     "_lazy",
     "_needs_torch",
     "_files",
-    "_validation",
     "_arrays",
+    "_validation",
     "_parquet",
     "_ray",
+    "_numba",
     "_torchvision",
     "data",
     "targets",
@@ -57,11 +60,11 @@ PUBLIC = {
         "LabelSmoothing", "Loss", "MbLS", "Method", "Smoothing", "SoftTargetCrossEntropy", "describe", "get", "names",
     ],
     "calibrant.metrics": [
-        "METRICS", "Approximate", "ConfidenceSketch", "ContextReliance", "Fact", "Interval", "Judged", "Reliability",
-        "RiskCoverage", "Summary", "accuracy", "aece", "augrc", "aurc", "brier", "classwise_ece", "context_reliance",
-        "coverage_at_risk", "e_aurc", "ece", "intervals", "mce", "mean_confidence", "mean_iou", "nll",
-        "objectness_deviation", "overconfidence", "paired_differences", "pixels", "reliability", "risk_at_coverage",
-        "risk_coverage_curve", "smooth_ece", "top_label", "underconfidence",
+        "MEASURED", "METRICS", "Approximate", "ConfidenceSketch", "ContextReliance", "Interval", "Judged", "Metric",
+        "Reliability", "RiskCoverage", "Summary", "accuracy", "aece", "augrc", "aurc", "base_name", "brier",
+        "classwise_ece", "context_reliance", "coverage_at_risk", "describe", "e_aurc", "ece", "intervals", "mce",
+        "mean_confidence", "mean_iou", "nll", "objectness_deviation", "overconfidence", "paired_differences", "pixels",
+        "reliability", "risk_at_coverage", "risk_coverage_curve", "smooth_ece", "top_label", "underconfidence",
     ],
     "calibrant.models": ["Architecture", "build", "describe", "names"],
     "calibrant.posthoc": [
@@ -125,6 +128,23 @@ def test_imports_follow_the_arrow(path):
         if other == "__version__":
             continue
         assert ORDER.index(other) <= ORDER.index(here), f"{here} must not import {other}"
+
+
+def imports_past_a_package(path):
+    """Imports of another package's modules: what packages share goes through their ``__init__``."""
+    here = part(path)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("calibrant."):
+            other, *inner = node.module.split(".")[1:]
+            door = importlib.import_module(f"calibrant.{other}")
+            modules = [a.name for a in node.names if inspect.ismodule(getattr(door, a.name, None))]
+            if other != here and here != "__init__" and (inner or set(modules) - set(getattr(door, "__all__", ()))):
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_packages_meet_at_their_front_doors(path):
+    assert not list(imports_past_a_package(path))
 
 
 def test_an_import_against_the_arrow_is_noticed(tmp_path):

@@ -257,7 +257,7 @@ def test_words_of_metrics() -> None:
     assert label_of("val_accuracy") == "Accuracy (validation)"
     assert label_of("train_loss") == "loss (training)"
     assert label_of("classwise_ece") == "Class-wise ECE"
-    assert label_of("test_risk_at_coverage_0.8") == "Risk at coverage 0.8 (test)"
+    assert label_of("test_risk_at_coverage_0.8") == "Risk at 80% coverage (test)"
     assert [unit_of(m) for m in ("val_ece", "accuracy", "nll", "aurc", "loss")] == ["share"] * 2 + ["number"] * 3
 
 

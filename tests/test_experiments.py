@@ -24,7 +24,7 @@ from calibrant.experiments.spaces import SPACES, changes, drawn, grid, methods
 from calibrant.experiments.study import shortened
 from calibrant.experiments.work import FAILED, Job, perform
 from calibrant.metrics import aurc
-from calibrant.training.recipe import check
+from calibrant.training.recipe import check_recipe
 from calibrant.training.run_folder import RunFolder
 from calibrant.training.sets import load_sets
 
@@ -40,7 +40,7 @@ PLAIN = {
 
 
 def recipe(**changed):
-    return check(PLAIN | changed, "digits")
+    return check_recipe(PLAIN | changed, "digits")
 
 
 def study(labels, **settings):

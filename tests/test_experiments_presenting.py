@@ -14,7 +14,7 @@ from calibrant.experiments.labels import check_reference
 from calibrant.experiments.presenting import document
 from calibrant.experiments.tables import Column, average_ranks, differences, notes, paired, summary, text
 from calibrant.report.text import DASH, MINUS
-from calibrant.training.recipe import check
+from calibrant.training.recipe import check_recipe
 from tests.result_rows import SMALL, of, row
 
 RNG = np.random.default_rng(5)
@@ -234,7 +234,7 @@ def test_a_column_may_have_another_better_end():
 
 # --- files and the page -----------------------------------------------------------------------------------------------
 
-RECIPE = check(
+RECIPE = check_recipe(
     {
         "title": "Made up",
         "data": {"layout": "scenes", "also": {"covered": "context-only", "other": {"options": {"shift": "texture"}}}},

@@ -121,10 +121,7 @@ def tensorflow_like(batch):
         helper.make_node("Softmax", ["net/dense/BiasAdd:0"], ["net/softmax:0"], axis=-1),
         helper.make_node("Identity", ["net/softmax:0"], ["StatefulPartitionedCall/Identity:0"]),
     ]
-    weights = {
-        "net/w:0": RNG.standard_normal((2 * 3 * 2, C)).astype(np.float32),
-        "net/shape:0": np.array([-1, 12]),
-    }
+    weights = {"net/w:0": RNG.standard_normal((2 * 3 * 2, C)).astype(np.float32), "net/shape:0": np.array([-1, 12])}
     outputs = [("StatefulPartitionedCall/Identity:0", T.FLOAT, [batch, C])]
     inputs = [("serving_default_x:0", T.FLOAT, [batch, 2, 3, 2])]
     return build(nodes, outputs, inputs=inputs, weights=weights, opset=15)

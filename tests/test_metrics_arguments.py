@@ -141,10 +141,7 @@ WRONG = [
     (lambda: M.accuracy([]), "correct must not be empty, got shape [0]"),
     (lambda: M.mean_confidence([2.0]), "confidence must be between 0 and 1, got 2.0 in row 0"),
     (lambda: M.objectness_deviation([0.5], [1.5]), "objectness must be between 0 and 1, got 1.5 in row 0"),
-    (
-        lambda: M.objectness_deviation([0.5], [0.5, 0.6]),
-        "objectness must have the shape of confidence [1], got [2]",
-    ),
+    (lambda: M.objectness_deviation([0.5], [0.5, 0.6]), "objectness must have the shape of confidence [1], got [2]"),
     (lambda: M.nll(Z, Y, kind="x"), "kind must be one of 'logits', 'probabilities', got 'x'"),
     (lambda: M.nll(Z, Y[:-1]), "labels must be whole numbers [37], got int64 [36]"),
     (lambda: M.nll(Z, Y + 0.5), "labels must be whole numbers [37], got float64 [37]"),

@@ -101,10 +101,7 @@ def test_without_timm_the_extra_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (
-            ModuleNotFoundError("No module named 'yaml'", name="yaml"),
-            r"be imported \(No module named 'yaml'\)$",
-        ),
+        (ModuleNotFoundError("No module named 'yaml'", name="yaml"), r"be imported \(No module named 'yaml'\)$"),
         (ImportError("cannot import\nname 'x'"), r"which cannot be imported \(cannot import name 'x'\)$"),
         (RuntimeError("operator torchvision::nms does not exist"), r"imported \(operator torchvision::nms does not"),
     ],

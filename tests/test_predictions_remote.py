@@ -47,8 +47,7 @@ def given(store, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "where",
-    ["runs/a/*.parquet", "runs/a", "runs/a/part?.parquet", "runs/a/part*.parquet", "*/a/*.parquet"],
+    "where", ["runs/a/*.parquet", "runs/a", "runs/a/part?.parquet", "runs/a/part*.parquet", "*/a/*.parquet"]
 )
 def test_shards_are_those_of_the_machine(where, store, given):
     _, logits, labels = given

@@ -16,7 +16,7 @@ import pytest
 from calibrant._ray import connected
 from calibrant.experiments import Local, Method, Results, Study, compare, engine_of
 from calibrant.training import checkpoints
-from calibrant.training.recipe import Resources, check
+from calibrant.training.recipe import Resources, check_recipe
 from calibrant.training.run_folder import RunFolder
 from tests.ray_nodes import node, nodes, raylet
 
@@ -36,7 +36,7 @@ RECIPE = {
 
 
 def study(seeds):
-    return Study(check(RECIPE, "digits"), {"ce": Method("ce", {}), "ls": Method("ls", {"alpha": 0.1})}, seeds)
+    return Study(check_recipe(RECIPE, "digits"), {"ce": Method("ce", {}), "ls": Method("ls", {"alpha": 0.1})}, seeds)
 
 
 def rows(found):
@@ -137,7 +137,7 @@ def test_a_node_that_goes_away_takes_no_run_with_it(cluster, alone, tmp_path):
 
 
 def test_an_error_of_a_run_is_recorded_and_not_tried_again(cluster, tmp_path):
-    broken = check(RECIPE | {"optimiser": {"rate": 1e6, "weight_decay": 1e6}}, "broken")
+    broken = check_recipe(RECIPE | {"optimiser": {"rate": 1e6, "weight_decay": 1e6}}, "broken")
     events = []
     for _ in range(2):
         found = compare(
@@ -157,7 +157,7 @@ def test_what_no_machine_has_is_one_sentence(cluster, tmp_path):
 
 def test_interrupted_runs_save_what_they_have(cluster, tmp_path):
     """Ctrl-C, here raised while the runs are told of: tasks are cancelled, and save before they end."""
-    long = check(RECIPE | {"training": {"epochs": 10**6, "batch_size": 1, "checkpoint_seconds": 10**6}}, "long")
+    long = check_recipe(RECIPE | {"training": {"epochs": 10**6, "batch_size": 1, "checkpoint_seconds": 10**6}}, "long")
 
     def told(event, job, steps):
         if event == "progress" and steps[0] > 20:
@@ -175,7 +175,7 @@ def test_interrupted_runs_save_what_they_have(cluster, tmp_path):
 
 def test_a_search_stops_what_does_not_promise(cluster, tmp_path):
     """ASHA: what is stopped has no result; what is chosen is the best of what came to the end."""
-    searched = check(
+    searched = check_recipe(
         RECIPE | {"training": {"epochs": 9, "batch_size": 128}, "search": {"ls": {"alpha": [0, 0.4, 0.8]}}}, "s"
     )
     plan = Study(searched, {"ls": Method("ls", {}), "ce": Method("ce", {})}, (0,), ("nll",), "halving")
@@ -220,4 +220,4 @@ def test_an_address_that_does_not_answer(tmp_path):
 def test_without_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"the engine ray needs Ray: pip install 'calibrant\[cluster\]'"):
-        engine_of("ray", check(RECIPE, "digits"))
+        engine_of("ray", check_recipe(RECIPE, "digits"))

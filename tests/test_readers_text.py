@@ -73,10 +73,7 @@ def test_parts_are_removed_also_after_take(messages):
     assert data[0].input == "\nTruly so.\n"
     data = newsgroups(messages, "test", remove=("headers", "quotes"))
     assert odd(data) == {
-        "empty once parts are removed": (
-            2,
-            ("20news-bydate-test/rec.autos/1", "20news-bydate-test/sci.space/3"),
-        )
+        "empty once parts are removed": (2, ("20news-bydate-test/rec.autos/1", "20news-bydate-test/sci.space/3"))
     }
     for wrong in ("headers", ["signature"]):
         with pytest.raises(ValueError, match="remove takes some of headers, footers, quotes"):
@@ -121,7 +118,7 @@ def test_files_that_cannot_be_read(messages):
 
 def test_words():
     assert tokens("It's CAF\xc9-time, isn't it? 'quoted' x_y 3.5\n\ttabs") == [
-        *("it's", "caf\xe9", "time", "isn't", "it", "quoted", "x", "y", "3", "5", "tabs"),
+        *("it's", "caf\xe9", "time", "isn't", "it", "quoted", "x", "y", "3", "5", "tabs")
     ]
     assert tokens("") == tokens("--- !!!") == []
 

@@ -16,7 +16,7 @@ import torch
 from calibrant.metrics import METRICS
 from calibrant.models import build
 from calibrant.training import load, train
-from calibrant.training.recipe import check
+from calibrant.training.recipe import check_recipe
 from tests.recipe_data import WRITERS, written
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -131,7 +131,7 @@ def shrunk(file):
         model.pop(key, None)
     plain["optimiser"]["clip"] = 0.1  # batch norm over two samples of one pixel gives gradients of any size
     plain["training"] |= {"batch_size": 2, "eval_batch_size": 3, "max_steps": 2, "workers": 0, "keep": "last"}
-    return check(plain, str(file))
+    return check_recipe(plain, str(file))
 
 
 def kind(file):
@@ -188,7 +188,7 @@ def test_every_method_of_a_table_trains(overrides, data_root, tmp_path):
     plain["training"] |= {"batch_size": 3, "max_steps": 4, "epochs": 2, "workers": 0}
     losses = []
     train(
-        check(plain, "the variant"),
+        check_recipe(plain, "the variant"),
         tmp_path / "run",
         data=str(written("tiny-imagenet", data_root)),
         accelerator="cpu",

@@ -20,9 +20,9 @@ from calibrant.data import read, tokens
 from calibrant.data.digits import digits
 from calibrant.training import DivergedError, checkpoints, load, load_model, predict_run, train
 from calibrant.training.optimisers import OptimiserSettings, climbed
-from calibrant.training.preparing import prepared
+from calibrant.training.preparing import prepare_run
 from calibrant.training.processes import make_fabric
-from calibrant.training.recipe import check
+from calibrant.training.recipe import check_recipe
 from calibrant.training.run_folder import RunFolder
 from calibrant.training.schedules import Schedule
 from calibrant.training.sets import load_sets
@@ -269,7 +269,7 @@ def test_word_vectors_start_the_embedding(tmp_path):
     words = sorted({word for sample in read(data, "train") for word in tokens(sample.input)})
     lines = [f"{word} {i}.5 {-i}.25 0.125" for i, word in enumerate(words)]
     (tmp_path / "glove.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    recipe = check(
+    recipe = check_recipe(
         {
             "data": {
                 "layout": "newsgroups",
@@ -355,8 +355,8 @@ def test_parts_of_a_batch_count_by_their_labelled_pixels(tmp_path):
     }
     losses = {}
     for parts in (1, 2):
-        recipe = check(plain | {"training": plain["training"] | {"accumulate": parts}}, "camvid")
-        run = prepared(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe, str(home)), None)
+        recipe = check_recipe(plain | {"training": plain["training"] | {"accumulate": parts}}, "camvid")
+        run = prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe, str(home)), None)
         run.model.eval()  # batch norm would see other batches
         batch = next(iter(run.loader))
         batch.masks[0] = run.loss.ignore_index
@@ -487,4 +487,4 @@ def test_a_dry_run_writes_nothing(recipe, tmp_path, capsys, monkeypatch):
 
 def test_plain_values_make_a_recipe():
     with pytest.raises(ValueError, match=r"here: the key 'model' is missing"):
-        check({"data": {"layout": "digits"}}, "here")
+        check_recipe({"data": {"layout": "digits"}}, "here")

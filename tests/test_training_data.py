@@ -12,7 +12,7 @@ from calibrant.data import Boxes, Dataset, ImageArray, Pipeline, Resize, read, s
 from calibrant.export import export_onnx
 from calibrant.training import load, load_model, predict, predict_run, predicting, train
 from calibrant.training.predicting import Tally
-from calibrant.training.recipe import check
+from calibrant.training.recipe import check_recipe
 from calibrant.training.runs import example_inputs
 from calibrant.training.schedules import Schedule
 from calibrant.training.sets import aligned, load_sets
@@ -27,7 +27,7 @@ DIGITS = {
 
 
 def digits(**data):
-    return check(DIGITS | {"data": DIGITS["data"] | data}, "digits")
+    return check_recipe(DIGITS | {"data": DIGITS["data"] | data}, "digits")
 
 
 # --- splits -----------------------------------------------------------------------------------------------------------
@@ -54,12 +54,12 @@ def test_a_test_set_cut_from_data_that_come_as_one(tmp_path):
     """A folder for each class is enough; the test set is the same for every seed."""
     home = folder_of_classes(tmp_path / "pictures")
     plain = DIGITS | {"data": {"layout": "image-folder", "train": "all", "test_share": 0.3, "hold_out": {"count": 4}}}
-    sets = [load_sets(check(plain | {"seed": seed}, "pictures"), str(home)) for seed in (0, 1)]
+    sets = [load_sets(check_recipe(plain | {"seed": seed}, "pictures"), str(home)) for seed in (0, 1)]
     assert [(len(s.train), len(s.val), len(s.test)) for s in sets] == [(10, 4, 6)] * 2
     assert sets[0].test.ids == sets[1].test.ids
     assert len({*sets[0].train.ids, *sets[0].val.ids, *sets[0].test.ids}) == 20
     with pytest.raises(ValueError, match=r"image-folder has all\. A recipe takes it by data\.train = 'all'"):
-        load_sets(check(DIGITS | {"data": {"layout": "image-folder"}}, "pictures"), str(home))
+        load_sets(check_recipe(DIGITS | {"data": {"layout": "image-folder"}}, "pictures"), str(home))
 
 
 def test_what_failed_before_its_first_checkpoint_holds_no_folder(tmp_path):
@@ -68,16 +68,16 @@ def test_what_failed_before_its_first_checkpoint_holds_no_folder(tmp_path):
     data = {"layout": "image-folder", "path": str(home), "train": "all", "test_share": 0.2}
     plain = DIGITS | {"data": data, "training": {"batch_size": 8, "epochs": 1}}
     with pytest.raises(ValueError, match="end the steps with a crop, centre_crop for example"):
-        train(check(plain, "pictures"), tmp_path / "run")
+        train(check_recipe(plain, "pictures"), tmp_path / "run")
     right = plain | {"data": data | {"steps": [{"step": "centre_crop", "size": 8}],
                                      "train_steps": [{"step": "random_crop", "size": 8}]}}  # fmt: skip
-    train(check(right, "pictures"), tmp_path / "run")
+    train(check_recipe(right, "pictures"), tmp_path / "run")
     with pytest.raises(ValueError, match="holds a run already"):
-        train(check(plain, "pictures"), tmp_path / "run")
+        train(check_recipe(plain, "pictures"), tmp_path / "run")
 
 
 def test_options_of_one_split():
-    recipe = check(
+    recipe = check_recipe(
         {
             "data": {"layout": "scenes", "options": {"samples": 6}, "split_options": {"train": {"samples": 9}}},
             "model": {"name": "small_cnn"},
@@ -93,9 +93,9 @@ def test_one_sample_per_object_in_the_splits_that_are_named(roles, tmp_path):
     home = written("open-images", tmp_path)
     plain = {"layout": "open-images", "val": "validation", "test": "test"}
     model = {"name": "small_cnn"}
-    sets = load_sets(check({"data": plain, "model": model}, "whole"), str(home))
+    sets = load_sets(check_recipe({"data": plain, "model": model}, "whole"), str(home))
     varied = plain | {"variant": "single-object", "variant_of": roles}
-    found = load_sets(check({"data": varied, "model": model}, "single"), str(home))
+    found = load_sets(check_recipe({"data": varied, "model": model}, "single"), str(home))
     for role in ("train", "val", "test"):
         before, after = getattr(sets, role), getattr(found, role)
         objects = int(before.boxes.counts.sum())
@@ -185,7 +185,7 @@ def test_the_test_split_may_be_called_val(tmp_path):
 def test_the_model_that_was_kept_predicts(tmp_path):
     plain = DIGITS | {"optimiser": {"rate": 0.1}, "loss": {"name": "ls", "alpha": 0.5}}
     plain["training"] = {"batch_size": 128, "epochs": 4, "keep": "best", "best_by": "ece"}  # it falls, then rises
-    result = train(check(plain, "best"), tmp_path / "run")
+    result = train(check_recipe(plain, "best"), tmp_path / "run")
     scores = [entry["val_ece"] for entry in result["history"]]
     assert min(scores) < scores[-1]  # else there is nothing to tell apart
     own = Predictions.open(tmp_path / "run" / "test.npz").logits
@@ -206,7 +206,7 @@ def test_the_model_that_was_kept_predicts(tmp_path):
 )
 def test_nothing_is_passed_over_in_silence(changes, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        train(check(DIGITS | changes, "digits"), tmp_path / "run")
+        train(check_recipe(DIGITS | changes, "digits"), tmp_path / "run")
     assert not (tmp_path / "run").exists()  # a better recipe finds the way free
 
 
@@ -223,12 +223,12 @@ def test_nothing_is_passed_over_in_silence(changes, message, tmp_path):
 )
 def test_more_mistakes_in_recipes(changes, message):
     with pytest.raises(ValueError, match=message):
-        check(DIGITS | changes, "digits")
+        check_recipe(DIGITS | changes, "digits")
 
 
 def test_a_recipe_is_known_by_what_it_means():
-    ten = [check(DIGITS | {"loss": {"name": "mbls", "margin": m}}, "m").key for m in (10, 10.0)]
-    assert ten[0] == ten[1] == check(DIGITS | {"loss": {"name": "mbls"}}, "m").key
+    ten = [check_recipe(DIGITS | {"loss": {"name": "mbls", "margin": m}}, "m").key for m in (10, 10.0)]
+    assert ten[0] == ten[1] == check_recipe(DIGITS | {"loss": {"name": "mbls"}}, "m").key
     assert digits(mean=[0.4]).key == digits(mean=[0.4, 0.4, 0.4]).key != digits(mean=[0.4, 0.4, 0.5]).key
 
 
@@ -237,12 +237,12 @@ def test_a_recipe_is_known_by_what_it_means():
 
 def test_a_run_can_be_as_long_as_some_steps(tmp_path):
     schedule = {"name": "poly", "power": 1.0}
-    recipe = check(DIGITS | {"training": {"batch_size": 128, "steps": 14}, "schedule": schedule}, "steps")
+    recipe = check_recipe(DIGITS | {"training": {"batch_size": 128, "steps": 14}, "schedule": schedule}, "steps")
     rates = []
     train(recipe, tmp_path / "run", listen=lambda event, n: rates.append(n["rate"]) if event == "step" else None)
     assert rates == pytest.approx([0.1 * (1 - k / 14) for k in range(14)])
     with pytest.raises(ValueError, match="epochs or steps, not both"):
-        check(DIGITS | {"training": {"steps": 14, "epochs": 2}}, "both")
+        check_recipe(DIGITS | {"training": {"steps": 14, "epochs": 2}}, "both")
 
 
 def test_the_rate_falls_with_every_step_as_in_keras():
@@ -260,11 +260,11 @@ def test_grey_images_have_one_channel(tmp_path):
         "model": {"name": "mlp", "input_size": [1, 8, 8], "hidden": [16]},
         "training": {"max_steps": 2},
     }
-    train(check(plain, "grey"), tmp_path / "run")
+    train(check_recipe(plain, "grey"), tmp_path / "run")
     found = Predictions.open(tmp_path / "run" / "test.npz")
     assert np.isfinite(found.logits).all()
     with pytest.raises(ValueError, match="mean has 3 values for 1 channels"):
-        check(plain | {"data": plain["data"] | {"mean": [0.1, 0.2, 0.3]}}, "grey")
+        check_recipe(plain | {"data": plain["data"] | {"mean": [0.1, 0.2, 0.3]}}, "grey")
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_grey_images_have_one_channel(tmp_path):
 )
 def test_interrupted_runs_in_other_precisions_go_on_exactly(changes, tmp_path):
     length = {"batch_size": 128, "epochs": 2, "checkpoint_seconds": 1e-9}
-    recipe = check(DIGITS | {"training": length | changes}, "precision")
+    recipe = check_recipe(DIGITS | {"training": length | changes}, "precision")
 
     def stop(event, numbers):
         if event == "checkpoint" and numbers["step"] == 9:
@@ -290,8 +290,8 @@ def test_interrupted_runs_in_other_precisions_go_on_exactly(changes, tmp_path):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler")
 def test_a_compiled_model_learns_the_same(tmp_path):
     short = {"batch_size": 128, "max_steps": 4}
-    plain = train(check(DIGITS | {"training": short}, "plain"), tmp_path / "plain")
-    compiled = train(check(DIGITS | {"training": short | {"compile": True}}, "compiled"), tmp_path / "compiled")
+    plain = train(check_recipe(DIGITS | {"training": short}, "plain"), tmp_path / "plain")
+    compiled = train(check_recipe(DIGITS | {"training": short | {"compile": True}}, "compiled"), tmp_path / "compiled")
     assert compiled["sets"]["test"]["nll"] == pytest.approx(plain["sets"]["test"]["nll"], rel=1e-4)
     assert predict_run(tmp_path / "compiled").logits.shape == (450, 10)
 
@@ -380,13 +380,13 @@ def test_a_run_writes_pixels_and_counts_them_all(tmp_path):
         "model": {"name": "deeplabv3plus_small"},
         "training": {"max_steps": 1, "batch_size": 2},
     }
-    recipe = check(plain, "camvid")
+    recipe = check_recipe(plain, "camvid")
     result = train(recipe, tmp_path / "run", data=str(home))
     sets = load_sets(recipe, str(home))
     found = Predictions.open(tmp_path / "run" / "test.npz")
     assert len(found) <= 7 * len(sets.test)
     assert found.logits.shape[1:] == (len(sets.test.classes),)
-    whole = check(plain | {"data": {k: v for k, v in plain["data"].items() if k != "pixels"}}, "camvid")
+    whole = check_recipe(plain | {"data": {k: v for k, v in plain["data"].items() if k != "pixels"}}, "camvid")
     assert train(whole, tmp_path / "whole", data=str(home))["sets"] == result["sets"]
     assert Predictions.open(tmp_path / "whole" / "test.npz").kind == "segmentation"
 
@@ -398,7 +398,7 @@ def test_a_run_on_texts_is_exported(tmp_path):
         "model": {"name": "gpcn"},
         "training": {"max_steps": 2, "batch_size": 2},
     }
-    train(check(plain, "texts"), tmp_path / "run", data=str(home))
+    train(check_recipe(plain, "texts"), tmp_path / "run", data=str(home))
     policy = Policy.fit(Predictions.open(tmp_path / "run" / "test.npz"), target_coverage=0.5)
     model, shape, names = load_model(tmp_path / "run")
     assert (shape, names) == ([40], list(policy.class_names))

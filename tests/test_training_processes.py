@@ -17,7 +17,7 @@ from PIL import Image
 from calibrant import Predictions
 from calibrant.data import Batches
 from calibrant.training import checkpoints, train
-from calibrant.training.recipe import check
+from calibrant.training.recipe import check_recipe
 
 RECIPE = """
 [data]
@@ -95,7 +95,7 @@ def test_readers_change_nothing(recipe, tmp_path):
     }
     for workers in (0, 2):
         settings = {"batch_size": 64, "epochs": 2, "workers": workers}
-        train(check(plain | {"training": settings}, "readers"), tmp_path / str(workers))
+        train(check_recipe(plain | {"training": settings}, "readers"), tmp_path / str(workers))
     one, two = (Predictions.open(tmp_path / workers / "test.npz").logits for workers in ("0", "2"))
     assert np.array_equal(one, two)
 

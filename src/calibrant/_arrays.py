@@ -7,8 +7,11 @@ not be. Nothing here imports a framework.
 
 from __future__ import annotations
 
+import atexit
 import functools
+import importlib
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -137,3 +140,18 @@ def _is_foreign(values: Any) -> bool:
     """Whether these are floats that NumPy has no type of its own for, with a way out."""
     dtype = getattr(values, "dtype", None)
     return str(getattr(dtype, "name", dtype)).startswith(("bfloat16", "float8")) and hasattr(values, "astype")
+
+
+def import_compiled(name: str) -> Any:
+    """A module of compiled passes, by its name."""
+    try:
+        return importlib.import_module(name)
+    except RuntimeError as error:
+        if "cannot cache function" not in str(error):
+            raise
+        import numba
+
+        folder = tempfile.TemporaryDirectory(prefix="calibrant-numba-")
+        atexit.register(folder.cleanup)
+        numba.config.CACHE_DIR = folder.name  # type: ignore[attr-defined]
+        return importlib.import_module(name)

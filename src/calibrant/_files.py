@@ -301,3 +301,23 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text[:40]} is too large a number")
     return value
+
+
+def json_value(value: Any) -> Any:
+    """The value as JSON has it: NaN and infinity as None, NumPy's arrays and numbers as Python's."""
+    if isinstance(value, dict):
+        return {name: json_value(inner) for name, inner in value.items()}
+    if hasattr(value, "tolist"):
+        return json_value(value.tolist())
+    if isinstance(value, list | tuple):
+        return [json_value(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def nulls_as_nan(value: Any) -> Any:
+    """Numbers read from JSON, with NaN for null."""
+    if isinstance(value, dict):
+        return {name: nulls_as_nan(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [nulls_as_nan(inner) for inner in value]
+    return math.nan if value is None else value

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibrant.losses import Loss
-from calibrant.losses.checks import kind
+from calibrant.losses import Loss, type_words
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def lens(
         tensor([[0.1500, 0.0500, 0.0500, 0.0500]], dtype=torch.float64)
     """
     if not isinstance(logits, Tensor) or not isinstance(target, Tensor):
-        raise ValueError(f"lens takes logits and target as tensors, got {kind(logits)} and {kind(target)}")
+        raise ValueError(f"lens takes logits and target as tensors, got {type_words(logits)} and {type_words(target)}")
     # Gradients are what the lens looks at, also where the caller has switched them off.
     with torch.inference_mode(False), torch.enable_grad():
         z = logits.detach().double().clone().requires_grad_()
@@ -98,7 +97,7 @@ def _of_terms(loss: Loss, z: Tensor, target: Tensor, ids: Tensor | None) -> tupl
 def _of_callable(loss: Callable[[Tensor, Tensor], Tensor], z: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     value = loss(z, target)
     if not isinstance(value, Tensor):
-        raise ValueError(f"lens takes a loss that returns a tensor, got {kind(value)}")
+        raise ValueError(f"lens takes a loss that returns a tensor, got {type_words(value)}")
     if value.dim():
         raise ValueError(f"lens takes a loss that returns a mean, got a value of shape {list(value.shape)}")
     probs = z.detach().softmax(1)
@@ -171,7 +170,9 @@ def activity(
     samples, sums = 0, {name: torch.zeros(4, dtype=torch.float64) for name in losses}
     for logits, labels, *ids in batches:
         if logits.dim() != 2 or labels.is_floating_point():
-            raise ValueError(f"activity takes logits [N, C] and labels [N], got {kind(logits)} and {kind(labels)}")
+            raise ValueError(
+                f"activity takes logits [N, C] and labels [N], got {type_words(logits)} and {type_words(labels)}"
+            )
         counted = (labels >= 0) & (labels < logits.shape[1])
         logits, labels, *ids = (x[counted] for x in (logits, labels, *ids))
         if not len(logits):

@@ -23,9 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from calibrant.data.mixing import Mixed
-from calibrant.data.objects import Boxes, objectness
-from calibrant.data.views import View
+from calibrant.data import Boxes, Mixed, View, objectness
 
 __all__ = ["adaptive_targets", "hard_targets", "mixed_adaptive_targets", "objectness", "uniform_targets"]
 

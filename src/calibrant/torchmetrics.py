@@ -18,10 +18,8 @@ import torch
 from torch import Tensor
 
 from calibrant import _torchvision
-from calibrant.metrics import sketch as plain
-from calibrant.metrics.kernel import SATURATED, Reduced, finish
-from calibrant.metrics.onepass import combined
-from calibrant.metrics.summary import Summary
+from calibrant.metrics import SATURATED, STATE, Reduced, Summary, check_labels, combine_rows, finish_rows
+from calibrant.metrics import ConfidenceSketch as PlainSketch
 
 _torchvision.ensure()
 from torchmetrics import Metric  # noqa: E402  (importing torchmetrics imports torchvision)
@@ -58,9 +56,9 @@ class ConfidenceSketch(Metric):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        plain.ConfidenceSketch(score=score, ignore_index=ignore_index, kind=kind)  # checks the arguments
+        PlainSketch(score=score, ignore_index=ignore_index, kind=kind)  # checks the arguments
         self.score, self.ignore_index, self.kind = score, ignore_index, kind
-        for name, (length, dtype) in plain.STATE.items():
+        for name, (length, dtype) in STATE.items():
             self.add_state(name, torch.from_numpy(np.zeros(length, dtype)), dist_reduce_fx="sum")
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
@@ -107,29 +105,29 @@ class ConfidenceSketch(Metric):
         """For every metric of `compute`, how far at most the value can lie from the exact definition's."""
         return {name: value.bound for name, value in self.summary().metrics().items()}
 
-    def sketch(self) -> plain.ConfidenceSketch:
+    def sketch(self) -> PlainSketch:
         """What this process has seen, as a plain sketch, which can be saved and added to others."""
         sketch = self._plain()
-        for name in plain.STATE:
+        for name in STATE:
             setattr(sketch, name, getattr(self, name).detach().cpu().numpy().copy())
         return sketch
 
-    def _shared(self) -> plain.ConfidenceSketch:
+    def _shared(self) -> PlainSketch:
         """A plain sketch in the memory of this one's state, which is on the CPU: what it counts is counted here."""
         sketch = self._plain()
-        for name in plain.STATE:
+        for name in STATE:
             setattr(sketch, name, getattr(self, name).detach().numpy())
         return sketch
 
-    def _plain(self) -> plain.ConfidenceSketch:
+    def _plain(self) -> PlainSketch:
         """An empty sketch with the same settings."""
-        return plain.ConfidenceSketch(score=self.score, ignore_index=self.ignore_index, kind=self.kind)
+        return PlainSketch(score=self.score, ignore_index=self.ignore_index, kind=self.kind)
 
-    def _batch(self, logits: Tensor, labels: Tensor) -> plain.ConfidenceSketch:
+    def _batch(self, logits: Tensor, labels: Tensor) -> PlainSketch:
         batch = self._plain()
         if isinstance(logits, Tensor) and logits.device.type != "cpu" and self.score is None:
             values, truth = logits.detach(), labels.detach().to(logits.device)
-            plain.check_labels(tuple(values.shape), truth.cpu().numpy(), self.ignore_index)
+            check_labels(tuple(values.shape), truth.cpu().numpy(), self.ignore_index)
             rows = values.flatten(2).movedim(1, 2).reshape(-1, values.shape[1]) if values.dim() > 2 else values
             truth = truth.reshape(-1).long()
             if self.ignore_index is not None:
@@ -138,14 +136,14 @@ class ConfidenceSketch(Metric):
             if len(truth):
                 reduced = reduce_on_device(rows, truth, self.kind)
                 known = truth.cpu().numpy()
-                finished = finish(reduced, known, self.kind, precision)
-                batch.observe(combined(reduced, finished, known, precision, 0, None))
+                finished = finish_rows(reduced, known, self.kind, precision)
+                batch.observe(combine_rows(reduced, finished, known, precision, 0, None))
             return batch
         batch.update(logits, labels)
         return batch
 
-    def _add(self, batch: plain.ConfidenceSketch) -> None:
-        for name in plain.STATE:
+    def _add(self, batch: PlainSketch) -> None:
+        for name in STATE:
             state = getattr(self, name)
             state += torch.from_numpy(getattr(batch, name)).to(state.device)
 

@@ -8,7 +8,7 @@ import pytest
 from calibrant.cli import main
 from calibrant.experiments import Method, Study, compare
 from calibrant.experiments.work import perform
-from calibrant.training.recipe import check
+from calibrant.training.recipe import check_recipe
 
 PLAIN = {
     "data": {"layout": "digits"},
@@ -33,7 +33,7 @@ batch_size = 512
 
 def study(*labels, plain=PLAIN, **settings):
     methods = {label: Method(label, {}) for label in labels or ("ce", "ls")}
-    return Study(check(plain, "digits"), methods, settings.pop("seeds", (0,)), **settings)
+    return Study(check_recipe(plain, "digits"), methods, settings.pop("seeds", (0,)), **settings)
 
 
 class Here:

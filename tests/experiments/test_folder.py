@@ -9,10 +9,7 @@ from calibrant.experiments.folder import look
 from tests.experiments.conftest import Nobody, study
 from tests.training.conftest import state_of
 
-COMMANDS = {
-    "compare": ["--losses", "ce", "--seeds", "1", "-q"],
-    "demo": ["--data", "digits", "--quick", "-q"],
-}
+COMMANDS = {"compare": ["--losses", "ce", "--seeds", "1", "-q"], "demo": ["--data", "digits", "--quick", "-q"]}
 
 
 def words_of(command, recipe, folder):

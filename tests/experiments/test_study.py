@@ -10,7 +10,7 @@ from calibrant import Predictions
 from calibrant.experiments import Method, Study, compare
 from calibrant.experiments.spaces import MOST_COMBINATIONS, drawn, grid
 from calibrant.experiments.study import MOST_CANDIDATES, MOST_SEEDS, replaced
-from calibrant.training.recipe import check
+from calibrant.training.recipe import check_recipe
 from tests.experiments.conftest import PLAIN, Here, Nobody, study
 
 
@@ -32,7 +32,7 @@ def test_seeds_have_bounds(settings, words):
 
 def searched(values, **settings):
     return Study(
-        check(PLAIN | {"search": {"ls": values}}, "here"), {"ls": Method("ls", {})}, (0,), ("ece",), **settings
+        check_recipe(PLAIN | {"search": {"ls": values}}, "here"), {"ls": Method("ls", {})}, (0,), ("ece",), **settings
     )
 
 
@@ -68,20 +68,22 @@ def test_searches_have_bounds():
 def test_methods_on_different_test_data_are_not_compared(settings):
     methods = {"ce": Method("ce", {}), "other": Method("ls", settings)}
     with pytest.raises(ValueError, match="'ce' and 'other' would be tested on different data"):
-        Study(check(PLAIN, "here"), methods, (0,))
-    Study(check(PLAIN, "here"), {"other": Method("ls", settings)}, (0,))  # on its own it is a comparison
-    Study(check(PLAIN, "here"), {"ce": Method("ce", {}), "views": Method("ls", {"data.context_rate": 0.1})}, (0,))
+        Study(check_recipe(PLAIN, "here"), methods, (0,))
+    Study(check_recipe(PLAIN, "here"), {"other": Method("ls", settings)}, (0,))  # on its own it is a comparison
+    Study(
+        check_recipe(PLAIN, "here"), {"ce": Method("ce", {}), "views": Method("ls", {"data.context_rate": 0.1})}, (0,)
+    )
 
 
 @pytest.mark.parametrize("name", ["nosuch.setting", "optimiser.rate.deeper", "data.hold_out.nosuch", "a" * 10**5])
 def test_settings_that_lead_nowhere_are_one_sentence(name):
     with pytest.raises(ValueError, match=r"unknown key|has nothing below it|must be") as caught:
-        replaced(check(PLAIN, "here"), {name: 1})
+        replaced(check_recipe(PLAIN, "here"), {name: 1})
     assert len(str(caught.value)) < 500
 
 
 def test_a_setting_may_be_below_one_that_the_recipe_leaves_out():
-    assert replaced(check(PLAIN, "here"), {"data.hold_out.count": 100}).data.hold_out.count == 100
+    assert replaced(check_recipe(PLAIN, "here"), {"data.hold_out.count": 100}).data.hold_out.count == 100
 
 
 def pictures(folder, names):

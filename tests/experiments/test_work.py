@@ -8,7 +8,7 @@ import pytest
 
 from calibrant.experiments import Local, Method, Study, compare
 from calibrant.experiments.work import Job, perform
-from calibrant.training.recipe import check
+from calibrant.training.recipe import check_recipe
 from tests.experiments.conftest import PLAIN, Nobody, study
 from tests.training.conftest import state_of
 
@@ -119,7 +119,7 @@ def test_processes_of_a_comparison_inherit_the_decision(own, tmp_path):
 
 def test_code_in_a_search_needs_trust_too(own, tmp_path):
     plain = PLAIN | {"search": {"ls": {"model.name": ["mlp", "own_networks:make"]}}}
-    plan = Study(check(plain, "digits"), {"ls": Method("ls", {})}, (0,), ("ece",))
+    plan = Study(check_recipe(plain, "digits"), {"ls": Method("ls", {})}, (0,), ("ece",))
     assert {model.name for model in plan.models} == {"mlp", "own_networks:make"}
     with pytest.raises(ValueError, match="own_networks"):
         compare(plan, tmp_path / "out", engine=Nobody())
@@ -127,14 +127,14 @@ def test_code_in_a_search_needs_trust_too(own, tmp_path):
 
 
 def test_a_model_that_leaves_is_a_failure(own, tmp_path):
-    recipe = check(PLAIN | {"model": {"name": "own_networks:leave"}}, "here")
+    recipe = check_recipe(PLAIN | {"model": {"name": "own_networks:leave"}}, "here")
     job = Job.of(recipe, tmp_path, None, "leaves", True)
     assert perform(job, 1) is False
     assert "SystemExit: 0" in job.failure["error"]
 
 
 def test_a_job_that_is_not_trusted_imports_nothing(own, tmp_path):
-    job = Job.of(check(PLAIN | {"model": {"name": "own_networks:make"}}, "here"), tmp_path, None, "own")
+    job = Job.of(check_recipe(PLAIN | {"model": {"name": "own_networks:make"}}, "here"), tmp_path, None, "own")
     assert perform(job, 1) is False
     assert "--trust-code" in job.failure["error"]
     assert not own.exists()

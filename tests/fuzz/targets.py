@@ -202,7 +202,7 @@ def _make_run(folder: Path) -> None:
 def _load_run(folder: Path) -> Any:
     """What --resume, predict and export read of a run folder; nothing is computed that a damage could prolong."""
     from calibrant.training.loop import _result
-    from calibrant.training.preparing import prepared
+    from calibrant.training.preparing import prepare_run
     from calibrant.training.processes import make_fabric
     from calibrant.training.run_folder import RunFolder
     from calibrant.training.runs import load_model
@@ -212,7 +212,7 @@ def _load_run(folder: Path) -> Any:
     recipe = run.recipe()
     json.dumps(run.entries())
     load_model(folder)
-    prepared(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe), run)
+    prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe), run)
     if (folder / "result.json").exists():
         _result(run)
 

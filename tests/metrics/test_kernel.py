@@ -46,7 +46,7 @@ def test_what_follows_from_the_reductions_is_defined(shape, dtype, kind):
     z, y = data(shape, dtype, kind)
     given = None if kind == "logits" else precision_of(z)
     reduced, ours = kernel.judge_rows(z, y, kind, given, large=True)
-    theirs = kernel.finish(reduced, y, kind, given)
+    theirs = kernel.finish_rows(reduced, y, kind, given)
     assert (ours.correct == theirs.correct).all()
     for name in ("confidence", "shortfall", "nll", "brier"):
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-14, atol=4e-15, err_msg=name)

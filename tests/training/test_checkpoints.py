@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from calibrant.training import checkpoints, load, train
 from calibrant.training.optimisers import OptimiserSettings
-from calibrant.training.preparing import prepared
+from calibrant.training.preparing import prepare_run
 from calibrant.training.processes import make_fabric
 from calibrant.training.run_folder import LAST, LOCK, RunFolder
 from calibrant.training.sets import load_sets
@@ -51,7 +51,7 @@ def refusal(parts):
 
     def resume(folder):
         with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint of this run \(") as caught:
-            prepared(*parts, RunFolder(folder))
+            prepare_run(*parts, RunFolder(folder))
         assert "\n" not in str(caught.value)
         return str(caught.value)
 

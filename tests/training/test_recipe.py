@@ -6,7 +6,7 @@ import pytest
 
 from calibrant.training import load
 from calibrant.training.named import MIXING, STEPS, chain, make, make_loss, words_of
-from calibrant.training.recipe import LARGEST_FILE, Recipe, check
+from calibrant.training.recipe import LARGEST_FILE, Recipe, check_recipe
 from calibrant.training.settings import LARGEST_SEED
 from tests.training.conftest import RECIPE
 
@@ -106,8 +106,8 @@ def test_a_set_that_is_predicted_is_named_as_a_file_can_be(name):
     """Its predictions are written as NAME.npz: a recipe cannot lead them out of the folder."""
     plain = {"data": {"layout": "digits", "also": {name: "context-only"}}, "model": {"name": "mlp"}}
     with pytest.raises(ValueError, match=r"data\.also: a set is named by letters, digits"):
-        check(plain, "here")
-    check(plain | {"data": plain["data"] | {"also": {"imagenet-v2.b_1+": "context-only"}}}, "here")
+        check_recipe(plain, "here")
+    check_recipe(plain | {"data": plain["data"] | {"also": {"imagenet-v2.b_1+": "context-only"}}}, "here")
 
 
 @pytest.mark.parametrize(
@@ -185,16 +185,16 @@ def test_a_whole_number_is_a_number(recipe):
 def test_keys_of_runs_are_those_of_earlier_versions():
     """A run is found by its key, on disk too; this one was computed before numbers had bounds."""
     plain = {"data": {"layout": "digits"}, "model": {"name": "mlp", "hidden": [16]}, "training": {"epochs": 3}}
-    assert check(plain, "here").key == "7961eeea257aa691"
+    assert check_recipe(plain, "here").key == "7961eeea257aa691"
 
 
 def test_values_that_no_file_has_are_refused():
     plain = {"data": {"layout": "digits", "options": {"x": object()}}, "model": {"name": "mlp"}}
     with pytest.raises(ValueError, match=r"data\.options\.x must be text, a number, true or false, got a object"):
-        check(plain, "here")
+        check_recipe(plain, "here")
     with pytest.raises(ValueError, match="must be a table, got 3"):
-        check(3, "here")
-    assert Recipe.model_validate(check(plain | {"data": {"layout": "digits"}}, "here")).data.layout == "digits"
+        check_recipe(3, "here")
+    assert Recipe.model_validate(check_recipe(plain | {"data": {"layout": "digits"}}, "here")).data.layout == "digits"
 
 
 @pytest.mark.parametrize(("what", "table"), [("step", STEPS), ("mixing", MIXING)])

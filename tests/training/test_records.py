@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from calibrant._files import json_value, nulls_as_nan
 from calibrant.training import load, load_model, train
 from calibrant.training.records import (
     DamagedError,
@@ -14,8 +15,6 @@ from calibrant.training.records import (
     check_record,
     parse_record,
     with_checksum,
-    with_nans,
-    with_nulls,
 )
 from calibrant.training.run_folder import RunFolder
 from calibrant.training.runs import example_inputs
@@ -199,7 +198,7 @@ def test_what_does_not_fit_a_schema_is_one_sentence(kind, value):
 
 def test_nulls_and_nans():
     value = {"a": [1.5, math.nan, math.inf], "b": {"c": -math.inf}, "d": True}
-    assert with_nulls(value) == {"a": [1.5, None, None], "b": {"c": None}, "d": True}
-    assert math.isnan(with_nans({"a": [None]})["a"][0])
+    assert json_value(value) == {"a": [1.5, None, None], "b": {"c": None}, "d": True}
+    assert math.isnan(nulls_as_nan({"a": [None]})["a"][0])
     failed = parse_record(b'{"error": "it broke", "lasting": false}', Failed)
     assert failed.error == "it broke"

@@ -9,7 +9,7 @@ from calibrant.data import Dataset, Rows
 from calibrant.training import estimate, load, train
 from calibrant.training.forward import forward, memory_told
 from calibrant.training.predicting import outputs
-from calibrant.training.preparing import prepared
+from calibrant.training.preparing import prepare_run
 from calibrant.training.processes import make_fabric
 from calibrant.training.rehearsal import rehearse
 from calibrant.training.sets import aligned, load_sets
@@ -84,7 +84,7 @@ def test_a_model_that_looks_at_values_is_trained(recipe, tmp_path, monkeypatch):
 def test_a_rehearsal_changes_nothing(model, recipe):
     """Neither weights, nor running means, nor modes, nor random numbers."""
     plan = load(recipe, [f"model={model}"])
-    run = prepared(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan), None)
+    run = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan), None)
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     modes = [module.training for module in run.model.modules()]
     torch.manual_seed(5)
@@ -150,7 +150,7 @@ def test_a_lost_process_is_not_taken_for_a_misfit():
 
 def test_predicting_says_what_does_not_fit(recipe):
     plan = load(recipe)
-    batch = prepared(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan), None).pipeline.batch([0, 1])
+    batch = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan), None).pipeline.batch([0, 1])
     with pytest.raises(ValueError, match=r"model 'Linear' does not take inputs of shape \[2, 3, 8, 8\]"):
         list(outputs(nn.Linear(5, 6), [batch], (0.5,) * 3, (0.25,) * 3, "cpu"))
 

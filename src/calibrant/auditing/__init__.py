@@ -1,1 +1,14 @@
-"""What `calibrant.audit` is made of: collecting in one pass, tables, repairs, diagnosis, the document."""
+"""The audit: collecting in one pass, breakdowns, repairs, findings, the document that a page draws."""
+
+from typing import TYPE_CHECKING
+
+from calibrant._lazy import loader
+from calibrant.auditing.audit import Audit, audit
+
+if TYPE_CHECKING:
+    from calibrant.auditing.document import reliability_series
+    from calibrant.auditing.on_ray import collect_on_ray
+
+__all__ = ["Audit", "audit"]
+
+__getattr__, __dir__ = loader(__name__, {"collect_on_ray": "on_ray", "reliability_series": "document"})

@@ -138,12 +138,13 @@ def audit(
     """
     # Here, not above: opening a file, and refusing a wrong one, needs none of them.
     from calibrant import __version__
+    from calibrant._files import json_value
     from calibrant.auditing.collect import collect as by_one_process
-    from calibrant.auditing.document import CONVENTIONS, clean, describe
+    from calibrant.auditing.document import CONVENTIONS, describe
     from calibrant.auditing.promise import calibrated, watched
     from calibrant.auditing.promise import described as promise
-    from calibrant.metrics.intervals import check_level
-    from calibrant.selective.applied import Outcome
+    from calibrant.metrics import check_level
+    from calibrant.selective import Outcome
 
     check_level(level, replicates, seed)
     if collecting is not None and policy is not None:
@@ -194,7 +195,7 @@ def audit(
         "comparisons": comparisons,
         "policy": None if outcome is None else promise(outcome, next(iter(named))),
     }
-    return Audit(clean(document))
+    return Audit(json_value(document))
 
 
 def _named(predictions: Predictions | Mapping[str, Predictions]) -> dict[str, Predictions]:
@@ -227,7 +228,7 @@ def _comparisons(
 ) -> list[dict[str, Any]]:
     """Every further model against the first, on the same samples; a note says where that cannot be."""
     from calibrant.auditing.document import compare
-    from calibrant.metrics.paired import paired_differences
+    from calibrant.metrics import paired_differences
 
     (base, first), *others = collected.items()
     found = []

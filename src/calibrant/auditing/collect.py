@@ -12,15 +12,20 @@ import numpy.typing as npt
 
 from calibrant._arrays import precision_of
 from calibrant.auditing.tables import Breakdown, ClasswiseSums, Levels
-from calibrant.metrics.cells import base_bins, cells_given
-from calibrant.metrics.clusters import Clusters
-from calibrant.metrics.exact import Confidences
-from calibrant.metrics.kernel import is_large
-from calibrant.metrics.onepass import BLOCK, TopLabel, blocks
-from calibrant.metrics.paired import Judged
-from calibrant.metrics.sketch import ConfidenceSketch
-from calibrant.metrics.summary import Summary
-from calibrant.posthoc.stream import check_finite
+from calibrant.metrics import (
+    BLOCK,
+    Clusters,
+    Confidences,
+    ConfidenceSketch,
+    Judged,
+    Summary,
+    TopLabel,
+    base_bins,
+    cells_of_confidence,
+    is_large,
+    top_label_blocks,
+)
+from calibrant.posthoc import check_finite
 from calibrant.predictions import Predictions
 
 Columns = tuple[npt.NDArray[Any], ...]
@@ -236,7 +241,9 @@ def judged_blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLab
     visit = None if found.classwise is None else found.classwise.visit
     found.numbers += values.size
     large = is_large(found.numbers)
-    for top in blocks(values, labels, kind=batch.holds, ignore_index=batch.ignore_index, visit=visit, large=large):
+    for top in top_label_blocks(
+        values, labels, kind=batch.holds, ignore_index=batch.ignore_index, visit=visit, large=large
+    ):
         yield top, values
 
 
@@ -252,7 +259,7 @@ def _of_confidence(confidence: npt.NDArray[Any], correct: npt.NDArray[np.bool_],
         max_logit=sure,
         nll=nothing,
         brier=nothing,
-        cells=cells_given(sure, precision_of(confidence)),
+        cells=cells_of_confidence(sure, precision_of(confidence)),
         given=precision_of(confidence),
         first=first,
         counted=None,

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from calibrant.auditing.collect import Collected
 from calibrant.auditing.fixes import Fix
 from calibrant.auditing.tables import Row
-from calibrant.metrics.calibration import Reliability
-from calibrant.metrics.intervals import Interval, reach, wilson
+from calibrant.metrics import Interval, Reliability, wilson, z_value
 
 Level = Literal["good", "fair", "poor", "info"]
 
@@ -288,7 +287,7 @@ def _worse(what: str, rows: Sequence[Row], evidence: Evidence) -> list[Finding]:
         return []
     names = ", ".join(row.name for row in flagged[:5]) + (f" and {len(flagged) - 5} more" if len(flagged) > 5 else "")
     first = flagged[0]
-    limits = reach(evidence.confidence_level) * first.error
+    limits = z_value(evidence.confidence_level) * first.error
     groups = "predicted classes" if what == "class" else f"groups of {what}"
     return [
         Finding(

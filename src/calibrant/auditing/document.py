@@ -14,48 +14,34 @@ from calibrant.auditing.collect import Collected, WorstError
 from calibrant.auditing.diagnosis import Evidence, diagnose, verdict
 from calibrant.auditing.fixes import FEWEST, Fix, fixes, logits_of
 from calibrant.auditing.tables import Row
-from calibrant.metrics.facts import METRICS
-from calibrant.metrics.intervals import (
+from calibrant.metrics import (
+    COVERAGES,
+    RISKS,
+    Approximate,
     Interval,
+    RiskCoverage,
+    Summary,
     ece_by_chance,
-    family,
     interval_of_error,
     intervals,
     normal_interval,
-    reach,
+    risk_coverage_curve,
     wilson,
+    z_value,
 )
-from calibrant.metrics.selective import RiskCoverage, risk_coverage_curve
-from calibrant.metrics.summary import COVERAGES, RISKS, Approximate, Summary
+from calibrant.metrics import describe as describe_metric
 from calibrant.posthoc import LogitNorm
 
 POINTS = 1000  # of a curve
 SHOWN = 1500  # points of the scatter of logits
 WINDOWS = 20
 
-LABELS = {
-    "accuracy": "Accuracy",
-    "nll": "NLL",
-    "brier": "Brier score",
-    "ece_15": "ECE (15 bins)",
-    "ece_10": "ECE (10 bins)",
-    "ece_100": "ECE (100 bins)",
-    "aece": "AECE (15 bins)",
-    "mce": "MCE (15 bins)",
-    "classwise_ece": "Class-wise ECE (15 bins)",
-    "smooth_ece": "Smooth ECE",
-    "mean_confidence": "Mean confidence",
-    "overconfidence": "Overconfidence",
-    "underconfidence": "Underconfidence",
-    "aurc": "AURC",
-    "e_aurc": "E-AURC",
-    "augrc": "AUGRC",
-    **{f"coverage_at_risk_{risk:g}": f"Coverage at {risk:.0%} risk" for risk in RISKS},
-    **{f"risk_at_coverage_{coverage:g}": f"Risk at {coverage:.0%} coverage" for coverage in COVERAGES},
-}
-_GROUPS = {"accuracy": "Accuracy", "nll": "Accuracy", "brier": "Accuracy"}
-_SELECTIVE = ("aurc", "e_aurc", "augrc", "coverage_at_risk", "risk_at_coverage")
-_PLAIN = ("nll", "brier", "aurc", "e_aurc", "augrc")
+#: What an audit shows, in this order.
+SHOWN_METRICS = (
+    "accuracy", "nll", "brier", "ece_15", "ece_10", "ece_100", "aece", "mce", "classwise_ece", "smooth_ece",
+    "mean_confidence", "overconfidence", "underconfidence", "aurc", "e_aurc", "augrc",
+    *(f"coverage_at_risk_{risk:g}" for risk in RISKS), *(f"risk_at_coverage_{coverage:g}" for coverage in COVERAGES),
+)  # fmt: skip
 
 CONVENTIONS = [
     ["Intervals", "Wilson's for accuracy and risk at a coverage, and by its limits for coverage at risk; NLL and Brier "
@@ -123,7 +109,7 @@ def describe(
         "kind": found.kind,
         "verdict": dict(zip(("level", "headline", "text"), verdict(evidence), strict=True)),
         "notes": _notes(found, gained),
-        "metrics": [_metric(key, values[key], numbers[key], found) for key in LABELS if key in values],
+        "metrics": [_metric(key, values[key], numbers[key], found) for key in SHOWN_METRICS if key in values],
         "findings": [asdict(finding) for finding in diagnose(evidence)],
         "reliability": reliability_series(summary, level),
         "histogram": _histogram(summary),
@@ -179,13 +165,13 @@ def compare(
     for key, label in (("accuracy", "accuracy"), ("nll", "nll"), ("brier", "brier"), ("ece", "ece_15"),
                        ("mean_confidence", "mean_confidence"), ("aurc", "aurc"), ("augrc", "augrc")):  # fmt: skip
         if key in change:
-            one = change[key]
+            one, metric = change[key], describe_metric(label)
             rows.append(
                 {
                     "name": label,
-                    "label": LABELS[label],
-                    "unit": _unit(label),
-                    "better": METRICS[family(label)].better,
+                    "label": metric.label,
+                    "unit": metric.unit,
+                    "better": metric.better,
                     "first": numbers[0][key].value,
                     "second": numbers[1][key].value,
                     "difference": one.value,
@@ -196,53 +182,35 @@ def compare(
     return {"first": first, "second": second, "rows": rows}
 
 
-def clean(value: Any) -> Any:
-    """The same document with NaN and infinity as None and NumPy numbers as Python's, as JSON wants them."""
-    if isinstance(value, dict):
-        return {key: clean(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [clean(part) for part in value]
-    if isinstance(value, np.ndarray):
-        return clean(value.tolist())
-    if isinstance(value, np.generic):
-        return clean(value.item())
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    return value
-
-
-def _unit(name: str) -> str:
-    return "number" if family(name) in _PLAIN else "share"
-
-
 def _metric(name: str, value: Approximate, limits: Interval, found: Collected) -> dict[str, Any]:
-    fact = METRICS[family(name)]
+    metric = describe_metric(name)
     note = None
     if name == "nll" and found.impossible:
         note = f"infinite: {found.impossible:,} samples give their label probability 0 (saved with too few digits?)"
     return {
         "name": name,
-        "label": LABELS[name],
-        "unit": _unit(name),
-        "better": fact.better,
+        "label": metric.label,
+        "unit": metric.unit,
+        "better": metric.better,
         "value": float(value),
         "low": limits.low,
         "high": limits.high,
         "bound": value.bound,
         "note": note,
-        "group": _GROUPS.get(name, "Selective" if family(name) in _SELECTIVE else "Calibration"),
-        "help": fact.words,
+        "group": metric.family,
+        "help": metric.description,
     }
 
 
 def _fix(fix: Fix) -> dict[str, Any]:
+    metric = describe_metric(fix.metric)
     return {
         "repair": fix.name,
         "name": fix.metric,
         "fitted": fix.fitted,
-        "metric": LABELS[fix.metric],
-        "unit": _unit(fix.metric),
-        "better": METRICS[family(fix.metric)].better,
+        "metric": metric.label,
+        "unit": metric.unit,
+        "better": metric.better,
         "before": fix.before,
         "after": fix.before + fix.change.value,
         "difference": fix.change.value,
@@ -259,8 +227,8 @@ def _rows(rows: Sequence[Row], level: float, classwise: Mapping[str, float]) -> 
             "accuracy": row.accuracy,
             "confidence": row.confidence,
             "gap": row.gap,
-            "gap_low": max(-1.0, row.gap - reach(level) * row.error),
-            "gap_high": min(1.0, row.gap + reach(level) * row.error),
+            "gap_low": max(-1.0, row.gap - z_value(level) * row.error),
+            "gap_high": min(1.0, row.gap + z_value(level) * row.error),
             "ece": row.ece,
             "classwise_ece": classwise.get(row.name),
             "flag": row.flag,

@@ -11,12 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.auditing.collect import Collected
-from calibrant.metrics.intervals import Interval
-from calibrant.metrics.onepass import blocks
-from calibrant.metrics.paired import Judged, paired_differences
-from calibrant.posthoc import LogitNorm, TemperatureScaling
-from calibrant.posthoc.crossfit import FOLDS, Ranked, crossfit, crossfit_ranks, folds_of, ranks
-from calibrant.posthoc.stream import FLOOR
+from calibrant.metrics import Interval, Judged, paired_differences, top_label_blocks
+from calibrant.posthoc import (
+    FLOOR,
+    FOLDS,
+    LogitNorm,
+    Ranked,
+    TemperatureScaling,
+    crossfit,
+    crossfit_ranks,
+    folds_of,
+    rank_shares,
+)
 
 Array = npt.NDArray[Any]
 
@@ -90,7 +96,7 @@ def _changes(found: Collected, before: Judged, after: Judged, settings: dict[str
 
 def judge(z: Array, y: Array) -> Judged:
     """Confidence, correctness, NLL and Brier score of each row."""
-    tops = list(blocks(z, y, kind="logits"))
+    tops = list(top_label_blocks(z, y, kind="logits"))
     names = ("confidence", "correct", "nll", "brier")
     return Judged(**{name: np.concatenate([getattr(top, name) for top in tops]) for name in names})
 
@@ -115,8 +121,8 @@ def _ranked(z: Array, before: Judged, folds: npt.NDArray[np.int64], val: Collect
     scores = LogitNorm().scores(z)
     if val is None:
         return crossfit_ranks(before.confidence, scores, before.correct, folds)
-    norm, plain = LogitNorm().fit(*logits_of(val)), ranks(before.confidence)
-    return Ranked(plain, plain if norm.p_ is None else ranks(scores[norm.p_]), [norm.p_])
+    norm, plain = LogitNorm().fit(*logits_of(val)), rank_shares(before.confidence)
+    return Ranked(plain, plain if norm.p_ is None else rank_shares(scores[norm.p_]), [norm.p_])
 
 
 def _how(values: Sequence[float | None], letter: str, form: str, val: Collected | None, none: str = "") -> str:

@@ -14,19 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.auditing.collect import (
-    ERRORS_KEPT,
-    Collected,
-    Kept,
-    id_bytes,
-    judged_blocks,
-    mark,
-    observe,
-    started,
-)
+from calibrant.auditing.collect import ERRORS_KEPT, Collected, Kept, id_bytes, judged_blocks, mark, observe, started
 from calibrant.auditing.tables import MOST_LEVELS, Breakdown, Levels
-from calibrant.predictions import Predictions
-from calibrant.predictions.store import BATCH
+from calibrant.predictions import BATCH, Predictions
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ import numpy as np
 from calibrant._ray import check_fits, connected
 from calibrant.auditing.collect import Collected, collect, wanted_groups
 from calibrant.auditing.merging import Part, Place, collect_part, merged
-from calibrant.predictions import Predictions
-from calibrant.predictions.opened import FileStore
+from calibrant.predictions import FileStore, Predictions
 
 #: Shards beyond this number are counted several at a time. It depends on nothing else, nor do the results.
 MOST_PIECES = 256

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.metrics.intervals import wilson
+from calibrant.metrics import wilson
 from calibrant.predictions import Predictions
-from calibrant.selective import Policy
-from calibrant.selective.applied import Outcome, observe
-from calibrant.selective.words import how
+from calibrant.selective import Outcome, Policy, method_sentence, observe_batch
 
 _LEVELS = {"yes": "good", "no": "poor", "unclear": "fair", "no sign": "info", "nothing": "info", "unknown": "info"}
 _TITLES = {
@@ -27,7 +25,7 @@ _TITLES = {
 def watched(outcome: Outcome, batches: Iterable[Predictions]) -> Iterator[Predictions]:
     """Pass batches on, and count what the policy decides about them."""
     for batch in batches:
-        observe(outcome, batch, outcome.policy.decide(batch))
+        observe_batch(outcome, batch, outcome.policy.decide(batch))
         yield batch
 
 
@@ -65,7 +63,7 @@ def described(outcome: Outcome, name: str) -> dict[str, Any]:
         "level": _LEVELS[outcome.kept],
         "title": _TITLES[outcome.kept],
         "text": " ".join(outcome.sentences()),
-        "evidence": f"Promised: {policy.summary} {how(policy)}",
+        "evidence": f"Promised: {policy.summary} {method_sentence(policy)}",
         "kept": outcome.kept,
         "column": policy.group,
         "rows": rows,

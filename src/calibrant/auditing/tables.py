@@ -10,11 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import CHUNK, Precision, in_threads, row_slices
-from calibrant.metrics.bins import edges_of
-from calibrant.metrics.cells import BASE
-from calibrant.metrics.kernel import Reduced, compiled
-from calibrant.metrics.onepass import TopLabel
-from calibrant.selective.bounds import binomial_tail
+from calibrant.metrics import BASE, Reduced, TopLabel, bin_edges, compiled_passes
+from calibrant.selective import binomial_tail
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -65,7 +62,7 @@ class Breakdown:
             self.sums = np.concatenate([self.sums, np.zeros((more, BINS, 2))])
             self.squares = np.concatenate([self.squares, np.zeros(more)])
         if top.large:
-            compiled().break_down(key, bins, top.correct, top.confidence, self.counts, self.sums, self.squares)
+            compiled_passes().break_down(key, bins, top.correct, top.confidence, self.counts, self.sums, self.squares)
             return
         code = 2 * (bins // (BASE // BINS) + BINS * key) + ~top.correct
         size = 2 * BINS * keys
@@ -164,7 +161,7 @@ class ClasswiseSums:
     """
 
     def __init__(self, classes: int, kind: str = "logits", precision: Precision = "float64") -> None:
-        self.kind, self.inner = kind, edges_of(BINS, "float64" if kind == "logits" else precision)[1:-1]
+        self.kind, self.inner = kind, bin_edges(BINS, "float64" if kind == "logits" else precision)[1:-1]
         self.samples = 0
         self.total = np.zeros(classes)
         self.sums = np.zeros(classes * BINS)
@@ -172,7 +169,7 @@ class ClasswiseSums:
         self.hits = np.zeros(classes * BINS, np.int64)
 
     def visit(self, z: npt.NDArray[Any], reduced: Reduced, labels: Ints, large: bool) -> None:
-        """Add a block of values ``[n, C]``, as `onepass.blocks` shows them."""
+        """Add a block of values ``[n, C]``, as `top_label_blocks` shows them."""
         self.samples += len(labels)
         if not large or z.dtype not in (np.float32, np.float64):
             for rows in row_slices(len(z), z.shape[1]):
@@ -183,7 +180,9 @@ class ClasswiseSums:
             sums = [np.zeros_like(state) for state in (self.total, self.sums, self.counts, self.hits)]
             part = np.ascontiguousarray(z[rows])
             logits = self.kind == "logits"
-            compiled().classwise(part, reduced.top[rows], reduced.total[rows], labels[rows], logits, self.inner, *sums)
+            compiled_passes().classwise(
+                part, reduced.top[rows], reduced.total[rows], labels[rows], logits, self.inner, *sums
+            )
             return sums
 
         for parts in in_threads(work, row_slices(len(z), z.shape[1], CHUNK)):

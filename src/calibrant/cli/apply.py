@@ -19,9 +19,8 @@ from calibrant.cli.common import (
     open_for_policy,
 )
 from calibrant.cli.console import batch_progress, print_json, print_table, remark, say
-from calibrant.predictions.remote import is_remote
-from calibrant.selective import Policy
-from calibrant.selective.applied import FORMATS, Outcome, apply_policy
+from calibrant.predictions import is_remote
+from calibrant.selective import FORMATS, Outcome, Policy, apply_policy
 
 
 def apply_command(

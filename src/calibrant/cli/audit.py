@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import check_output
-from calibrant.auditing.audit import Audit, audit
+from calibrant.auditing import Audit, audit
 from calibrant.cli.common import (
     ClassNames,
     Column,
@@ -23,9 +23,8 @@ from calibrant.cli.common import (
     open_for_policy,
 )
 from calibrant.cli.console import batch_progress, print_json, print_line, print_table, remark, say
-from calibrant.metrics.intervals import check_level
-from calibrant.predictions import Predictions
-from calibrant.predictions.remote import Remote, is_remote
+from calibrant.metrics import check_level
+from calibrant.predictions import Predictions, Remote, is_remote
 from calibrant.selective import Policy
 
 
@@ -54,8 +53,7 @@ def audit_command(
         typer.Option(help="A policy of calibrant fit: does it keep its promise on these samples?", show_default=False),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Report to write (report.html if not given), or 'none'."),
+        Path | None, typer.Option("--output", "-o", help="Report to write (report.html if not given), or 'none'.")
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     replicates: Annotated[int, typer.Option(help="Bootstrap replicates behind them.")] = 1000,
@@ -118,7 +116,7 @@ def audit_command(
 def _collecting(engine: str, address: str | None) -> Any:
     """What goes through the files; None is this process."""
     if engine == "ray":
-        from calibrant.auditing.on_ray import collect_on_ray  # here, because Ray is an extra
+        from calibrant.auditing import collect_on_ray  # here, because Ray is an extra
 
         return partial(collect_on_ray, address=address)
     if engine != "local":

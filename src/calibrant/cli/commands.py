@@ -10,10 +10,7 @@ from typer.core import TyperGroup
 
 #: Name, then module and function (or a typer app), then the first line of its help.
 COMMANDS = {
-    "apply": (
-        "apply:apply_command",
-        "Say for every sample which class, how sure, and whether to answer at all.",
-    ),
+    "apply": ("apply:apply_command", "Say for every sample which class, how sure, and whether to answer at all."),
     "audit": (
         "audit:audit_command",
         "Tell whether a model's confidence can be trusted, with an interval on every number, and write a report.",

@@ -66,9 +66,8 @@ def compare_command(
     A run is named by its recipe: what is finished is never computed again, and what failed is recorded and does not
     stop the rest.
     """
-    from calibrant.experiments import Method, Study, compare, engine_of, tables, write
-    from calibrant.experiments.labels import check_reference
-    from calibrant.training.recipe import load
+    from calibrant.experiments import Method, Study, check_reference, compare, engine_of, tables, write
+    from calibrant.training import load
 
     study = Study(
         load(recipe, settings or ()),

@@ -18,12 +18,28 @@ from calibrant._files import parse_json
 from calibrant.cli.common import Json, Quiet
 from calibrant.cli.console import print_json, print_line, print_table, progress, remark, say
 from calibrant.cli.data_page import check_page_folder, write_inspection
-from calibrant.data import Dataset, context_only, layouts, pixel_mean, recognise, single_object
-from calibrant.data.findings import OnError, printable, some_of
-from calibrant.data.inspection import NO_CLASS_PIXELS, Inspection, SplitFacts, inspect
-from calibrant.data.layouts import Layout
-from calibrant.data.variants import need_boxes
-from calibrant.data.written import Watch, check_folder, check_images, check_writable, write_dataset
+from calibrant.data import (
+    NO_CLASS_PIXELS,
+    Dataset,
+    Inspection,
+    Layout,
+    OnError,
+    SplitFacts,
+    Watch,
+    check_folder,
+    check_images,
+    check_writable,
+    context_only,
+    inspect,
+    layouts,
+    need_boxes,
+    pixel_mean,
+    printable,
+    recognise,
+    single_object,
+    some_names,
+    write_dataset,
+)
 
 app = typer.Typer(help="Data sets: look at one, or write its masked variants.", rich_markup_mode=None)
 
@@ -200,7 +216,7 @@ def _chosen_splits(kind: Layout, root: Path, asked: list[str] | None, quiet: boo
         return _plain_splits(kind, root, quiet)
     splits = kind.splits(root)
     if unknown := [name for name in asked if name not in splits]:
-        raise ValueError(f"{root}: split {unknown[0]!r} was asked for, and {kind.name} has {some_of(splits)}.")
+        raise ValueError(f"{root}: split {unknown[0]!r} was asked for, and {kind.name} has {some_names(splits)}.")
     return list(dict.fromkeys(asked))
 
 

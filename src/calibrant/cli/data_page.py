@@ -15,10 +15,15 @@ import numpy as np
 from PIL import Image
 
 from calibrant._files import PART, check_output, remove_leftovers, written_aside
-from calibrant.data import Dataset, RandomResizedCrop, draw_view, objectness_of
-from calibrant.data.inspection import Inspection
-from calibrant.data.loading import sample_generator
-from calibrant.data.sources import UnreadableError
+from calibrant.data import (
+    Dataset,
+    Inspection,
+    RandomResizedCrop,
+    UnreadableError,
+    draw_view,
+    objectness_of,
+    sample_generator,
+)
 from calibrant.targets import adaptive_targets
 
 PAGE = "index.html"
@@ -28,7 +33,7 @@ THUMBNAIL = 400
 
 def check_page_folder(folder: Path) -> None:
     """Refuse a folder that holds anything but an earlier page of ours, before any work is done."""
-    from calibrant.report.page import is_page
+    from calibrant.report import is_page
 
     check_output(folder, folder=True)
     if folder.exists() and not is_page(folder / PAGE) and not _is_empty(folder):

@@ -34,8 +34,7 @@ def demo(
 
     Interrupted, the same command goes on; what is finished is not computed again.
     """
-    from calibrant.experiments import tables
-    from calibrant.experiments.demonstration import demonstrate, legend
+    from calibrant.experiments import demonstrate, short_name_legend, tables
 
     chosen: Any = data
 
@@ -62,7 +61,7 @@ def demo(
                 for note in tables.notes(table):
                     say(note)
                 print_line()
-        for sentence in legend(chosen):
+        for sentence in short_name_legend(chosen):
             say(sentence)
         print_line()
         rows = [(e["claim"], _shown(e), e["verdict"]) for e in found.effects]

@@ -11,10 +11,8 @@ from calibrant._files import check_output, parse_json
 from calibrant.cli.common import Json, Quiet
 from calibrant.cli.console import print_json, print_line, print_table, progress, remark
 from calibrant.cli.trust import TrustCode, trusts_run
-from calibrant.export import Exported, export_onnx
-from calibrant.export.input_file import read_inputs
-from calibrant.selective.policy import Policy
-from calibrant.selective.words import excerpts, listed
+from calibrant.export import Exported, export_onnx, read_inputs
+from calibrant.selective import Policy, differing_names, some_names
 
 
 def export_command(
@@ -33,8 +31,7 @@ def export_command(
         typer.Option(help="Its weights: .safetensors, or a state dict saved by torch.save.", show_default=False),
     ] = None,
     model_args: Annotated[
-        str | None,
-        typer.Option(help="Keywords for the factory as JSON: '{\"num_classes\": 10}'.", show_default=False),
+        str | None, typer.Option(help="Keywords for the factory as JSON: '{\"num_classes\": 10}'.", show_default=False)
     ] = None,
     run: Annotated[
         Path | None,
@@ -58,8 +55,7 @@ def export_command(
         ),
     ] = None,
     input_shape: Annotated[
-        str | None,
-        typer.Option(help="Shape of the model's input without the batch: 3,224,224.", show_default=False),
+        str | None, typer.Option(help="Shape of the model's input without the batch: 3,224,224.", show_default=False)
     ] = None,
     inputs: Annotated[
         Path | None,
@@ -97,13 +93,13 @@ def export_command(
     made = None if model is None else _made(model, weights, _keywords(model_args))
     examples, names = None, list[str]()
     if run is not None:
+        from calibrant.training import example_inputs
         from calibrant.training import load_model as model_of_run  # here, because it brings much along
-        from calibrant.training.runs import example_inputs
 
         made, found, names = model_of_run(run, trust_code=trusts_run(run, trust_code))
         shape, examples = shape or found, example_inputs(run)
         if chosen.class_names is not None and list(chosen.class_names) != list(names):
-            theirs, ours = excerpts(names, chosen.class_names)
+            theirs, ours = differing_names(names, chosen.class_names)
             raise ValueError(f"the run's classes are {theirs}, the policy's {ours}: they must be the same")
     for _ in progress([None], 0, "exporting", quiet):
         done = export_onnx(
@@ -123,7 +119,7 @@ def export_command(
     elif not quiet:
         _print(done)
     if chosen.group_names is not None:
-        places = listed([f"{place} = {name}" for place, name in enumerate(chosen.group_names)], 20)
+        places = some_names([f"{place} = {name}" for place, name in enumerate(chosen.group_names)], 20)
         remark(
             f"note: the input group is the place of a sample's {chosen.group}: {places}; others are not accepted", quiet
         )

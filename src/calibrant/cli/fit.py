@@ -12,9 +12,7 @@ from calibrant._files import check_output
 from calibrant.cli.common import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open
 from calibrant.cli.console import batch_progress, print_json, print_table, remark, say
 from calibrant.predictions import Predictions
-from calibrant.selective import Policy
-from calibrant.selective.policy_file import to_dict
-from calibrant.selective.words import how, line
+from calibrant.selective import Policy, method_sentence, threshold_row, to_dict
 
 
 def fit_command(
@@ -39,8 +37,7 @@ def fit_command(
     ] = "best",
     calibrator: Annotated[str, typer.Option(help="auto, none, temperature, ensemble, isotonic or vector.")] = "auto",
     score: Annotated[
-        str,
-        typer.Option(help="auto, msp, max_logit, margin, negative_entropy, energy or normalised_max_logit."),
+        str, typer.Option(help="auto, msp, max_logit, margin, negative_entropy, energy or normalised_max_logit.")
     ] = "auto",
     group: Annotated[
         str | None, typer.Option(help="Column: a threshold for each of its values.", show_default=False)
@@ -86,7 +83,7 @@ def fit_command(
 def print_policy(policy: Policy) -> None:
     """What the policy does, promises and rests on, on standard output."""
     say(policy.summary)
-    say(how(policy))
+    say(method_sentence(policy))
     evidence = policy.evidence
     unit = "images" if policy.kind == "segmentation" else "samples"
     chosen = f"{evidence['for_choice']:,} {unit} chose" if evidence["for_choice"] else "nothing was chosen"
@@ -94,7 +91,7 @@ def print_policy(policy: Policy) -> None:
     if policy.groups is not None:
         each = next(iter(policy.groups.values())).confidence
         head = ["", "samples", "answers", "wrong", "" if each is None else f"with {100 * each:.4g}% confidence"]
-        print_table(f"\nBy {policy.group}", head, [line(name, one) for name, one in policy.groups.items()])
+        print_table(f"\nBy {policy.group}", head, [threshold_row(name, one) for name, one in policy.groups.items()])
     for title, metric, rows in (
         ("\nCalibrators tried (cross-fitted)", "NLL", evidence["calibrators"]),
         ("\nScores tried (cross-fitted)", "AURC", evidence["scores"]),

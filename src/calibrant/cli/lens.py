@@ -65,7 +65,7 @@ def lens_command(
         raise ValueError(f"--label must lie in 0..{len(row) - 1} for {len(row)} logits, got {label}")
     figure = None if str(output) == "none" else output or Path("lens.png")
     if figure is not None:
-        from calibrant.report.style import figure_path  # here, because it brings matplotlib along
+        from calibrant.report import figure_path  # here, because it brings matplotlib along
 
         check_output(figure_path(figure))
     seen = look(chosen, row, label)

@@ -56,18 +56,16 @@ def train_command(
 
     Interrupted, also by kill -9, the run goes on with --resume and ends as if nothing had happened.
     """
-    from calibrant.training import recipe as recipes  # here, because it brings pydantic and torch's parts along
-    from calibrant.training.records import with_nulls
+    from calibrant._files import json_value
+    from calibrant.training import load, train  # here: they bring pydantic and PyTorch along
 
     overrides = [f"loss.name={json.dumps(loss)}"] if loss is not None else []
-    plan = recipes.load(recipe, [*overrides, *(settings or []), *([f"seed={seed}"] if seed is not None else [])],
+    plan = load(recipe, [*overrides, *(settings or []), *([f"seed={seed}"] if seed is not None else [])],
                         fresh_loss=loss is not None)  # fmt: skip
     trusted = trusts_models([plan.model], trust_code)
     if dry_run:
         _dry_run(plan, data, trusted, as_json)
         return
-    from calibrant.training import train
-
     with _Shown(quiet) as shown:
         try:
             result = train(
@@ -83,7 +81,7 @@ def train_command(
     if not shown.told:
         return
     if as_json:
-        print_json(with_nulls(result))
+        print_json(json_value(result))
     elif not quiet:
         rows = [(name, *(f"{values[k]:.4f}" for k in SHOWN)) for name, values in result["sets"].items()]
         print_table(plan.title or recipe.stem, ("set", *SHOWN), rows)
@@ -108,7 +106,7 @@ def predict_command(
     quiet: Quiet = False,
 ) -> None:
     """Predict a split of a data set with a trained model."""
-    from calibrant.predictions.opened import format_of
+    from calibrant.predictions import format_of
     from calibrant.training import predict_run
 
     check_output(output)

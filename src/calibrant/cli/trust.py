@@ -28,7 +28,7 @@ def trusts_models(models: Iterable[Any], trust_code: bool) -> bool:
         models: Each the ``model`` of a `calibrant.training.Recipe`.
         trust_code: Whether ``--trust-code`` was given, which is the answer where there is nothing to ask.
     """
-    from calibrant.models.trust import foreign_code
+    from calibrant.models import foreign_code
 
     codes = {model.name: foreign_code(model.name, model.options) for model in models}
     questions = [(name, code) for name, code in codes.items() if code is not None]
@@ -46,6 +46,6 @@ def trusts_models(models: Iterable[Any], trust_code: bool) -> bool:
 
 def trusts_run(folder: str | Path, trust_code: bool) -> bool:
     """As `trusts_models`, for the model that a run folder names."""
-    from calibrant.training.run_folder import RunFolder
+    from calibrant.training import RunFolder
 
     return trusts_models([RunFolder(folder).recipe().model], trust_code)

@@ -26,7 +26,7 @@ def printable(text: str, limit: int = 300) -> str:
     return shown if len(text) <= limit and len(shown) <= 2 * limit else shown[: 2 * limit] + "..."
 
 
-def some_of(names: Sequence[str], number: int = 20) -> str:
+def some_names(names: Sequence[str], number: int = 20) -> str:
     """Names for a message: all of them, or the first few and how many there are.
 
     Example:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from calibrant._files import kind_of
 from calibrant.data.dataset import Dataset
-from calibrant.data.findings import OnError, some_of
+from calibrant.data.findings import OnError, some_names
 from calibrant.data.options import checked_options
 from calibrant.data.sources import UnreadableError, folders_in
 
@@ -164,5 +164,5 @@ def read(
         hint = ""
         if list(splits) == ["all"]:
             hint = " A recipe takes it by data.train = 'all', and cuts a test set from it by data.test_share = 0.2."
-        raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {some_of(splits)}.{hint}")
+        raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {some_names(splits)}.{hint}")
     return kind.open(root, split, on_error, options)

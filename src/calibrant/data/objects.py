@@ -162,12 +162,7 @@ def objectness(
     boxes: Any, crop: Any, image_size: Any, *, reading: Reading = ..., names: Sequence[str] | str | None = ...
 ) -> Any: ...
 def objectness(
-    boxes: Any,
-    crop: Any,
-    image_size: Any,
-    *,
-    reading: Reading = "union",
-    names: Sequence[str] | str | None = None,
+    boxes: Any, crop: Any, image_size: Any, *, reading: Reading = "union", names: Sequence[str] | str | None = None
 ) -> Any:
     """Share of a crop that the boxes cover, for one image or a mini-batch.
 

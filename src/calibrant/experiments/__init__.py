@@ -2,7 +2,9 @@
 
 from calibrant.experiments import tables
 from calibrant.experiments.comparing import Comparison, Engine, Failure, compare
+from calibrant.experiments.demonstration import demonstrate, short_name_legend
 from calibrant.experiments.engines import engine_of
+from calibrant.experiments.labels import check_reference
 from calibrant.experiments.local import Local
 from calibrant.experiments.presenting import write
 from calibrant.experiments.results import Results, Row

@@ -25,11 +25,8 @@ from calibrant.experiments.local import Staged, Told
 from calibrant.experiments.spaces import Settings
 from calibrant.experiments.study import ETA, Planned, Study
 from calibrant.experiments.work import Job, in_turn
-from calibrant.metrics import METRICS
-from calibrant.training import train
-from calibrant.training.recipe import check
-from calibrant.training.records import read_record
-from calibrant.training.settings import Resources
+from calibrant.metrics import describe
+from calibrant.training import Resources, check_recipe, read_record, train
 
 #: Hundredths of the training at the first of the two rungs; the next lies at ETA times as many, and the end at none:
 #: a run that is stopped at its end would have no predictions.
@@ -74,7 +71,7 @@ def asha(
         tune.with_parameters(_trial, jobs=list(jobs), target=target, accelerator=accelerator, folder=place),
         {"CPU": resources.cpus, "GPU": resources.gpus},
     )
-    better = "max" if METRICS[target].better == "high" else "min"
+    better = "max" if describe(target).better == "high" else "min"
     scheduler = ASHAScheduler(
         time_attr="percent", metric=target, mode=better, max_t=10**6, grace_period=FIRST_RUNG, reduction_factor=ETA
     )
@@ -180,7 +177,7 @@ def searched(
 
 def _best(jobs: Mapping[str, Job], target: str) -> str | None:
     """The key of the best run that was trained to the end; None if every candidate failed."""
-    sign = -1.0 if METRICS[target].better == "high" else 1.0
+    sign = describe(target).sign
     values = {
         key: sign * n.value
         for key, job in jobs.items()
@@ -209,7 +206,7 @@ def _trial(config: Mapping[str, Any], jobs: Sequence[Job], target: str, accelera
 
     try:
         if not job.done:
-            recipe = check(dict(job.recipe), job.folder)
+            recipe = check_recipe(dict(job.recipe), job.folder)
             in_turn(
                 lambda: train(
                     recipe, job.folder, data=job.data, resume=True, accelerator=accelerator,

@@ -8,18 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from calibrant.metrics import METRICS
-from calibrant.metrics.intervals import family
-from calibrant.report.text import MINUS
+from calibrant.metrics import describe
+from calibrant.report import MINUS
 
 Kind = Literal["value", "rank", "paper", "ours", "difference", "interval", "p", "wins"]
 
-_NAMES = {
-    "accuracy": "Accuracy", "mean_confidence": "Confidence", "ece": "ECE", "aece": "AECE", "mce": "MCE",
-    "smooth_ece": "Smooth ECE", "classwise_ece": "Class-wise ECE", "nll": "NLL", "brier": "Brier", "aurc": "AURC",
-    "e_aurc": "E-AURC", "augrc": "AUGRC", "mean_iou": "Mean IoU",
-}  # fmt: skip
-_PLAIN = ("nll", "brier", "aurc", "e_aurc", "augrc")  # printed as numbers, as the audit does
 _ARROWS = {"low": "↓", "high": "↑", "none": ""}
 #: What a note says of the marks that `marked` makes, where type has weights.
 BEST = "Best in bold, second underlined."
@@ -56,12 +49,12 @@ class Column(NamedTuple):
         """``"low"``, ``"high"`` or ``"none"``, for what the cells hold."""
         if self.kind != "value":
             return "low" if self.kind == "rank" else "none"
-        return self.direction or METRICS[family(self.metric)].better
+        return self.direction or describe(self.metric).better
 
     @property
     def is_share(self) -> bool:
         """Whether values are printed in percent."""
-        return self.kind != "rank" and bool(self.metric) and is_share(self.metric)
+        return self.kind != "rank" and bool(self.metric) and describe(self.metric).unit == "share"
 
     @property
     def name(self) -> str:
@@ -71,7 +64,7 @@ class Column(NamedTuple):
         if self.kind in _KIND_HEADS:
             return _KIND_HEADS[self.kind]
         more = "" if self.set == "test" else f", {self.set}"
-        return metric_name(self.metric) + more + ("" if self.posthoc == "none" else f" + {self.posthoc}")
+        return describe(self.metric).label + more + ("" if self.posthoc == "none" else f" + {self.posthoc}")
 
     @property
     def head(self) -> str:
@@ -146,8 +139,7 @@ def usual(counts: Iterable[int]) -> int:
 def as_column(column: Column | str) -> Column:
     """A column, or the metric of one on the test set; the metric must be known."""
     column = Column(column) if isinstance(column, str) else column
-    if column.metric not in METRICS and family(column.metric) not in METRICS:
-        raise ValueError(f"no metric is called {column.metric!r}; known are {', '.join(METRICS)}")
+    describe(column.metric)
     return column
 
 
@@ -156,27 +148,6 @@ def directed(column: Column) -> Column:
     if column.better == "none":
         raise ValueError(f"{column.metric} has no better end: methods cannot be ranked by it")
     return column
-
-
-def is_share(metric: str) -> bool:
-    """Whether a metric is printed in percent."""
-    return family(metric) not in _PLAIN
-
-
-def metric_name(metric: str) -> str:
-    """What a table calls a metric.
-
-    Example:
-        >>> [metric_name(m) for m in ("ece", "ece_10", "coverage_at_risk_0.05", "overconfidence")]
-        ['ECE', 'ECE (10 bins)', 'Coverage at 5% risk', 'Overconfidence']
-    """
-    base = family(metric)
-    setting = metric[len(base) + 1 :]
-    if setting and base in ("coverage_at_risk", "risk_at_coverage"):
-        what, _, at = base.partition("_at_")
-        return f"{what.capitalize()} at {100 * float(setting):g}% {at}"
-    name = _NAMES.get(base, base.replace("_", " ").capitalize())
-    return f"{name} ({setting} bins)" if setting else name
 
 
 def cell_of(values: Iterable[float]) -> Cell | None:
@@ -198,7 +169,7 @@ def printed(value: float, column: Column, metric: str = "", *, sign: bool = Fals
         >>> printed(0.932, Column("accuracy")), printed(0.25, Column("nll")), printed(1.875, Column("ece", kind="rank"))
         ('93.20', '0.2500', '1.88')
     """
-    share = is_share(metric) if metric else column.is_share
+    share = describe(metric).unit == "share" if metric else column.is_share
     if math.isinf(value):
         return f"{MINUS}∞" if value < 0 else "∞"
     decimals = 2 if share or column.kind == "rank" else 4

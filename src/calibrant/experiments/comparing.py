@@ -20,9 +20,8 @@ from calibrant.experiments.local import Local, Staged, Told
 from calibrant.experiments.results import Results, Row
 from calibrant.experiments.study import Choice, Judged, Planned, Study
 from calibrant.experiments.work import Job
-from calibrant.models.trust import require_trust
-from calibrant.training.processes import make_fabric
-from calibrant.training.run_folder import RunFolder
+from calibrant.models import require_trust
+from calibrant.training import RunFolder, make_fabric
 
 
 class Engine(Protocol):

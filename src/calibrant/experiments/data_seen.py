@@ -19,12 +19,7 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from calibrant.data import Dataset, layouts
 from calibrant.experiments.study import Planned, Study
 from calibrant.predictions import Predictions
-from calibrant.training.preparing import prepared
-from calibrant.training.processes import make_fabric
-from calibrant.training.recipe import Recipe
-from calibrant.training.records import read_record
-from calibrant.training.rehearsal import rehearse
-from calibrant.training.sets import Sets, load_sets
+from calibrant.training import Recipe, Sets, load_sets, make_fabric, prepare_run, read_record, rehearse
 
 SEEN = "data.json"
 _READ = 8  # samples whose contents count
@@ -132,7 +127,7 @@ def _fitting_sets(runs: list[Planned], data: str | None, trust_code: bool) -> Se
     with torch.random.fork_rng(devices=[]):
         for run in runs:
             fabric = make_fabric(run.recipe, "cpu", 1, 1)
-            rehearse(prepared(run.recipe, fabric, sets, None, trust_code=trust_code))
+            rehearse(prepare_run(run.recipe, fabric, sets, None, trust_code=trust_code))
     return sets
 
 

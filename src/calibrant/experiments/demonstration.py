@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from calibrant._extras import MissingExtraError
-from calibrant.auditing.audit import audit
+from calibrant.auditing import audit
 from calibrant.experiments.comparing import Comparison, Engine, compare
 from calibrant.experiments.local import Staged, Told
 from calibrant.experiments.pairs import compared
@@ -25,7 +25,7 @@ from calibrant.experiments.study import Method, Planned, Study
 from calibrant.experiments.tables import Table
 from calibrant.predictions import Predictions
 from calibrant.selective import Policy
-from calibrant.training.recipe import Recipe, check
+from calibrant.training import Recipe, check_recipe
 
 Data = Literal["scenes", "digits"]
 METHODS = ("ce", "ls", "mbls", "acls", "lr", "als")
@@ -135,7 +135,7 @@ def recipe(data: Data, quick: bool = False) -> Recipe:
     if quick:
         plain["title"] += " (quick: too short to prove anything)"
         plain["training"] = plain["training"] | {"epochs": 3}
-    return check(plain, f"the demonstration on {data}")
+    return check_recipe(plain, f"the demonstration on {data}")
 
 
 def study(data: Data, seed: int = 0, quick: bool = False) -> Study:
@@ -145,7 +145,7 @@ def study(data: Data, seed: int = 0, quick: bool = False) -> Study:
     return Study(recipe(data, quick), methods, tuple(range(seed, seed + (2 if quick else SEEDS))))
 
 
-def legend(data: Data) -> list[str]:
+def short_name_legend(data: Data) -> list[str]:
     """What the short names mean, for whoever has not read the papers."""
     return [_NAMES + (_ALS if data == "scenes" else ""), _NUMBERS]
 
@@ -179,7 +179,7 @@ def demonstrate(
     say("fitting a policy for 5% risk, and exporting it")
     sentences = _abstaining(found, folder, files)
     claims = effects(found.results)
-    tables = write(found, reference="ce", effects=claims, lead=[*sentences, *legend(data)], files=files,
+    tables = write(found, reference="ce", effects=claims, lead=[*sentences, *short_name_legend(data)], files=files,
                    commands=[f"calibrant demo --data {data} --seed {seed}{' --quick' if quick else ''}"])  # fmt: skip
     return Demonstration(found, tables, claims, folder / "index.html", sentences)
 

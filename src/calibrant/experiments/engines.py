@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from calibrant.experiments.comparing import Engine
 from calibrant.experiments.local import Local
-from calibrant.training.recipe import Recipe
+from calibrant.training import Recipe
 
 #: Runs at a time: more is a slip of the pen.
 MOST_JOBS = 4096

@@ -18,14 +18,11 @@ from numpy.typing import NDArray
 from pydantic import RootModel, model_validator
 
 from calibrant._arrays import Array
-from calibrant._files import written_aside
+from calibrant._files import json_value, nulls_as_nan, written_aside
 from calibrant.metrics import ConfidenceSketch, augrc, aurc, coverage_at_risk, e_aurc, top_label
-from calibrant.posthoc import LogitNorm, TemperatureScaling
-from calibrant.posthoc.crossfit import crossfit, crossfit_ranks, folds_of
+from calibrant.posthoc import LogitNorm, TemperatureScaling, crossfit, crossfit_ranks, folds_of
 from calibrant.predictions import Predictions
-from calibrant.training.records import DamagedError, Value, check_metric, read_record, with_nans, with_nulls
-from calibrant.training.run_folder import RESULT, RunFolder
-from calibrant.training.settings import SetName
+from calibrant.training import RESULT, DamagedError, RunFolder, SetName, Value, check_metric, read_record
 
 NUMBERS = "numbers.json"
 RISKS = (0.01, 0.02, 0.05, 0.1)
@@ -58,7 +55,7 @@ def numbers(folder: str | Path) -> list[Number]:
         pass
     values = list(evaluated(place))
     with written_aside(place / NUMBERS) as aside:
-        aside.write_text(json.dumps(with_nulls(values)), encoding="utf-8")
+        aside.write_text(json.dumps(json_value(values)), encoding="utf-8")
     return values
 
 
@@ -77,7 +74,7 @@ class _Rows(RootModel[list[tuple[SetName, Literal["none", "temperature", "logit-
 def read_numbers(place: RunFolder) -> list[Number]:
     """The numbers that a run folder keeps; FileNotFoundError if it keeps none."""
     again = "delete it, and the same command computes it again"
-    values = [Number._make(with_nans(list(row))) for row in read_record(place / NUMBERS, _Rows, again).root]
+    values = [Number._make(nulls_as_nan(list(row))) for row in read_record(place / NUMBERS, _Rows, again).root]
     if (place / RESULT).exists():
         plain = {(n.set, n.metric): repr(n.value) for n in values if n.posthoc == "none"}
         sets = place.result()["sets"].items()

@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from calibrant._files import PART, check_output, remove_leftovers, write_json
+from calibrant._files import PART, check_output, json_value, remove_leftovers, write_json
 from calibrant.experiments.study import Study
-from calibrant.training.records import DamagedError, read_record, with_nulls
-from calibrant.training.run_folder import environment
+from calibrant.training import DamagedError, environment, read_record
 
 RUNS, STUDY = "runs", "study.json"
 FORMAT = "calibrant.study"
@@ -45,7 +44,7 @@ def look(folder: Path) -> bool:
 
 def claim(folder: Path, study: Study) -> None:
     """Make a folder that was looked at the comparison's."""
-    write_json(folder / STUDY, with_nulls(_described(study)))
+    write_json(folder / STUDY, json_value(_described(study)))
     remove_leftovers(folder)
     (folder / RUNS).mkdir(exist_ok=True)
 

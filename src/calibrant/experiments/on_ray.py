@@ -22,7 +22,7 @@ from calibrant.experiments.local import Staged, Told
 from calibrant.experiments.spaces import Settings
 from calibrant.experiments.study import Planned, Study
 from calibrant.experiments.work import Job, perform
-from calibrant.training.settings import Resources
+from calibrant.training import Resources
 
 _WHAT = "the engine ray"
 _CALLS = 20

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._files import written_aside
-from calibrant.auditing.document import clean, reliability_series
+from calibrant._files import json_value, written_aside
+from calibrant.auditing import reliability_series
 from calibrant.experiments import tables
 from calibrant.experiments.cells import cell_of
 from calibrant.experiments.comparing import Comparison
@@ -23,7 +23,7 @@ from calibrant.experiments.tables import Column, Table
 from calibrant.metrics import ConfidenceSketch
 from calibrant.predictions import Predictions
 from calibrant.report import write_comparison
-from calibrant.training.run_folder import RunFolder, environment
+from calibrant.training import RunFolder, environment
 
 PAGE = "index.html"
 MAIN = ("accuracy", "nll", "ece", "aece", "aurc")
@@ -113,7 +113,7 @@ def write(
     tables_by_name = all_tables(comparison, reference=reference, expected=expected)
     page = document(comparison, tables_by_name)
     for name, values in more.items():
-        page[name] = [*page.get(name, ()), *clean(list(values))]
+        page[name] = [*page.get(name, ()), *json_value(list(values))]
     folder = comparison.folder / "tables"
     if folder.is_symlink():
         raise ValueError(f"{folder} is a link, and nothing is written through links: remove it")
@@ -150,7 +150,7 @@ def document(comparison: Comparison, found: dict[str, Table]) -> dict[str, Any]:
         + (f", {len(runs - done)} without numbers" if runs - done else "") + ".",
         *([f"Settings are tuned for {listed(study.tune)} on held-out data."] if study.tune else []),
     ]  # fmt: skip
-    return clean(
+    return json_value(
         {
             "format": "calibrant.comparison",
             "version": 1,

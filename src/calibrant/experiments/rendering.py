@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from calibrant.experiments.cells import BEST, Cell, Column, Line, Table, is_share, metric_name, printed
-from calibrant.report.tables import framed, labelled
-from calibrant.report.text import DASH, MINUS, TIMES, escape, name
+from calibrant.experiments.cells import BEST, Cell, Column, Line, Table, printed
+from calibrant.metrics import describe
+from calibrant.report import DASH, MINUS, TIMES, escape, framed, labelled, name
 
 _CHANGES = {"better": "•", "worse": "∘", "": ""}
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|])")
@@ -47,7 +47,10 @@ class _Shown(NamedTuple):
 
 
 def _measure(line: Line) -> str:
-    return f"{metric_name(line.metric)}{' (%)' if is_share(line.metric) else ''}" if line.metric else ""
+    if not line.metric:
+        return ""
+    metric = describe(line.metric)
+    return f"{metric.label} (%)" if metric.unit == "share" else metric.label
 
 
 def _before(table: Table) -> list[_Words]:
@@ -126,6 +129,7 @@ def notes(table: Table) -> list[str]:
 
     Example:
         >>> from calibrant.experiments.cells import Table
+    from calibrant.metrics import describe
         >>> notes(Table("", "One run each. Best in bold, second underlined.", (), ()))
         ['One run each.', '¹ best and ² second of a column.']
     """

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.losses import describe, names
-from calibrant.training.recipe import Recipe
+from calibrant.training import Recipe
 
 #: Values by the name of a setting: one of the loss, or with a dot one of the recipe.
 Space = Mapping[str, Sequence[Any]]

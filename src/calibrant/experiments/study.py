@@ -15,10 +15,8 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from calibrant.experiments.spaces import Settings, changes, combinations, drawn, grid, methods, space
-from calibrant.metrics import METRICS
-from calibrant.training.named import shorten
-from calibrant.training.recipe import Recipe, check, table_of
-from calibrant.training.settings import LARGEST_SEED, ModelSettings
+from calibrant.metrics import describe
+from calibrant.training import LARGEST_SEED, ModelSettings, Recipe, check_recipe, shorten, table_of
 
 TARGETS = ("accuracy", "ece", "nll", "aurc")
 Search = Literal["grid", "random", "halving"]
@@ -247,7 +245,7 @@ def replaced(recipe: Recipe, found: Settings) -> Recipe:
     for name, value in found.items():
         table, last = table_of(plain, name)
         table[last] = value
-    return check(plain, "the recipe of a run")
+    return check_recipe(plain, "the recipe of a run")
 
 
 def _test_data(recipe: Recipe) -> str:
@@ -280,7 +278,7 @@ def shortened(recipe: Recipe, share: float) -> Recipe:
 
 def _ranked(trials: Sequence[Planned], judged: Judged, target: str) -> list[Settings]:
     """Settings, the best first; runs that failed or have no number are left out."""
-    sign = -1.0 if METRICS[target].better == "high" else 1.0
+    sign = describe(target).sign
     values = [(sign * judged[t.key][target], n) for n, t in enumerate(trials) if t.key in judged]
     return [trials[n].settings for value, n in sorted(one for one in values if not math.isnan(one[0]))]
 

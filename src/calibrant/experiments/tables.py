@@ -41,7 +41,7 @@ from calibrant.experiments.labels import (
 from calibrant.experiments.pairs import FEWEST, Paired, Point, against, differences, of_the_same, paired, sensitivity
 from calibrant.experiments.rendering import csv, heads, html, latex, markdown, notes, text
 from calibrant.experiments.results import Results
-from calibrant.training.recipe import Recipe
+from calibrant.training import Recipe
 
 __all__ = [
     "Cell", "Column", "Line", "Paired", "Point", "Table", "average_ranks", "csv", "differences", "expected", "heads",

@@ -18,10 +18,8 @@ import torch
 
 from calibrant._files import write_json
 from calibrant.experiments.evaluation import numbers, read_numbers
-from calibrant.models.factories import TERMINATED
-from calibrant.training import train
-from calibrant.training.recipe import Recipe, check
-from calibrant.training.run_folder import FAILED, RESULT, InUseError, RunFolder
+from calibrant.models import TERMINATED
+from calibrant.training import FAILED, RESULT, InUseError, Recipe, RunFolder, check_recipe, train
 
 #: Errors that come again when a run is repeated; others (a killed process, a full disk) may not.
 _LASTING = (ValueError, ArithmeticError, TypeError, KeyError)
@@ -118,7 +116,7 @@ def perform(job: Job, threads: int, report: Report = lambda step, steps: None, a
 
 
 def _trained(job: Job, report: Report, accelerator: str, begun: list[bool]) -> None:
-    recipe = check(dict(job.recipe), job.folder)
+    recipe = check_recipe(dict(job.recipe), job.folder)
     steps, last = 0, 0.0
 
     def listen(event: str, found: Mapping[str, Any]) -> None:

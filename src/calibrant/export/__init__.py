@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from calibrant._lazy import loader
 from calibrant.export.core import Exported, export_onnx
+from calibrant.export.input_file import read_inputs
 from calibrant.export.source import TensorInfo
 
 if TYPE_CHECKING:

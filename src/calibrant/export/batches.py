@@ -14,9 +14,8 @@ from calibrant.export.graph import GROUP
 from calibrant.export.meaning import check_values
 from calibrant.export.runtime import Array, Feeds, Runner, runner
 from calibrant.export.source import INPUT, Source, TensorInfo
-from calibrant.posthoc.ops import NumpyOps, softmax
-from calibrant.selective.formula import decision
-from calibrant.selective.policy import Policy
+from calibrant.posthoc import NumpyOps, softmax
+from calibrant.selective import Policy, decision
 
 SIZES = (1, 33)  # batches of random inputs
 BATCH = 64  # of given ones

@@ -12,10 +12,8 @@ import numpy.typing as npt
 from calibrant._arrays import Precision, as_numpy, is_half, precision_of
 from calibrant.export.graph import OUTPUTS
 from calibrant.export.runtime import Array
-from calibrant.posthoc.ops import NumpyOps
-from calibrant.posthoc.stream import rows_of
-from calibrant.selective.formula import Decision, decision
-from calibrant.selective.policy import Policy
+from calibrant.posthoc import NumpyOps, class_rows
+from calibrant.selective import Decision, Policy, decision
 
 Bools = npt.NDArray[np.bool_]
 
@@ -85,7 +83,7 @@ class Comparison:
         return Rows(found.label[:, 0], confidence, found.accept[:, 0], probabilities)
 
     def _decided(self, logits: Array, group: Array | None) -> Decision[Any]:
-        rows = rows_of(logits.astype(np.float64))
+        rows = class_rows(logits.astype(np.float64))
         numbers = None if group is None else np.repeat(group.astype(np.float64), len(rows) // len(logits))[:, None]
         with np.errstate(all="ignore"):  # logits that are not finite are given on purpose
             return decision(self.policy, NumpyOps(), rows, numbers)
@@ -118,7 +116,7 @@ class Comparison:
 
     def _rounded(self, own: Array, other: Array, precision: Precision, ours: Rows, group: Array | None) -> Bools:
         """Rows in which the two logits are the same but for rounding, and the graph's answer is that to its own."""
-        a, b = (rows_of(z.astype(np.float64)) for z in (own, other))
+        a, b = (class_rows(z.astype(np.float64)) for z in (own, other))
         close = HALF_CLOSE[precision] if is_half(precision) else CLOSE
         same = _gap(a, b).max(1) <= close * np.maximum(1.0, np.abs(b).max(1))
         off = ours.off(self.answers(own, group))[0]

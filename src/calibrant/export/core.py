@@ -21,7 +21,7 @@ from calibrant.export.graph import GROUP, OLDEST
 from calibrant.export.model_file import read
 from calibrant.export.runtime import Array, Feeds, Runner, runner
 from calibrant.export.source import Source, TensorInfo, prepare
-from calibrant.selective.policy import Policy
+from calibrant.selective import Policy
 
 if TYPE_CHECKING:
     from onnx import ModelProto

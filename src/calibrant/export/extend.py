@@ -9,7 +9,7 @@ from calibrant.export.graph import GROUP, OUTPUTS, PREFIX, draw
 from calibrant.export.model_file import LARGEST, MARK, check
 from calibrant.export.source import Source, TensorInfo
 from calibrant.export.surgery import prefixed
-from calibrant.selective.policy import Policy
+from calibrant.selective import Policy
 
 if TYPE_CHECKING:
     from onnx import ModelProto

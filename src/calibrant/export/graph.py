@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.selective.formula import decision
-from calibrant.selective.policy import Policy
+from calibrant.selective import Policy, decision
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto

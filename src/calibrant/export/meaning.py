@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.selective.policy import Policy
+from calibrant.selective import Policy
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto

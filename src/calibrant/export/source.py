@@ -10,8 +10,7 @@ from calibrant.export.graph import OLDEST
 from calibrant.export.meaning import check_graph, operation
 from calibrant.export.model_file import brief, check
 from calibrant.export.surgery import prune
-from calibrant.selective.policy import Policy
-from calibrant.selective.words import excerpts
+from calibrant.selective import Policy, differing_names
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -165,7 +164,7 @@ def _check_names(node: NodeProto | None, policy: Policy) -> None:
     for attribute in node.attribute:
         names = tuple(name.decode("utf-8", "replace") for name in attribute.strings)
         if attribute.name == "classlabels_strings" and names and names != policy.class_names:
-            theirs, ours = excerpts(names, policy.class_names)
+            theirs, ours = differing_names(names, policy.class_names)
             raise ValueError(f"the model's classes are {theirs}, the policy's {ours}: they must be the same, in order")
 
 
@@ -186,7 +185,7 @@ def _order_of_classes(graph: GraphProto, policy: Policy) -> list[str]:
     told = [names for names in told if sorted(names) == sorted(policy.class_names)]
     if any(names != policy.class_names for names in told):
         other = next(names for names in told if names != policy.class_names)
-        theirs, ours = excerpts(other, policy.class_names)
+        theirs, ours = differing_names(other, policy.class_names)
         raise ValueError(f"the model's classes are {theirs}, the policy's {ours}: they must be in the same order")
     if told:
         return []

@@ -17,14 +17,13 @@ from calibrant import _torchvision
 from calibrant.export.batches import check_logits, given_inputs
 from calibrant.export.model_file import read
 from calibrant.export.source import INPUT, LOGITS, Source, TensorInfo, prepare
-from calibrant.models.factories import TERMINATED, call, look_up
-from calibrant.models.weights import check_fit, read_state, unwrapped
+from calibrant.models import TERMINATED, call_factory, check_state_fits, find_factory, read_state, without_wrapper
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from onnx import ModelProto
 
-    from calibrant.selective.policy import Policy
+    from calibrant.selective import Policy
 
 
 class Picked(nn.Module):
@@ -194,11 +193,11 @@ def load_model(
         >>> load_model("torch.nn:Linear", arguments={"in_features": 4, "out_features": 3})
         Linear(in_features=4, out_features=3, bias=True)
     """
-    found = look_up(factory)
-    made: nn.Module = found if isinstance(found, nn.Module) else call(factory, found, arguments or {})
+    found = find_factory(factory)
+    made: nn.Module = found if isinstance(found, nn.Module) else call_factory(factory, found, arguments or {})
     if weights is not None:
         path, ours = Path(weights), made.state_dict()
-        state = unwrapped(read_state(path), ours)
-        check_fit(ours, state, str(path), left_over="the model has no place for {}", joint=" and ")
+        state = without_wrapper(read_state(path), ours)
+        check_state_fits(ours, state, str(path), left_over="the model has no place for {}", joint=" and ")
         made.load_state_dict(state)
     return made

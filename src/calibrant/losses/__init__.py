@@ -10,7 +10,7 @@ Example:
     'ALS'
 """
 
-from calibrant import _needs_torch  # noqa: F401
+from calibrant import _needs_torch
 
 # ruff: noqa: I001  (the order of these lines is the order of `names` and of the docs)
 from calibrant.losses.base import Loss, Smoothing
@@ -28,6 +28,8 @@ from calibrant.losses.crl import CRL
 from calibrant.losses.acls import ACLS
 from calibrant.losses.label_relaxation import LabelRelaxation
 from calibrant.losses.soft_targets import SoftTargetCrossEntropy
+
+from calibrant.losses.checks import type_words
 
 __all__ = [
     "ACLS",

@@ -43,8 +43,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from calibrant._validation import at_least, choice
 from calibrant.losses.base import Smoothing, Target, Terms
-from calibrant.losses.checks import at_least, choice
 from calibrant.losses.crl import out_of_order
 from calibrant.losses.history import MOST_SAMPLES, CorrectnessHistory, RankingLoss
 from calibrant.losses.numerics import cross_entropy, first_maximum, first_zero, nll, softmax, subtract_at

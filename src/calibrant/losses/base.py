@@ -21,15 +21,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from calibrant.losses.checks import (
-    choice,
-    class_weights,
-    kind,
-    label_index,
-    require_finite,
-    transforming,
-    values_visible,
-)
+from calibrant._validation import choice
+from calibrant.losses.checks import class_weights, label_index, require_finite, transforming, type_words, values_visible
 from calibrant.losses.registry import COMMON, Method
 
 Reduction = Literal["mean", "sum", "none"]
@@ -229,9 +222,9 @@ class Loss(nn.Module):
         """Check a call and bring it to ``[N, C, ...]`` logits of at least float32 and a `Target`."""
         name = type(self).__name__
         if not torch.is_tensor(logits) or not logits.is_floating_point():
-            raise ValueError(f"{name} takes floating-point logits, got {kind(logits)}")
+            raise ValueError(f"{name} takes floating-point logits, got {type_words(logits)}")
         if not torch.is_tensor(target):
-            raise ValueError(f"{name} takes a tensor of labels or soft targets, got {kind(target)}")
+            raise ValueError(f"{name} takes a tensor of labels or soft targets, got {type_words(target)}")
         if logits.dim() == 0 or logits.numel() == 0:
             raise ValueError(f"{name} takes logits [N, C] or [N, C, ...], got an empty shape {list(logits.shape)}")
         z, y = (logits, target) if logits.dim() > 1 else (logits.unsqueeze(0), target.unsqueeze(0))
@@ -250,7 +243,7 @@ class Loss(nn.Module):
     def _soft_target(self, z: Tensor, y: Tensor, visible: bool) -> Target:
         name = type(self).__name__
         if not self.method.soft:
-            raise ValueError(f"{name} takes class labels; soft targets have no meaning for it, got {kind(y)}")
+            raise ValueError(f"{name} takes class labels; soft targets have no meaning for it, got {type_words(y)}")
         if y.shape != z.shape:
             raise ValueError(f"{name} takes soft targets of the logits' shape {list(z.shape)}, got {list(y.shape)}")
         if visible:

@@ -7,9 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from calibrant._validation import at_least, choice, flag, short
-
-__all__ = ["at_least", "choice", "flag", "kind", "require_finite", "short", "transforming", "values_visible"]
+from calibrant._validation import short
 
 
 def class_weights(value: object) -> Tensor:
@@ -56,6 +54,6 @@ def require_finite(name: str, what: str, x: Tensor) -> None:
         raise ValueError(f"{name} takes finite {what}, got {x[tuple(where)].item()} at position {where}")
 
 
-def kind(x: object) -> str:
+def type_words(x: object) -> str:
     """What an argument is, for a message."""
     return f"a {x.dtype} tensor {list(x.shape)}" if isinstance(x, Tensor) else type(x).__name__

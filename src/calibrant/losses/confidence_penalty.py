@@ -24,8 +24,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from calibrant._validation import at_least, choice
 from calibrant.losses.base import Loss, Target, Terms
-from calibrant.losses.checks import at_least, choice
 from calibrant.losses.numerics import cross_entropy, nll, softmax
 from calibrant.losses.registry import register
 

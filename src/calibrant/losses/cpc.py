@@ -41,8 +41,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from calibrant._validation import at_least, choice
 from calibrant.losses.base import Loss, Smoothing, Target, Terms
-from calibrant.losses.checks import at_least, choice, transforming
+from calibrant.losses.checks import transforming
 from calibrant.losses.numerics import cross_entropy, nll, smoothing_from_shift, softmax, subtract_at
 from calibrant.losses.registry import register
 

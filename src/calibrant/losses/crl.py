@@ -40,8 +40,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from calibrant._validation import at_least, choice
 from calibrant.losses.base import Smoothing, Target, Terms
-from calibrant.losses.checks import at_least, choice
 from calibrant.losses.history import MOST_SAMPLES, CorrectnessHistory, RankingLoss, following
 from calibrant.losses.numerics import (
     Softmax,

@@ -23,8 +23,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from calibrant._validation import at_least, choice
 from calibrant.losses.base import Loss, Smoothing, Target, Terms
-from calibrant.losses.checks import at_least, choice
 from calibrant.losses.focal import focal_closed_form, focal_formula
 from calibrant.losses.numerics import smoothing_from_shift
 from calibrant.losses.registry import register

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.losses.base import Loss, Target
-from calibrant.losses.checks import kind, values_visible
+from calibrant.losses.checks import type_words, values_visible
 
 #: Samples that a history may be made for; a hundred million take 800 MB.
 MOST_SAMPLES = 10**8
@@ -103,7 +103,7 @@ class RankingLoss(Loss):
 def _checked_ids(name: str, ids: Tensor, like: Tensor) -> Tensor:
     """Ids as whole numbers from 0, one per position of ``like`` (a single one for unbatched logits)."""
     if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise ValueError(f"{name} takes sample ids as whole numbers from 0, got {kind(ids)}")
+        raise ValueError(f"{name} takes sample ids as whole numbers from 0, got {type_words(ids)}")
     if ids.dim() == 0 and like.numel() == 1:
         ids = ids.view_as(like)
     if ids.shape != like.shape:

@@ -27,8 +27,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant._validation import at_least
 from calibrant.losses.base import Loss, Target, Terms
-from calibrant.losses.checks import at_least
 from calibrant.losses.numerics import label_log_odds, set_at, softmax
 from calibrant.losses.registry import register
 

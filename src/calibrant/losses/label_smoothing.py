@@ -24,8 +24,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from calibrant._validation import at_least, choice
 from calibrant.losses.base import Loss, Smoothing, Target, Terms
-from calibrant.losses.checks import at_least, choice, values_visible
+from calibrant.losses.checks import values_visible
 from calibrant.losses.numerics import cross_entropy, per_class, smoothing_from_shift, softmax, subtract_at
 from calibrant.losses.registry import register
 

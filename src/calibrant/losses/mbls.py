@@ -31,8 +31,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from calibrant._validation import at_least, choice
 from calibrant.losses.base import Loss, Smoothing, Target, Terms
-from calibrant.losses.checks import at_least, choice
 from calibrant.losses.numerics import cross_entropy, first_maximum, nll, softmax, subtract_at
 from calibrant.losses.registry import register
 

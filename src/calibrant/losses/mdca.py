@@ -30,8 +30,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from calibrant._validation import at_least, choice
 from calibrant.losses.base import Loss, Smoothing, Target, Terms
-from calibrant.losses.checks import at_least, choice, transforming
+from calibrant.losses.checks import transforming
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.focal import Focal
 from calibrant.losses.label_smoothing import LabelSmoothing

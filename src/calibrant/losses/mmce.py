@@ -32,8 +32,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from calibrant._validation import at_least, choice, flag
 from calibrant.losses.base import Loss, Target, Terms
-from calibrant.losses.checks import at_least, choice, flag
 from calibrant.losses.numerics import cross_entropy_with_confidence, first_maximum, nll, softmax
 from calibrant.losses.registry import register
 

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrant._validation import flag
 from calibrant.losses.base import Target, Terms
-from calibrant.losses.checks import flag
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.numerics import nll
 from calibrant.losses.registry import register

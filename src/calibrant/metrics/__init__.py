@@ -1,5 +1,6 @@
 """Metrics of calibration and selective classification: exact functions on arrays, one sketch for any amount of data."""
 
+from calibrant.metrics.bins import bin_edges
 from calibrant.metrics.calibration import (
     Reliability,
     accuracy,
@@ -11,11 +12,27 @@ from calibrant.metrics.calibration import (
     reliability,
     underconfidence,
 )
+from calibrant.metrics.catalogue import METRICS, Metric, base_name, describe
+from calibrant.metrics.cells import BASE, base_bins, cells_of_confidence
 from calibrant.metrics.classwise import classwise_ece
+from calibrant.metrics.clusters import Clusters
 from calibrant.metrics.context import ContextReliance, context_reliance
-from calibrant.metrics.facts import METRICS, Fact
-from calibrant.metrics.intervals import Interval, intervals
+from calibrant.metrics.exact import Confidences
+from calibrant.metrics.groups import Doubles, group_by_score
+from calibrant.metrics.intervals import (
+    NEAREST,
+    Interval,
+    check_level,
+    ece_by_chance,
+    interval_of_error,
+    intervals,
+    normal_interval,
+    wilson,
+    z_value,
+)
+from calibrant.metrics.kernel import SATURATED, Reduced, compiled_passes, finish_rows, is_large
 from calibrant.metrics.objectness import objectness_deviation
+from calibrant.metrics.onepass import BLOCK, TopLabel, combine_rows, top_label_blocks
 from calibrant.metrics.paired import Judged, paired_differences
 from calibrant.metrics.proper import brier, nll, top_label
 from calibrant.metrics.segmentation import mean_iou, pixels
@@ -23,23 +40,29 @@ from calibrant.metrics.selective import (
     RiskCoverage,
     augrc,
     aurc,
+    aurc_of_groups,
     coverage_at_risk,
+    coverage_at_risk_of_groups,
     e_aurc,
+    e_aurc_of_groups,
     risk_at_coverage,
+    risk_at_coverage_of_groups,
     risk_coverage_curve,
+    smallest_count,
 )
-from calibrant.metrics.sketch import ConfidenceSketch
+from calibrant.metrics.sketch import STATE, ConfidenceSketch, check_labels
 from calibrant.metrics.smooth import smooth_ece
-from calibrant.metrics.summary import Approximate, Summary
+from calibrant.metrics.summary import COVERAGES, MEASURED, RISKS, Approximate, Summary
 
 __all__ = [
+    "MEASURED",
     "METRICS",
     "Approximate",
     "ConfidenceSketch",
     "ContextReliance",
-    "Fact",
     "Interval",
     "Judged",
+    "Metric",
     "Reliability",
     "RiskCoverage",
     "Summary",
@@ -47,10 +70,12 @@ __all__ = [
     "aece",
     "augrc",
     "aurc",
+    "base_name",
     "brier",
     "classwise_ece",
     "context_reliance",
     "coverage_at_risk",
+    "describe",
     "e_aurc",
     "ece",
     "intervals",

@@ -5,10 +5,6 @@ whole numbers is faster than looking for NaN. The rest of a loop may then assume
 
 Rows of few classes are turned first, a hundred at a time, so that the loops run along rows and fill the processor's
 vectors; rows of many classes fill them by themselves.
-
-The exponential is the polynomial of Cephes' expf, and a Taylor series in float64, written out because a call per number
-is not vectorised: with x = f log 2 + r, f whole and |r| at most log(2)/2, it is 2^f times a polynomial in r. Its
-relative error is below 3e-7 in float32 and 1e-15 in float64; exponentials below e^-87 (e^-708) count as that.
 """
 
 from __future__ import annotations
@@ -17,14 +13,11 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
+from calibrant._numba import FAST, F, bits_of_float64, exp32, exp64
 from calibrant.metrics import cells as grid
 from calibrant.metrics.kernel import SATURATED
 
-F = np.float32
-_FAST = {"contract", "reassoc", "nsz", "nnan", "ninf"}
 _RUN = 64  # float32 numbers that are added up before their sum goes into a float64
 _FEW = 48  # classes up to which rows are turned
 _TURNED = 128  # rows at a time
@@ -35,68 +28,6 @@ _LOW_SHIFT, _HIGH_SHIFT = grid.PER_LOW.bit_length() - 1, grid.PER_HIGH.bit_lengt
 _WIDE, _STEEPER = float(grid.BASE * grid.PER_LOW), float(grid.BASE * (grid.PER_HIGH - grid.PER_LOW))
 _TAIL, _FIRST_KEY, _SHIFT = grid.OCTAVES * grid.PER_OCTAVE, grid.FIRST_KEY, grid.MANTISSA_SHIFT
 _ROUNDING = grid.ROUNDING
-
-
-@intrinsic
-def _float32(typing: Any, bits: Any) -> Any:
-    """The float32 with these bits."""
-    return types.float32(types.int32), lambda context, builder, signature, arguments: builder.bitcast(
-        arguments[0], context.get_value_type(types.float32)
-    )
-
-
-@intrinsic
-def _float64(typing: Any, bits: Any) -> Any:
-    """The float64 with these bits."""
-    return types.float64(types.int64), lambda context, builder, signature, arguments: builder.bitcast(
-        arguments[0], context.get_value_type(types.float64)
-    )
-
-
-@intrinsic
-def _bits64(typing: Any, number: Any) -> Any:
-    """The bits of a float64."""
-    return types.int64(types.float64), lambda context, builder, signature, arguments: builder.bitcast(
-        arguments[0], context.get_value_type(types.int64)
-    )
-
-
-@numba.njit(inline="always")
-def _exp32(x: Any) -> Any:
-    x = max(x, F(-87.0))
-    f = np.floor(x * F(1.44269504088896341) + F(0.5))
-    r = x - f * F(0.693359375)  # log 2 in two parts, so that the difference keeps its digits
-    r = r - f * F(-2.12194440e-4)
-    p = F(1.9875691500e-4)
-    p = p * r + F(1.3981999507e-3)
-    p = p * r + F(8.3334519073e-3)
-    p = p * r + F(4.1665795894e-2)
-    p = p * r + F(1.6666665459e-1)
-    p = p * r + F(5.0000001201e-1)
-    p = p * r * r + r + F(1.0)
-    return p * _float32((np.int32(f) + np.int32(127)) << np.int32(23))  # type: ignore[call-arg]
-
-
-@numba.njit(inline="always")
-def _exp64(x: Any) -> Any:
-    x = max(x, -708.0)
-    f = np.floor(x * 1.4426950408889634 + 0.5)
-    r = x - f * 6.93145751953125e-1
-    r = r - f * 1.42860682030941723212e-6
-    p = 1.6059043836821613e-10  # 1/13!, then 1/12! down to 1/2!
-    p = p * r + 2.08767569878681e-09
-    p = p * r + 2.505210838544172e-08
-    p = p * r + 2.755731922398589e-07
-    p = p * r + 2.7557319223985893e-06
-    p = p * r + 2.48015873015873e-05
-    p = p * r + 0.0001984126984126984
-    p = p * r + 0.001388888888888889
-    p = p * r + 0.008333333333333333
-    p = p * r + 0.041666666666666664
-    p = p * r + 0.16666666666666666
-    p = p * r + 0.5
-    p = p * r * r + r + 1.0
-    return p * _float64((np.int64(f) + np.int64(1023)) << np.int64(52))  # type: ignore[call-arg]
 
 
 @numba.njit(inline="always")
@@ -113,7 +44,7 @@ def _all_finite(bits: Any) -> Any:
     return True
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+@numba.njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def reduce_logits(
     z: Any, bits: Any, labels: Any, top: Any, at_label: Any, total: Any, squares: Any, predicted: Any
 ) -> bool:
@@ -127,7 +58,7 @@ def reduce_logits(
     return True
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+@numba.njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def _along_classes(z: Any, labels: Any, top: Any, at_label: Any, total: Any, squares: Any, predicted: Any) -> None:
     single = z.itemsize == 4
     for i in range(len(z)):
@@ -143,7 +74,7 @@ def _along_classes(z: Any, labels: Any, top: Any, at_label: Any, total: Any, squ
             for start in range(0, z.shape[1], _RUN):
                 s32, q32 = F(0.0), F(0.0)
                 for j in range(start, min(start + _RUN, z.shape[1])):
-                    e32 = _exp32(F(z[i, j]) - F(largest))
+                    e32 = exp32(F(z[i, j]) - F(largest))
                     s32 += e32
                     q32 += e32 * e32
                 s += np.float64(s32)
@@ -151,14 +82,14 @@ def _along_classes(z: Any, labels: Any, top: Any, at_label: Any, total: Any, squ
         if not single or s < SATURATED:
             s, q = 0.0, 0.0
             for j in range(z.shape[1]):
-                e64 = _exp64(np.float64(z[i, j]) - high)
+                e64 = exp64(np.float64(z[i, j]) - high)
                 s += e64
                 q += e64 * e64
         top[i], total[i], squares[i], predicted[i] = high, s, q, first
         at_label[i] = np.float64(z[i, labels[i]]) - high
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+@numba.njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def _along_rows(z: Any, labels: Any, top: Any, at_label: Any, total: Any, squares: Any, predicted: Any) -> None:
     single = z.itemsize == 4
     classes = z.shape[1]
@@ -184,7 +115,7 @@ def _along_rows(z: Any, labels: Any, top: Any, at_label: Any, total: Any, square
             s32[:rows], q32[:rows] = F(0.0), F(0.0)
             for j in range(classes):
                 for i in range(rows):
-                    e32 = _exp32(F(turned[j, i]) - F(high[i]))
+                    e32 = exp32(F(turned[j, i]) - F(high[i]))
                     s32[i] += e32
                     q32[i] += e32 * e32
             for i in range(rows):
@@ -193,7 +124,7 @@ def _along_rows(z: Any, labels: Any, top: Any, at_label: Any, total: Any, square
             s64[:rows], q64[:rows] = 0.0, 0.0
             for j in range(classes):
                 for i in range(rows):
-                    e64 = _exp64(np.float64(turned[j, i]) - np.float64(high[i]))
+                    e64 = exp64(np.float64(turned[j, i]) - np.float64(high[i]))
                     s64[i] += e64
                     q64[i] += e64 * e64
         for i in range(rows):
@@ -204,7 +135,7 @@ def _along_rows(z: Any, labels: Any, top: Any, at_label: Any, total: Any, square
             at_label[start + i] = np.float64(turned[labels[start + i], i]) - np.float64(high[i])
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+@numba.njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def reduce_probabilities(
     z: Any, bits: Any, labels: Any, top: Any, at_label: Any, total: Any, squares: Any, predicted: Any
 ) -> bool:
@@ -233,7 +164,7 @@ def _cell(confidence: Any, shortfall: Any) -> Any:
     linear = np.int64(max(np.ceil(position - _ROUNDING) - 1.0, 0.0))
     if linear < _LINEAR:
         return linear
-    key = _bits64(shortfall * _BASE) >> _SHIFT  # type: ignore[call-arg]
+    key = bits_of_float64(shortfall * _BASE) >> _SHIFT  # type: ignore[call-arg]
     return min(max(_FIRST_KEY - key, 0), _TAIL) + _LINEAR
 
 
@@ -258,12 +189,12 @@ def finish_logits(
     labels: Any, at_label: Any, total: Any, squares: Any, predicted: Any,
     confidence: Any, shortfall: Any, correct: Any, nll: Any, brier: Any, cells: Any,
 ) -> None:  # fmt: skip
-    """What `onepass.combined` and `cells.cells_of` make of reduced logits."""
+    """What `onepass.combine_rows` and `cells.cells_of` make of reduced logits."""
     for i in range(len(labels)):
         nll[i] = np.log(total[i]) - at_label[i]
     for i in range(len(labels)):
         sure = 1.0 / total[i]
-        share = _exp64(at_label[i]) * sure if at_label[i] > -708.0 else 0.0
+        share = exp64(at_label[i]) * sure if at_label[i] > -708.0 else 0.0
         confidence[i] = sure
         shortfall[i] = (total[i] - 1.0) * sure
         brier[i] = max(squares[i] * (sure * sure) - 2.0 * share + 1.0, 0.0)
@@ -414,7 +345,7 @@ def _bin_of(share: Any, inner: Any) -> Any:
     return place
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+@numba.njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def classwise(
     z: Any, top: Any, total: Any, labels: Any, logits: bool, inner: Any,
     totals: Any, sums: Any, counts: Any, hits: Any,
@@ -431,17 +362,17 @@ def classwise(
                 p[j] = z[i, j]
         elif single:
             for j in range(classes):
-                p[j] = _exp32(F(z[i, j]) - F(high)) * F(inverse)
+                p[j] = exp32(F(z[i, j]) - F(high)) * F(inverse)
         else:
             for j in range(classes):
-                p[j] = _exp64(np.float64(z[i, j]) - np.float64(high)) * np.float64(inverse)
+                p[j] = exp64(np.float64(z[i, j]) - np.float64(high)) * np.float64(inverse)
         for j in range(classes):
             totals[j] += np.float64(p[j])
         for j in range(classes):
             if p[j] > least:
                 share = np.float64(p[j])
                 if logits:
-                    share = _exp64(np.float64(z[i, j]) - top[i]) / total[i]
+                    share = exp64(np.float64(z[i, j]) - top[i]) / total[i]
                 place = _bin_of(share, inner)
                 if place > 0:
                     sums[j * bins + place] += share
@@ -449,7 +380,7 @@ def classwise(
         y = labels[i]
         share = np.float64(p[y])
         if logits and p[y] > least:
-            share = _exp64(np.float64(z[i, y]) - top[i]) / total[i]
+            share = exp64(np.float64(z[i, y]) - top[i]) / total[i]
         hits[y * bins + _bin_of(share, inner)] += 1
 
 

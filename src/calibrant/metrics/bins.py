@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Precision, rounded
-from calibrant.metrics.checks import MOST_BINS, Bools, Floats, Ints, whole
+from calibrant._validation import MOST_BINS, Bools, Floats, Ints, whole
 from calibrant.metrics.groups import Doubles
 
 Scalar = TypeVar("Scalar", bound=np.number[Any])
@@ -26,7 +26,7 @@ class Bins:
     right: Ints
 
 
-def edges_of(bins: int, precision: Precision = "float64") -> Doubles:
+def bin_edges(bins: int, precision: Precision = "float64") -> Doubles:
     """The edges k/M of M bins, ``[bins + 1]``, rounded to the precision that the confidences came in."""
     bins = whole("bins", bins, 1, MOST_BINS)
     return rounded(np.arange(bins + 1) / bins, precision)

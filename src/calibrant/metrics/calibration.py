@@ -30,29 +30,19 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._arrays import ArrayLike, is_half
+from calibrant._validation import MOST_BINS, Numbers, choice, judged, real, truth, whole, within
 from calibrant.metrics.bins import (
     Bins,
     aece_of_groups,
+    bin_edges,
     bin_sums,
     ece_of_bins,
-    edges_of,
     mce_of_bins,
     released_edges,
     running,
 )
-from calibrant.metrics.checks import (
-    MOST_BINS,
-    ArrayLike,
-    Numbers,
-    choice,
-    is_half,
-    judged,
-    real,
-    truth,
-    whole,
-    within,
-)
-from calibrant.metrics.groups import group
+from calibrant.metrics.groups import group_by_score
 
 Convention: TypeAlias = Literal["standard", "pycalib"]
 
@@ -183,7 +173,7 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) ->
         [Guo2017] Sec. 2.
     """
     numbers, right = judged(confidence, correct, name="confidence")
-    edges = edges_of(bins, numbers.precision)
+    edges = bin_edges(bins, numbers.precision)
     held = bin_sums(numbers.values, right, edges)
     means = [
         np.divide(x, held.count, out=np.full(len(held.count), np.nan), where=held.count > 0)
@@ -282,7 +272,7 @@ def aece(
     """
     choice("convention", convention, ("standard", "released"))
     (values, _), right = judged(confidence, correct, name="confidence")
-    groups = group(values, right)
+    groups = group_by_score(values, right)
     score, count, errors = groups.score[::-1], groups.count[::-1], groups.errors[::-1]
     sums = score * count
     if convention == "standard":
@@ -297,7 +287,7 @@ def _binned(confidence: ArrayLike, correct: ArrayLike, bins: int, convention: Co
     choice("convention", convention, ("standard", "pycalib"))
     numbers, right = judged(confidence, correct, name="confidence")
     if convention == "standard":
-        return bin_sums(numbers.values, right, edges_of(bins, numbers.precision))
+        return bin_sums(numbers.values, right, bin_edges(bins, numbers.precision))
     bins = whole("bins", bins, 1, MOST_BINS)
     if classes is None:
         raise ValueError("classes must be the number of classes when convention is 'pycalib', got None")

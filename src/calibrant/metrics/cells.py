@@ -57,7 +57,7 @@ def cells_of(confidence: Floats, shortfall: Floats) -> Ints:
     return np.where(linear < LINEAR, linear, tail)
 
 
-def cells_given(confidence: Floats, precision: Precision) -> Ints:
+def cells_of_confidence(confidence: Floats, precision: Precision) -> Ints:
     """The cell of each confidence that came in a floating-point type; one that was rounded to an edge lies on it."""
     placed = confidence if precision == "float64" else snapped(confidence, precision)
     return cells_of(placed, 1 - placed)

@@ -7,8 +7,9 @@ from typing import Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.metrics.bins import edges_of
-from calibrant.metrics.checks import ArrayLike, choice
+from calibrant._arrays import ArrayLike
+from calibrant._validation import choice
+from calibrant.metrics.bins import bin_edges
 from calibrant.metrics.logits import Kind, Scored, probabilities, scored
 
 
@@ -75,7 +76,7 @@ def classwise_ece(
     if average is not None:
         choice("average", average, ("mean",))
     data = scored(logits, labels, kind=kind, ignore_index=ignore_index)
-    edges = edges_of(bins, data.precision if kind == "probabilities" else "float64")
+    edges = bin_edges(bins, data.precision if kind == "probabilities" else "float64")
     errors: npt.NDArray[np.float64] = np.abs(_gaps(data, edges)).sum(axis=1) / data.size
     return errors if average is None else float(errors.mean())
 

@@ -11,18 +11,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from calibrant.metrics.catalogue import base_name, describe
 from calibrant.metrics.cells import BASE
-from calibrant.metrics.facts import METRICS
-from calibrant.metrics.intervals import (
-    ABSOLUTE,
-    BATCH,
-    FEWEST,
-    Interval,
-    bin_values,
-    family,
-    interval,
-    interval_of_error,
-)
+from calibrant.metrics.intervals import ABSOLUTE, BATCH, FEWEST, Interval, bin_values, interval, interval_of_error
 from calibrant.metrics.onepass import TopLabel
 from calibrant.metrics.summary import Summary
 
@@ -65,10 +56,10 @@ class Clusters:
         found = {}
         for name, value in values.items():
             differences = np.concatenate(drawn[name])
-            if family(name) in ABSOLUTE:
+            if base_name(name) in ABSOLUTE:
                 found[name] = interval_of_error(value, differences, level)
             else:
-                found[name] = interval(value, differences, level, bounds=METRICS[family(name)].bounds)
+                found[name] = interval(value, differences, level, bounds=describe(name).bounds)
         return found
 
     def _metrics(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from calibrant._arrays import Precision
 from calibrant.metrics import calibration, selective, smooth
 from calibrant.metrics.cells import BASE
-from calibrant.metrics.groups import Groups, group
+from calibrant.metrics.groups import Groups, group_by_score
 from calibrant.metrics.onepass import TopLabel
 from calibrant.metrics.selective import RiskCoverage
 from calibrant.metrics.summary import Approximate, Summary
@@ -92,7 +92,7 @@ class ExactSummary(Summary):
 
     @functools.cached_property
     def _groups(self) -> Groups:
-        return group(self.confidence.astype(np.float64, copy=False), self.correct)
+        return group_by_score(self.confidence.astype(np.float64, copy=False), self.correct)
 
     def risk_coverage_curve(self) -> RiskCoverage:
         """Coverage, selective risk and threshold at every different confidence, the highest first."""

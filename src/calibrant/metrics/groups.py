@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.metrics.checks import Bools, Floats, Ints
-from calibrant.metrics.kernel import compiled
+from calibrant._validation import Bools, Floats, Ints
+from calibrant.metrics.kernel import compiled_passes
 
 Doubles = npt.NDArray[np.float64]
 
@@ -34,7 +34,7 @@ class Groups:
     errors: Ints
 
 
-def group(score: Floats, right: Bools) -> Groups:
+def group_by_score(score: Floats, right: Bools) -> Groups:
     """Group predictions by equal score."""
     if score.min() >= 0:
         held = _rising(score, right)
@@ -90,7 +90,7 @@ def sum_of_risks(count: Ints, errors: Ints, accepted: Ints, wrong: Ints) -> floa
     """
     if len(count) >= MANY:
         at = np.flatnonzero(count > FEW)
-        total = float(compiled().risks_of_small(count, errors, FEW))
+        total = float(compiled_passes().risks_of_small(count, errors, FEW))
     else:
         at = np.flatnonzero(count > 1)
         total = float((wrong / accepted)[count == 1].sum())

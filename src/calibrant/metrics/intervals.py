@@ -22,10 +22,10 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._validation import LARGEST_SEED, whole
 from calibrant.metrics.calibration import Reliability
+from calibrant.metrics.catalogue import base_name, describe
 from calibrant.metrics.cells import BASE
-from calibrant.metrics.checks import LARGEST_SEED, whole
-from calibrant.metrics.facts import METRICS
 from calibrant.metrics.summary import COVERAGES, RISKS, Summary
 
 Floats = npt.NDArray[np.float64]
@@ -85,11 +85,11 @@ def intervals(summary: Summary, *, level: float = 0.95, replicates: int = 1000, 
         known = _of_counts(summary, name, float(value), level)
         if known is not None:
             found[name] = known
-        elif family(name) in ABSOLUTE:
+        elif base_name(name) in ABSOLUTE:
             by_chance = None if name == "mce" else null[name]
             found[name] = interval_of_error(float(value), drawn[name], level, null=by_chance)
         else:
-            found[name] = interval(float(value), drawn[name], level, bounds=METRICS[family(name)].bounds)
+            found[name] = interval(float(value), drawn[name], level, bounds=describe(name).bounds)
     return found
 
 
@@ -142,7 +142,7 @@ def check_level(level: float, replicates: int, seed: int = 0) -> None:
     whole("seed", seed, 0, LARGEST_SEED)
 
 
-def reach(level: float) -> float:
+def z_value(level: float) -> float:
     """How many standard errors an interval of this level reaches."""
     return NormalDist().inv_cdf(0.5 + 0.5 * level)
 
@@ -151,7 +151,7 @@ def normal_interval(value: float, error: float, level: float, low: float, high: 
     """A mean and its standard error as an interval, cut to where the value can lie."""
     if not math.isfinite(value) or not math.isfinite(error):
         return Interval(value, math.nan, math.nan)
-    return Interval(value, max(low, value - reach(level) * error), min(high, value + reach(level) * error))
+    return Interval(value, max(low, value - z_value(level) * error), min(high, value + z_value(level) * error))
 
 
 def wilson(successes: npt.ArrayLike, number: npt.ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
@@ -163,7 +163,7 @@ def wilson(successes: npt.ArrayLike, number: npt.ArrayLike, level: float = 0.95)
         [0.4902, 0.9433]
     """
     k, n = np.asarray(successes, dtype=np.float64), np.asarray(number, dtype=np.float64)
-    z = reach(level)
+    z = z_value(level)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = k / n
         middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
@@ -171,27 +171,21 @@ def wilson(successes: npt.ArrayLike, number: npt.ArrayLike, level: float = 0.95)
         return np.clip(middle - width, 0, 1), np.clip(middle + width, 0, 1)
 
 
-def family(name: str) -> str:
-    """The metric a name with a setting belongs to: ``ece_15`` to ``ece``."""
-    head, _, setting = name.rpartition("_")
-    return head if head and setting.replace(".", "").isdigit() else name
-
-
 def _of_counts(summary: Summary, name: str, value: float, level: float) -> Interval | None:
     """Intervals that need no bootstrap, or that it cannot give; None for the others."""
     if name == "accuracy":
         return _share(value, summary.samples, level)
-    if family(name) == "risk_at_coverage":
+    if base_name(name) == "risk_at_coverage":
         return _share(value, math.ceil(float(name.rpartition("_")[2]) * summary.samples - 1e-9), level)
     if name in ("nll", "brier"):
         first = {"nll": 0, "brier": 2}[name]
         square = summary.moments[first + 1] / summary.samples
         error = math.sqrt(max(0.0, square - value**2) / summary.samples) if math.isfinite(square) else math.nan
         return normal_interval(value, error, level, 0.0, math.inf if name == "nll" else 2.0)
-    if family(name) == "coverage_at_risk":
+    if base_name(name) == "coverage_at_risk":
         return _reachable(summary, float(name.rpartition("_")[2]), value, level)
     # Replicates of a handful, or of predictions that are all right or all wrong, know nothing of what was not drawn.
-    alike = family(name) in _RANKED and summary.errors in (0, summary.samples)
+    alike = base_name(name) in _RANKED and summary.errors in (0, summary.samples)
     return Interval(value, math.nan, math.nan) if summary.samples < FEWEST or alike else None
 
 

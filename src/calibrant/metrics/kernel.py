@@ -3,9 +3,9 @@ r"""Reductions over the classes: what each row of logits or probabilities contri
 Per row z of C numbers with label y: the largest m and the first class that has it; of logits
 :math:`\sum_j e^{z_j - m}`, :math:`\sum_j e^{2(z_j - m)}` and :math:`z_y - m`; of probabilities the sum, the sum of
 squares and the value at y. With m the largest logit, confidence is 1 over the sum of exponentials; what else follows
-from these five numbers is `finish`.
+from these five numbers is `finish_rows`.
 
-`define` and `finish` say so in NumPy, in float64, and are what small inputs use. Large ones go through the same
+`define` and `finish_rows` say so in NumPy, in float64, and are what small inputs use. Large ones go through the same
 formulas compiled by Numba (`_compiled`), on as many threads as there are cores; the compiled code is kept on disk.
 `judge_rows` is float64 either way. `tally_rows`, for sketches, takes the exponentials of float32 logits in float32, and
 once more in float64 where one class holds nearly everything (a sum below `SATURATED`), so that confidences are ranked
@@ -14,19 +14,16 @@ down to 2e-16 from 1.
 
 from __future__ import annotations
 
-import atexit
 import functools
-import importlib
 import math
-import tempfile
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import CHUNK, Array, Precision, in_threads, is_half, row_slices
-from calibrant.metrics.cells import BASE, cells_given, cells_of
+from calibrant._arrays import CHUNK, Array, Precision, import_compiled, in_threads, is_half, row_slices
+from calibrant.metrics.cells import BASE, cells_of, cells_of_confidence
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -123,7 +120,7 @@ def tally_rows(values: Array, labels: Ints, kind: str, given: Precision | None) 
 
     def work(rows: slice) -> Tallied:
         z, made = as_rows(values[rows]), nothing_tallied(rows.stop - rows.start)
-        bits, passes, y = z.view(f"i{z.itemsize}"), compiled(), labels[rows]
+        bits, passes, y = z.view(f"i{z.itemsize}"), compiled_passes(), labels[rows]
         if kind == "logits":
             furthest = 1.0 if passes.tally_logits(z, bits, y, *made) else math.nan
         else:
@@ -140,7 +137,7 @@ def tallied(finished: Finished) -> Tallied:
     """What a sketch adds up, of judged rows, by a compiled pass."""
     made = nothing_tallied(len(finished.cells))
     confidence, _, correct, nll, brier, cells = finished
-    compiled().tally(cells, correct, confidence, nll, brier, *made)
+    compiled_passes().tally(cells, correct, confidence, nll, brier, *made)
     return made
 
 
@@ -170,14 +167,14 @@ def _fill_plainly(
 ) -> None:
     made: Any = define(z, labels, kind)
     _check_sums(made.total, kind)
-    for column, numbers in zip((*reduced, *finished), (*made, *finish(made, labels, kind, given)), strict=True):
+    for column, numbers in zip((*reduced, *finished), (*made, *finish_rows(made, labels, kind, given)), strict=True):
         column[...] = numbers
 
 
 def _fill_compiled(
     z: Array, labels: Ints, kind: str, given: Precision | None, reduced: Reduced, finished: Finished
 ) -> None:
-    passes, r = compiled(), reduced
+    passes, r = compiled_passes(), reduced
     reduce = passes.reduce_logits if kind == "logits" else passes.reduce_probabilities
     if not reduce(z, z.view(f"i{z.itemsize}"), labels, *r):
         raise ValueError(f"{kind} must be finite, got NaN or infinity")
@@ -188,7 +185,7 @@ def _fill_compiled(
     single = given == "float32"
     passes.finish_probabilities(labels, r.at_label, r.top, r.squares, r.predicted, single, *finished)
     if given is not None and is_half(given):  # which come to float32 on their way
-        finished.cells[...] = cells_given(finished.confidence, given)
+        finished.cells[...] = cells_of_confidence(finished.confidence, given)
 
 
 def _check_sums(total: Doubles, kind: str) -> None:
@@ -216,7 +213,7 @@ def define(z: Array, labels: Ints, kind: str) -> Reduced:
     return Reduced(top, at_label - top, exps.sum(1), np.square(exps).sum(1), predicted)
 
 
-def finish(reduced: Reduced, labels: Ints, kind: str, given: Precision | None) -> Finished:
+def finish_rows(reduced: Reduced, labels: Ints, kind: str, given: Precision | None) -> Finished:
     """What follows from the reductions, row by row."""
     top, at_label, total, squares, predicted = reduced
     if kind == "logits":
@@ -232,31 +229,16 @@ def finish(reduced: Reduced, labels: Ints, kind: str, given: Precision | None) -
             nll = np.maximum(-np.log(share), 0.0)
         confidence = np.minimum(top, 1.0)
         shortfall = 1 - confidence
-        cells = cells_given(confidence, given or "float64")
+        cells = cells_of_confidence(confidence, given or "float64")
     brier = np.maximum(squares - 2 * share + 1, 0.0)
     return Finished(confidence, shortfall, predicted == labels, nll, brier, cells)
 
 
 @functools.cache
-def compiled() -> Any:
+def compiled_passes() -> Any:
     """The compiled passes; imports Numba.
 
     Compiled code is kept beside the source or in the user's cache; where neither can be written to, in a folder that
     goes with this process.
     """
     return import_compiled("calibrant.metrics._compiled")
-
-
-def import_compiled(name: str) -> Any:
-    """A module of compiled passes, by its name."""
-    try:
-        return importlib.import_module(name)
-    except RuntimeError as error:
-        if "cannot cache function" not in str(error):
-            raise
-        import numba
-
-        folder = tempfile.TemporaryDirectory(prefix="calibrant-numba-")
-        atexit.register(folder.cleanup)
-        numba.config.CACHE_DIR = folder.name  # type: ignore[attr-defined]
-        return importlib.import_module(name)

@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.metrics.checks import ArrayLike, Bools, Ints, Precision, choice, host, is_half, place
+from calibrant._arrays import ArrayLike, Precision, is_half
+from calibrant._validation import Bools, Ints, choice, host, position
 
 Doubles = npt.NDArray[np.float64]
 Kind: TypeAlias = Literal["logits", "probabilities"]
@@ -105,7 +106,7 @@ def label_array(
     if outside.any():
         first = int(np.argmax(outside))
         allowed = f"in 0..{classes - 1}" + ("" if ignore_index is None else f" or {ignore_index}")
-        raise ValueError(f"labels must be {allowed}, got {y.reshape(-1)[first]} {place(first, y.shape)}")
+        raise ValueError(f"labels must be {allowed}, got {y.reshape(-1)[first]} {position(first, y.shape)}")
     if counted is None or counted.all():
         return y.astype(np.int64), None
     if not counted.any():

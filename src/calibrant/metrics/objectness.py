@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.metrics.checks import ArrayLike, real, within
+from calibrant._arrays import ArrayLike
+from calibrant._validation import real, within
 
 
 def objectness_deviation(confidence: ArrayLike, objectness: ArrayLike) -> float:

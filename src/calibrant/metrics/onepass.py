@@ -79,7 +79,7 @@ class TopLabel:
         return np.moveaxis(part.reshape(*part.shape[:2], -1), 1, -1)[self.counted]
 
 
-def blocks(
+def top_label_blocks(
     values: Array,
     labels: Array,
     *,
@@ -104,7 +104,7 @@ def blocks(
         reduced, finished = judge_rows(z, truth, kind, given, large=large)
         if visit is not None:
             visit(z, reduced, truth, large)
-        yield combined(reduced, finished, truth, given, first, counted, large)
+        yield combine_rows(reduced, finished, truth, given, first, counted, large)
 
 
 def counted_rows(
@@ -126,7 +126,7 @@ def counted_rows(
         yield z, truth, rows.start, counted if counted is None or values.ndim > 2 else counted[:, 0]
 
 
-def combined(
+def combine_rows(
     reduced: Reduced,
     finished: Finished,
     labels: Ints,

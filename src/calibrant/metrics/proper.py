@@ -17,7 +17,8 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.metrics.checks import ArrayLike, choice
+from calibrant._arrays import ArrayLike
+from calibrant._validation import choice
 from calibrant.metrics.logits import Block, Doubles, Kind, Scored, probabilities, scored
 
 

@@ -11,8 +11,8 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import given_back
-from calibrant.metrics.checks import LARGEST_SEED, ArrayLike, Bools, Ints, choice, host, place, whole
+from calibrant._arrays import ArrayLike, given_back
+from calibrant._validation import LARGEST_SEED, Bools, Ints, choice, host, position, whole
 from calibrant.metrics.logits import label_array, scored
 
 
@@ -29,12 +29,7 @@ def mean_iou(
 
 @overload
 def mean_iou(
-    logits_or_predictions: ArrayLike,
-    labels: ArrayLike,
-    *,
-    classes: int,
-    ignore_index: int | None = 255,
-    average: None,
+    logits_or_predictions: ArrayLike, labels: ArrayLike, *, classes: int, ignore_index: int | None = 255, average: None
 ) -> npt.NDArray[np.float64]: ...
 
 
@@ -176,7 +171,7 @@ def _confusion(given: ArrayLike, labels: ArrayLike, classes: int, ignore_index: 
         outside &= counted
     if outside.any():
         first = int(np.argmax(outside))
-        came = f"{predicted.reshape(-1)[first]} {place(first, predicted.shape)}"
+        came = f"{predicted.reshape(-1)[first]} {position(first, predicted.shape)}"
         raise ValueError(f"predictions must be in 0..{classes - 1}, got {came}")
     if counted is not None:
         y, predicted = y[counted], predicted[counted]

@@ -33,8 +33,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.metrics.checks import ArrayLike, Ints, choice, judged, number_in
-from calibrant.metrics.groups import group, sum_of_risks
+from calibrant._arrays import ArrayLike
+from calibrant._validation import Ints, choice, judged, number_in
+from calibrant.metrics.groups import group_by_score, sum_of_risks
 
 Convention: TypeAlias = Literal["mean", "trapezoid", "trapezoid-first"]
 GroupTies: TypeAlias = Literal["expected", "optimistic", "pessimistic", "together"]
@@ -80,7 +81,7 @@ def risk_coverage_curve(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:
         [Geifman2017] Sec. 2; SC, Eq. 12.
     """
     (values, _), right = judged(score, correct)
-    groups = group(values, right)
+    groups = group_by_score(values, right)
     accepted = np.cumsum(groups.count)
     risk = np.cumsum(groups.errors) / accepted
     return RiskCoverage(accepted / accepted[-1], risk, groups.score)
@@ -293,7 +294,7 @@ def risk_at_coverage_of_groups(count: Ints, errors: Ints, coverage: float, *, ti
     coverage = number_in("coverage", coverage, 0.0, 1.0, open_low=True)
     count, errors = _arranged(count, errors, ties)
     n, e = np.cumsum(count), np.cumsum(errors)
-    i = least(coverage, int(n[-1]))
+    i = smallest_count(coverage, int(n[-1]))
     at = int(np.searchsorted(n, i))
     end, wrong, m, w = (int(x[at]) for x in (n, e, count, errors))
     if ties == "together":
@@ -312,7 +313,7 @@ def _grouped(score: ArrayLike, correct: ArrayLike, ties: Ties) -> tuple[Ints, In
     if ties == "order":
         wrong = ~right[np.argsort(-values, kind="stable")]
         return np.ones(len(wrong), dtype=np.int64), wrong.astype(np.int64), "expected"
-    groups = group(values, right)
+    groups = group_by_score(values, right)
     return groups.count, groups.errors, ties
 
 
@@ -360,7 +361,7 @@ def _members_within(risk: float, before: int, wrong: int, count: int, errors: in
     return low
 
 
-def least(coverage: float, size: int) -> int:
+def smallest_count(coverage: float, size: int) -> int:
     """The smallest i with i / size >= coverage: the ceiling of the product, where 0.7 * 10 is 7.000000000000001."""
     i = min(max(math.ceil(coverage * size), 1), size)
     return i - 1 if i > 1 and (i - 1) / size >= coverage else i

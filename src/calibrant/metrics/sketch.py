@@ -12,18 +12,18 @@ import numpy.typing as npt
 from calibrant._arrays import ArrayLike, Precision, as_numpy, given_back, in_threads, is_half, precision_of, row_slices
 from calibrant._validation import choice
 from calibrant.metrics import sketch_file
-from calibrant.metrics.cells import BASE, CELLS, base_bins, cells_given, cells_of, squash
+from calibrant.metrics.cells import BASE, CELLS, base_bins, cells_of, cells_of_confidence, squash
 from calibrant.metrics.kernel import (
     Finished,
     Tallied,
     as_rows,
-    compiled,
+    compiled_passes,
     is_large,
     nothing_tallied,
     tallied,
     tally_rows,
 )
-from calibrant.metrics.onepass import BLOCK, TopLabel, blocks, counted_rows
+from calibrant.metrics.onepass import BLOCK, TopLabel, counted_rows, top_label_blocks
 from calibrant.metrics.summary import Summary
 
 Floats = npt.NDArray[np.float64]
@@ -109,7 +109,7 @@ class ConfidenceSketch:
                 for part in tally_rows(z, y, self.kind, given):
                     batch.add(part)
         else:
-            for top in blocks(values, truth, ignore_index=self.ignore_index, kind=self.kind):
+            for top in top_label_blocks(values, truth, ignore_index=self.ignore_index, kind=self.kind):
                 ranks = None if self.score is None else self._ranks(given_back(top.take(values), logits))
                 batch.observe(top, ranks)
         batch.add_to(self)
@@ -152,7 +152,7 @@ class ConfidenceSketch:
         else:
             for rows in parts:
                 pairs = Pairs(_sure(c[rows]).astype(np.float64), _right(right[rows]))
-                cells = cells_given(pairs.confidence, precision)
+                cells = cells_of_confidence(pairs.confidence, precision)
                 batch.count(cells, pairs, base_bins(cells))
         batch.add_to(self)
 
@@ -256,7 +256,7 @@ class _Batch:
     def _flush(self, counts: Ints) -> None:
         if self.large:
             for code in self.waiting:
-                compiled().count_codes(code, counts)
+                compiled_passes().count_codes(code, counts)
         elif self.waiting and self.length < CELLS // 8:
             np.add.at(counts, np.concatenate(self.waiting), 1)
         elif self.waiting:
@@ -275,7 +275,7 @@ class _Batch:
 def _placed(given: npt.NDArray[Any], correct: Bools, precision: Precision) -> Tallied:
     """What a sketch adds up, of samples of which nothing but confidence and correctness are known."""
     made = nothing_tallied(len(given))
-    compiled().place_confidences(as_rows(_sure(given)), correct, precision == "float32", *made[:3])
+    compiled_passes().place_confidences(as_rows(_sure(given)), correct, precision == "float32", *made[:3])
     return made
 
 

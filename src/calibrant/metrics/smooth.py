@@ -22,7 +22,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.metrics.checks import ArrayLike, Floats, at_least, judged
+from calibrant._arrays import ArrayLike
+from calibrant._validation import Floats, at_least, judged
 from calibrant.metrics.groups import Doubles
 
 TOLERANCE = 2e-6  # bound on the error by the grid, well inside the 1e-5 that is promised

@@ -17,7 +17,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.metrics import checks
+from calibrant import _validation
+from calibrant._validation import number_in
 from calibrant.metrics.calibration import Reliability
 from calibrant.metrics.cells import (
     BASE,
@@ -30,13 +31,8 @@ from calibrant.metrics.cells import (
     shortfall_edges,
     unsquash,
 )
-from calibrant.metrics.checks import number_in
 from calibrant.metrics.groups import sum_of_risks
-from calibrant.metrics.selective import (
-    RiskCoverage,
-    aurc_of_groups,
-    least,
-)
+from calibrant.metrics.selective import RiskCoverage, aurc_of_groups, smallest_count
 from calibrant.metrics.smooth import smooth_ece_of_residuals
 
 Floats = npt.NDArray[np.float64]
@@ -44,8 +40,16 @@ Ints = npt.NDArray[np.int64]
 
 Number = TypeVar("Number", bound=np.generic)
 
+ECE_BINS = (10, 15, 100)
 RISKS = (0.01, 0.02, 0.05, 0.10)
 COVERAGES = (0.80, 0.90, 0.95)
+
+#: Every metric that a summary can give, by name, in the order of `Summary.metrics`.
+MEASURED = (
+    "accuracy", "nll", "brier", *(f"ece_{bins}" for bins in ECE_BINS), "ece", "mce", "aece", "smooth_ece",
+    "overconfidence", "underconfidence", "mean_confidence", "aurc", "e_aurc", "augrc",
+    *(f"coverage_at_risk_{risk:g}" for risk in RISKS), *(f"risk_at_coverage_{coverage:g}" for coverage in COVERAGES),
+)  # fmt: skip
 
 
 class Approximate(float):
@@ -107,7 +111,7 @@ class Summary:
         values = {"accuracy": self.accuracy()}
         if self.moments[4] == self.samples:
             values |= {"nll": self.nll(), "brier": self.brier()}
-        values |= {f"ece_{bins}": self.ece(bins) for bins in (10, 15, 100)}
+        values |= {f"ece_{bins}": self.ece(bins) for bins in ECE_BINS}
         values |= {"ece": values["ece_15"], "mce": self.mce()}
         if self.by_confidence:
             values |= {"aece": self.aece(), "smooth_ece": self.smooth_ece()}
@@ -188,7 +192,7 @@ class Summary:
 
     def _equal_width(self, bins: int) -> tuple[Floats, Floats, Ints, Ints]:
         """Running gap H at the edges, its uncertainty, counts of the bins and how many may belong next door."""
-        bins = checks.whole("bins", bins, 1, checks.MOST_BINS)
+        bins = _validation.whole("bins", bins, 1, _validation.MOST_BINS)
         if BASE % bins == 0:
             counts = self.base_counts.reshape(bins, -1, 2).sum(1)
             gaps = self.base_sums.reshape(bins, -1).sum(1) - counts[:, 0]
@@ -212,7 +216,7 @@ class Summary:
 
     def aece(self, bins: int = 15) -> Approximate:
         """Calibration error over bins of equal counts, every sample used."""
-        bins = checks.whole("bins", bins, 1, checks.MOST_BINS)
+        bins = _validation.whole("bins", bins, 1, _validation.MOST_BINS)
         self._needs_confidence("AECE")
         total, ends, u = self.samples, self._ends, shortfall_edges()
         sizes = np.full(bins, total // bins) + (np.arange(bins) < total % bins)
@@ -336,7 +340,7 @@ class Summary:
     def risk_at_coverage(self, coverage: float) -> Approximate:
         """Error rate of the most confident share ``coverage`` of the samples."""
         coverage = number_in("coverage", coverage, 0.0, 1.0, open_low=True)
-        ranked, i = self._ranked, least(coverage, self.samples)
+        ranked, i = self._ranked, smallest_count(coverage, self.samples)
         at = int(np.searchsorted(ranked.accepted, i))
         count, wrong = int(ranked.count[at]), int(ranked.wrong[at])
         taken, missed = i - (int(ranked.accepted[at]) - count), int(ranked.errors[at]) - wrong

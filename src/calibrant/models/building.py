@@ -13,9 +13,10 @@ from torch import nn
 
 from calibrant import _torchvision
 from calibrant._extras import need
+from calibrant._validation import choice
 from calibrant.models import weights as weights_
-from calibrant.models.checks import choice, whole
-from calibrant.models.factories import call, in_one_line, look_up
+from calibrant.models.checks import whole
+from calibrant.models.factories import call_factory, find_factory, one_line
 from calibrant.models.registry import describe, nearest
 from calibrant.models.size import check_size
 from calibrant.models.trust import TIMM, require_trust
@@ -131,20 +132,20 @@ def _of_timm(name: str, options: dict[str, Any]) -> nn.Module:
         _torchvision.ensure()  # timm imports torchvision
         timm = importlib.import_module("timm")
     except Exception as error:  # a torchvision that does not fit this torch raises whatever it likes
-        raise ValueError(f"model {name!r} needs timm, which cannot be imported ({in_one_line(error)})") from None
+        raise ValueError(f"model {name!r} needs timm, which cannot be imported ({one_line(error)})") from None
     wanted = name.removeprefix(TIMM)
     if not timm.is_model(wanted.split(".")[0]):  # what follows a dot names weights
         raise ValueError(f"timm has no model {wanted!r}{nearest(wanted, timm.list_models())}")
     asked = {"model_name": wanted} | options
     check_size(name, lambda: timm.create_model(**asked | {"pretrained": False, "checkpoint_path": None}))
     with weights_.nothing_unpickled():
-        return call(name, timm.create_model, asked)
+        return call_factory(name, timm.create_model, asked)
 
 
 def _of_factory(name: str, options: dict[str, Any]) -> nn.Module:
-    factory = look_up(name)
+    factory = find_factory(name)
     if isinstance(factory, nn.Module):
         if options:
             raise ValueError(f"model {name!r} is a module already and takes no options, got {', '.join(options)}")
         return factory
-    return call(name, factory, options)
+    return call_factory(name, factory, options)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numbers
 
 from calibrant import _validation
-from calibrant._validation import choice, flag, short
-
-__all__ = ["choice", "flag", "share", "whole"]
+from calibrant._validation import short
 
 #: The largest size that a network is asked for: a width, a number of classes, pixels of an image.
 LARGEST = 10**9

@@ -25,8 +25,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant import _torchvision
+from calibrant._validation import choice, flag
 from calibrant.models.blocks import Trunk, TrunkClassifier
-from calibrant.models.checks import choice, flag, share, whole
+from calibrant.models.checks import share, whole
 from calibrant.models.registry import register
 
 _SHAPE = (3, 32, 32)

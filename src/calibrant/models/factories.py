@@ -21,7 +21,7 @@ from calibrant import _torchvision
 TERMINATED = 143
 
 
-def look_up(name: str) -> Any:
+def find_factory(name: str) -> Any:
     """What ``package.module:name`` names; the current folder is looked in too."""
     module, _, path = name.partition(":")
     if not module or not path:
@@ -41,7 +41,7 @@ def look_up(name: str) -> Any:
     return value
 
 
-def call(name: str, factory: Any, options: Mapping[str, Any]) -> nn.Module:
+def call_factory(name: str, factory: Any, options: Mapping[str, Any]) -> nn.Module:
     """The model that a factory gives for these keywords; ``name`` names it in messages."""
     if not callable(factory):
         kind = type(factory).__name__
@@ -69,11 +69,11 @@ def sentences(what: str) -> Iterator[None]:
         unknown = (
             re.search(r"unexpected keyword argument '(\w+)'", str(error)) if isinstance(error, TypeError) else None
         )
-        reason = f"it has no option {unknown[1]!r}" if unknown else in_one_line(error)
+        reason = f"it has no option {unknown[1]!r}" if unknown else one_line(error)
         raise ValueError(f"{what} ({f'{type(error).__name__}: {reason}'.removesuffix(': ')})") from None
 
 
-def in_one_line(error: BaseException, most: int = 400) -> str:
+def one_line(error: BaseException, most: int = 400) -> str:
     """Another library's message, for use in a sentence."""
     words = " ".join(str(error).split())
     return words if len(words) <= most else f"{words[:most]}..."

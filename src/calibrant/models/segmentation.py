@@ -21,8 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant import _torchvision
+from calibrant._validation import flag
 from calibrant.models.blocks import Trunk, convolution, initialise
-from calibrant.models.checks import flag, whole
+from calibrant.models.checks import whole
 from calibrant.models.registry import register
 from calibrant.models.weights import load
 

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from calibrant.models.checks import flag, whole
+from calibrant._validation import flag
+from calibrant.models.checks import whole
 from calibrant.models.registry import register
 
 #: Words that the three convolutions and two max-pools, each of 5, take off a text, and the one that must be left.

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant.models.checks import choice
-from calibrant.models.factories import in_one_line
+from calibrant._validation import choice
+from calibrant.models.factories import one_line
 
 TORCHVISION = "torchvision:"
 HEADS = ("keep", "drop")
@@ -57,11 +57,11 @@ def load(model: nn.Module, weights: str | Path, *, head: str = "keep", torchvisi
 def fill(model: nn.Module, state: Mapping[str, Tensor], where: str, *, head: str = "keep") -> None:
     """Copy a state dict into a model of the same names and shapes; ``where`` names it in messages."""
     ours = {key: value for key, value in model.state_dict().items() if not key.endswith(_COUNTER)}
-    theirs = unwrapped({key: value for key, value in state.items() if not key.endswith(_COUNTER)}, ours)
+    theirs = without_wrapper({key: value for key, value in state.items() if not key.endswith(_COUNTER)}, ours)
     heads = tuple(f"{name}." for name in head_of(model))
     if head == "drop":
         ours, theirs = ({k: v for k, v in one.items() if not k.startswith(heads)} for one in (ours, theirs))
-    check_fit(ours, theirs, where, heads=heads)
+    check_state_fits(ours, theirs, where, heads=heads)
     for key in ours:
         if theirs[key].is_floating_point() != ours[key].is_floating_point():
             raise ValueError(f"{where}: {key} holds {theirs[key].dtype}, the model's holds {ours[key].dtype}")
@@ -71,7 +71,7 @@ def fill(model: nn.Module, state: Mapping[str, Tensor], where: str, *, head: str
     model.load_state_dict(theirs, strict=False)
 
 
-def unwrapped(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def without_wrapper(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A file's state dict by the names that ours has: DataParallel saves them all under "module."."""
     prefix = "module."
     if theirs and all(key.startswith(prefix) for key in theirs) and not any(key.startswith(prefix) for key in ours):
@@ -79,7 +79,7 @@ def unwrapped(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> dict[
     return dict(theirs)
 
 
-def check_fit(
+def check_state_fits(
     ours: Mapping[str, Tensor],
     theirs: Mapping[str, Tensor],
     where: str,
@@ -165,7 +165,7 @@ def _of_torchvision(name: str | None, weights: str) -> dict[str, Tensor]:
             # Through the model rather than the file: torchvision renames what its oldest files call otherwise.
             state: dict[str, Tensor] = models.get_model(name, weights=known[wanted]).state_dict()
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
-        raise ValueError(f"torchvision's weights {wanted!r} could not be loaded ({in_one_line(error)})") from None
+        raise ValueError(f"torchvision's weights {wanted!r} could not be loaded ({one_line(error)})") from None
     return {key: value for key, value in state.items() if not key.startswith("aux_classifier.")}
 
 

@@ -1,13 +1,22 @@
 """Calibration after training: fitted on held-out logits, applied to any."""
 
+from typing import TYPE_CHECKING
+
+from calibrant._lazy import loader
 from calibrant.posthoc.base import Calibrator
+from calibrant.posthoc.crossfit import FOLDS, Ranked, crossfit, crossfit_ranks, folds_of, rank_shares, ranks_by_fold
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
 from calibrant.posthoc.histogram import HistogramBinning
 from calibrant.posthoc.isotonic import IsotonicCalibration
-from calibrant.posthoc.logit_norm import LogitNorm
+from calibrant.posthoc.logit_norm import LogitNorm, msp_formula, normalised_max_logit_formula, score_rows
 from calibrant.posthoc.matrix import MatrixScaling
+from calibrant.posthoc.ops import NumpyOps, Ops, log_softmax, softmax
+from calibrant.posthoc.stream import FLOOR, LARGEST, WIDE, as_logits, cache_chunks, check_finite, class_rows
 from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.posthoc.vector import VectorScaling
+
+if TYPE_CHECKING:
+    from calibrant.posthoc.torch_ops import TorchOps
 
 __all__ = [
     "CALIBRATORS",
@@ -33,3 +42,5 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
         HistogramBinning,
     )
 }
+
+__getattr__, __dir__ = loader(__name__, {"TorchOps": "torch_ops"}, {"torch_ops": ("train", "torch")})

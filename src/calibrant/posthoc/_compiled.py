@@ -7,10 +7,10 @@ from typing import Any
 import numba
 import numpy as np
 
-from calibrant.metrics._compiled import _FAST, F, _exp32, _exp64
+from calibrant._numba import FAST, F, exp32, exp64
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+@numba.njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def derivatives(z: Any, labels: Any, s: float, double: bool, sums: Any) -> None:
     """Add up what `temperature._derivatives` needs of rows ``[n, C]``; in float64 if asked to.
 
@@ -29,7 +29,7 @@ def derivatives(z: Any, labels: Any, s: float, double: bool, sums: Any) -> None:
             high = np.float64(top)
             for j in range(classes):
                 d = np.float64(z[i, j]) - high
-                e = _exp64(s * d)
+                e = exp64(s * d)
                 total += e
                 first += e * d
                 second += e * d * d
@@ -38,7 +38,7 @@ def derivatives(z: Any, labels: Any, s: float, double: bool, sums: Any) -> None:
             t32, f32, s32, d32, scale = F(0.0), F(0.0), F(0.0), F(0.0), F(s)
             for j in range(classes):
                 g = F(z[i, j]) - F(top)
-                h = _exp32(scale * g)
+                h = exp32(scale * g)
                 t32 += h
                 f32 += h * g
                 s32 += h * g * g

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant._arrays import Array, as_numpy, given_back
 from calibrant.posthoc.ops import NumpyOps, Ops
-from calibrant.posthoc.stream import Stream, as_logits, check_finite, chunks_of, logits_of, rows_of
+from calibrant.posthoc.stream import Stream, as_logits, cache_chunks, check_finite, class_rows, logits_of
 from calibrant.predictions import Predictions
 
 V = TypeVar("V")
@@ -123,9 +123,9 @@ class Calibrator(Parameters, ABC):
         if z.shape[1] != self.n_classes_:
             raise ValueError(f"logits must have the {self.n_classes_} classes of the fit, got {z.shape[1]}")
         parts = []
-        for part in chunks_of(z):
+        for part in cache_chunks(z):
             check_finite(part)
-            rows = self.apply(NumpyOps(), rows_of(part).astype(np.float64)).astype(z.dtype)
+            rows = self.apply(NumpyOps(), class_rows(part).astype(np.float64)).astype(z.dtype)
             parts.append(rows if z.ndim == 2 else _unrowed(rows, part.shape))
         return given_back(np.concatenate(parts), logits, z.dtype.type)
 

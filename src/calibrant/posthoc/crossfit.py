@@ -78,8 +78,8 @@ def crossfit_ranks(plain: Doubles, scores: Mapping[int, Doubles], correct: Bools
         rest = {p: score[~held] for p, score in scores.items()}
         norm = LogitNorm().choose(plain[~held], rest, correct[~held])
         powers.append(norm.p_)
-        before[held] = ranks(plain[held])
-        after[held] = before[held] if norm.p_ is None else ranks(scores[norm.p_][held])
+        before[held] = rank_shares(plain[held])
+        after[held] = before[held] if norm.p_ is None else rank_shares(scores[norm.p_][held])
     return Ranked(before, after, powers)
 
 
@@ -87,10 +87,10 @@ def ranks_by_fold(score: Doubles, folds: Ints) -> Doubles:
     """Ranks inside each fold."""
     out = np.empty(len(score))
     for k in np.unique(folds):
-        out[folds == k] = ranks(score[folds == k])
+        out[folds == k] = rank_shares(score[folds == k])
     return out
 
 
-def ranks(score: Doubles) -> Doubles:
+def rank_shares(score: Doubles) -> Doubles:
     """The share of scores that are no larger; tied scores share it."""
     return np.searchsorted(np.sort(score), score, side="right") / len(score)

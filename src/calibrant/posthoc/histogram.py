@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.metrics.checks import MOST_BINS, whole
+from calibrant._validation import MOST_BINS, whole
 from calibrant.posthoc.ops import Ops
 from calibrant.posthoc.stream import Stream
 from calibrant.posthoc.tables import Doubles, Mode, Tabular, check_shares, columns, padded, probabilities, ragged

@@ -19,13 +19,11 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import CHUNK, Array, given_back, in_threads, row_slices
-from calibrant.metrics.kernel import import_compiled, is_large
-from calibrant.metrics.onepass import blocks
-from calibrant.metrics.selective import aurc
+from calibrant._arrays import CHUNK, Array, given_back, import_compiled, in_threads, row_slices
+from calibrant.metrics import aurc, is_large, top_label_blocks
 from calibrant.posthoc.base import Parameters
 from calibrant.posthoc.ops import NumpyOps, Ops, softmax
-from calibrant.posthoc.stream import Stream, as_logits, check_finite, chunks_of, logits_of, rows_of
+from calibrant.posthoc.stream import Stream, as_logits, cache_chunks, check_finite, class_rows, logits_of
 from calibrant.predictions import Predictions
 
 V = TypeVar("V")
@@ -76,7 +74,7 @@ class LogitNorm(Parameters):
         right: list[Array] = []
         data = Stream(logits, labels, ignore_index=ignore_index)
         for z, y in data:
-            for top in blocks(z, y, kind="logits", large=data.large):
+            for top in top_label_blocks(z, y, kind="logits", large=data.large):
                 plain.append(top.confidence)
                 right.append(top.correct)
             for p, score in self._all(z, powers, large=data.large).items():
@@ -104,18 +102,18 @@ class LogitNorm(Parameters):
         """The score of each row ``[N]``, or of each position ``[N, ...]``, float64, higher for surer."""
         self._check_fitted("p_")
         if self.p_ is None:
-            return by_rows(logits, lambda z: softmax(NumpyOps(), z).max(1))
+            return score_rows(logits, lambda z: softmax(NumpyOps(), z).max(1))
         p = self.p_
-        return by_rows(logits, lambda z: normalised_max_logit(NumpyOps(), z, p, centre=self.centre))
+        return score_rows(logits, lambda z: normalised_max_logit_formula(NumpyOps(), z, p, centre=self.centre))
 
     def scores(self, logits: Any, powers: Sequence[int] | None = None) -> dict[int, Array]:
         """The score of each row for every p, ``[N]`` float64, all in one pass."""
         wanted = self._powers() if powers is None else powers
         parts: dict[int, list[Array]] = {p: [] for p in wanted}
         z = as_logits(logits)
-        for part in chunks_of(z):
+        for part in cache_chunks(z):
             check_finite(part)
-            for p, score in self._all(rows_of(part).astype(np.float64), wanted, large=is_large(z.size)).items():
+            for p, score in self._all(class_rows(part).astype(np.float64), wanted, large=is_large(z.size)).items():
                 parts[p].append(score)
         return {p: np.concatenate(part) for p, part in parts.items()}
 
@@ -156,24 +154,24 @@ def _compiled_scores(z: Array, powers: Sequence[int], centre: bool) -> dict[int,
     return dict(zip(powers, scores, strict=True))
 
 
-def by_rows(logits: Any, score: Callable[[Array], Array]) -> Any:
+def score_rows(logits: Any, score: Callable[[Array], Array]) -> Any:
     """A score of rows ``[n, C]`` float64 as ``[N]`` or ``[N, ...]``; a tensor for a tensor, else NumPy."""
     if isinstance(logits, Predictions):
-        return np.concatenate([by_rows(logits_of(batch), score) for batch in logits.batches()])
+        return np.concatenate([score_rows(logits_of(batch), score) for batch in logits.batches()])
     parts = []
-    for part in chunks_of(as_logits(logits)):
+    for part in cache_chunks(as_logits(logits)):
         check_finite(part)
-        scores = score(rows_of(part).astype(np.float64))
+        scores = score(class_rows(part).astype(np.float64))
         parts.append(scores.reshape(part.shape[0], *part.shape[2:]))
     return given_back(np.concatenate(parts), logits, np.float64)
 
 
-def msp(ops: Ops[V], z: V) -> V:
+def msp_formula(ops: Ops[V], z: V) -> V:
     """The largest softmax probability of each row."""
     return ops.div(ops.constant(1.0), ops.total(ops.exp(ops.sub(z, ops.largest(z)))))
 
 
-def normalised_max_logit(ops: Ops[V], z: V, p: int, *, centre: bool = True) -> V:
+def normalised_max_logit_formula(ops: Ops[V], z: V, p: int, *, centre: bool = True) -> V:
     """The largest logit of each row over the p-norm of its logits."""
     v = ops.sub(z, ops.mean(z)) if centre else z
     tiny = ops.constant(_TINY)

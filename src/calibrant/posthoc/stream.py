@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Array, as_numpy, row_slices
-from calibrant.metrics.kernel import is_large
+from calibrant.metrics import is_large
 from calibrant.predictions import Predictions
 
 FLOOR = 1e-30  # of probabilities, whose logarithms are taken for logits
@@ -38,7 +38,7 @@ def logits_of(batch: Predictions) -> Array:
     return np.log(np.maximum(as_logits(batch.probabilities).astype(np.float64), FLOOR))
 
 
-def rows_of(z: Array) -> Array:
+def class_rows(z: Array) -> Array:
     """Logits ``[N, C, ...]`` as one row per position, ``[n, C]``."""
     return z if z.ndim == 2 else np.moveaxis(z.reshape(*z.shape[:2], -1), 1, 2).reshape(-1, z.shape[1])
 
@@ -54,7 +54,7 @@ def check_finite(z: Array) -> float:
     return size
 
 
-def chunks_of(z: Array) -> Iterator[Array]:
+def cache_chunks(z: Array) -> Iterator[Array]:
     """Parts of ``[N, C, ...]`` along its first dimension that fit the cache."""
     for rows in row_slices(len(z), math.prod(z.shape[1:])):
         yield z[rows]
@@ -92,7 +92,7 @@ class Stream:
     def __iter__(self) -> Iterator[Pair]:
         counted = 0
         for z, y in self._parts():
-            z, y = rows_of(z), y.reshape(-1).astype(np.int64, copy=False)
+            z, y = class_rows(z), y.reshape(-1).astype(np.int64, copy=False)
             if self.ignore_index is not None:
                 keep = y != self.ignore_index
                 if not keep.all():

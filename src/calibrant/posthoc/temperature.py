@@ -42,9 +42,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from calibrant._arrays import CHUNK, Array, in_threads, row_slices
-from calibrant.metrics.checks import MOST_BINS, whole
-from calibrant.metrics.kernel import import_compiled
+from calibrant._arrays import CHUNK, Array, import_compiled, in_threads, row_slices
+from calibrant._validation import MOST_BINS, whole
 from calibrant.posthoc.base import LEAST, Calibrator, numbers
 from calibrant.posthoc.ops import Ops
 from calibrant.posthoc.stream import Stream

@@ -8,5 +8,8 @@ files and tables share, `expansion` what a compressed file may become; and one f
 """
 
 from calibrant.predictions.core import Predictions
+from calibrant.predictions.opened import FileStore, format_of
+from calibrant.predictions.remote import Remote, is_remote
+from calibrant.predictions.store import BATCH
 
 __all__ = ["Predictions"]

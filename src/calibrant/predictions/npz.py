@@ -13,14 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from calibrant._files import written_aside
-from calibrant.predictions.arrayfile import (
-    MOST_ARRAYS,
-    ArraySource,
-    as_bytes,
-    facts_of,
-    open_arrays,
-    stated,
-)
+from calibrant.predictions.arrayfile import MOST_ARRAYS, ArraySource, as_bytes, facts_of, open_arrays, stated
 from calibrant.predictions.columns import Request
 from calibrant.predictions.expansion import check_expansion
 from calibrant.predictions.hints import short

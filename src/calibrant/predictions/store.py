@@ -96,12 +96,7 @@ def frozen(columns: dict[str, Array]) -> dict[str, Array]:
 
 
 def checked(
-    given: dict[str, Any],
-    *,
-    ids: Any = None,
-    groups: Any = None,
-    objectness: Any = None,
-    **facts: Any,
+    given: dict[str, Any], *, ids: Any = None, groups: Any = None, objectness: Any = None, **facts: Any
 ) -> MemoryStore:
     """Build a store from arrays as they were given: the data, what must come with it, and what may."""
     lost = next((name for name, values in given.items() if values is None), None)

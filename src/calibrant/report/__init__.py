@@ -15,12 +15,15 @@ if TYPE_CHECKING:
         draw_risk_coverage,
     )
     from calibrant.report.lens import draw_lens
-    from calibrant.report.page import Section, write_page
+    from calibrant.report.page import Section, is_page, write_page
     from calibrant.report.selective_figures import (
         draw_errors_by_source,
         draw_max_logit_given_msp,
         draw_risk_coverage_by_method,
     )
+    from calibrant.report.style import figure_path
+    from calibrant.report.tables import framed, labelled
+    from calibrant.report.text import DASH, MINUS, TIMES, escape, name
 
 __all__ = [
     "Cell",
@@ -58,6 +61,11 @@ __getattr__, __dir__ = loader(
         "write_audit": "audit_page",
         "write_comparison": "compare_page",
         "write_page": "page",
+        "is_page": "page",
+        "figure_path": "style",
+        "framed": "tables",
+        "labelled": "tables",
+        **dict.fromkeys(("DASH", "MINUS", "TIMES", "escape", "name"), "text"),
     },
     extras=dict.fromkeys(("data_figures", "figures", "lens", "selective_figures"), ("train", "matplotlib")),
 )

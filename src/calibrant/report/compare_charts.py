@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from calibrant.metrics import METRICS
-from calibrant.metrics.intervals import family
+from calibrant.metrics import METRICS, base_name, describe
 from calibrant.report.charts import isolated, reach
 from calibrant.report.parts import Part
 from calibrant.report.svg import Plot, Point, line, nice_ticks, short, title, words
@@ -32,12 +31,7 @@ _SHAPES: tuple[tuple[Point, ...], ...] = (
     _PLUS,
     tuple(((x - y) * math.sqrt(0.5), (x + y) * math.sqrt(0.5)) for x, y in _PLUS),
 )  # fmt: skip
-_LABELS = {
-    "brier": "Brier score", "classwise_ece": "Class-wise ECE", "smooth_ece": "Smooth ECE", "e_aurc": "E-AURC",
-    "mean_iou": "Mean IoU",
-}  # fmt: skip
 _SETS = {"val": "validation", "train": "training", "test": "test"}
-_AREAS = ("aurc", "e_aurc", "augrc")  # between 0 and 1, but shares of nothing
 
 
 @dataclass(frozen=True)
@@ -95,19 +89,16 @@ def swatch(look: Look, kind: str) -> str:
 
 
 def unit_of(metric: str) -> str:
-    """``"share"`` for metrics that papers print in percent, else ``"number"``."""
-    key = family(_split(metric)[1])
-    fact = METRICS.get(key)
-    return "share" if fact is not None and fact.bounds == (0, 1) and key not in _AREAS else "number"
+    """The unit of a metric of the training's log or of a set, ``"number"`` for losses."""
+    key = _split(metric)[1]
+    return describe(key).unit if base_name(key) in METRICS else "number"
 
 
 def label_of(metric: str) -> str:
     """A metric's name in words: ``"val_ece"`` is "ECE (validation)"."""
-    where, whole = _split(metric)
-    key = family(whole)
-    named = key if key not in METRICS else key.upper() if len(key) <= 5 else key.replace("_", " ").capitalize()
-    shown = _LABELS.get(key, named) + whole.removeprefix(key).replace("_", " ")
-    return f"{shown} ({_SETS[where]})" if where else shown
+    where, key = _split(metric)
+    label = describe(key).label if base_name(key) in METRICS else key
+    return f"{label} ({_SETS[where]})" if where else label
 
 
 def _split(metric: str) -> tuple[str, str]:

@@ -19,15 +19,16 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import rounded
-from calibrant.metrics.checks import ArrayLike, Bools, Floats, Ints, host, judged, number_in, real, whole, within
-from calibrant.metrics.groups import Doubles, group
-from calibrant.metrics.selective import (
+from calibrant._arrays import ArrayLike, rounded
+from calibrant._validation import Bools, Floats, Ints, host, judged, number_in, real, whole, within
+from calibrant.metrics import (
+    Doubles,
     aurc_of_groups,
     coverage_at_risk_of_groups,
     e_aurc_of_groups,
-    least,
+    group_by_score,
     risk_at_coverage_of_groups,
+    smallest_count,
 )
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -106,7 +107,7 @@ def risk_coverage_by_method(
 
 
 def _curve(score: Floats, right: Bools, risks: list[float], points: int) -> MethodCurve:
-    groups = group(score, right)
+    groups = group_by_score(score, right)
     accepted = np.cumsum(groups.count)
     coverage, risk = accepted / accepted[-1], np.cumsum(groups.errors) / accepted
     kept = _thinned(coverage, risk, points)
@@ -321,8 +322,8 @@ def errors_by_source(
     wanted = [number_in("coverage", c, 0.0, 1.0, open_low=True) for c in _listed("coverage", coverage)]
     if not wanted:
         raise ValueError("coverage must be at least one share, got none")
-    groups, of_shifted = group(values, right), group(values, right | ~foreign)
-    accepted = np.array([least(c, len(values)) for c in wanted])
+    groups, of_shifted = group_by_score(values, right), group_by_score(values, right | ~foreign)
+    accepted = np.array([smallest_count(c, len(values)) for c in wanted])
     risk = np.array([risk_at_coverage_of_groups(groups.count, groups.errors, c) for c in wanted])
     errors = _expected(groups.count, groups.errors, accepted)
     theirs = _expected(groups.count, of_shifted.errors, accepted)

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._files import written_aside
-from calibrant.metrics.intervals import Interval, wilson
+from calibrant.metrics import Interval, wilson
 from calibrant.predictions import Predictions
 from calibrant.selective.bounds import binomial_tail, lower_limit, upper_limit
 from calibrant.selective.policy import Decisions, Policy, Progress
 from calibrant.selective.split import Fingerprint
-from calibrant.selective.words import listed
+from calibrant.selective.words import some_names
 
 FORMATS = (".parquet", ".csv", ".npz")
 
@@ -118,7 +118,7 @@ class Outcome:
         said = [f"Answers {self.accepted:,} of {self.samples:,} {unit} ({share:.1%}), abstains on the rest."]
         if self.unknown_groups:
             number = sum(self.unknown_groups.values())
-            names = listed(list(self.unknown_groups))
+            names = some_names(list(self.unknown_groups))
             said.append(f"{number:,} {unit} are of groups that the policy does not know ({names}): never answered.")
         if not self.labelled:
             return [*said, "There are no labels, so the share of wrong answers is not known."]
@@ -137,7 +137,7 @@ class Outcome:
         promised = f"The promise of at most {self.policy.promised or 0:.2%} wrong answers"
         where = ""
         if self.policy.groups is not None and self.broken:
-            where = " in " + listed([f"{name} ({k / n:.1%} of {n:,})" for name, (n, k) in self.broken.items()])
+            where = " in " + some_names([f"{name} ({k / n:.1%} of {n:,})" for name, (n, k) in self.broken.items()])
         words = {
             "yes": f"{promised} is kept here.",
             "no sign": f"{promised}: no sign that it is broken.",
@@ -166,7 +166,7 @@ class Outcome:
         }
 
 
-def observe(outcome: Outcome, batch: Predictions, decided: Decisions[npt.NDArray[Any]]) -> None:
+def observe_batch(outcome: Outcome, batch: Predictions, decided: Decisions[npt.NDArray[Any]]) -> None:
     """Count a batch."""
     outcome.fingerprint.add(batch)
     labels, accept = batch.labels, decided.accept
@@ -212,7 +212,7 @@ def _decided(
     for batch in batches:
         values = batch.logits if policy.takes == "logits" else batch.probabilities
         decided = policy.decide(np.asarray(values), None if policy.group is None else batch.groups[policy.group])
-        observe(outcome, batch, decided)
+        observe_batch(outcome, batch, decided)
         yield start, batch, decided
         start += len(batch)
 

@@ -12,20 +12,24 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Array, row_slices
-from calibrant.metrics.onepass import blocks
-from calibrant.metrics.paired import Judged, paired_differences
-from calibrant.metrics.selective import aurc
+from calibrant.metrics import Judged, aurc, paired_differences, top_label_blocks
 from calibrant.posthoc import (
+    FLOOR,
+    FOLDS,
+    WIDE,
     Calibrator,
     EnsembleTemperatureScaling,
     IsotonicCalibration,
     LogitNorm,
+    NumpyOps,
     TemperatureScaling,
     VectorScaling,
+    check_finite,
+    crossfit,
+    crossfit_ranks,
+    folds_of,
+    ranks_by_fold,
 )
-from calibrant.posthoc.crossfit import FOLDS, crossfit, crossfit_ranks, folds_of, ranks_by_fold
-from calibrant.posthoc.ops import NumpyOps
-from calibrant.posthoc.stream import FLOOR, WIDE, check_finite
 from calibrant.selective.formula import NORMALISED, Score
 from calibrant.selective.scores import FORMULAS
 from calibrant.selective.split import Kept
@@ -112,7 +116,7 @@ def _calibrated(
 
 
 def _nll(z: Array, y: Array) -> Doubles:
-    return np.concatenate([top.nll for top in blocks(z, y, kind="logits")])
+    return np.concatenate([top.nll for top in top_label_blocks(z, y, kind="logits")])
 
 
 def _difference(change: Doubles, unit: npt.NDArray[np.int64], level: float) -> tuple[float, float, float]:

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Array, row_slices
-from calibrant.metrics.checks import LARGEST_SEED, number_in, whole
-from calibrant.metrics.checks import choice as check_choice
-from calibrant.metrics.intervals import Interval, wilson
-from calibrant.posthoc.ops import NumpyOps
-from calibrant.posthoc.stream import check_finite, chunks_of, rows_of
+from calibrant._validation import LARGEST_SEED, number_in, whole
+from calibrant._validation import choice as check_choice
+from calibrant.metrics import Interval, wilson
+from calibrant.posthoc import NumpyOps, cache_chunks, check_finite, class_rows
 from calibrant.predictions import Predictions
 from calibrant.selective.bounds import lower_limit, upper_limit
 from calibrant.selective.choice import Chosen, choose
@@ -36,7 +35,7 @@ from calibrant.selective.threshold import (
     open_share,
     threshold_for_coverage,
 )
-from calibrant.selective.words import listed
+from calibrant.selective.words import some_names
 
 Doubles = npt.NDArray[np.float64]
 
@@ -170,10 +169,10 @@ def _judged_batches(
         values, labels = values_of(batch)[rows], batch.labels[rows]
         names = None if settings.group is None else np.asarray(batch.groups[settings.group]).astype(str)[rows]
         first = 0
-        for part in chunks_of(values) if len(rows) else ():
+        for part in cache_chunks(values) if len(rows) else ():
             check_finite(part)
             y = labels[first : first + len(part)].reshape(-1)
-            score, correct = _judged(policy, rows_of(part), y)
+            score, correct = _judged(policy, class_rows(part), y)
             places = len(y) // len(part)
             keep = np.ones(len(y), dtype=bool) if batch.ignore_index is None else y != batch.ignore_index
             own = None if names is None else names[first : first + len(part)][keep]
@@ -267,7 +266,7 @@ def _together(groups: dict[str, Threshold], settings: Settings) -> Threshold:
     silent = [name for name, one in groups.items() if one.abstains]
     reason = f"Accepts {accepted:,} of {samples:,} samples, {errors:,} of them wrong, over {len(groups)} groups."
     if silent:
-        reason += f" Abstains always in {listed(silent)}."
+        reason += f" Abstains always in {some_names(silent)}."
     sure = None if settings.method == "empirical" else settings.confidence
     nothing = abstaining("by group", settings.target_risk, sure)
     coverage = Interval(accepted / samples, float(low), float(high))

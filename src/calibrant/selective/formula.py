@@ -8,10 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.posthoc import Calibrator
-from calibrant.posthoc.logit_norm import normalised_max_logit
-from calibrant.posthoc.ops import Ops, softmax
-from calibrant.posthoc.stream import FLOOR
+from calibrant.posthoc import FLOOR, Calibrator, Ops, normalised_max_logit_formula, softmax
 from calibrant.selective.scores import FORMULAS
 
 V = TypeVar("V")
@@ -53,7 +50,7 @@ class Score:
         """The score of each row, ``[n, 1]``."""
         z = logits if self.of == "logits" else calibrated
         if self.p is not None:
-            return normalised_max_logit(ops, z, self.p, centre=self.centre)
+            return normalised_max_logit_formula(ops, z, self.p, centre=self.centre)
         return FORMULAS[self.name](ops, z)
 
     def to_dict(self) -> dict[str, Any]:

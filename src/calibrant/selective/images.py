@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.metrics.intervals import Interval, normal_interval
+from calibrant.metrics import Interval, normal_interval
 from calibrant.selective.planning import Scored
 from calibrant.selective.threshold import Method, Threshold, abstaining
 

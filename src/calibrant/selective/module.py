@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from calibrant.posthoc.torch_ops import TorchOps
+from calibrant.posthoc import TorchOps
 from calibrant.selective.formula import Rule, decision
 
 

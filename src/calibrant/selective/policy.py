@@ -12,13 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Array, given_back
-from calibrant.posthoc import Calibrator
-from calibrant.posthoc.ops import NumpyOps
-from calibrant.posthoc.stream import as_logits, check_finite, chunks_of, rows_of
+from calibrant.posthoc import Calibrator, NumpyOps, as_logits, cache_chunks, check_finite, class_rows
 from calibrant.predictions import Predictions
 from calibrant.selective.formula import Score, decision
 from calibrant.selective.threshold import Method, Threshold
-from calibrant.selective.words import excerpts
+from calibrant.selective.words import differing_names
 
 if TYPE_CHECKING:
     from torch import nn
@@ -181,9 +179,9 @@ class Policy:
         z = self._checked(logits)
         numbers = self._numbers(groups, len(z))
         parts, start = [], 0
-        for part in chunks_of(z):
+        for part in cache_chunks(z):
             check_finite(part)
-            rows = rows_of(part).astype(np.float64)
+            rows = class_rows(part).astype(np.float64)
             group = None
             if numbers is not None:
                 group = np.repeat(numbers[start : start + len(part)], len(rows) // len(part))[:, None]
@@ -211,7 +209,7 @@ class Policy:
         if predictions.kind != self.kind:
             raise ValueError(f"the policy is for {self.kind}, got {predictions.kind}")
         if self.class_names and predictions.class_names and self.class_names != predictions.class_names:
-            ours, theirs = excerpts(self.class_names, predictions.class_names)
+            ours, theirs = differing_names(self.class_names, predictions.class_names)
             raise ValueError(
                 f"the policy's classes are {ours}, those of the predictions {theirs}: they must be the same, in order"
             )

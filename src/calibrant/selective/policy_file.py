@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from calibrant._files import parse_json, read_regular, written_aside
-from calibrant.metrics.intervals import Interval
+from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS, Calibrator
-from calibrant.posthoc.stream import LARGEST as LARGEST_LOGIT
+from calibrant.posthoc import LARGEST as LARGEST_LOGIT
 from calibrant.selective.formula import Score
 from calibrant.selective.policy import Policy
 from calibrant.selective.threshold import Threshold
-from calibrant.selective.words import how
+from calibrant.selective.words import method_sentence
 
 FORMAT, VERSION = "calibrant.policy", 1
 LARGEST = 2**26  # bytes of a file
@@ -74,7 +74,7 @@ def _fields(policy: Policy) -> dict[str, Any]:
         "version": VERSION,
         "calibrant": __version__,
         "summary": policy.summary,
-        "how": how(policy),
+        "how": method_sentence(policy),
         "takes": policy.takes,
         "kind": policy.kind,
         "classes": policy.num_classes,

@@ -19,9 +19,7 @@ import numbers
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from calibrant.posthoc import logit_norm
-from calibrant.posthoc.logit_norm import by_rows
-from calibrant.posthoc.ops import NumpyOps, Ops, log_softmax
+from calibrant.posthoc import NumpyOps, Ops, log_softmax, msp_formula, normalised_max_logit_formula, score_rows
 
 V = TypeVar("V")
 
@@ -34,7 +32,7 @@ def _margin(ops: Ops[V], z: V) -> V:
     two = ops.top(z, 2)
     first, second = ops.columns(two, 0, 1), ops.columns(two, 1, 2)
     lead = ops.sub(ops.constant(1.0), ops.exp(ops.sub(second, first)))
-    return ops.mul(logit_norm.msp(ops, z), lead)
+    return ops.mul(msp_formula(ops, z), lead)
 
 
 def _negative_entropy(ops: Ops[V], z: V) -> V:
@@ -49,7 +47,7 @@ def _energy(ops: Ops[V], z: V) -> V:
 
 #: The scores without parameters; a policy's file calls them by these names.
 FORMULAS: dict[str, Callable[[Ops[Any], Any], Any]] = {
-    "msp": logit_norm.msp,
+    "msp": msp_formula,
     "max_logit": _max_logit,
     "margin": _margin,
     "negative_entropy": _negative_entropy,
@@ -65,7 +63,7 @@ def msp(logits: Any) -> Any:
         >>> msp([[0.0, 0.0], [1000.0, 0.0]]).tolist()
         [0.5, 1.0]
     """
-    return by_rows(logits, lambda z: logit_norm.msp(NumpyOps(), z))
+    return score_rows(logits, lambda z: msp_formula(NumpyOps(), z))
 
 
 def max_logit(logits: Any) -> Any:
@@ -76,7 +74,7 @@ def max_logit(logits: Any) -> Any:
         >>> max_logit([[0.0, 3.0], [-1.0, -2.0]]).tolist()
         [3.0, -1.0]
     """
-    return by_rows(logits, lambda z: _max_logit(NumpyOps(), z))
+    return score_rows(logits, lambda z: _max_logit(NumpyOps(), z))
 
 
 def margin(logits: Any) -> Any:
@@ -87,7 +85,7 @@ def margin(logits: Any) -> Any:
         >>> margin([[0.0, 0.0, -1000.0], [1000.0, 0.0, 0.0]]).tolist()
         [0.0, 1.0]
     """
-    return by_rows(logits, lambda z: _margin(NumpyOps(), z))
+    return score_rows(logits, lambda z: _margin(NumpyOps(), z))
 
 
 def negative_entropy(logits: Any) -> Any:
@@ -98,7 +96,7 @@ def negative_entropy(logits: Any) -> Any:
         >>> negative_entropy([[0.0, 0.0], [1000.0, 0.0]]).tolist()
         [-0.6931471805599453, 0.0]
     """
-    return by_rows(logits, lambda z: _negative_entropy(NumpyOps(), z))
+    return score_rows(logits, lambda z: _negative_entropy(NumpyOps(), z))
 
 
 def energy(logits: Any) -> Any:
@@ -109,7 +107,7 @@ def energy(logits: Any) -> Any:
         >>> energy([[1000.0, 0.0], [0.0, 0.0]]).tolist()
         [1000.0, 0.6931471805599453]
     """
-    return by_rows(logits, lambda z: _energy(NumpyOps(), z))
+    return score_rows(logits, lambda z: _energy(NumpyOps(), z))
 
 
 def normalised_max_logit(logits: Any, p: int, *, centre: bool = True) -> Any:
@@ -122,4 +120,4 @@ def normalised_max_logit(logits: Any, p: int, *, centre: bool = True) -> Any:
     """
     if isinstance(p, bool) or not isinstance(p, numbers.Integral) or p < 1:
         raise ValueError(f"p must be a whole number from 1 on, got {p!r}")
-    return by_rows(logits, lambda z: logit_norm.normalised_max_logit(NumpyOps(), z, int(p), centre=centre))
+    return score_rows(logits, lambda z: normalised_max_logit_formula(NumpyOps(), z, int(p), centre=centre))

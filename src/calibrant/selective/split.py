@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Array
-from calibrant.posthoc.stream import rows_of
+from calibrant.posthoc import class_rows
 from calibrant.predictions import Predictions
 
 SHARE = 1 / 3  # of the samples, for the choice
@@ -113,17 +113,13 @@ def _step(places: int) -> int:
 
 
 def _positions(
-    values: Array,
-    labels: npt.NDArray[np.int64],
-    units: npt.NDArray[np.int64],
-    ignore_index: int | None,
-    names: Any,
+    values: Array, labels: npt.NDArray[np.int64], units: npt.NDArray[np.int64], ignore_index: int | None, names: Any
 ) -> tuple[Any, ...]:
     """Rows ``[n, C]`` of the samples; of an image at most `PIXELS`, evenly spread over those that count."""
     unit = units
     if values.ndim > 2:
         places = labels[0].size
-        z, y = rows_of(values), labels.reshape(-1)
+        z, y = class_rows(values), labels.reshape(-1)
         # Each image from its own first position on, so that all keep the same number.
         chosen = np.arange(len(y)).reshape(-1, places)[:, :: _step(places)].reshape(-1)
         z, y, unit = z[chosen], y[chosen], np.repeat(units, places)[chosen]

@@ -36,9 +36,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincinv
 
-from calibrant.metrics.checks import ArrayLike, choice, judged, number_in
-from calibrant.metrics.groups import group
-from calibrant.metrics.intervals import NEAREST, Interval, wilson
+from calibrant._arrays import ArrayLike
+from calibrant._validation import choice, judged, number_in
+from calibrant.metrics import NEAREST, Interval, group_by_score, wilson
 from calibrant.selective.bounds import binomial_tail, fewest, lower_limit, upper_limit
 
 Doubles = npt.NDArray[np.float64]
@@ -128,7 +128,7 @@ class Curve:
 def curve_of(score: ArrayLike, correct: ArrayLike) -> Curve:
     """Count what every threshold accepts; ties are accepted whole or not at all."""
     (values, _), right = judged(score, correct)
-    groups = group(values, right)
+    groups = group_by_score(values, right)
     lower = np.append(groups.score[1:], -np.inf)
     with np.errstate(invalid="ignore", over="ignore"):
         gap = groups.score - lower

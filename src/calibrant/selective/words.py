@@ -40,11 +40,11 @@ def promise(policy: Policy) -> str:
         every = f"in every {policy.group}"
         text = f"With {sure} confidence at most {target} of the answers are wrong {every} ({seen} in all)."
         silent = [name for name, one in policy.groups.items() if one.abstains]
-        return text + (f" It never answers for {listed(silent)}." if silent else "")
+        return text + (f" It never answers for {some_names(silent)}." if silent else "")
     return f"With {sure} confidence at most {target} of the answers are wrong ({seen})."
 
 
-def how(policy: Policy) -> str:
+def method_sentence(policy: Policy) -> str:
     """Calibrator and score, in a sentence."""
     calibrated = "not calibrated" if policy.calibrator is None else f"calibrated by {policy.calibrator.name} scaling"
     if policy.calibrator is not None and policy.calibrator.name == "isotonic":
@@ -52,7 +52,7 @@ def how(policy: Policy) -> str:
     return f"Confidence {calibrated}; answers ranked by {policy.score}."
 
 
-def line(name: str, found: Threshold) -> list[str]:
+def threshold_row(name: str, found: Threshold) -> list[str]:
     """A row of a table about one group's threshold."""
     if found.abstains:
         needed = "" if found.needed is None else f"{found.needed:,} samples needed"
@@ -69,12 +69,12 @@ def _share(value: float) -> str:
     return f"{100 * value:.2f}%" if value < 0.1 or value > 0.9 else f"{100 * value:.1f}%"
 
 
-def listed(names: list[str], most: int = 5) -> str:
+def some_names(names: list[str], most: int = 5) -> str:
     """Some names, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def excerpts(first: Sequence[str], second: Sequence[str], most: int = 5) -> tuple[str, str]:
+def differing_names(first: Sequence[str], second: Sequence[str], most: int = 5) -> tuple[str, str]:
     """Some names of two lists that are not the same, where they begin to differ.
 
     Example:

@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from calibrant._files import open_regular, written_aside
-from calibrant.training.records import State, check_record, parse_values, with_nulls
+from calibrant._files import json_value, open_regular, written_aside
+from calibrant.training.records import State, check_record, parse_values
 
 FORMAT = "calibrant-checkpoint"
 VERSION = 1
@@ -43,7 +43,7 @@ def save(path: Path, parts: Mapping[str, Mapping[str, Tensor]], state: Mapping[s
             # A copy of its own, in rows: safetensors refuses shared and strided memory.
             tensors[f"{part}/{name}"] = tensor.detach().cpu().contiguous().clone()
     header = {"format": FORMAT, "version": str(VERSION), "tensors": str(len(tensors))}
-    header["state"] = json.dumps(with_nulls(state))
+    header["state"] = json.dumps(json_value(state))
     with written_aside(path) as aside:
         try:
             save_file(tensors, str(aside), metadata=header)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.models.factories import TERMINATED, in_one_line
+from calibrant.models import TERMINATED, one_line
 
 # How torch's allocators say that there is no memory left.
 _NO_MEMORY = re.compile("not enough memory|out of memory|can't allocate memory|std::bad_alloc")
@@ -40,7 +40,7 @@ def forward(model: nn.Module, inputs: Tensor, name: str, *, first: bool) -> Any:
             ended = isinstance(error, SystemExit) and error.code == TERMINATED
             if lost or ended or isinstance(error, MemoryError):
                 raise
-            words = in_one_line(error, 200) or type(error).__name__
+            words = one_line(error, 200) or type(error).__name__
             raise ValueError(f"model {name!r} does not take inputs of shape {list(inputs.shape)} ({words})") from error
 
 
@@ -61,4 +61,4 @@ def memory_told() -> Iterator[None]:
     except (RuntimeError, torch.OutOfMemoryError) as error:
         if not _NO_MEMORY.search(str(error)):
             raise
-        raise MemoryError(f"{in_one_line(error, 200)}; a smaller batch or model needs less") from error
+        raise MemoryError(f"{one_line(error, 200)}; a smaller batch or model needs less") from error

@@ -19,11 +19,12 @@ from typing import Any
 import torch
 
 from calibrant.data import Batches, Dataset
-from calibrant.models.trust import require_trust
+from calibrant.metrics import describe
+from calibrant.models import require_trust
 from calibrant.training import checkpoints
 from calibrant.training.forward import memory_told
 from calibrant.training.predicting import Tally, must_fit, outputs
-from calibrant.training.preparing import Run, bare, predicted, prepared, restore, save, size
+from calibrant.training.preparing import Run, bare, predicted, prepare_run, restore, save, size
 from calibrant.training.processes import make_fabric, together
 from calibrant.training.recipe import Recipe
 from calibrant.training.rehearsal import rehearse
@@ -80,7 +81,7 @@ def train(
         sets = load_sets(recipe, data)
         for dataset in sets.evaluated.values():
             must_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
-        run = prepared(recipe, fabric, sets, None, trust_code=trust_code)
+        run = prepare_run(recipe, fabric, sets, None, trust_code=trust_code)
         rehearse(run)
         if _enter(stack, fabric, place, recipe, resume, make=True):  # by another process, in the meantime
             return _finished(place, recipe, listen)
@@ -223,8 +224,8 @@ def _end_of_epoch(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> N
     training = run.recipe.training
     value = entry.get(f"val_{training.best_by}", math.nan)
     if training.keep == "best" and not math.isnan(value):
-        sign = 1 if training.best_by in ("accuracy", "mean_iou") else -1
-        if run.progress.best is None or sign * value > sign * run.progress.best:
+        sign = describe(training.best_by).sign
+        if run.progress.best is None or sign * value < sign * run.progress.best:
             run.progress.best = value
             save(run, place / BEST)
 

@@ -29,8 +29,8 @@ from calibrant.data import (
     RandomFlip,
     RandomResizedCrop,
     Resize,
+    Step,
 )
-from calibrant.data.views import Step
 from calibrant.losses import Loss, describe, get, names
 
 #: Pixels along a side of an image, and of its padding.

@@ -11,9 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from calibrant.data import Batch, Batches, Dataset, Pipeline, normalised
-from calibrant.data.loading import sample_generator
-from calibrant.data.views import Step
+from calibrant.data import Batch, Batches, Dataset, Pipeline, Step, normalised, sample_generator
 from calibrant.predictions import Predictions
 from calibrant.torchmetrics import ConfidenceSketch
 from calibrant.training.forward import forward, logits_of

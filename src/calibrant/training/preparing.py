@@ -15,15 +15,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from calibrant._extras import need
+from calibrant._files import nulls_as_nan
 from calibrant.data import Batches, Dataset, Pipeline, read_glove
 from calibrant.losses import Loss
-from calibrant.models import build
-from calibrant.models.trust import TIMM
+from calibrant.metrics import describe
+from calibrant.models import TIMM, build
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoints
 from calibrant.training.predicting import predict
 from calibrant.training.recipe import Recipe
-from calibrant.training.records import State, with_nans
+from calibrant.training.records import State
 from calibrant.training.run_folder import BEST, LAST, RunFolder
 from calibrant.training.sets import Sets, evaluation_pipeline, training_pipeline
 
@@ -90,7 +91,7 @@ class Run:
         return [p for group in self.optimiser.param_groups for p in group["params"]]
 
 
-def prepared(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None, *, trust_code: bool = False) -> Run:
+def prepare_run(recipe: Recipe, fabric: Any, sets: Sets, place: RunFolder | None, *, trust_code: bool = False) -> Run:
     """Model, loss and optimiser, as the recipe makes them or as the last checkpoint left them."""
     fitting(recipe, sets)
     model = make_model(
@@ -142,7 +143,7 @@ def restore(run: Run, place: RunFolder) -> None:
     checkpoints.restore_module(run.loss, parts[checkpoints.LOSS], path)
     if (scaler := _scaler(run.fabric)) is not None:
         scaler.load_state_dict(state.scaler)
-    run.progress = Progress(state.epoch, state.batch, state.step, state.best, with_nans(state.history))
+    run.progress = Progress(state.epoch, state.batch, state.step, state.best, nulls_as_nan(state.history))
 
 
 def _check_progress(run: Run, state: State, memory: Mapping[str, Tensor], path: Path) -> None:
@@ -176,8 +177,8 @@ def _best(recipe: Recipe, history: Sequence[Mapping[str, Any]]) -> float | None:
     """The best value so far of the metric that a model is kept by."""
     values = [entry.get(f"val_{recipe.training.best_by}") for entry in history]
     numbers = [value for value in values if value is not None]
-    choose = max if recipe.training.best_by in ("accuracy", "mean_iou") else min
-    return choose(numbers) if numbers else None
+    sign = describe(recipe.training.best_by).sign
+    return min(numbers, key=lambda value: sign * value) if numbers else None
 
 
 def _vectors(recipe: Recipe, sets: Sets) -> Any:

@@ -146,15 +146,15 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, fresh_loss: bool = 
         plain.pop("loss", None)
     for override in overrides:
         _replace(plain, override)
-    return check(plain, str(path))
+    return check_recipe(plain, str(path))
 
 
 def load_copy(path: Path) -> Recipe:
     """The complete recipe that a run folder keeps, as JSON."""
-    return check(read_json(path, LARGEST_COPY, "the recipe of a run"), str(path))
+    return check_recipe(read_json(path, LARGEST_COPY, "the recipe of a run"), str(path))
 
 
-def check(plain: dict[str, Any], where: str) -> Recipe:
+def check_recipe(plain: dict[str, Any], where: str) -> Recipe:
     """A recipe from plain values, or one sentence about the first thing that is wrong."""
     try:
         return Recipe.model_validate(plain)

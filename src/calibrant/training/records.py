@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from calibrant._files import parse_json, read_regular
-from calibrant.metrics import METRICS
-from calibrant.metrics.intervals import family
+from calibrant.metrics import METRICS, base_name
 from calibrant.training.named import shorten
 from calibrant.training.schema_errors import first_error, sentence_of
 from calibrant.training.settings import MOST_STEPS, Number, SetName, Whole
@@ -44,10 +43,10 @@ class DamagedError(ValueError):
 
 def check_metric(name: str, value: float | None) -> None:
     """Raise unless a metric is known and a value is one that it can have."""
-    fact = METRICS.get(name, METRICS.get(family(name)))
-    if fact is None:
+    metric = METRICS.get(base_name(name))
+    if metric is None:
         raise ValueError(f"no metric is called {shorten(name)}")
-    low, high = fact.bounds
+    low, high = metric.bounds
     if value is not None and not low - _SLACK <= value <= high + _SLACK:
         raise ValueError(f"{name} must be from {low:g} to {high:g}, got {value:g}")
 
@@ -199,21 +198,3 @@ def check_record(value: Any, kind: type[R]) -> R:
         return kind.model_validate(value)
     except ValidationError as error:
         raise ValueError(sentence_of(first_error(error))) from None
-
-
-def with_nulls(value: Any) -> Any:
-    """Plain values for a file: numbers that are none, and infinite ones, become null."""
-    if isinstance(value, dict):
-        return {name: with_nulls(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [with_nulls(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def with_nans(value: Any) -> Any:
-    """Plain values from a file: null becomes NaN."""
-    if isinstance(value, dict):
-        return {name: with_nans(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [with_nans(inner) for inner in value]
-    return math.nan if value is None else value

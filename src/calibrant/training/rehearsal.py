@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from calibrant.models.size import physical_memory
+from calibrant.models import physical_memory
 from calibrant.training.forward import forward, logits_of
 from calibrant.training.preparing import Run, bare
 from calibrant.training.stepping import inputs_and_target

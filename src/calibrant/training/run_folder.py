@@ -21,7 +21,16 @@ import numpy as np
 import torch
 
 from calibrant import __version__
-from calibrant._files import PART, check_output, open_regular, remove_leftovers, write_json, written_aside
+from calibrant._files import (
+    PART,
+    check_output,
+    json_value,
+    nulls_as_nan,
+    open_regular,
+    remove_leftovers,
+    write_json,
+    written_aside,
+)
 from calibrant.training.recipe import WORDS, Recipe, load_copy
 from calibrant.training.records import (
     DamagedError,
@@ -33,8 +42,6 @@ from calibrant.training.records import (
     parse_values,
     read_record,
     with_checksum,
-    with_nans,
-    with_nulls,
 )
 
 RECIPE, LOG, RESULT = "recipe.json", "log.jsonl", "result.json"
@@ -179,7 +186,7 @@ class RunFolder:
         if recipe is not None:
             _check_complete(self, result, recipe)
         plain = result.model_dump()
-        return plain | {"sets": with_nans(plain["sets"]), "history": with_nans(plain["history"])}
+        return plain | {"sets": nulls_as_nan(plain["sets"]), "history": nulls_as_nan(plain["history"])}
 
     def model_facts(self) -> ModelFacts:
         """What the model of a finished run takes and gives."""
@@ -198,12 +205,12 @@ class RunFolder:
 
     def write(self, name: str, value: Mapping[str, Any]) -> None:
         """A JSON file, whole or not at all; with a checksum, if it has numbers that others compute on."""
-        plain = with_nulls(value)
+        plain = json_value(value)
         write_json(self.path / name, with_checksum(plain) if name in (RESULT, MODEL_FACTS) else plain)
 
     def log(self, entry: Mapping[str, Any]) -> None:
         """One line of the log."""
-        line = json.dumps(with_nulls({"time": round(time.time(), 3), **entry}))
+        line = json.dumps(json_value({"time": round(time.time(), 3), **entry}))
         handle = os.open(self / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         with os.fdopen(handle, "a", encoding="utf-8") as file:
             file.write(f"{line}\n")
@@ -213,7 +220,7 @@ class RunFolder:
         if not os.path.lexists(self / LOG):
             return
         lines = [
-            json.dumps(with_nulls(entry))
+            json.dumps(json_value(entry))
             for entry in self.entries()
             if entry.get("step", 0) <= step and not (entry.get("event") == "epoch" and entry.get("epoch", 0) > epoch)
         ]

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.data import Dataset, encoded
-from calibrant.models.trust import require_trust
+from calibrant.models import require_trust
 from calibrant.predictions import Predictions
 from calibrant.training import checkpoints
 from calibrant.training.forward import memory_told
-from calibrant.training.preparing import make_model, predicted, prepared, size
+from calibrant.training.preparing import make_model, predicted, prepare_run, size
 from calibrant.training.processes import make_fabric
 from calibrant.training.recipe import Recipe
 from calibrant.training.rehearsal import rehearse
@@ -37,7 +37,7 @@ def estimate(recipe: Recipe, data: str | None = None, steps: int = 5, *, trust_c
     """
     require_trust(recipe.model.name, recipe.model.options, trust_code)
     sets = load_sets(recipe, data)
-    run = prepared(recipe, make_fabric(recipe, "auto", 1, 1), sets, None, trust_code=trust_code)
+    run = prepare_run(recipe, make_fabric(recipe, "auto", 1, 1), sets, None, trust_code=trust_code)
     rehearse(run)
     run.model.train()
     times = [time.perf_counter()]

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from calibrant.metrics import MEASURED, describe
 from calibrant.training.named import BLANKING, Named, chain, make_colouring, nearest
 
 LARGEST_SEED = 2**63 - 1
@@ -28,8 +29,7 @@ Factor = Annotated[Number, Field(ge=0, le=MOST_RATE)]
 Flag = Annotated[bool, Field(strict=True)]
 
 #: What the best epoch can be chosen by: what validation gives and has a better end.
-BEST_BY = ("accuracy", "nll", "brier", "ece", "ece_10", "ece_15", "ece_100", "aece", "mce", "smooth_ece", "aurc",
-           "e_aurc", "augrc", "overconfidence", "underconfidence", "mean_iou")  # fmt: skip
+BEST_BY = tuple(name for name in (*MEASURED, "mean_iou") if describe(name).better != "none")
 
 #: The parts that a data set has in a run.
 Role = Literal["train", "val", "test"]

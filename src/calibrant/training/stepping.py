@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from calibrant.data import Batch, normalised
-from calibrant.data.loading import sample_generator
+from calibrant.data import Batch, normalised, sample_generator
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
 from calibrant.training.forward import forward, logits_of, memory_told
 from calibrant.training.optimisers import climbed, set_rate

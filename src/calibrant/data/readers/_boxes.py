@@ -226,10 +226,7 @@ def _class_of(rows: list[Box]) -> int:
 
 
 def class_labels(
-    found: Iterable[str],
-    classes: Sequence[str] | None,
-    rename: Mapping[str, str] | None,
-    where: Path,
+    found: Iterable[str], classes: Sequence[str] | None, rename: Mapping[str, str] | None, where: Path
 ) -> tuple[tuple[str, ...], dict[str, int | None]]:
     """The classes, and the label of each name found: -1 if it was not asked for, None if its boxes are to be dropped.
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
-from calibrant.data.findings import some_of
+from calibrant.data.findings import some_names
 from calibrant.data.sources import MAX_PIXELS, UnreadableError, eight_bit, open_file, opened_image, read_bytes
 
 #: What a whole file holds in its last bytes, by PIL's name of the format.
@@ -155,7 +155,7 @@ def reason(error: Exception, path: Path) -> str:
 def check_split(root: Path, split: str, splits: Sequence[str]) -> None:
     """An error that names the splits if a folder does not have the one that was asked for."""
     if split not in splits:
-        there = f"the splits {some_of(splits)}" if splits else "none of the layout's files"
+        there = f"the splits {some_names(splits)}" if splits else "none of the layout's files"
         raise ValueError(f"{root}: split {split!r} was asked for, and the folder has {there}.")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, OnError, some_of
+from calibrant.data.findings import Findings, OnError, some_names
 from calibrant.data.layouts import layout
 from calibrant.data.objects import Floats, Integers
 from calibrant.data.readers._array_files import ArrayFile, opened_arrays
@@ -118,7 +118,7 @@ def _first_of(path: Path, file: ArrayFile, what: str, names: Sequence[str]) -> s
     for name in names:
         if name in file.names:
             return name
-    raise ValueError(f"{path}: no {what} called {' or '.join(names)}; the file has {some_of(list(file.names))}.")
+    raise ValueError(f"{path}: no {what} called {' or '.join(names)}; the file has {some_names(list(file.names))}.")
 
 
 def _inputs(path: Path, file: ArrayFile, features: str | Sequence[str] | None, target: str) -> NDArray[Any]:
@@ -128,7 +128,7 @@ def _inputs(path: Path, file: ArrayFile, features: str | Sequence[str] | None, t
         features = usual[:1] or [n for n, numeric in file.names.items() if numeric and n not in (target, *OTHERS)]
     columns = [features] if isinstance(features, str) else list(features)
     if not columns:
-        raise ValueError(f"{path}: no numeric column besides {target!r}; the file has {some_of(list(file.names))}.")
+        raise ValueError(f"{path}: no numeric column besides {target!r}; the file has {some_names(list(file.names))}.")
     parts = []
     for name in columns:
         _first_of(path, file, "feature", (name,))

@@ -110,11 +110,7 @@ def calibrant_folder(root: str | Path, split: str, *, on_error: OnError = "raise
 
 def _columns(path: Path) -> dict[str, list[Any]]:
     """The columns that are known, of the right types."""
-    with (
-        open_file(path) as stored,
-        naming(path),
-        pq.ParquetFile(stored, page_checksum_verification=True) as file,
-    ):
+    with open_file(path) as stored, naming(path), pq.ParquetFile(stored, page_checksum_verification=True) as file:
         values = sum(max(chunk.values, chunk.unpacked // 8) for chunk in column_chunks(stored))
         schema = {f.name: f.type for f in file.schema_arrow if f.name in _COLUMNS}
         if _OBJECT * values > MAX_BYTES:

@@ -39,11 +39,7 @@ def _splits(root: Path) -> tuple[str, ...]:
     splits=never_raising(_splits),
 )
 def tiny_imagenet(
-    root: str | Path,
-    split: str,
-    *,
-    on_error: OnError = "raise",
-    names: Literal["words", "wnid"] = "words",
+    root: str | Path, split: str, *, on_error: OnError = "raise", names: Literal["words", "wnid"] = "words"
 ) -> Dataset:
     """Read Tiny ImageNet, or any part of its classes in the same layout.
 

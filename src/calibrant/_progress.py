@@ -1,0 +1,41 @@
+"""How far long work is: one protocol for audits, fits, training, sweeps and files; it is told, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Progress(Protocol):
+    """Called as work goes on, from one thread.
+
+    Args:
+        what: the stage, as a person would read it: "auditing", "epoch 3 of 10".
+        done: how much of it is done.
+        total: how much there is, or None if nobody knows.
+    """
+
+    def __call__(self, what: str, done: float, total: float | None) -> None:
+        """Say it."""
+
+
+def silent(what: str, done: float, total: float | None) -> None:
+    """Say nothing."""
+
+
+def track(items: Iterable[T], what: str, total: int | None, progress: Progress) -> Iterator[T]:
+    """The items as they are, with the progress told after each.
+
+    Example:
+        >>> list(track("ab", "letters", 2, lambda what, done, total: print(what, done, total)))
+        letters 0 2
+        letters 1 2
+        letters 2 2
+        ['a', 'b']
+    """
+    progress(what, 0, total)
+    for done, item in enumerate(items, 1):
+        yield item
+        progress(what, done, total)
