@@ -18,9 +18,9 @@ from calibrant.export.graph import OUTPUTS, OnnxOps
 from calibrant.metrics.intervals import Interval
 from calibrant.posthoc import Calibrator, TemperatureScaling
 from calibrant.posthoc.torch_ops import TorchOps
-from calibrant.selective.formula import Score
+from calibrant.selective.scores import Score
 from calibrant.selective.policy import Policy
-from calibrant.selective.threshold import Threshold
+from calibrant.selective.thresholds import Threshold
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")

@@ -9,9 +9,9 @@ import torch
 
 from calibrant import Policy, Predictions
 from calibrant.metrics import ece
-from calibrant.selective import planning
-from calibrant.selective.formula import Score
-from calibrant.selective.split import draws
+from calibrant.selective import policy_thresholds
+from calibrant.selective.scores import Score
+from calibrant.selective.holdout import draws
 
 
 def drawn(n, classes=6, seed=0, scale=2.0, spread=3.0):
@@ -219,7 +219,7 @@ def test_files_are_read_a_batch_at_a_time(tmp_path, suffix):
 
 
 def test_of_very_many_samples_a_part_chooses(monkeypatch):
-    monkeypatch.setattr("calibrant.selective.split.ROWS_KEPT", 1000)
+    monkeypatch.setattr("calibrant.selective.holdout.MOST_ROWS", 1000)
     found = Policy.fit(Predictions.from_logits(*drawn(9000)), 0.1)
     assert found.evidence["for_choice"] <= 2000
     assert found.threshold.samples == (draws(0, 0, 9000) >= 1 / 3).sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -141,3 +141,23 @@ def host(name: str, x: ArrayLike) -> tuple[npt.NDArray[Any], Precision]:
     """The argument as a NumPy array and the precision it came in; bfloat16, which NumPy has not, as float32."""
     array, _ = as_numpy(name, x)
     return array, precision_of(x if hasattr(x, "dtype") else array)
+
+
+def some_names(names: Sequence[str], most: int = 5) -> str:
+    """Some names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def differing_names(first: Sequence[str], second: Sequence[str], most: int = 5) -> tuple[str, str]:
+    """Some names of two lists that are not the same, where they begin to differ.
+
+    Example:
+        >>> differing_names(["a", "b", "c", "d", "e", "f"], ["a", "b", "c", "d", "e", "g"])
+        ('..., b, c, d, e, f', '..., b, c, d, e, g')
+    """
+    pairs = enumerate(zip(first, second, strict=False))
+    index = next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
+    start = max(0, index + 1 - most)
+    head = ["..."] if start else []
+    a, b = (", ".join([*head, *names[start : start + most]]) for names in (first, second))
+    return a, b

@@ -15,6 +15,7 @@ import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TextIO, TypeVar
 
 from rich.cells import cell_len
@@ -22,6 +23,8 @@ from rich.console import Console
 from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 from rich.text import Text
+
+from calibrant._progress import Progress as StageProgress
 
 T = TypeVar("T")
 
@@ -127,6 +130,33 @@ def progress(
             yield item
             done += size(item)
             bar.update(task, completed=done)
+    finally:
+        soon.cancel()
+        soon.join()
+        bar.stop()
+
+
+@contextmanager
+def shown_progress(quiet: bool) -> Iterator[StageProgress]:
+    """What takes `calibrant._progress` and shows it as a bar on standard error, once it has taken a second."""
+    bar = progress_bar(quiet=quiet)
+    stage = ""
+    # By a timer, so that the bar also appears when a single step takes long.
+    soon = threading.Timer(1.0, bar.start)
+    soon.daemon = True
+    soon.start()
+
+    def show(what: str, done: float, total: float | None) -> None:
+        nonlocal stage
+        if what != stage:
+            for task in bar.task_ids:
+                bar.remove_task(task)
+            bar.add_task(label(what))
+            stage = what
+        bar.update(bar.task_ids[-1], completed=done, total=total or None)
+
+    try:
+        yield show
     finally:
         soon.cancel()
         soon.join()
