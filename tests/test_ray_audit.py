@@ -16,7 +16,6 @@ from tests.object_store import serving
 from tests.ray_nodes import nodes
 
 pytest.importorskip("ray", reason="pip install 'calibrant[cluster]'")
-from calibrant.auditing import shards as shards_module
 from calibrant.auditing.shards import collect_on_ray
 
 pytestmark = [
@@ -65,7 +64,7 @@ def same(found, expected):
         assert bool((getattr(found.sketch, name) == getattr(expected.sketch, name)).all())
     values = expected.sketch.compute()
     assert found.sketch.compute() == pytest.approx(values, rel=1e-12, abs=1e-15)
-    tables = [(found.whole, expected.whole), (found.by_class, expected.by_class)]
+    tables = [(found.overall, expected.overall), (found.by_class, expected.by_class)]
     for name, (levels, table) in expected.groups.items():
         assert list(found.groups[name][0].codes) == sorted(levels.codes)
         order = [levels.codes[value] for value in sorted(levels.codes)]
@@ -125,8 +124,8 @@ def test_a_damaged_shard_is_one_sentence_that_names_it(cluster, tmp_path):
 
 
 def parts(opened, groups=("site",)):
-    pieces = on_ray.pieces_of(opened._store)
-    rows, samples = zip(*(on_ray._size(piece) for piece in pieces), strict=True)
+    pieces = shards_module.pieces_of(opened._store)
+    rows, samples = zip(*(shards_module._counted_size(piece) for piece in pieces), strict=True)
     for i, piece in enumerate(pieces):
         yield collect_part(piece, list(groups), Place(sum(rows[:i]), sum(samples[:i]), sum(samples)))
 
@@ -158,7 +157,7 @@ def test_checksums_do_not_depend_on_the_shards(tmp_path):
     opened = shards(tmp_path, given)
     (whole,) = [collect_part(opened, ["site"], Place(0, 0, len(opened)))]
     found = merge(parts(opened))
-    assert found.of_ids == whole.found.of_ids == zlib.crc32("".join(f"{i}\n" for i in given["ids"]).encode())
+    assert found.of_ids == whole.collected.of_ids == zlib.crc32("".join(f"{i}\n" for i in given["ids"]).encode())
     assert found.of_labels == zlib.crc32(given["labels"].tobytes())
     data = np.random.default_rng(0).bytes(100_003)
     for cut in (0, 1, 777, 100_003):

@@ -120,7 +120,7 @@ def test_parts_put_together_have_the_checksums_of_the_whole(form):
     for start, stop in ((0, 7), (7, 31), (31, N)):
         piece = whole.samples(slice(start, stop))
         parts.append(collect_part(piece, (), Place(start, samples, N)))
-        samples = parts[-1].found.samples
+        samples = parts[-1].collected.samples
     found = merge(parts)
     for name in ("of_labels", "of_named_labels", "of_ids", "ignored", "ignore_index", "rows", "samples"):
         assert getattr(found, name) == getattr(expected, name), name

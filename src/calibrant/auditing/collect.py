@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import precision_of
 from calibrant._progress import Progress, silent, track
-from calibrant._validation import Ints
+from calibrant._validation import Ints, check_finite
 from calibrant.auditing.breakdown import Breakdown, ClasswiseSums, Levels
 from calibrant.metrics import (
     BLOCK,
@@ -27,7 +27,6 @@ from calibrant.metrics import (
     is_large,
     top_label_blocks,
 )
-from calibrant.posthoc import check_finite
 from calibrant.predictions import Predictions
 from calibrant.selective import Outcome, Policy
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array, row_slices
-from calibrant._validation import Bools, Ints
+from calibrant._arrays import Array, cache_chunks, class_rows, row_slices
+from calibrant._validation import Bools, Ints, check_finite
 from calibrant.metrics import Doubles
-from calibrant.posthoc import NumpyOps, cache_chunks, check_finite, class_rows
+from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Predictions
 from calibrant.selective.policy_thresholds import Scored
 from calibrant.selective.rule import Rule, decision

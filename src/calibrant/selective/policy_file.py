@@ -31,9 +31,9 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from calibrant._files import parse_json, read_regular, written_aside
+from calibrant._validation import LARGEST_LOGIT
 from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS, Calibrator, NumpyOps
-from calibrant.posthoc import LARGEST as LARGEST_LOGIT
 from calibrant.selective.rule import Rule, decision
 from calibrant.selective.scores import Score
 from calibrant.selective.thresholds import Threshold

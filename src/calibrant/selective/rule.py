@@ -12,20 +12,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from calibrant._arrays import Array, given_back
-from calibrant._validation import some_names
+from calibrant._arrays import Array, cache_chunks, class_rows, given_back
+from calibrant._validation import as_logits, check_finite, some_names
 from calibrant.metrics import Doubles
-from calibrant.posthoc import (
-    FLOOR,
-    Calibrator,
-    NumpyOps,
-    Ops,
-    as_logits,
-    cache_chunks,
-    check_finite,
-    class_rows,
-    softmax,
-)
+from calibrant.posthoc import FLOOR, Calibrator, NumpyOps, Ops, softmax
 from calibrant.selective.scores import Score
 from calibrant.selective.thresholds import Threshold
 

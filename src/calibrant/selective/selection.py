@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._arrays import Array, row_slices
-from calibrant._validation import Bools, Ints
+from calibrant._validation import Bools, Ints, check_finite
 from calibrant._validation import choice as check_choice
 from calibrant.metrics import Doubles, Judged, aurc, paired_differences, top_label_blocks
 from calibrant.posthoc import (
@@ -25,7 +25,6 @@ from calibrant.posthoc import (
     NumpyOps,
     TemperatureScaling,
     VectorScaling,
-    check_finite,
     crossfit,
     crossfit_ranks,
     folds_of,
