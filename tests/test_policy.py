@@ -9,6 +9,7 @@ import torch
 
 from calibrant import Policy, Predictions
 from calibrant.metrics import ece
+from calibrant.selective import policy_thresholds
 from calibrant.selective.holdout import draws
 from calibrant.selective.scores import Score
 

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Policy, Predictions, audit
 from calibrant.cli import main
-from calibrant.selective.outcome import Outcome
+from calibrant.selective.outcome import Counts, Outcome
 
 
 def write(folder, name, n=3000, seed=0, noise=0.0, **more):

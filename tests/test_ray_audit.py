@@ -16,6 +16,7 @@ from tests.object_store import serving
 from tests.ray_nodes import nodes
 
 pytest.importorskip("ray", reason="pip install 'calibrant[cluster]'")
+from calibrant.auditing import shards as shards_module
 from calibrant.auditing.shards import collect_on_ray
 
 pytestmark = [
