@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import subprocess
 import sys
 import traceback
@@ -16,11 +17,14 @@ import torch
 from torch.distributed.distributed_c10d import _get_default_store
 
 from calibrant import _torchvision
-from calibrant.training.forward import LOST
+from calibrant.models import one_line
 from calibrant.training.recipe import Recipe
 
 #: Of one run, per machine, and machines: more is a slip of the pen.
 MOST_DEVICES, MOST_NODES = 1024, 1024
+
+#: How the libraries below torch say that a process at the other end is gone.
+LOST = re.compile("gloo|NCCL|ncclRemote|onnection closed|onnection reset|peer")
 
 # Seconds that the first process waits for the others when the run has failed.
 _PATIENCE = 2.0
@@ -39,9 +43,8 @@ def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> A
     from lightning_fabric import Fabric
     from lightning_fabric.strategies.ddp import DDPStrategy
 
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-
+    for name in ("lightning.fabric", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     # The last evaluation is the first process's, and the others wait for it, however long it takes.
     strategy = DDPStrategy(timeout=timedelta(days=7)) if devices * nodes > 1 else "auto"
     try:
@@ -49,8 +52,8 @@ def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> A
                         precision=recipe.training.precision)  # fmt: skip
     except Exception as error:  # of many kinds, one of them Lightning's own
         raise ValueError(
-            f"the accelerator {accelerator!r} cannot be used here ({' '.join(str(error).split())[:200]}); "
-            "--accelerator cpu always can."
+            f"the accelerator {accelerator!r} cannot be used here ({one_line(error, 200)}); --accelerator cpu "
+            "always can"
         ) from error
     most = max(8, 2 * (os.cpu_count() or 1))
     if fabric.device.type == "cpu" and devices > most:
@@ -60,25 +63,25 @@ def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> A
 
 
 @contextlib.contextmanager
-def together(fabric: Any) -> Iterator[None]:
-    """Inside, several processes do one run: a failure is said by the first of them, and leaves none behind."""
+def ending_together(fabric: Any) -> Iterator[None]:
+    """Inside, several processes do one run: a failure is reported by the first of them, and leaves none behind."""
     if fabric.world_size == 1:
         yield
         return
-    children = _children(fabric)
+    children = _take_over_children(fabric)
     try:
         yield
         torch.distributed.destroy_process_group()  # else its threads may end the process in their own way
     except BaseException as error:
         lost = isinstance(error, RuntimeError) and LOST.search(str(error)) is not None
         if fabric.global_rank > 0 and not lost:
-            _tell(error)
-            _ended(children)
+            _leave_reason(error)
+            _end(children)
             leave(2 if fabric.local_rank == 0 else 0)
-        _ended(children)
+        _end(children)
         if lost:
             raise ConnectionError(
-                f"another process of this run has ended{_told()}; --resume goes on from the last checkpoint."
+                f"another process of this run has ended{_read_reason()}; --resume goes on from the last checkpoint"
             ) from error
         raise
 
@@ -95,20 +98,20 @@ def leave(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _children(fabric: Any) -> list[subprocess.Popen[bytes]]:
+def _take_over_children(fabric: Any) -> list[subprocess.Popen[bytes]]:
     """What this process has started of the run, taken over from Fabric where a lost connection tells of its end.
 
-    Fabric kills all processes, this one too, within five seconds of one's end, be it before the sentence is said.
+    Fabric kills all processes, this one too, within five seconds of one's end, be it before the reason is reported.
     NCCL needs that; gloo says itself that a process is gone.
     """
-    started = getattr(fabric.strategy.launcher, "procs", [])
-    children = list(started)
+    processes = getattr(fabric.strategy.launcher, "procs", [])
+    children = list(processes)
     if fabric.device.type == "cpu":
-        started.clear()
+        processes.clear()
     return children
 
 
-def _ended(children: list[subprocess.Popen[bytes]]) -> None:
+def _end(children: list[subprocess.Popen[bytes]]) -> None:
     """Wait a moment for them, and not longer: only the first process of a run writes anything."""
     for child in children:
         try:
@@ -117,16 +120,16 @@ def _ended(children: list[subprocess.Popen[bytes]]) -> None:
             child.kill()
 
 
-def _tell(error: BaseException) -> None:
+def _leave_reason(error: BaseException) -> None:
     """Leave the reason where the first process finds it if it has not met the same."""
-    said = isinstance(error, (ValueError, ArithmeticError, OSError))
+    is_sentence = isinstance(error, (ValueError, ArithmeticError, OSError))
     with contextlib.suppress(RuntimeError):
-        _get_default_store().set(_REASON, str(error) if said else repr(error))
-    if not said and not isinstance(error, (KeyboardInterrupt, SystemExit)):
+        _get_default_store().set(_REASON, str(error) if is_sentence else repr(error))
+    if not is_sentence and not isinstance(error, (KeyboardInterrupt, SystemExit)):
         traceback.print_exception(error)
 
 
-def _told() -> str:
+def _read_reason() -> str:
     """The reason that another process has left, if it had time to."""
     with contextlib.suppress(RuntimeError):
         store = _get_default_store()

@@ -7,12 +7,11 @@ from torch import nn
 
 from calibrant.data import Dataset, Rows
 from calibrant.training import estimate, load, train
-from calibrant.training.forward import forward, memory_told
-from calibrant.training.predicting import outputs
-from calibrant.training.preparing import prepare_run
-from calibrant.training.processes import make_fabric
-from calibrant.training.rehearsal import rehearse
-from calibrant.training.sets import aligned, load_sets
+from calibrant.training.datasets import align_classes, load_sets
+from calibrant.training.distributed import make_fabric
+from calibrant.training.forward import forward, memory_errors, rehearse
+from calibrant.training.prediction import logits_by_batch
+from calibrant.training.run import prepare_run
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_a_model_that_looks_at_values_is_trained(recipe, tmp_path, monkeypatch):
 def test_a_rehearsal_changes_nothing(model, recipe):
     """Neither weights, nor running means, nor modes, nor random numbers."""
     plan = load(recipe, [f"model={model}"])
-    run = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan), None)
+    run = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan))
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     modes = [module.training for module in run.model.modules()]
     torch.manual_seed(5)
@@ -94,11 +93,11 @@ def test_a_rehearsal_changes_nothing(model, recipe):
     assert torch.equal(drawn, torch.rand(4))
     assert all(torch.equal(tensor, before[name]) for name, tensor in run.model.state_dict().items())
     assert [module.training for module in run.model.modules()] == modes
-    assert not run.begun
+    assert not run.has_begun
 
 
 def test_a_batch_that_is_larger_than_the_memory(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("calibrant.training.rehearsal.physical_memory", lambda: 1000)
+    monkeypatch.setattr("calibrant.training.forward.physical_memory", lambda: 1000)
     with pytest.raises(ValueError, match=r"a batch of 512 inputs of shape \[3, 8, 8\] takes"):
         train(load(recipe), tmp_path / "run")
 
@@ -112,7 +111,7 @@ def test_a_batch_that_is_larger_than_the_memory(recipe, tmp_path, monkeypatch):
     ],
 )
 def test_no_memory_is_a_memory_error(text):
-    with pytest.raises(MemoryError, match="a smaller batch or model needs less"), memory_told():
+    with pytest.raises(MemoryError, match="a smaller batch or model needs less"), memory_errors():
         raise RuntimeError(text)
 
 
@@ -135,7 +134,7 @@ def test_other_errors_of_torch_stay_what_they_are():
         forward(Broken(), torch.zeros(2, 3), "broken", first=False)
     with pytest.raises(ValueError, match=r"model 'broken' does not take inputs of shape \[2, 3\] \(some bug\)"):
         forward(Broken(), torch.zeros(2, 3), "broken", first=True)
-    with pytest.raises(RuntimeError, match="some bug"), memory_told():
+    with pytest.raises(RuntimeError, match="some bug"), memory_errors():
         raise RuntimeError("some bug")
 
 
@@ -150,9 +149,9 @@ def test_a_lost_process_is_not_taken_for_a_misfit():
 
 def test_predicting_says_what_does_not_fit(recipe):
     plan = load(recipe)
-    batch = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan), None).pipeline.batch([0, 1])
+    batch = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan)).pipeline.batch([0, 1])
     with pytest.raises(ValueError, match=r"model 'Linear' does not take inputs of shape \[2, 3, 8, 8\]"):
-        list(outputs(nn.Linear(5, 6), [batch], (0.5,) * 3, (0.25,) * 3, "cpu"))
+        list(logits_by_batch(nn.Linear(5, 6), [batch], (0.5,) * 3, (0.25,) * 3, "cpu"))
 
 
 def test_a_diverged_dry_run_is_one_sentence(recipe, refused):
@@ -166,8 +165,8 @@ def test_a_diverged_dry_run_is_one_sentence(recipe, refused):
 def test_labels_of_the_parts_are_matched_by_name():
     """A test file that lists its classes in another order has the same labels all the same."""
     test = Dataset("t", "test", ("dog", "cat"), ("a", "b", "c"), [0, 1, 0], Rows(np.zeros((3, 2))))
-    assert aligned(test, ("cat", "dog"), by_position=False).labels.tolist() == [1, 0, 1]
+    assert align_classes(test, ("cat", "dog"), by_position=False).labels.tolist() == [1, 0, 1]
     numbered = Dataset("t", "test", ("0", "1"), ("a", "b", "c"), [0, 1, 0], Rows(np.zeros((3, 2))))
-    assert aligned(numbered, ("cat", "dog")).labels.tolist() == [0, 1, 0]  # another data set, by position
+    assert align_classes(numbered, ("cat", "dog")).labels.tolist() == [0, 1, 0]  # another data set, by position
     with pytest.raises(ValueError, match="the class '0' is none of the 2 that were trained"):
-        aligned(numbered, ("1", "2"), by_position=False)
+        align_classes(numbered, ("1", "2"), by_position=False)
