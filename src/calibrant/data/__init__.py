@@ -1,6 +1,6 @@
 """Data sets: readers, boxes and crops, variants, mixing, splits, batches, and embedded data with a known truth."""
 
-from calibrant import _needs_torch
+from calibrant._imports import needs_torch
 from calibrant.data.colour import ColourJitter
 from calibrant.data.dataset import NO_CLASS, Dataset, Sample
 from calibrant.data.findings import Finding, Findings, OnError, Report, printable, some_names

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from calibrant import _torchvision
-from calibrant._extras import need
+from calibrant._imports import need
 from calibrant._validation import choice
 from calibrant.models import weights as weights_
 from calibrant.models.checks import whole

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from calibrant._lazy import loader
+from calibrant._imports import lazy_names
 from calibrant.posthoc.base import Calibrator
 from calibrant.posthoc.crossfit import FOLDS, Ranked, crossfit, crossfit_ranks, folds_of, rank_shares, ranks_by_fold
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
@@ -43,4 +43,4 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     )
 }
 
-__getattr__, __dir__ = loader(__name__, {"TorchOps": "torch_ops"}, {"torch_ops": ("train", "torch")})
+__getattr__, __dir__ = lazy_names(__name__, extras={"calibrant.posthoc.torch_ops": ("train", "torch")})
