@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import metrics as M
-from calibrant.metrics import bins, groups, selective
-from tests.metric_data import CASES, close
+from calibrant.metrics import bins, selective
+from calibrant.metrics import ties as groups
+from tests.helpers.metric_data import CASES, close
 from tests.reference import metrics as R
 
 TIES = ["expected", "optimistic", "pessimistic", "together", "order"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import metrics as M
-from tests.metric_data import CASES, LOGITS, images, scores
+from tests.helpers.metric_data import CASES, LOGITS, images, scores
 from tests.test_docs import bibliography, cited
 
 SOURCE = Path(M.__file__).parent

@@ -25,8 +25,8 @@ import numpy.typing as npt
 from calibrant._validation import LARGEST_SEED, whole
 from calibrant.metrics.calibration import Reliability
 from calibrant.metrics.catalogue import base_name, describe
-from calibrant.metrics.cells import BASE
-from calibrant.metrics.summary import COVERAGES, RISKS, Summary
+from calibrant.metrics.sketch.grid import BASE
+from calibrant.metrics.sketch.summary import COVERAGES, RISKS, Summary
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -158,7 +158,7 @@ def wilson(successes: npt.ArrayLike, number: npt.ArrayLike, level: float = 0.95)
     """Wilson's interval for shares ([Wilson1927]); NaN where the number is 0.
 
     Example:
-        >>> from calibrant.metrics.intervals import wilson
+        >>> from calibrant.metrics.bootstrap.intervals import wilson
         >>> [round(float(limit), 4) for limit in wilson(8, 10)]
         [0.4902, 0.9433]
     """
@@ -219,7 +219,7 @@ def ece_by_chance(reliability: Reliability, *, draws: int = 400, seed: int = 0) 
     Example:
         >>> import numpy as np
         >>> from calibrant.metrics import reliability
-        >>> from calibrant.metrics.intervals import ece_by_chance
+        >>> from calibrant.metrics.bootstrap.intervals import ece_by_chance
         >>> sure = np.full(100, 0.8)
         >>> round(float(ece_by_chance(reliability(sure, np.arange(100) < 80)).mean()), 2)  # sqrt(2/pi) 0.4 / 10
         0.03

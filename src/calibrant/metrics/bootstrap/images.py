@@ -11,11 +11,19 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from calibrant.metrics.bootstrap.intervals import (
+    ABSOLUTE,
+    BATCH,
+    FEWEST,
+    Interval,
+    bin_values,
+    interval,
+    interval_of_error,
+)
 from calibrant.metrics.catalogue import base_name, describe
-from calibrant.metrics.cells import BASE
-from calibrant.metrics.intervals import ABSOLUTE, BATCH, FEWEST, Interval, bin_values, interval, interval_of_error
-from calibrant.metrics.onepass import TopLabel
-from calibrant.metrics.summary import Summary
+from calibrant.metrics.sketch.grid import BASE
+from calibrant.metrics.sketch.samples import TopLabel
+from calibrant.metrics.sketch.summary import Summary
 
 MOST = 256
 

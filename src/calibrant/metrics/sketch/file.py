@@ -18,7 +18,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from calibrant._files import parse_json, read_regular, written_aside
-from calibrant.metrics.cells import BASE, CELLS, base_bins
+from calibrant.metrics.sketch.grid import BASE, CELLS, base_bins
 
 FORMAT, VERSION = "calibrant.sketch", "1"
 Array = npt.NDArray[Any]

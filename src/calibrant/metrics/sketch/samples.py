@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Precision, precision_of, row_slices
-from calibrant.metrics.kernel import Finished, Reduced, is_large, judge_rows
+from calibrant.metrics.sketch.kernel import Finished, Reduced, is_large, judge_rows
 
 Array = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]

@@ -20,7 +20,8 @@ import numpy.typing as npt
 from calibrant import _validation
 from calibrant._validation import number_in
 from calibrant.metrics.calibration import Reliability
-from calibrant.metrics.cells import (
+from calibrant.metrics.selective import RiskCoverage, aurc_of_groups, smallest_count
+from calibrant.metrics.sketch.grid import (
     BASE,
     CELLS,
     HALF,
@@ -31,9 +32,8 @@ from calibrant.metrics.cells import (
     shortfall_edges,
     unsquash,
 )
-from calibrant.metrics.groups import sum_of_risks
-from calibrant.metrics.selective import RiskCoverage, aurc_of_groups, smallest_count
 from calibrant.metrics.smooth import smooth_ece_of_residuals
+from calibrant.metrics.ties import sum_of_risks
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrant.metrics import ConfidenceSketch, Judged, aurc, ece, intervals, paired_differences, reliability
-from calibrant.metrics.intervals import ece_by_chance, wilson
+from calibrant.metrics.bootstrap.intervals import ece_by_chance, wilson
 
 
 def draw(rng, size):

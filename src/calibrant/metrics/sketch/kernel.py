@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import CHUNK, Array, Precision, import_compiled, in_threads, is_half, row_slices
-from calibrant.metrics.cells import BASE, cells_of, cells_of_confidence
+from calibrant.metrics.sketch.grid import BASE, cells_of, cells_of_confidence
 
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -241,4 +241,4 @@ def compiled_passes() -> Any:
     Compiled code is kept beside the source or in the user's cache; where neither can be written to, in a folder that
     goes with this process.
     """
-    return import_compiled("calibrant.metrics._compiled")
+    return import_compiled("calibrant.metrics.sketch.compiled")

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from calibrant._arrays import Precision
 from calibrant.metrics import calibration, selective, smooth
-from calibrant.metrics.cells import BASE
-from calibrant.metrics.groups import Groups, group_by_score
-from calibrant.metrics.onepass import TopLabel
 from calibrant.metrics.selective import RiskCoverage
-from calibrant.metrics.summary import Approximate, Summary
+from calibrant.metrics.sketch.grid import BASE
+from calibrant.metrics.sketch.samples import TopLabel
+from calibrant.metrics.sketch.summary import Approximate, Summary
+from calibrant.metrics.ties import Groups, group_by_score
 
 MOST = 2**22  # samples of which confidence and correctness are kept: 38 MB
 

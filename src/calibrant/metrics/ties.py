@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._arrays import import_compiled
 from calibrant._validation import Bools, Floats, Ints
-from calibrant.metrics.kernel import compiled_passes
 
 Doubles = npt.NDArray[np.float64]
 
@@ -90,7 +90,7 @@ def sum_of_risks(count: Ints, errors: Ints, accepted: Ints, wrong: Ints) -> floa
     """
     if len(count) >= MANY:
         at = np.flatnonzero(count > FEW)
-        total = float(compiled_passes().risks_of_small(count, errors, FEW))
+        total = float(import_compiled("calibrant.metrics.sketch.compiled").risks_of_small(count, errors, FEW))
     else:
         at = np.flatnonzero(count > 1)
         total = float((wrong / accepted)[count == 1].sum())

@@ -28,9 +28,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from calibrant._files import PART, check_output, read_json, remove_leftovers, write_json, written_aside
 from calibrant.data.dataset import Dataset
-from calibrant.data.findings import printable
+from calibrant.data.files import MAX_TEXT, UnreadableError, inside, printable
 from calibrant.data.readers._checks import check_image
-from calibrant.data.sources import MAX_TEXT, ImageFiles, UnreadableError, inside
+from calibrant.data.sources import ImageFiles
 
 FORMAT: Final = "calibrant-dataset"
 VERSION: Final = 1

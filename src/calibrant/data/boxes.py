@@ -2,8 +2,9 @@
 
     objectness = area(union of the boxes, inside the image and the crop) / area(crop)
 
-in closed form: the crop's rectangle is carried through the augmentation instead of a mask (`calibrant.data.views`), so
-that ALS's targets cost a few additions per image. A box is x1, y1, x2, y2 in pixels, continuous: its width is x2 - x1.
+in closed form: the crop's rectangle is carried through the augmentation (`calibrant.data.transforms`) instead of a
+mask, so that ALS's targets cost a few additions per image. A box is x1, y1, x2, y2 in continuous pixels: its width is
+x2 - x1.
 
     paper: w, h = the object's width and height; W, H = those of the crop; alpha = 1 - objectness
 

@@ -2,7 +2,7 @@
 
 A chain of crops, flips, resizes and paddings is drawn from the image's size alone and folds into one `View`. The image
 is then rendered once (decoded no larger than needed, cut and resized in one go), and the share of the view that
-objects fill follows from the same rectangle (`calibrant.data.objects.objectness`), without a mask.
+objects fill follows from the same rectangle (`calibrant.data.boxes.objectness`), without a mask.
 
 The steps follow torchvision.transforms in meaning and defaults, but for sizes, which are (width, height) as everywhere
 here. Each draws from the generator it is given, so that a sample's view depends on nothing but its seed. A resize
@@ -12,16 +12,16 @@ the filter meets the edge.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
+from torch import Tensor
 
-from calibrant.data.objects import Boxes, Floats, Reading, objectness
+from calibrant import _torchvision
 
 #: Which side a `Resize` to one number is about.
 Side = Literal["shorter", "longer"]
@@ -29,9 +29,6 @@ Side = Literal["shorter", "longer"]
 Resampling = Literal["bilinear", "bicubic"]
 #: Padding that repeats the nearest visible pixel.
 Edge = Literal["edge"]
-
-#: A JPEG is decoded at 1/2, 1/4 or 1/8 of its size only while this many of its pixels remain for one of the view's.
-_KEPT = 2.0
 
 
 class View(NamedTuple):
@@ -258,111 +255,6 @@ def draw_view(steps: Sequence[Step], size: tuple[int, int], random: np.random.Ge
     return view
 
 
-def smaller_decoding(view: View) -> Callable[[Image.Image], object]:
-    """For `Images.open`: let a JPEG be decoded at a fraction of its size if the view keeps `_KEPT` pixels per pixel."""
-
-    def draft(image: Image.Image) -> None:
-        wanted = max(view.width / (view.x2 - view.x1), view.height / (view.y2 - view.y1)) * _KEPT
-        if wanted < 1.0 and image.format == "JPEG":
-            image.draft(None, (math.ceil(image.width * wanted), math.ceil(image.height * wanted)))
-
-    return draft
-
-
-def render(
-    image: Image.Image,
-    view: View,
-    fill: int | tuple[int, ...] | Edge = 0,
-    resample: Image.Resampling = Image.Resampling.BILINEAR,
-) -> NDArray[np.uint8]:
-    """The pixels of a view, uint8 [height, width] or [height, width, channels].
-
-    Args:
-        image: Decoded, at the size the view was drawn for or smaller (`smaller_decoding`).
-        view: What to show.
-        fill: The colour of padding, or ``"edge"``: the nearest visible pixel again.
-        resample: NEAREST for label masks.
-    """
-    sx, sy = image.width / view.image_width, image.height / view.image_height
-    x1, y1, x2, y2 = view.x1 * sx, view.y1 * sy, view.x2 * sx, view.y2 * sy
-    left, top, right, bottom = view.window
-    window = (left * sx, top * sy, right * sx, bottom * sy)
-    size = (view.width, view.height)
-    if x1 >= window[0] and y1 >= window[1] and x2 <= window[2] and y2 <= window[3]:
-        pixels = np.asarray(_cut(image, (x1, y1, x2, y2), size, resample))
-    elif fill == "edge":
-        pixels = _continued(image, (x1, y1, x2, y2), window, size, resample)
-    else:
-        pixels = np.asarray(_padded(image, (x1, y1, x2, y2), window, size, fill, resample))
-    return pixels[:, ::-1] if view.flipped else pixels
-
-
-def _cut(
-    image: Image.Image, box: tuple[float, float, float, float], size: tuple[int, int], resample: Image.Resampling
-) -> Image.Image:
-    if box == (0, 0, *size) and image.size == size:
-        return image
-    if (box[2] - box[0], box[3] - box[1]) == size and all(float(edge).is_integer() for edge in box):
-        return image.crop((int(box[0]), int(box[1]), int(box[2]), int(box[3])))
-    return image.resize(size, resample, box=box)
-
-
-def _padded(
-    image: Image.Image,
-    box: tuple[float, float, float, float],
-    window: tuple[float, float, float, float],
-    size: tuple[int, int],
-    fill: int | tuple[int, ...],
-    resample: Image.Resampling,
-) -> Image.Image:
-    """The part of the view inside the window, pasted at its place (to the nearest pixel) on the fill colour."""
-    bands = len(image.getbands())
-    canvas = Image.new(image.mode, size, (fill,) * bands if isinstance(fill, int) and bands > 1 else fill)
-    if image.mode == "P" and (palette := image.getpalette()) is not None:
-        canvas.putpalette(palette)
-    x1, x2, left, right = _placed(box[0], box[2], window[0], window[2], size[0])
-    y1, y2, top, bottom = _placed(box[1], box[3], window[1], window[3], size[1])
-    if right > left and bottom > top:
-        canvas.paste(_cut(image, (x1, y1, x2, y2), (right - left, bottom - top), resample), (left, top))
-    return canvas
-
-
-def _continued(
-    image: Image.Image,
-    box: tuple[float, float, float, float],
-    window: tuple[float, float, float, float],
-    size: tuple[int, int],
-    resample: Image.Resampling,
-) -> NDArray[np.uint8]:
-    """The part of the view inside the window, at its place (to the nearest pixel), its borders repeated around it."""
-    x1, x2, left, right = _nearest(box[0], box[2], window[0], window[2], size[0], image.width)
-    y1, y2, top, bottom = _nearest(box[1], box[3], window[1], window[3], size[1], image.height)
-    inner = np.asarray(_cut(image, (x1, y1, x2, y2), (right - left, bottom - top), resample))
-    around = ((top, size[1] - bottom), (left, size[0] - right), (0, 0))
-    return np.pad(inner, around[: inner.ndim], mode="edge")
-
-
-def _placed(start: float, end: float, low: float, high: float, pixels: int) -> tuple[float, float, int, int]:
-    """Along one side, what of a view (start..end) lies in the window (low..high), and on which of the view's pixels."""
-    first, last = max(start, low), min(end, high)
-    scale = pixels / (end - start)
-    return first, last, round((first - start) * scale), round((last - start) * scale)
-
-
-def _nearest(
-    start: float, end: float, low: float, high: float, pixels: int, extent: int
-) -> tuple[float, float, int, int]:
-    """As `_placed`; where the view shows nothing of the window, the nearest pixel of it, which is then repeated."""
-    placed = _placed(start, end, low, high, pixels)
-    if placed[2] < placed[3]:
-        return placed
-    pixel = (end - start) / pixels
-    if high <= low:  # an empty window: `View.window`
-        low, high = high, min(high + pixel, extent)
-    first = max(low, min(start, high - pixel))
-    return first, min(first + pixel, high), 0, 1
-
-
 def _visible(low: float, high: float, start: float, end: float, pixel: float) -> tuple[float, float]:
     """Along one side, what of a window (low..high) a view (start..end) shows; see `View.window` for nothing."""
     if high <= low:
@@ -372,34 +264,6 @@ def _visible(low: float, high: float, start: float, end: float, pixel: float) ->
     if start >= high:
         return high, max(low, high - pixel)
     return max(low, start), min(high, end)
-
-
-def objectness_of(
-    boxes: Boxes, views: Sequence[View], *, reading: Reading = "union", names: Sequence[str] | None = None
-) -> Floats:
-    """How much of each view the boxes of its image fill, [N].
-
-    Example:
-        >>> view = draw_view([CentreCrop(4), Pad(2)], (8, 8), np.random.default_rng(0))
-        >>> objectness_of(Boxes.of([[[0, 0, 8, 8]]]), [view]).tolist()  # 4 x 4 of 8 x 8: the padding shows no object
-        [0.25]
-    """
-    if not len(views):
-        return np.zeros(0)
-    table = _table(views)
-    owners = boxes.owners
-    low, high = np.tile(table[owners, 6:8], 2), np.tile(table[owners, 8:10], 2)
-    corners = np.clip(boxes.corners, low, np.maximum(high, low))
-    visible = Boxes(corners, boxes.offsets, boxes.labels, boxes.crowd)
-    return objectness(visible, table[:, :4], table[:, 4:6], reading=reading, names=names)
-
-
-def _table(views: Sequence[View]) -> Floats:
-    """Box, size of the image and window of each view, [N, 10]; `batchwise.Views` have it as they are."""
-    if hasattr(views, "table"):
-        made: Floats = views.table()
-        return made
-    return np.array([(*view.crop, *view.image_size, *view.window) for view in views])
 
 
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
@@ -415,3 +279,47 @@ def _middle(outer: int, inner: int) -> int:
 
 def _anywhere(outer: int, inner: int, random: np.random.Generator) -> int:
     return int(random.integers(0, outer - inner, endpoint=True)) if outer >= inner else _middle(outer, inner)
+
+
+class ColourJitter:
+    """Brightness, contrast, saturation and hue changed at random, in random order, as torchvision.transforms does.
+
+    Args:
+        brightness: The factor is drawn from 1 - brightness to 1 + brightness.
+        contrast: Likewise.
+        saturation: Likewise.
+        hue: The shift is drawn from -hue to hue, at most 0.5.
+
+    Example:
+        >>> import torch
+        >>> image = torch.full((3, 4, 4), 100, dtype=torch.uint8)
+        >>> bright = ColourJitter(brightness=0.5)(image, np.random.default_rng(0))
+        >>> bright.shape, bright.dtype, bool((bright != 100).all())
+        (torch.Size([3, 4, 4]), torch.uint8, True)
+    """
+
+    def __init__(self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0):
+        for name, value in (("brightness", brightness), ("contrast", contrast), ("saturation", saturation)):
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"ColourJitter takes {name} in 0..1, got {value}.")
+        if not 0.0 <= hue <= 0.5:
+            raise ValueError(f"ColourJitter takes hue in 0..0.5, got {hue}.")
+        self.amounts = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
+
+    def __call__(self, image: Tensor, random: np.random.Generator) -> Tensor:
+        """Change one uint8 image [C, H, W]."""
+        names = [name for name, amount in self.amounts.items() if amount > 0]
+        for place in random.permutation(len(names)):
+            name = names[place]
+            amount, middle = self.amounts[name], 0.0 if name == "hue" else 1.0
+            change = getattr(_functional(), f"adjust_{name}")
+            image = change(image, float(random.uniform(middle - amount, middle + amount)))
+        return image
+
+
+@functools.cache
+def _functional() -> Any:
+    _torchvision.ensure()
+    from torchvision.transforms.v2 import functional
+
+    return functional

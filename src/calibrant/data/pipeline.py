@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from calibrant.data import batchwise
-from calibrant.data.dataset import Dataset
-from calibrant.data.findings import OnError
-from calibrant.data.objects import Boxes, Reading
-from calibrant.data.sources import ImageArray, Rows, UnreadableError
+from calibrant.data import rendering
+from calibrant.data.boxes import Boxes, Reading
+from calibrant.data.dataset import Dataset, OnError
+from calibrant.data.files import UnreadableError
+from calibrant.data.rendering import objectness_of, render, smaller_decoding
+from calibrant.data.sources import ImageArray, Rows
+from calibrant.data.transforms import Edge, Resampling, Step, View, draw_view
 from calibrant.data.variants import Colour, can_be_covered, open_covered, pixel_mean
-from calibrant.data.views import Edge, Resampling, Step, View, draw_view, objectness_of, render, smaller_decoding
 
 #: Changes the colours of one uint8 image [C, H, W].
 Colouring = Callable[[Tensor, np.random.Generator], Tensor]
@@ -91,7 +92,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
 
     Args:
         dataset: What to read.
-        steps: The chain of `calibrant.data.views` for images; they must end in one size.
+        steps: The chain of `calibrant.data.transforms` for images; they must end in one size.
         colouring: Changes the colours of each image after rendering.
         seed: Of all randomness.
         context_rate: With this probability an image is shown with all its objects covered (ALS uses 0.15), if boxes say
@@ -218,7 +219,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         return (
             plain
             and type(data.inputs) is ImageArray  # not a kind of its own, which may open images otherwise
-            and batchwise.moves_whole_pixels(self.steps, *data.inputs.header(0)[0])
+            and rendering.moves_whole_pixels(self.steps, *data.inputs.header(0)[0])
         )
 
     def _together(self, pairs: list[tuple[int, int]]) -> Batch | None:
@@ -229,17 +230,17 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         assert isinstance(source, ImageArray)
         numbers = np.array(pairs, dtype=np.int64)
         rows = numbers[:, 1]
-        random = batchwise.Randomness(self.seed, *numbers.T.astype(np.uint64))
+        random = rendering.Randomness(self.seed, *numbers.T.astype(np.uint64))
         try:
-            views = batchwise.draw_views(self.steps, len(rows), source.header(0)[0], random)
-        except batchwise.AgainError:
+            views = rendering.draw_views(self.steps, len(rows), source.header(0)[0], random)
+        except rendering.AgainError:
             return None
         fill = self.padding
         if source.pixels.ndim == 3 and isinstance(fill, tuple):  # colours around grey
             return None
-        pixels = batchwise.render_views(source.pixels, rows, views, fill)
+        pixels = rendering.render_views(source.pixels, rows, views, fill)
         if self.channels == 1:
-            pixels = (pixels if source.pixels.ndim == 3 else batchwise.grey(pixels))[..., None]
+            pixels = (pixels if source.pixels.ndim == 3 else rendering.grey(pixels))[..., None]
         elif source.pixels.ndim == 3:
             pixels = np.repeat(pixels[..., None], 3, axis=3)
         boxes, fills = self._objects(rows, np.zeros(len(rows), dtype=bool), views)

@@ -8,7 +8,7 @@ import torch
 
 from calibrant import metrics as M
 from calibrant.metrics import logits
-from tests.metric_data import LOGITS, close, images, scores
+from tests.helpers.metric_data import LOGITS, close, images, scores
 from tests.reference import metrics as R
 
 scored = pytest.mark.parametrize("data", LOGITS.values(), ids=LOGITS.keys())

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrant.metrics import ConfidenceSketch, ece
-from calibrant.metrics.cells import CELLS, cells_of, shortfall_edges, squash, unsquash
+from calibrant.metrics.sketch.grid import CELLS, cells_of, shortfall_edges, squash, unsquash
 from tests.reference import metrics as reference
 
 NAMES = ("accuracy", "ece", "mce", "aece", "overconfidence", "underconfidence", "mean_confidence", "aurc", "e_aurc",

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike, Precision, as_numpy, given_back, in_threads, is_half, precision_of, row_slices
 from calibrant._validation import choice
-from calibrant.metrics import sketch_file
-from calibrant.metrics.cells import BASE, CELLS, base_bins, cells_of, cells_of_confidence, squash
-from calibrant.metrics.kernel import (
+from calibrant.metrics.sketch import file as sketch_file
+from calibrant.metrics.sketch.grid import BASE, CELLS, base_bins, cells_of, cells_of_confidence, squash
+from calibrant.metrics.sketch.kernel import (
     Finished,
     Tallied,
     as_rows,
@@ -23,8 +23,8 @@ from calibrant.metrics.kernel import (
     tallied,
     tally_rows,
 )
-from calibrant.metrics.onepass import BLOCK, TopLabel, counted_rows, top_label_blocks
-from calibrant.metrics.summary import Summary
+from calibrant.metrics.sketch.samples import BLOCK, TopLabel, counted_rows, top_label_blocks
+from calibrant.metrics.sketch.summary import Summary
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -43,8 +43,8 @@ _FLUSH = 2**23  # cell numbers to hold before they are counted
 class ConfidenceSketch:
     """Everything top-label metrics need, in 15 MB, whatever the number of samples.
 
-    Counts of right and wrong predictions over a million cells of the score (see `calibrant.metrics.cells`), sums of
-    confidence over 300 bins, sums of NLL and Brier score and of their squares. Counts are int64 and sums float64, so
+    Counts of right and wrong predictions over a million cells of the score (see `calibrant.metrics.sketch.grid`), sums
+    of confidence over 300 bins, sums of NLL and Brier score and of their squares. Counts are int64 and sums float64, so
     nothing saturates. All states add up: over batches, over sketches with ``+``, over processes
     (`calibrant.torchmetrics.ConfidenceSketch` is the same as a torchmetrics.Metric).
 

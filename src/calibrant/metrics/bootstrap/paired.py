@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.metrics.calibration import ece, reliability
-from calibrant.metrics.intervals import (
+from calibrant.metrics.bootstrap.intervals import (
     ABSOLUTE,
     BATCH,
     Interval,
@@ -26,6 +25,7 @@ from calibrant.metrics.intervals import (
     normal_interval,
     selective_values,
 )
+from calibrant.metrics.calibration import ece, reliability
 from calibrant.metrics.selective import augrc, aurc
 
 Floats = npt.NDArray[np.float64]

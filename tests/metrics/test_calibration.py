@@ -9,7 +9,7 @@ import torch
 
 from calibrant import metrics as M
 from calibrant.metrics import bins, smooth
-from tests.metric_data import CASES, close, judged
+from tests.helpers.metric_data import CASES, close, judged
 from tests.reference import metrics as R
 
 case = pytest.mark.parametrize("data", CASES.values(), ids=CASES.keys())
