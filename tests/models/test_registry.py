@@ -109,11 +109,7 @@ def test_gradients_reach_every_parameter(name, options, size):
         ("resnet20", {"shortcut": "B"}, "shortcut must be one of 'pad', 'project', got 'B'"),
         ("vit_s_16", {"image_size": 100}, "multiple of the patches' 16 pixels, got 100"),
         ("vit_s_16", {"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
-        (
-            "fasterrcnn_resnet50_fpn",
-            {"trainable_layers": 6},
-            "trainable_layers must .* of at most 5, got 6",
-        ),
+        ("fasterrcnn_resnet50_fpn", {"trainable_layers": 6}, "trainable_layers must .* of at most 5, got 6"),
     ],
 )
 def test_what_cannot_be_built_is_refused_in_one_sentence(name, options, words):
