@@ -19,6 +19,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 MOST_BINS = 100_000
 LARGEST_SEED = 2**63 - 1
+LARGEST_SIZE = 10**9  # a width, a number of classes, the pixels of an image
 LARGEST_LOGIT = 1e100  # the squares of larger ones are not finite in float64
 _LARGEST = sys.float_info.max
 
@@ -55,6 +56,18 @@ def whole(name: str, value: int, low: int, high: int | None = None) -> int:
         came = f"{value:,}" if value < 10**30 else "more"
         raise ValueError(f"{name} must be a whole number of at most {high:,}, got {came}")
     return int(value)
+
+
+def size(name: str, value: int, low: int = 1) -> int:
+    """A whole number from ``low`` to a billion: a width, a number of classes, pixels."""
+    return whole(name, value, low, LARGEST_SIZE)
+
+
+def below_one(name: str, value: float) -> float:
+    """A number from 0 up to, but not including, 1: a rate of dropout."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, got {short(value)}")
+    return float(value)
 
 
 def number_in(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> float:

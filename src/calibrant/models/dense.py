@@ -1,4 +1,4 @@
-"""DeepLab v3 and v3+: logits of every pixel, as one tensor.
+"""Dense prediction: DeepLab v3 and v3+, logits of every pixel as one tensor, and Faster R-CNN.
 
 Torchvision's DeepLab v3 gives a dictionary; here the logits come alone, under the same names of weights. ACLS and MbLS
 train the DeepLab v3 of another library (segmentation_models_pytorch) on VOC 2012: the same design on the same
@@ -8,6 +8,8 @@ DeepLab v3+ [SC] follows Chen et al. 2018 (Encoder-Decoder with Atrous Separable
 stride 16, an atrous pyramid with rates 6, 12 and 18, features of a quarter of the size reduced to 48 channels, and two
 3x3 convolutions of 256 over both. Its convolutions are plain, not separable, and the pyramid is torchvision's, with its
 dropout of 0.5. ``upsample=False`` gives the logits before the last interpolation, from which SC draws its samples.
+
+Torchvision's Faster R-CNN is there for ALS's transfer of a classifier to detection.
 """
 
 from __future__ import annotations
@@ -21,9 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant._validation import flag
+from calibrant._validation import flag, size, whole
 from calibrant.models.blocks import Trunk, convolution, initialise
-from calibrant.models.checks import whole
 from calibrant.models.registry import register
 from calibrant.models.weights import load
 
@@ -46,17 +47,10 @@ class DeepLabV3(nn.Module):
 
 
 class DeepLabV3Plus(nn.Module):
-    """An atrous pyramid over the last features, refined by early ones.
+    """An atrous pyramid over the backbone's features "out", refined by its early features "low".
 
-    Args:
-        backbone: gives early features as "low" and late ones as "out".
-        low: channels of the early features.
-        out: channels of the late features.
-        rates: of the pyramid's atrous convolutions.
-        width: channels of pyramid and decoder.
-        reduced: channels that the early features are reduced to.
-        num_classes: of the last layer.
-        upsample: whether logits are interpolated to the image's size.
+    ``low`` and ``out`` are the channels of these, ``width`` those of pyramid and decoder, ``reduced`` what the early
+    features are reduced to, ``rates`` those of the pyramid's convolutions.
     """
 
     def __init__(
@@ -95,7 +89,7 @@ class DeepLabV3Plus(nn.Module):
         return _resized(logits, x) if self.upsample else logits
 
 
-def _backbone(depth: int, output_stride: int, taken: dict[str, str], weights: str | Path | None) -> nn.Module:
+def _backbone(depth: int, output_stride: int, layers: dict[str, str], weights: str | Path | None) -> nn.Module:
     """Torchvision's ResNet, dilated to an output stride of 8 or 16, without its head."""
     _torchvision.ensure()
     from torchvision import models
@@ -106,11 +100,11 @@ def _backbone(depth: int, output_stride: int, taken: dict[str, str], weights: st
     classifier: nn.Module = models.get_model(name, weights=None, replace_stride_with_dilation=dilated)
     if weights is not None:
         load(classifier, weights, head="drop", torchvision=name)
-    getter: nn.Module = IntermediateLayerGetter(classifier, return_layers=taken)
+    getter: nn.Module = IntermediateLayerGetter(classifier, return_layers=layers)
     return getter
 
 
-def _enter_v3(depth: int, published: int) -> None:
+def _register_v3(depth: int, published: int) -> None:
     @register(
         f"deeplabv3_resnet{depth}",
         task="segmentation",
@@ -129,7 +123,7 @@ def _enter_v3(depth: int, published: int) -> None:
         return DeepLabV3(backbone, DeepLabHead(2048, num_classes), upsample)
 
 
-def _enter_v3plus(depth: int) -> None:
+def _register_v3plus(depth: int) -> None:
     @register(
         f"deeplabv3plus_resnet{depth}",
         task="segmentation",
@@ -147,10 +141,10 @@ def _enter_v3plus(depth: int) -> None:
         )
 
 
-_enter_v3(50, 42_004_074)
-_enter_v3(101, 60_996_202)
-_enter_v3plus(50)
-_enter_v3plus(101)
+_register_v3(50, 42_004_074)
+_register_v3(101, 60_996_202)
+_register_v3plus(50)
+_register_v3plus(101)
 
 
 class _Stages(nn.Module):
@@ -175,9 +169,53 @@ class _Stages(nn.Module):
 )
 def deeplabv3plus_small(num_classes: int, *, width: int = 16, in_channels: int = 3, upsample: bool = True) -> nn.Module:
     """A quarter of the channels of a ResNet-18 and of the decoder; rates 3, 6 and 9 for its small images."""
-    widths = [whole("width", width, 1) * factor for factor in (1, 2, 4, 8)]
-    trunk = Trunk(widths, 2, whole("in_channels", in_channels, 1), stride=2)
+    widths = [size("width", width) * factor for factor in (1, 2, 4, 8)]
+    trunk = Trunk(widths, 2, size("in_channels", in_channels), stride=2)
     return DeepLabV3Plus(
         _Stages(trunk), widths[1], widths[3], rates=(3, 6, 9), width=4 * width, reduced=width,
         num_classes=num_classes, upsample=upsample,
     )  # fmt: skip
+
+
+@register(
+    "fasterrcnn_resnet50_fpn",
+    task="detection",
+    summary="Faster R-CNN with a feature pyramid on ResNet-50, batch norm frozen",
+    source="Ren et al. 2015, Lin et al. 2017 (Feature Pyramid Networks); ALS, Table 4, has it without the pyramid",
+    input_size=(3, 800, 800),
+    num_classes=91,
+    published=41_755_286,
+    published_in="torchvision's table of weights",
+    torchvision=True,
+)
+def fasterrcnn_resnet50_fpn(
+    num_classes: int, *, backbone_weights: str | Path | None = None, trainable_layers: int | None = None
+) -> nn.Module:
+    """Torchvision's detector: a list of images ``[3, H, W]`` with targets gives losses, without gives detections.
+
+    Args:
+        num_classes: with the background, which is class 0.
+        backbone_weights: of a ResNet-50 classifier with stem "imagenet": a file, or ``torchvision:NAME``; its head is
+            left out.
+        trainable_layers: how many of the backbone's 5 parts are trained, from the last on; if left out, 3 of a
+            backbone with weights, as in torchvision, and all of one without.
+    """
+    _torchvision.ensure()
+    from torchvision import models
+    from torchvision.models.detection import FasterRCNN
+    from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+    from torchvision.ops import FrozenBatchNorm2d
+
+    if trainable_layers is None:
+        trainable_layers = 5 if backbone_weights is None else 3
+    whole("trainable_layers", trainable_layers, 0, 5)
+    backbone: Any = resnet_fpn_backbone(
+        backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=trainable_layers
+    )
+    if backbone_weights is not None:
+        classifier = models.resnet50(weights=None, norm_layer=FrozenBatchNorm2d)
+        load(classifier, backbone_weights, head="drop", torchvision="resnet50")
+        state = classifier.state_dict()
+        backbone.body.load_state_dict({key: state[key] for key in backbone.body.state_dict()})
+    detector: nn.Module = FasterRCNN(backbone, num_classes=num_classes)
+    return detector

@@ -7,8 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from calibrant import _torchvision
 from calibrant.models import build, names
-from calibrant.models.trust import UntrustedCodeError, foreign_code, require_trust
+from calibrant.models.factories import UntrustedCodeError, foreign_code, require_trust
+from tests.helpers.networks import saved
+
+_torchvision.ensure()
 
 PAYLOAD = """
 from pathlib import Path
@@ -140,3 +144,31 @@ def test_weights_in_torchs_cache_are_not_unpickled(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="torchvision's weights 'IMAGENET1K_V1' could not be loaded"):
         build("resnet18", weights="torchvision:IMAGENET1K_V1")
     assert not Path("executed").exists()
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def test_a_factory_gives_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "from torch import nn\ndef make(num_classes=4, width=3): return nn.Linear(width, num_classes)\n"
+    Path("own_factory.py").write_text(text + "ready = nn.ReLU()\nnumber = 3\ndef text(): return 'x'\n")
+    assert build("own_factory:make").out_features == 4
+    model = build("own_factory:make", num_classes=5, width=2)
+    assert build("own_factory:make", num_classes=5, width=2, weights=saved(Path("a.pt"), model)).bias.equal(model.bias)
+    assert isinstance(build("own_factory:ready"), nn.ReLU)
+    for name, options, words in [
+        ("own_factory:", {}, "a model is named as package.module:factory, got 'own_factory:'"),
+        ("no_such_module:make", {}, "cannot import no_such_module .ModuleNotFoundError"),
+        ("own_factory:nothing", {}, "own_factory has no 'nothing'"),
+        ("own_factory:number", {}, "a function or class that gives a module is needed, got int"),
+        ("own_factory:text", {}, "must give a torch.nn.Module, got str"),
+        ("own_factory:make", {"depth": 3}, "the call failed .TypeError: .*'depth'"),
+        ("own_factory:make", {"stem": "32"}, r"stems are for the networks of names\(\), got stem='32'"),
+        ("own_factory:ready", {"num_classes": 3}, "is a module already and takes no options, got num_classes"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            build(name, **options)
+    sys.modules.pop("own_factory", None)
