@@ -21,6 +21,8 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 MOST_BINS = 100_000
 LARGEST_SEED = 2**63 - 1
+LARGEST_SIZE = 10**9  # a width, a number of classes, the pixels of an image
+LARGEST_LOGIT = 1e100  # the squares of larger ones are not finite in float64
 _LARGEST = sys.float_info.max
 
 
@@ -56,6 +58,18 @@ def whole(name: str, value: int, low: int, high: int | None = None) -> int:
         came = f"{value:,}" if value < 10**30 else "more"
         raise ValueError(f"{name} must be a whole number of at most {high:,}, got {came}")
     return int(value)
+
+
+def size(name: str, value: int, low: int = 1) -> int:
+    """A whole number from ``low`` to a billion: a width, a number of classes, pixels."""
+    return whole(name, value, low, LARGEST_SIZE)
+
+
+def below_one(name: str, value: float) -> float:
+    """A number from 0 up to, but not including, 1: a rate of dropout."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, got {short(value)}")
+    return float(value)
 
 
 def number_in(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> float:
@@ -170,3 +184,23 @@ def host(name: str, x: ArrayLike) -> tuple[npt.NDArray[Any], Precision]:
     """The argument as a NumPy array and the precision it came in; bfloat16, which NumPy has not, as float32."""
     array, _ = as_numpy(name, x)
     return array, precision_of(x if hasattr(x, "dtype") else array)
+
+
+def as_logits(logits: ArrayLike) -> npt.NDArray[Any]:
+    """Check that logits are ``[N, C]`` or ``[N, C, ...]`` and floating point; half precision becomes float32."""
+    z, _ = as_numpy("logits", logits)
+    if z.dtype.kind != "f" or z.ndim < 2 or not z.size or z.shape[1] < 2:
+        asked = "floating point [N, C] or [N, C, ...] with N >= 1 and C >= 2"
+        raise ValueError(f"logits must be {asked}, got {z.dtype} {list(z.shape)}")
+    return z.astype(np.float64 if z.itemsize >= 8 else np.float32, copy=False)
+
+
+def check_finite(z: npt.NDArray[Any]) -> float:
+    """Raise if a logit is NaN, infinite or beyond `LARGEST_LOGIT`; gives the largest absolute value."""
+    low, high = (float(end) for end in (z.min(), z.max()))  # NaN survives both
+    if not math.isfinite(low) or not math.isfinite(high):
+        raise ValueError("logits must be finite, got NaN or infinity")
+    size = max(-low, high)
+    if size > LARGEST_LOGIT:
+        raise ValueError(f"logits must lie between -{LARGEST_LOGIT:g} and {LARGEST_LOGIT:g}, got one of size {size:g}")
+    return size

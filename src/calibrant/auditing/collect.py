@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import precision_of
+from calibrant._validation import check_finite
 from calibrant.auditing.tables import Breakdown, ClasswiseSums, Levels
 from calibrant.metrics import (
     BLOCK,
@@ -25,7 +26,6 @@ from calibrant.metrics import (
     is_large,
     top_label_blocks,
 )
-from calibrant.posthoc import check_finite
 from calibrant.predictions import Predictions
 
 Columns = tuple[npt.NDArray[Any], ...]

@@ -11,7 +11,7 @@ from calibrant.posthoc.isotonic import IsotonicCalibration
 from calibrant.posthoc.logit_norm import LogitNorm, msp_formula, normalised_max_logit_formula, score_rows
 from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.ops import NumpyOps, Ops, log_softmax, softmax
-from calibrant.posthoc.stream import FLOOR, LARGEST, WIDE, as_logits, cache_chunks, check_finite, class_rows
+from calibrant.posthoc.stream import FLOOR, WIDE
 from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.posthoc.vector import VectorScaling
 
