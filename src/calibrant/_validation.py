@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import math
 import numbers
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -85,6 +87,33 @@ def short(value: object, most: int = 60) -> str:
         return "a number of over 60 digits"  # which Python may refuse to print
     text = repr(value.tolist() if hasattr(value, "tolist") else value)
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def shorten(text: str, most: int = 60) -> str:
+    """A text for a message, without its end where it is long."""
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def listing(names: Sequence[Any], most: int = 20) -> str:
+    """The first few of some names, and how many more there are."""
+    text = ", ".join(shorten(str(name)) for name in names[:most])
+    return (text + (f" and {len(names) - most} more" if len(names) > most else "")) or "nothing"
+
+
+def closest(name: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that was probably meant, whatever its case; of very many only the first are compared."""
+    originals: dict[str, str] = {}
+    for candidate in itertools.islice(candidates, 1000):
+        if len(candidate) <= 60:
+            originals.setdefault(candidate.strip().lower(), candidate)
+    matches = difflib.get_close_matches(name[:60].strip().lower(), originals, 1)
+    return originals[matches[0]] if matches else None
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """``; did you mean 'x'?``, or nothing."""
+    guess = closest(name, candidates)
+    return "" if guess is None else f"; did you mean {guess!r}?"
 
 
 class Numbers(NamedTuple):

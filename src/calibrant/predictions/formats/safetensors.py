@@ -7,6 +7,7 @@ itself with this one entry set to zeros. The format has no checksums of its own.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -19,38 +20,38 @@ import numpy as np
 
 from calibrant._arrays import Array
 from calibrant._files import parse_json, written_aside
-from calibrant.predictions.arrayfile import (
-    FACTS,
-    LABELS_ARE,
+from calibrant._validation import shorten
+from calibrant.predictions.columns import FACTS, LABELS_ARE, OpenOptions, facts_of
+from calibrant.predictions.files import DataFile, open_first
+from calibrant.predictions.formats import check_crc
+from calibrant.predictions.formats.arrays import (
     MOST_ARRAYS,
-    ArraySource,
+    ArrayReader,
+    ConvertedArray,
+    FileArray,
+    StoredArray,
     as_bytes,
     column_blocks,
-    facts_of,
     open_arrays,
 )
-from calibrant.predictions.columns import Request
-from calibrant.predictions.hints import short
-from calibrant.predictions.members import Levels, Member, Stored, Widened
-from calibrant.predictions.stamps import DataFile, pinned
-from calibrant.predictions.store import Store
-from calibrant.predictions.streams import Checksum, check_sum
-from calibrant.predictions.text import check_names
+from calibrant.predictions.memory import Store
+from calibrant.predictions.schema import check_texts, check_width
+from calibrant.predictions.values import Location
 
 TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BOOL": "|b1"} | {
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)
 }
-HEADER = 1 << 24  # bytes; the format allows six times as much, which no predictions need
-DENSE = 1 << 21  # bytes of JSON that are neither text nor between two texts
+MOST_HEADER = 1 << 24  # bytes; the format allows six times as much, which no predictions need
+MOST_NUMBERS = 1 << 21  # bytes of JSON that are neither text nor between two texts
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _OURS, _SUMS, _OWN_SUM = "calibrant", "calibrant_crc32", "calibrant_header_crc32"
 _OWN = re.compile(rb'("calibrant_header_crc32": ")([0-9a-f]{8})"')
 _ZEROS = "00000000"
 
 
-def open_file(path: Path, asked: Request) -> ArraySource:
+def open_file(path: Path, options: OpenOptions) -> ArrayReader:
     """Open a file whose header was checked: arrays in order without gaps, from its end to the end of the file."""
-    with pinned(path) as (file, handle):
+    with open_first(path) as (file, handle):
         header = _header(handle, file)
         entries = parse_json(header, "the header of a safetensors file")
         metadata = entries.pop("__metadata__", {}) if isinstance(entries, dict) else None
@@ -68,12 +69,12 @@ def open_file(path: Path, asked: Request) -> ArraySource:
         if not _are_levels(levels) or not _are_sums(sums):
             raise ValueError(f"{path}: its metadata 'calibrant' is not what was written there")
 
-        def member(name: str) -> Member:
+        def array_of(name: str) -> FileArray:
             crc = int(sums[name], 16) if name in sums else None
-            return _member(file, name, entries[name], data, levels.get(name), crc)
+            return _array(file, name, entries[name], data, levels.get(name), crc)
 
         facts = {name: ours[name] for name in (*FACTS, LABELS_ARE) if ours.get(name) is not None}
-        return open_arrays(str(path), list(entries), member, asked, facts)
+        return open_arrays(str(path), list(entries), array_of, options, facts)
 
 
 def _header(handle: IO[bytes], file: DataFile) -> bytes:
@@ -82,9 +83,9 @@ def _header(handle: IO[bytes], file: DataFile) -> bytes:
     length = int.from_bytes(start, "little")
     if len(start) < 8 or length > file.stamp.size - 8:
         raise ValueError(f"{file.path}: not a whole safetensors file: the header would end after the file does")
-    if length > HEADER:
+    if length > MOST_HEADER:
         raise ValueError(
-            f"{file.path}: the header of a safetensors file must be at most {HEADER:,} bytes, got {length:,}"
+            f"{file.path}: the header of a safetensors file must be at most {MOST_HEADER:,} bytes, got {length:,}"
         )
     header = handle.read(length)
     if _is_dense(header) or header.count(b'"data_offsets"') > MOST_ARRAYS:
@@ -94,7 +95,7 @@ def _header(handle: IO[bytes], file: DataFile) -> bytes:
 
 def _is_dense(text: bytes) -> bool:
     """Whether JSON has more numbers and brackets than ours has, which would take long to read."""
-    return len(_TEXT.sub(b"", text).translate(None, b", \n")) > DENSE
+    return len(_TEXT.sub(b"", text).translate(None, b", \n")) > MOST_NUMBERS
 
 
 def _check_entries(entries: Any, size: int, file: DataFile) -> None:
@@ -105,15 +106,15 @@ def _check_entries(entries: Any, size: int, file: DataFile) -> None:
         shape, offsets = fields.get("shape"), fields.get("data_offsets", [])
         fine = isinstance(fields.get("dtype"), str)
         if not fine or not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
-            raise ValueError(f"{whole} the entry {short(name)!r} has no type, shape or place")
+            raise ValueError(f"{whole} the entry {shorten(name)!r} has no type, shape or place")
     end = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
         start, stop = entry["data_offsets"]
         if start != end or stop < start:
-            raise ValueError(f"{whole} {short(name)!r} starts at {start}, expected {end}")
+            raise ValueError(f"{whole} {shorten(name)!r} starts at {start}, expected {end}")
         kind = TYPES.get(entry["dtype"], "<u2" if entry["dtype"] == "BF16" else None)
         if kind is not None and math.prod(entry["shape"]) * np.dtype(kind).itemsize != stop - start:
-            raise ValueError(f"{whole} {short(name)!r} has {stop - start} bytes, which {entry['shape']} does not fit")
+            raise ValueError(f"{whole} {shorten(name)!r} has {stop - start} bytes, which {entry['shape']} does not fit")
         end = stop
     if end != size:
         raise ValueError(f"{whole} its arrays have {end} bytes, the file holds {size}")
@@ -142,32 +143,46 @@ def _check_header(header: bytes, metadata: dict[str, str], file: DataFile) -> No
     own = _OWN.search(header)
     if own is None:
         raise ValueError(
-            f"{file.path}: the file is damaged: the checksum of its header is {short(metadata[_OWN_SUM])!r}"
+            f"{file.path}: the file is damaged: the checksum of its header is {shorten(metadata[_OWN_SUM])!r}"
         )
     blank = header[: own.start(2)] + _ZEROS.encode() + header[own.end(2) :]
-    check_sum(zlib.crc32(blank), int(own[2], 16), file.path)
+    check_crc(zlib.crc32(blank), int(own[2], 16), file.path)
 
 
-def _member(
+def _array(
     file: DataFile, name: str, entry: dict[str, Any], data: int, levels: list[str] | None, crc: int | None
-) -> Member:
+) -> FileArray:
     kind, shape = entry["dtype"], tuple(entry["shape"])
     if kind not in TYPES and kind != "BF16":
-        raise ValueError(f"{file.path}: {short(name)} must be numbers that NumPy has, or bfloat16, got {short(kind)}")
-    offset = data + entry["data_offsets"][0]
-    checksum = None if crc is None else Checksum(offset, crc)
-    stored = Stored(file, offset, np.dtype(TYPES.get(kind, "<u2")), shape, checksum=checksum)
+        expected = "numbers that NumPy has, or bfloat16"
+        raise ValueError(f"{file.path}: {shorten(name)} must be {expected}, got {shorten(kind)}")
+    start = data + entry["data_offsets"][0]
+    stored = StoredArray(file, start, 0, np.dtype(TYPES.get(kind, "<u2")), shape, crc=crc)
     if kind == "BF16":
-        return Widened(stored)
+        return ConvertedArray((stored,), np.dtype(np.float32), _widen)
     if levels is None:
         return stored
-    check_names(f"{file.path}: {short(name)}", levels)
-    return Levels(stored, tuple(levels))
+    check_texts(f"{file.path}: {shorten(name)}", levels)
+    check_width(f"{file.path}: text", len(levels), max(map(len, levels), default=1))
+    texts = np.array(levels, dtype=np.str_)
+    return ConvertedArray((stored,), texts.dtype, functools.partial(_look_up, texts))
+
+
+def _widen(bits: Array, location: Location) -> Array:
+    """bfloat16, which NumPy does not have, as float32: its bits are the upper half."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _look_up(levels: Array, codes: Array, location: Location) -> Array:
+    """Text that is stored as numbers of levels."""
+    if codes.dtype.kind not in "iu" or not 0 <= codes.min() <= codes.max() < len(levels):
+        raise ValueError(f"{location.prefix}codes of text must be whole numbers in 0..{len(levels) - 1}")
+    check_width(f"{location.prefix}text", codes.size, levels.itemsize // 4)
+    return levels[codes]
 
 
 def save(store: Store, path: Path) -> None:
     """Write the header, one column after the other, and then the header once more with the checksums."""
-    facts: dict[str, Any] = {name: value.tolist() for name, value in facts_of(store.about).items()}
     codes: dict[str, Array] = {}
     levels: dict[str, list[str]] = {}
     entries: dict[str, Any] = {}
@@ -176,15 +191,15 @@ def save(store: Store, path: Path) -> None:
     types = {name: _type(store, name, codes, levels) for name in store.names}
     names = sorted(store.names, key=lambda name: -types[name].itemsize)
     for name in names:
-        shape = (len(store), *store.about.shape_of(name))
+        shape = (len(store), *store.schema.shape_of(name))
         size = math.prod(shape) * types[name].itemsize
         kind = next(kind for kind, dtype in TYPES.items() if np.dtype(dtype) == types[name])
         entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [end, end + size]}
         end += size
-    ours = json.dumps(facts | ({"levels": levels} if levels else {}))
+    ours = json.dumps(facts_of(store.schema) | ({"levels": levels} if levels else {}))
     sums = dict.fromkeys(names, _ZEROS)
-    header = _made_header(ours, sums, entries)
-    if len(header) > HEADER or len(names) > MOST_ARRAYS:
+    header = _make_header(ours, sums, entries)
+    if len(header) > MOST_HEADER or len(names) > MOST_ARRAYS:
         raise ValueError(f"{path}: too much text for the header of a safetensors file: write .npz or .parquet")
     with written_aside(path) as aside, aside.open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
@@ -196,10 +211,10 @@ def save(store: Store, path: Path) -> None:
                 file.write(data)
             sums[name] = f"{crc:08x}"
         file.seek(8)
-        file.write(_made_header(ours, sums, entries))
+        file.write(_make_header(ours, sums, entries))
 
 
-def _made_header(ours: str, sums: dict[str, str], entries: dict[str, Any]) -> bytes:
+def _make_header(ours: str, sums: dict[str, str], entries: dict[str, Any]) -> bytes:
     """The header, as long whatever the checksums are."""
     metadata = {_OURS: ours, _SUMS: json.dumps(sums), _OWN_SUM: _ZEROS}
     header = json.dumps({"__metadata__": metadata} | entries).encode()

@@ -10,21 +10,30 @@ from __future__ import annotations
 import struct
 import zipfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import numpy as np
 
 from calibrant._files import written_aside
-from calibrant.predictions.arrayfile import MOST_ARRAYS, ArraySource, as_bytes, facts_of, open_arrays, stated
-from calibrant.predictions.columns import Request
-from calibrant.predictions.expansion import check_expansion
-from calibrant.predictions.hints import short
-from calibrant.predictions.members import Deflated, Stored
-from calibrant.predictions.npy import check_size, parse_header, write_column, write_header
-from calibrant.predictions.stamps import DataFile, pinned
-from calibrant.predictions.store import Store
-from calibrant.predictions.streams import Checksum, Inflating
+from calibrant._validation import shorten
+from calibrant.predictions.columns import OpenOptions, facts_of
+from calibrant.predictions.files import DataFile, open_first
+from calibrant.predictions.formats import check_expansion
+from calibrant.predictions.formats.arrays import (
+    MOST_ARRAYS,
+    ArrayReader,
+    InflatingStream,
+    StoredArray,
+    open_arrays,
+    parse_header,
+    read_facts,
+    write_array,
+    write_column,
+)
+from calibrant.predictions.memory import Store
 
-RATIO = 1032  # deflate cannot compress better than this
-DIRECTORY = 1 << 23  # bytes
+DEFLATE_RATIO = 1032  # deflate cannot compress better than this
+MOST_DIRECTORY = 1 << 23  # bytes
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR = struct.Struct("<4sLQL")
@@ -33,52 +42,53 @@ _LATER = 1 << 3  # flag: sizes and checksum come after the data
 _FLAGS = 1 | _LATER | 1 << 11  # those that matter: encrypted, later, names in UTF-8
 
 
-def open_file(path: Path, asked: Request) -> ArraySource:
+def open_file(path: Path, options: OpenOptions) -> ArrayReader:
     """Open an archive."""
-    with pinned(path) as (file, handle):
+    with open_first(path) as (file, handle):
         if handle.read(2) != b"PK":
             raise ValueError(f"{path}: not an .npz archive")
-        count = _entries(handle, file)
+        count = _count_members(handle, file)
         with zipfile.ZipFile(handle) as archive:
             members = archive.infolist()
         if len(members) != count:
             raise ValueError(f"{path}: the archive says that it holds {count} members, its directory {len(members)}")
-        starts = _starts(handle, file, members)
-        infos = {info.filename.removesuffix(".npy"): info for info in members if info.filename.endswith(".npy")}
+        starts = _find_starts(handle, file, members)
+        arrays = [info for info in members if info.filename.endswith(".npy")]
+        infos = {info.filename.removesuffix(".npy"): info for info in arrays}
 
-        def member(name: str) -> Stored | Deflated:
-            return _member(file, handle, infos[name], starts[infos[name].filename])
+        def array_of(name: str) -> StoredArray:
+            return _stored_array(file, handle, infos[name], starts[infos[name].filename])
 
-        names = [info.filename.removesuffix(".npy") for info in members if info.filename.endswith(".npy")]
-        return open_arrays(str(path), names, member, asked, stated(names, member))
+        names = [info.filename.removesuffix(".npy") for info in arrays]
+        return open_arrays(str(path), names, array_of, options, read_facts(names, array_of))
 
 
-def _entries(handle: IO[bytes], file: DataFile) -> int:
+def _count_members(handle: IO[bytes], file: DataFile) -> int:
     """How many members the archive has by its own account; a directory that is too large is not read."""
     span = min(file.stamp.size, 0xFFFF + _END.size + _LOCATOR.size)
     handle.seek(-span, 2)
     tail = handle.read(span)
-    place = tail.rfind(b"PK\x05\x06")
-    if place < 0 or len(tail) - place < _END.size:
+    end = tail.rfind(b"PK\x05\x06")
+    if end < 0 or len(tail) - end < _END.size:
         raise ValueError(f"{file.path}: the archive has no end: it is cut off, or no .npz archive")
-    *_, count, size, _, _ = _END.unpack_from(tail, place)
-    if place >= _LOCATOR.size and (count == 0xFFFF or size == 0xFFFFFFFF):
-        signature, _, offset, _ = _LOCATOR.unpack_from(tail, place - _LOCATOR.size)
+    *_, count, size, _, _ = _END.unpack_from(tail, end)
+    if end >= _LOCATOR.size and (count == 0xFFFF or size == 0xFFFFFFFF):
+        signature, _, offset, _ = _LOCATOR.unpack_from(tail, end - _LOCATOR.size)
         if signature == b"PK\x06\x07":
             handle.seek(min(offset, file.stamp.size))
             record = handle.read(_END64.size)
             if len(record) == _END64.size and record.startswith(b"PK\x06\x06"):
                 *_, count, size, _ = _END64.unpack(record)
-    if count > MOST_ARRAYS or size > DIRECTORY:
+    if count > MOST_ARRAYS or size > MOST_DIRECTORY:
         raise ValueError(f"{file.path}: an archive may hold at most {MOST_ARRAYS:,} arrays, got {count:,}")
     return int(count)
 
 
-def _starts(handle: IO[bytes], file: DataFile, members: list[zipfile.ZipInfo]) -> dict[str, int]:
+def _find_starts(handle: IO[bytes], file: DataFile, members: list[zipfile.ZipInfo]) -> dict[str, int]:
     """Where the bytes of each member start; its own header must say what the directory says, and none may overlap."""
     starts, end, last = {}, 0, ""
     for info in sorted(members, key=lambda info: info.header_offset):
-        name = short(info.filename)
+        name = shorten(info.filename)
         if info.header_offset < end:
             raise ValueError(f"{file.path}: the archive is damaged: {name} overlaps {last}")
         handle.seek(info.header_offset)
@@ -88,8 +98,8 @@ def _starts(handle: IO[bytes], file: DataFile, members: list[zipfile.ZipInfo]) -
         _, _, _, flags, method, _, _, crc, compressed, size, length, extra = _LOCAL.unpack(head)
         title = handle.read(length).decode("utf-8" if flags & 0x800 else "cp437", "replace")
         expected = (info.orig_filename, info.flag_bits & _FLAGS, info.compress_type)
-        facts = [(crc, info.CRC), (compressed, info.compress_size), (size, info.file_size)]
-        differ = not flags & _LATER and any(ours not in (theirs, 0xFFFFFFFF) for ours, theirs in facts)
+        sizes = [(crc, info.CRC), (compressed, info.compress_size), (size, info.file_size)]
+        differ = not flags & _LATER and any(local not in (central, 0xFFFFFFFF) for local, central in sizes)
         if (title, flags & _FLAGS, method) != expected or differ:
             raise ValueError(f"{file.path}: the archive is damaged: {name} and the directory disagree")
         starts[info.filename] = info.header_offset + _LOCAL.size + length + extra
@@ -99,30 +109,37 @@ def _starts(handle: IO[bytes], file: DataFile, members: list[zipfile.ZipInfo]) -
     return starts
 
 
-def _member(file: DataFile, handle: IO[bytes], info: zipfile.ZipInfo, start: int) -> Stored | Deflated:
-    name = f"{file.path}: {short(info.filename.removesuffix('.npy'))}"
+def _stored_array(file: DataFile, handle: IO[bytes], info: zipfile.ZipInfo, start: int) -> StoredArray:
+    name = f"{file.path}: {shorten(info.filename.removesuffix('.npy'))}"
     if info.flag_bits & 1:
         raise ValueError(f"{name} is encrypted")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} must be stored or deflated, got zip method {info.compress_type}")
     is_stored = info.compress_type == zipfile.ZIP_STORED
-    limit = info.compress_size if is_stored else RATIO * info.compress_size + 64
+    limit = info.compress_size if is_stored else DEFLATE_RATIO * info.compress_size + 64
     if info.file_size > limit or info.compress_size > file.stamp.size or (is_stored and info.file_size != limit):
         raise ValueError(f"{name} declares {info.file_size} bytes, more than {info.compress_size} can hold")
     check_expansion(name, info.file_size, info.compress_size)
     handle.seek(start)
-    if is_stored:
-        dtype, shape, fortran = parse_header(handle)
-        offset = handle.tell()
-        check_size(dtype, shape, info.file_size - (offset - start))
-        return Stored(file, offset, dtype, shape, fortran, Checksum(start, info.CRC))
-    stream = Inflating(handle, info.compress_size)
-    dtype, shape, fortran = parse_header(stream)
-    check_size(dtype, shape, info.file_size - stream.count)
-    return Deflated(file, start, info.compress_size, info.CRC, stream.count, dtype, shape, fortran)
+    stream: Any = handle if is_stored else InflatingStream(handle, info.compress_size)
+    dtype, shape, fortran = parse_header(stream, info.file_size)
+    skip = handle.tell() - start if is_stored else stream.count
+    deflated = None if is_stored else info.compress_size
+    return StoredArray(file, start, skip, dtype, shape, fortran, info.CRC, deflated)
 
 
-def _aligned(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+def save(store: Store, path: Path) -> None:
+    """Write an archive of stored arrays, one after the other."""
+    with written_aside(path) as aside, zipfile.ZipFile(aside, "w") as archive:
+        for name in store.names:
+            with archive.open(_align(archive, f"{name}.npy"), "w", force_zip64=True) as file:
+                write_column(file, store, name)
+        for name, value in facts_of(store.schema).items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as file:
+                write_array(file, np.array(value))
+
+
+def _align(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
     """A member whose array starts at a multiple of 64 bytes, so that it can be mapped; an extra field pads it."""
     info = zipfile.ZipInfo(name)
     assert archive.fp is not None
@@ -130,15 +147,3 @@ def _aligned(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
     padding = -start % 64
     info.extra = struct.pack("<HH", 0xD935, padding) + bytes(padding)
     return info
-
-
-def save(store: Store, path: Path) -> None:
-    """Write an archive of stored arrays, one after the other."""
-    with written_aside(path) as aside, zipfile.ZipFile(aside, "w") as archive:
-        for name in store.names:
-            with archive.open(_aligned(archive, f"{name}.npy"), "w", force_zip64=True) as file:
-                write_column(file, store, name)
-        for name, value in facts_of(store.about).items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as file:
-                write_header(file, value.dtype, value.shape)
-                file.write(as_bytes(value))

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import as_numpy
-from calibrant.predictions.about import GROUP
-from calibrant.predictions.remote import is_remote
-from calibrant.predictions.store import BATCH, MemoryStore, Store, checked, suspicions
+from calibrant.predictions.files import format_of, open_files
+from calibrant.predictions.memory import BATCH, MemoryStore, Store, find_remarks, store_arrays
+from calibrant.predictions.paths import is_remote
+from calibrant.predictions.schema import GROUP
 
 Kind = Literal["classification", "segmentation"]
 Split = Literal["train", "val", "test"]
@@ -67,9 +68,9 @@ class Predictions:
 
     @classmethod
     def _of(cls, store: Store) -> Predictions:
-        made = object.__new__(cls)
-        object.__setattr__(made, "_store", store)
-        return made
+        predictions = object.__new__(cls)
+        object.__setattr__(predictions, "_store", store)
+        return predictions
 
     @classmethod
     def from_logits(
@@ -98,9 +99,9 @@ class Predictions:
             ignore_index: a label that marks samples or pixels to leave out.
             split: what the samples are for; kept and written with them.
         """
-        given = {"logits": logits, "labels": labels}
+        data = {"logits": logits, "labels": labels}
         facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
-        return cls._of(checked(given, ids=ids, groups=groups, objectness=objectness, **facts))
+        return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, **facts))
 
     @classmethod
     def from_probabilities(
@@ -120,9 +121,9 @@ class Predictions:
 
         The arguments are those of `from_logits`; nothing is clipped or normalised.
         """
-        given = {"probabilities": probabilities, "labels": labels}
+        data = {"probabilities": probabilities, "labels": labels}
         facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
-        return cls._of(checked(given, ids=ids, groups=groups, objectness=objectness, **facts))
+        return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, **facts))
 
     @classmethod
     def from_confidence(
@@ -136,8 +137,8 @@ class Predictions:
         split: Split | None = None,
     ) -> Predictions:
         """Predictions of which only the confidence ``[N]`` in 0..1 is known, and whether each was correct ``[N]``."""
-        given = {"confidence": confidence, "correct": correct}
-        return cls._of(checked(given, ids=ids, groups=groups, objectness=objectness, split=split))
+        data = {"confidence": confidence, "correct": correct}
+        return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, split=split))
 
     @classmethod
     def open(
@@ -181,8 +182,6 @@ class Predictions:
             unlabelled: whether labels may be missing, as they are where a policy is applied to new data; everything
                 else needs them.
         """
-        from calibrant.predictions.opened import open_files  # loads the formats, which are not needed otherwise
-
         facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
         return cls._of(open_files(path, columns, groups, facts, unlabelled=unlabelled))
 
@@ -216,7 +215,7 @@ class Predictions:
             >>> Predictions.from_frame(frame, columns={"labels": "truth", "probabilities": "p_*"})
             Predictions(2 samples, probabilities of 2 classes, labels)
         """
-        from calibrant.predictions.frames import from_frame  # loads pyarrow
+        from calibrant.predictions.formats.tables import from_frame  # loads pyarrow
 
         facts = {"class_names": class_names, "ignore_index": ignore_index, "split": split}
         return cls._of(from_frame(frame, columns, groups, facts, unlabelled=unlabelled))
@@ -228,8 +227,6 @@ class Predictions:
         become names of columns. ``.npy`` writes one file per array, the one named by ``path`` last, and one of
         checksums that hold the set together.
         """
-        from calibrant.predictions.opened import format_of
-
         if is_remote(path):
             raise ValueError(f"{path}: predictions are written to this machine alone; save a file here and copy it")
         format_of(Path(path)).save(self._store, Path(path))
@@ -271,11 +268,11 @@ class Predictions:
         Batches of an opened file are read as they are asked for, in memory of their own that may be written to.
         """
         if size is None:
-            size = max(1, BATCH // max(1, self._store.about.numbers))
+            size = self._store.schema.rows(BATCH)
         if size < 1:
             raise ValueError(f"batch size must be at least 1, got {size}")
-        about, names = self._store.about, self._store.names
-        return (Predictions._of(MemoryStore(about, block)) for block in self._store.blocks(size, names))
+        schema, names = self._store.schema, self._store.names
+        return (Predictions._of(MemoryStore(schema, block)) for block in self._store.blocks(size, names))
 
     def _column(self, name: str) -> Any:
         return self._store.column(name) if name in self._store.names else None
@@ -284,7 +281,7 @@ class Predictions:
     @property
     def holds(self) -> str:
         """What the numbers are."""
-        return self._store.about.holds
+        return self._store.schema.holds
 
     @property
     def logits(self) -> Any:
@@ -324,8 +321,7 @@ class Predictions:
     @property
     def groups(self) -> dict[str, Any]:
         """Name to ``[N]`` int64 or text."""
-        found = [name for name in self._store.names if name.startswith(GROUP)]
-        return {name.removeprefix(GROUP): self._store.column(name) for name in found}
+        return {name: self._store.column(GROUP + name) for name in self.group_names}
 
     @property
     def group_names(self) -> tuple[str, ...]:
@@ -335,27 +331,27 @@ class Predictions:
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """One name per class, or None."""
-        return self._store.about.class_names
+        return self._store.schema.class_names
 
     @property
     def num_classes(self) -> Any:
         """The number of classes, or None."""
-        return self._store.about.num_classes
+        return self._store.schema.num_classes
 
     @property
     def kind(self) -> str:
         """Classification or segmentation."""
-        return self._store.about.kind
+        return self._store.schema.kind
 
     @property
     def ignore_index(self) -> int | None:
         """The label that counts nowhere, or None."""
-        return self._store.about.ignore_index
+        return self._store.schema.ignore_index
 
     @property
     def split(self) -> str | None:
         """What the samples are for, or None."""
-        return self._store.about.split
+        return self._store.schema.split
 
     @property
     def labelled(self) -> bool:
@@ -373,18 +369,18 @@ class Predictions:
 
         Reads no further than the first block that looks as it should.
         """
-        return suspicions(self._store)
+        return find_remarks(self._store)
 
     def __len__(self) -> int:
         return len(self._store)
 
     def __repr__(self) -> str:
-        about = self._store.about
-        size = " x ".join(map(str, about.shape[1:]))
-        data = f"{about.holds} of {about.num_classes} classes{' at ' + size if size else ''}"
-        parts = [self._store.describe(), data if about.shape else about.holds]
-        parts += [name for name in self._store.names if name != about.holds]
-        parts += [f"{k}={v!r}" for k in ("ignore_index", "split") if (v := getattr(about, k)) is not None]
+        schema = self._store.schema
+        size = " x ".join(map(str, schema.shape[1:]))
+        data = f"{schema.holds} of {schema.num_classes} classes{' at ' + size if size else ''}"
+        parts = [self._store.describe(), data if schema.shape else schema.holds]
+        parts += [name for name in self._store.names if name != schema.holds]
+        parts += [f"{k}={v!r}" for k in ("ignore_index", "split") if (v := getattr(schema, k)) is not None]
         return f"Predictions({', '.join(parts)})"
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
