@@ -17,7 +17,6 @@ from torch import nn
 from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.data import read, tokens
-from calibrant.data.digits import digits
 from calibrant.training import DivergedError, checkpoints, load, load_model, predict_run, train
 from calibrant.training.datasets import load_sets
 from calibrant.training.distributed import make_fabric
@@ -441,9 +440,8 @@ def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
     assert run("audit", test, "--val", val, "-o", tmp_path / "r.html", "-q") == 0
     assert run("fit", val, "--target-risk", "0.2", "-o", policy, "-q") == 0
     assert run("export", "--run", undisturbed, "--policy", policy, "-o", graph, "-q") == 0
-    pixels = (
-        np.stack([np.asarray(sample.input) for sample in digits("test")]).transpose(0, 3, 1, 2).astype(np.float32) / 255
-    )
+    images = np.stack([np.asarray(sample.input) for sample in read("digits", "test")])
+    pixels = images.transpose(0, 3, 1, 2).astype(np.float32) / 255
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     values = session.run(None, {session.get_inputs()[0].name: pixels})
     answers = dict(zip([output.name for output in session.get_outputs()], values, strict=True))

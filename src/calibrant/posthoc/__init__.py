@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from calibrant._lazy import loader
+from calibrant._imports import lazy_names
 from calibrant.posthoc.base import Calibrator
 from calibrant.posthoc.crossfit import FOLDS, Ranked, crossfit, crossfit_ranks, folds_of, rank_shares, ranks_by_fold
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
@@ -11,7 +11,7 @@ from calibrant.posthoc.isotonic import IsotonicCalibration
 from calibrant.posthoc.logit_norm import LogitNorm, msp_formula, normalised_max_logit_formula, score_rows
 from calibrant.posthoc.matrix import MatrixScaling
 from calibrant.posthoc.ops import NumpyOps, Ops, log_softmax, softmax
-from calibrant.posthoc.stream import FLOOR, LARGEST, WIDE, as_logits, cache_chunks, check_finite, class_rows
+from calibrant.posthoc.stream import FLOOR, WIDE
 from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.posthoc.vector import VectorScaling
 
@@ -43,4 +43,4 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
     )
 }
 
-__getattr__, __dir__ = loader(__name__, {"TorchOps": "torch_ops"}, {"torch_ops": ("train", "torch")})
+__getattr__, __dir__ = lazy_names(__name__, extras={"calibrant.posthoc.torch_ops": ("train", "torch")})

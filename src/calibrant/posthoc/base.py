@@ -9,14 +9,15 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from calibrant._arrays import Array, as_numpy, given_back
+from calibrant._arrays import Array, as_numpy, cache_chunks, class_rows, given_back
+from calibrant._validation import as_logits, check_finite
 from calibrant.posthoc.ops import NumpyOps, Ops
-from calibrant.posthoc.stream import Stream, as_logits, cache_chunks, check_finite, class_rows, logits_of
+from calibrant.posthoc.stream import Stream, logits_of
 from calibrant.predictions import Predictions
 
 V = TypeVar("V")
 
-#: Between what the numbers of a policy lie: of logits up to `stream.LARGEST` they give finite ones.
+#: Between what the numbers of a policy lie: of logits up to `LARGEST_LOGIT` they give finite ones.
 LEAST, MOST = 1e-50, 1e50
 
 

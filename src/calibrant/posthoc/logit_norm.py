@@ -19,11 +19,21 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import CHUNK, Array, given_back, import_compiled, in_threads, row_slices
+from calibrant._arrays import (
+    CHUNK,
+    Array,
+    cache_chunks,
+    class_rows,
+    given_back,
+    import_compiled,
+    in_threads,
+    row_slices,
+)
+from calibrant._validation import as_logits, check_finite
 from calibrant.metrics import aurc, is_large, top_label_blocks
 from calibrant.posthoc.base import Parameters
 from calibrant.posthoc.ops import NumpyOps, Ops, softmax
-from calibrant.posthoc.stream import Stream, as_logits, cache_chunks, check_finite, class_rows, logits_of
+from calibrant.posthoc.stream import Stream, logits_of
 from calibrant.predictions import Predictions
 
 V = TypeVar("V")

@@ -9,24 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array, as_numpy, row_slices
+from calibrant._arrays import Array, as_numpy, class_rows, row_slices
+from calibrant._validation import as_logits, check_finite
 from calibrant.metrics import is_large
 from calibrant.predictions import Predictions
 
 FLOOR = 1e-30  # of probabilities, whose logarithms are taken for logits
-LARGEST = 1e100  # of logits: the squares of larger ones are no float64 any more
 WIDE = 1e18  # of float32 logits: those beyond are computed with in float64, as their squares are no float32
 
 Pair = tuple[Array, npt.NDArray[np.int64]]
-
-
-def as_logits(logits: Any) -> Array:
-    """Check that logits are ``[N, C]`` or ``[N, C, ...]`` and floating point; half precision becomes float32."""
-    z, _ = as_numpy("logits", logits)
-    if z.dtype.kind != "f" or z.ndim < 2 or not z.size or z.shape[1] < 2:
-        asked = "floating point [N, C] or [N, C, ...] with N >= 1 and C >= 2"
-        raise ValueError(f"logits must be {asked}, got {z.dtype} {list(z.shape)}")
-    return z.astype(np.float64 if z.itemsize >= 8 else np.float32, copy=False)
 
 
 def logits_of(batch: Predictions) -> Array:
@@ -36,28 +27,6 @@ def logits_of(batch: Predictions) -> Array:
     if batch.holds == "logits":
         return as_logits(batch.logits)
     return np.log(np.maximum(as_logits(batch.probabilities).astype(np.float64), FLOOR))
-
-
-def class_rows(z: Array) -> Array:
-    """Logits ``[N, C, ...]`` as one row per position, ``[n, C]``."""
-    return z if z.ndim == 2 else np.moveaxis(z.reshape(*z.shape[:2], -1), 1, 2).reshape(-1, z.shape[1])
-
-
-def check_finite(z: Array) -> float:
-    """Raise if a logit is NaN, infinite or beyond `LARGEST`; gives the largest absolute value."""
-    low, high = (float(end) for end in (z.min(), z.max()))  # NaN survives both
-    if not math.isfinite(low) or not math.isfinite(high):
-        raise ValueError("logits must be finite, got NaN or infinity")
-    size = max(-low, high)
-    if size > LARGEST:
-        raise ValueError(f"logits must lie between -{LARGEST:g} and {LARGEST:g}, got one of size {size:g}")
-    return size
-
-
-def cache_chunks(z: Array) -> Iterator[Array]:
-    """Parts of ``[N, C, ...]`` along its first dimension that fit the cache."""
-    for rows in row_slices(len(z), math.prod(z.shape[1:])):
-        yield z[rows]
 
 
 class Stream:
