@@ -1,6 +1,6 @@
 """Training by recipe, runs that survive being killed, and what a model says about a data set."""
 
-from calibrant import _needs_torch
+from calibrant._imports import needs_torch
 from calibrant.training.loop import train
 from calibrant.training.named import shorten
 from calibrant.training.predicting import predict

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from calibrant._extras import need
 from calibrant._files import nulls_as_nan
+from calibrant._imports import need
 from calibrant.data import Batches, Dataset, Pipeline, read_glove
 from calibrant.losses import Loss
 from calibrant.metrics import describe
