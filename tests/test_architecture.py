@@ -154,8 +154,7 @@ def test_an_import_against_the_arrow_is_noticed(tmp_path):
 MEASURING = ("_arrays", "_validation", "predictions", "metrics", "posthoc", "selective", "auditing", "report")
 TRAINING = {"data", "targets", "models", "losses", "_lens", "torchmetrics", "training", "_torchvision"}
 #: Of the measuring half, what hands its formulas or numbers over to PyTorch; imported by nothing else there.
-BRIDGES = {"_arrays.py": {"torch"}, "posthoc/torch_ops.py": {"torch", "needs_torch"},
-           "selective/module.py": {"torch", "needs_torch"}}  # fmt: skip
+BRIDGES = {"_arrays.py": {"torch"}, "posthoc/ops.py": {"torch"}, "selective/module.py": {"torch", "needs_torch"}}
 
 
 @pytest.mark.parametrize(

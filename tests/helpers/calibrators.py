@@ -39,4 +39,13 @@ def nll(z, y):
     return float(torch.nn.functional.cross_entropy(torch.as_tensor(z).double(), y))
 
 
+def slopes(objective, x, step=1e-5):
+    """The gradient by central differences."""
+    for i in range(len(x)):
+        ahead, behind = x.copy(), x.copy()
+        ahead[i] += step
+        behind[i] -= step
+        yield (objective(ahead) - objective(behind)) / (2 * step)
+
+
 Z, Y = drawn(211, 5, 1, scale=3.0)

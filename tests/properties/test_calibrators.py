@@ -19,9 +19,10 @@ from calibrant.posthoc import (
     TemperatureScaling,
     VectorScaling,
 )
-from tests.calibrator_data import METHODS, Y, Z, drawn, nll
+from tests.helpers.calibrators import METHODS, Y, Z, drawn, nll
 
 KEEPING = ["isotonic top", "histogram top", "histogram mass top", "ensemble", "ensemble mse"]
+
 every = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
 
 CASES = {
