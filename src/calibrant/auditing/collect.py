@@ -169,7 +169,7 @@ def start(predictions: Predictions, groups: Iterable[str]) -> Collected:
     """What a pass over predictions begins with."""
     holds, classes = predictions.holds, predictions.num_classes
     detailed = holds != "confidence"
-    precision: Any = predictions._store.about.dtype.name
+    precision: Any = predictions._store.schema.dtype.name
     collected = Collected(
         sketch=ConfidenceSketch(kind="probabilities" if holds == "probabilities" else "logits"),
         holds=holds,

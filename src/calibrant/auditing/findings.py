@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._validation import some_names
+from calibrant._validation import listing
 from calibrant.auditing.breakdown import Row
 from calibrant.auditing.collect import Collected
 from calibrant.auditing.repairs import Repair
@@ -287,7 +287,7 @@ def _worse(what: str, rows: Sequence[Row], evidence: Evidence) -> list[Finding]:
     flagged = sorted((row for row in rows if row.flag), key=lambda row: -abs(row.gap) * math.sqrt(row.count))
     if not flagged:
         return []
-    names = some_names([row.name for row in flagged])
+    names = listing([row.name for row in flagged], 5)
     first = flagged[0]
     limits = z_value(evidence.confidence_level) * first.error
     groups = "predicted classes" if what == "class" else f"groups of {what}"

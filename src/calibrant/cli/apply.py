@@ -18,7 +18,7 @@ from calibrant.cli.common import (
     how_to_open,
     open_for_policy,
 )
-from calibrant.cli.console import print_json, print_table, remark, say, shown_progress
+from calibrant.cli.console import print_json, print_table, remark, say, show_progress
 from calibrant.predictions import is_remote
 from calibrant.selective import FORMATS, Outcome, Policy, apply_policy
 
@@ -68,7 +68,7 @@ def apply_command(
     predictions = open_for_policy(fitted, files, groups=groups, unlabelled=True, **opening)
     if path.exists() and any(path.samefile(file) for file in predictions.files if not is_remote(file)):
         raise ValueError(f"--output {path}: the predictions would be overwritten, write to another file")
-    with shown_progress(quiet) as progress:
+    with show_progress(quiet) as progress:
         outcome = apply_policy(fitted, predictions, path, progress=progress)
     if as_json:
         print_json(outcome.to_dict())

@@ -22,7 +22,7 @@ from calibrant.cli.common import (
     invocation,
     open_for_policy,
 )
-from calibrant.cli.console import print_json, print_line, print_table, remark, say, shown_progress
+from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.metrics import check_level
 from calibrant.predictions import Predictions, Remote, is_remote
 from calibrant.selective import Policy
@@ -90,7 +90,7 @@ def audit_command(
         # The policy is judged on the first model alone.
         named[name] = open_for_policy(None if named else fitted, path, groups=group or None, **opening)
     held_out = None if val is None else open_for_policy(fitted, val, **opening)
-    with shown_progress(quiet) as progress:
+    with show_progress(quiet) as progress:
         found = audit(
             named,
             val=held_out,

@@ -10,7 +10,7 @@ import typer
 
 from calibrant._files import check_output
 from calibrant.cli.common import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open
-from calibrant.cli.console import print_json, print_table, remark, say, shown_progress
+from calibrant.cli.console import print_json, print_table, remark, say, show_progress
 from calibrant.predictions import Predictions
 from calibrant.selective import Policy, Threshold, share_text, to_dict
 
@@ -60,7 +60,7 @@ def fit_command(
     check_output(output)
     opening = how_to_open(column, class_names, segmentation, ignore_index)
     predictions = Predictions.open(files, groups=None if group is None else [group], **opening)
-    with shown_progress(quiet) as progress:
+    with show_progress(quiet) as progress:
         policy = Policy.fit(
             predictions,
             target_risk,

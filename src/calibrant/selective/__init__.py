@@ -7,7 +7,7 @@ it, `policy_file` writes it, `module` is it in PyTorch, `outcome` what it does t
 
 from typing import TYPE_CHECKING
 
-from calibrant._lazy import loader
+from calibrant._imports import lazy_names
 from calibrant.selective.analysis import (
     ErrorsBySource,
     MaxLogitGivenMSP,
@@ -49,4 +49,4 @@ __all__ = [
     "thresholds_by_group",
 ]
 
-__getattr__, __dir__ = loader(__name__, {"to_dict": "policy_file"})
+__getattr__, __dir__ = lazy_names(__name__)

@@ -13,7 +13,7 @@ import numpy as np
 from calibrant._arrays import Array
 from calibrant._files import written_aside
 from calibrant._progress import Progress, silent, track
-from calibrant._validation import some_names
+from calibrant._validation import listing
 from calibrant.metrics import Interval
 from calibrant.predictions import Predictions
 from calibrant.selective.bounds import UNKNOWN, binomial_tail, coverage_interval, risk_interval, upper_limit
@@ -133,7 +133,7 @@ class Outcome:
         text = [f"Answers {self.accepted:,} of {self.samples:,} {unit} ({share:.1%}), abstains on the rest."]
         unknown = {name: part for name, part in self.groups.items() if name not in (self.policy.group_names or ())}
         if unknown:
-            number, names = sum(part.samples for part in unknown.values()), some_names(list(unknown))
+            number, names = sum(part.samples for part in unknown.values()), listing(list(unknown), 5)
             text.append(f"{number:,} {unit} are of groups that the policy does not know ({names}): never answered.")
         if not self.labelled:
             return [*text, "There are no labels, so the share of wrong answers is not known."]
@@ -155,7 +155,7 @@ class Outcome:
             shares = {
                 name: f"{part.errors / part.accepted:.1%} of {part.accepted:,}" for name, part in self.broken.items()
             }
-            where = " in " + some_names([f"{name} ({share})" for name, share in shares.items()])
+            where = " in " + listing([f"{name} ({share})" for name, share in shares.items()], 5)
         words = {
             "yes": f"{promise} is kept here.",
             "no sign": f"{promise}: no sign that it is broken.",

@@ -19,7 +19,7 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._validation import Bools, Ints, choice, number_in, some_names
+from calibrant._validation import Bools, Ints, choice, listing, number_in
 from calibrant.metrics import Doubles, Interval, normal_interval
 from calibrant.selective.bounds import UNKNOWN, coverage_interval, risk_interval
 from calibrant.selective.search import STEPS, candidates_of, plan_tests
@@ -152,7 +152,7 @@ def _over_groups(groups: dict[str, Threshold], target: Target) -> Threshold:
     silent = [name for name, threshold in groups.items() if threshold.abstains]
     reason = f"Accepts {accepted:,} of {samples:,} samples, {errors:,} of them wrong, over {len(groups)} groups."
     if silent:
-        reason += f" Abstains always in {some_names(silent)}."
+        reason += f" Abstains always in {listing(silent, 5)}."
     return Threshold(
         value=math.nan,
         method="by group",

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from calibrant._arrays import Array, cache_chunks, class_rows, given_back
-from calibrant._validation import as_logits, check_finite, some_names
+from calibrant._validation import as_logits, check_finite, listing
 from calibrant.metrics import Doubles
 from calibrant.posthoc import FLOOR, Calibrator, NumpyOps, Ops, softmax
 from calibrant.selective.scores import Score
@@ -104,7 +104,7 @@ class Rule:
         if self.groups is None or self.target_risk is None:
             return f"{promise} ({observed})."
         silent = [name for name, threshold in self.groups.items() if threshold.abstains]
-        never = f" It never answers for {some_names(silent)}." if silent else ""
+        never = f" It never answers for {listing(silent, 5)}." if silent else ""
         return f"{promise} in every {self.group} ({observed} in all).{never}"
 
     @property
