@@ -13,7 +13,7 @@ Example:
 from calibrant import _needs_torch
 
 # ruff: noqa: I001  (the order of these lines is the order of `names` and of the docs)
-from calibrant.losses.base import Loss, Smoothing
+from calibrant.losses.base import Loss
 from calibrant.losses.registry import Method, describe, get, names
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.label_smoothing import LabelSmoothing
@@ -46,7 +46,6 @@ __all__ = [
     "Loss",
     "MbLS",
     "Method",
-    "Smoothing",
     "SoftTargetCrossEntropy",
     "describe",
     "get",

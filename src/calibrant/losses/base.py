@@ -69,16 +69,6 @@ class Terms(NamedTuple):
     regulariser: Tensor | None = None
 
 
-class Smoothing(NamedTuple):
-    """Smoothing function f and indicator C of ACLS Eq. 8, both ``[N, C, ...]``.
-
-    The loss trains towards q - f C at the predicted class and q + f C elsewhere.
-    """
-
-    f: Tensor
-    indicator: Tensor
-
-
 class Loss(nn.Module):
     """Base of all losses: ``loss(logits, target)`` with ``[N, C]`` or ``[N, C, ...]`` logits.
 

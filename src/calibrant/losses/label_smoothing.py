@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Loss, Smoothing, Target, Terms
+from calibrant.losses.base import Loss, Target, Terms
 from calibrant.losses.checks import values_visible
-from calibrant.losses.numerics import cross_entropy, per_class, smoothing_from_shift, softmax, subtract_at
+from calibrant.losses.numerics import cross_entropy, per_class, softmax, subtract_at
 from calibrant.losses.registry import register
 
 
@@ -97,11 +97,6 @@ class LabelSmoothing(Loss):
         value = s.log_sum + (1 - a) * (s.top - z.gather(1, t.at_label())) + (a / classes) * below
         return value.squeeze(1), subtract_at(s.probs.sub_(a / classes), t.at_label(), 1 - a)
 
-    def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
-        """Closed form of f and C (ACLS Table 2, row LS)."""
-        z, t = self._prepare(logits, target, ids=ids, alpha=self._given(None))
-        shift = self._mass(z, t) * (1 / z.shape[1] - t.distribution(z))
-        return Smoothing(smoothing_from_shift(shift, z), torch.ones_like(z))
 
     def _given(self, alpha: Tensor | float | None) -> Tensor | None:
         """The alpha of this call, or a per-sample one of the constructor, or None."""

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Loss, Smoothing, Target, Terms
+from calibrant.losses.base import Loss, Target, Terms
 from calibrant.losses.numerics import cross_entropy, first_maximum, nll, softmax, subtract_at
 from calibrant.losses.registry import register
 
@@ -95,16 +95,6 @@ class MbLS(Loss):
             subtract_at(gradient, predicted, -scale * active.sum(1, keepdim=True))
         return value, gradient
 
-    def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
-        """Closed form of f and C (ACLS Table 2, row MbLS; the released code adds the entry at yhat)."""
-        z, _ = self._prepare(logits, target, ids=ids)
-        top, predicted = z.max(1, keepdim=True)
-        active = (top - z > self.margin).to(z.dtype)
-        f = torch.full_like(z, self._scale(z))
-        if self.variant == "released":
-            count = active.sum(1, keepdim=True)
-            f, active = f.scatter(1, predicted, f[:, :1] * count), active.scatter(1, predicted, (count > 0).to(z.dtype))
-        return Smoothing(f, active)
 
     def _scale(self, z: Tensor) -> float:
         return self.strength if self.variant == "paper" else self.strength / z.shape[1]
