@@ -8,7 +8,7 @@ import torch
 from calibrant import lens
 from calibrant import losses as L
 from calibrant._lens import activity
-from tests.catalogue import COUNTS, batch
+from tests.helpers.loss_cases import COUNTS, batch
 from tests.reference.smoothing import exact, printed
 
 TABLE_2 = [

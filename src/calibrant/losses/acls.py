@@ -43,18 +43,28 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Target, Terms
+from calibrant.losses.base import Terms
 from calibrant.losses.crl import out_of_order
 from calibrant.losses.history import MOST_SAMPLES, CorrectnessHistory, RankingLoss
 from calibrant.losses.numerics import cross_entropy, first_maximum, first_zero, nll, softmax, subtract_at
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target
 
 
 @register(
     "acls",
+    "Adaptive and conditional label smoothing",
     paper="ACLS",
     equation="Eq. 13",
     summary="smooths each logit by how far it lies beyond a margin",
+    use=(
+        "The first to try beyond label smoothing: it acts beyond a margin as MbLS does, and harder the further a "
+        "logit lies beyond it. The lowest mean ECE of ACLS Table 3."
+    ),
+    avoid=(
+        "Logits stay within the margin: it is cross-entropy then. The paper has 10, and 6 on CIFAR-10; `calibrant "
+        "lens --predictions` tells on how many samples it acts."
+    ),
     hyper={
         "margin": "larger: fewer logits are smoothed, higher confidence",
         "lambda1": "larger: the largest logit is pulled down harder",

@@ -42,10 +42,10 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Loss, Target, Terms
-from calibrant.losses.checks import transforming
+from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import cross_entropy, nll, softmax, subtract_at
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target, transforming
 
 #: Entries of one block of pairs: 4 MB in float32, so that a block is still in the cache when it is read again.
 BLOCK = 1 << 20
@@ -53,9 +53,12 @@ BLOCK = 1 << 20
 
 @register(
     "cpc",
+    "Pairwise constraints",
     paper="Cheng2022",
     equation="ACLS supplement Eq. 2-4",
     summary="makes each pair of other classes equally likely",
+    use="For comparison, with few classes.",
+    avoid="There are many classes: its work grows with their square. Labels are soft, which it does not take.",
     hyper={
         "lambda1": "larger: the label is pushed harder away from every other class",
         "lambda2": "larger: the other classes are pulled harder towards one another",
@@ -111,7 +114,6 @@ class CPC(Loss):
         push = torch.sigmoid(-margin).mul_(scale1)
         gradient.scatter_add_(1, _rival_index(z, t), pull.mul_(scale2).add_(push).movedim(-1, 1))
         return value, subtract_at(gradient, t.at_label(), push.sum(-1).unsqueeze(1))
-
 
     def _scales(self, z: Tensor) -> tuple[float, float, float]:
         """Factors of 1v1 and of BE over unordered pairs with both logs, and BE's constant from the diagonal."""

@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Target, Terms
+from calibrant.losses.base import Terms
 from calibrant.losses.history import MOST_SAMPLES, CorrectnessHistory, RankingLoss, following
 from calibrant.losses.numerics import (
     Softmax,
@@ -54,13 +54,23 @@ from calibrant.losses.numerics import (
     subtract_at,
 )
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target
 
 
 @register(
     "crl",
+    "Correctness ranking",
     paper="Moon2020",
     equation="ACLS supplement Eq. 18",
     summary="orders confidences as the samples' past correctness is ordered",
+    use=(
+        "The model will abstain on what it is least sure of: confidences are put in the order of how often each "
+        "sample was right during training."
+    ),
+    avoid=(
+        "Samples have no ids, or are seen once: without a memory it is cross-entropy. Labels are soft, which it "
+        "does not take."
+    ),
     hyper={
         "strength": "larger: more weight on the order of confidences",
         "score": "confidence that is ranked: 'msp', 'entropy' or 'margin'",
@@ -153,7 +163,6 @@ class CRL(RankingLoss):
             value, gradient = cross_entropy(z, s, t)
             gradient.add_(slopes.mul_(pull))
         return value + penalty, gradient
-
 
     def _rank(self, score: Tensor, correctness: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """Penalty per sample (differentiable) and the derivative of its sum by each score."""

@@ -24,16 +24,23 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Loss, Target, Terms
+from calibrant.losses.base import Loss, Terms
 from calibrant.losses.focal import focal_closed_form, focal_formula
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target
 
 
 @register(
     "flsd",
+    "Sample-dependent focal loss",
     paper="Mukhoti2020",
     equation="ACLS supplement Eq. 1",
     summary="focal loss with a larger gamma for samples of low probability",
+    use=(
+        "Focal loss helps, but one gamma does not suit all samples: those of low probability get a larger one "
+        "[Mukhoti2020]."
+    ),
+    avoid="Labels are soft or mixed, which it does not take; or the model is not overconfident to begin with.",
     hyper={
         "gamma": "larger: less pull on easy samples, lower confidence",
         "variant": "'released': gamma from p_y; 'paper': from the largest probability",
@@ -68,7 +75,6 @@ class FLSD(Loss):
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """The gradient of focal loss; gamma is constant."""
         return focal_closed_form(z, t, self._gamma)
-
 
     def _gamma(self, p_label: Tensor, p_top: Tensor) -> Tensor:
         """The rule of the table above, per position."""

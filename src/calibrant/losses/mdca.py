@@ -31,20 +31,26 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Loss, Target, Terms
-from calibrant.losses.checks import transforming
+from calibrant.losses.base import Loss, Terms
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.focal import Focal
 from calibrant.losses.label_smoothing import LabelSmoothing
 from calibrant.losses.numerics import cross_entropy, is_at, per_class, softmax
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target, transforming
 
 
 @register(
     "mdca",
+    "MDCA",
     paper="Hebbalaguppe2022",
     equation="ACLS supplement Eq. 9",
     summary="matches each class's mean probability in the batch to its frequency",
+    use=(
+        "Every class should be right on average, not only the predicted one: it compares each class's mean "
+        "probability with its share of the batch."
+    ),
+    avoid="There are many more classes than samples in a batch: most shares are then 0, and the rest is noise.",
     hyper={
         "strength": "larger: more weight on class-wise calibration within the batch",
         "base": "fidelity term: 'ce', 'focal' or 'ls'",
@@ -116,7 +122,6 @@ class MDCA(Loss):
             value, gradient = closed
             gradient.sub_(s.probs.mul_(total))
         return value + scale * gap.abs().sum(), gradient.add_(signed)
-
 
     def _scale(self, z: Tensor) -> float:
         return self.strength if self.variant == "paper" else self.strength / z.shape[1]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from calibrant.losses.base import Target
+from calibrant.losses.target import Target
 
 
 class Softmax(NamedTuple):
