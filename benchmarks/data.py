@@ -40,7 +40,8 @@ from calibrant.data import (
     normalised,
     read,
 )
-from calibrant.data.views import draw_view, render
+from calibrant.data.rendering import render
+from calibrant.data.transforms import draw_view
 from calibrant.targets import adaptive_targets
 
 _torchvision.ensure()

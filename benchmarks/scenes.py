@@ -34,7 +34,7 @@ from benchmarks import _harness as harness
 from benchmarks._harness import say
 from benchmarks._speed_metrics import table
 from calibrant._files import written_aside
-from calibrant.data.objects import Boxes, objectness
+from calibrant.data.boxes import Boxes, objectness
 from calibrant.data.scenes import CLASSES, Scenes, draw, true_calibration_error, true_error
 from calibrant.losses import SoftTargetCrossEntropy, get
 from calibrant.metrics import accuracy, aurc, ece, mean_confidence, overconfidence

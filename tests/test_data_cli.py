@@ -11,8 +11,7 @@ from PIL import Image
 
 from calibrant.cli import main
 from calibrant.data import Boxes, Dataset, ImageArray, context_only, read, single_object
-from calibrant.data.digits import digits
-from calibrant.data.written import write_dataset
+from calibrant.data.writing import write_dataset
 from calibrant.metrics import context_reliance
 
 SIZE = "<size><width>{w}</width><height>{h}</height></size>"
@@ -367,7 +366,7 @@ def test_killed_while_writing(tmp_path):
     script = f"""
 import os, numpy as np
 from calibrant.data import Dataset, ImageArray
-from calibrant.data.written import write_dataset
+from calibrant.data.writing import write_dataset
 pixels = np.zeros((8, 6, 6, 3), np.uint8)
 data = Dataset("toy", "train", ("a",), tuple(map(str, range(8))), [0] * 8, ImageArray(pixels))
 def watch(items, number):
@@ -391,10 +390,10 @@ def test_context_reliance_is_a_row_of_the_table():
 
 
 def test_digits_are_split_anew_for_every_seed():
-    train, val, test = (digits(split, seed=3) for split in ("train", "val", "test"))
+    train, val, test = (read("digits", split, seed=3) for split in ("train", "val", "test"))
     assert (len(train), len(val), len(test)) == (1047, 300, 450)
     assert len(set(train.ids) | set(val.ids) | set(test.ids)) == 1797
-    assert digits("test", seed=4).ids != test.ids
+    assert read("digits", "test", seed=4).ids != test.ids
     assert np.asarray(train[0].input).max() <= 255
-    with pytest.raises(ValueError, match="got 'all'"):
-        digits("all")
+    with pytest.raises(ValueError, match="split 'all' was asked for, and digits has train, val, test"):
+        read("digits", "all")

@@ -6,7 +6,8 @@ import torch
 from PIL import Image
 
 from calibrant.data import RICAP, Boxes, CutMix, Cutout, Mixup, RandomErasing, RandomFlip, RandomResizedCrop
-from calibrant.data.views import draw_view, render
+from calibrant.data.rendering import render
+from calibrant.data.transforms import draw_view
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
 from tests.reference import objects as reference
 

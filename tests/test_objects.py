@@ -22,7 +22,7 @@ from calibrant.data import (
     render,
     union_area,
 )
-from calibrant.data.views import smaller_decoding
+from calibrant.data.rendering import smaller_decoding
 from calibrant.targets import adaptive_targets, hard_targets, objectness, uniform_targets
 from tests.reference import objects as reference
 
@@ -158,18 +158,18 @@ def test_numbers_that_do_not_go_together_are_refused():
 
 def test_one_crowded_image_does_not_slow_its_batch():
     """The work of a batch is the sum over its images, not their number times the largest: counted, not timed."""
-    from calibrant.data import objects
+    from calibrant.data import boxes
 
     random = np.random.default_rng(0)
     corners = random.integers(0, 60, (300, 2))
     crowded = np.concatenate([corners, corners + random.integers(1, 20, corners.shape)], axis=1)
     done = []
-    slabs = objects._slabs
-    objects._slabs = lambda boxes: done.append(boxes.shape) or slabs(boxes)
+    slabs = boxes._slabs
+    boxes._slabs = lambda boxes: done.append(boxes.shape) or slabs(boxes)
     try:
         values = objectness([crowded, *[[[0, 0, 4, 4], [2, 2, 8, 8]]] * 50], [0, 0, 80, 80], (80, 80))
     finally:
-        objects._slabs = slabs
+        boxes._slabs = slabs
     assert sorted(shape[:2] for shape in done) == [(1, 300), (50, 2)]
     assert values[0] == reference.mask_of(crowded, 80, 80).sum() / 6400
     assert values[1] == (16 + 36 - 4) / 6400

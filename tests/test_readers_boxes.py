@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calibrant.data import read, recognise
+from calibrant.data.files import UnreadableError
 from calibrant.data.readers._checks import check_image, number
-from calibrant.data.sources import UnreadableError
 from tests import box_files as files
 from tests.box_files import cut, image, odd, skipped, write, xml
 

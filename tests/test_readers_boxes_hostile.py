@@ -5,9 +5,9 @@ import json
 import pytest
 
 from calibrant.data import read
+from calibrant.data.files import UnreadableError
 from calibrant.data.readers import _checks
 from calibrant.data.readers._voc_xml import MAX_XML, parse_annotation
-from calibrant.data.sources import UnreadableError
 from tests import box_files as files
 from tests.box_files import image, odd, skipped, write, xml
 

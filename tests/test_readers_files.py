@@ -9,10 +9,9 @@ import pytest
 from PIL import Image
 
 from calibrant.data import Findings, ImageFiles, layouts, read
-from calibrant.data.findings import printable
+from calibrant.data.files import UnreadableError, printable
 from calibrant.data.readers._checks import check_image, read_json
 from calibrant.data.readers._voc_xml import parse_annotation
-from calibrant.data.sources import UnreadableError
 from tests import box_files as files
 from tests.box_files import cut, image, odd, skipped, write, xml
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from calibrant.data import read
-from calibrant.data.sources import files_below
+from calibrant.data.files import files_below
 from tests import box_files as files
 from tests.box_files import image, odd, skipped, write
 

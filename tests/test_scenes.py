@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom, chisquare
 
 from calibrant.data import scenes as module
-from calibrant.data._drawing import CLASSES, OUTLINES
+from calibrant.data.drawing import CLASSES, OUTLINES
 from calibrant.data.scenes import draw, scenes, true_calibration_error, true_error
 from calibrant.metrics import ece
 
@@ -71,10 +71,10 @@ def test_boxes_are_tight_around_the_pixels(drawn):
 
 def test_objects_are_where_the_boxes_say(monkeypatch, drawn):
     """Pictures differ from the same grounds without objects inside the boxes alone, and wherever a mask is."""
-    from calibrant.data import _drawing
+    from calibrant.data import drawing
 
-    coverage = _drawing.coverage
-    monkeypatch.setattr(_drawing, "coverage", lambda *a: np.zeros_like(coverage(*a)))
+    coverage = drawing.coverage
+    monkeypatch.setattr(drawing, "coverage", lambda *a: np.zeros_like(coverage(*a)))
     empty = draw("test", samples=600, seed=3)
     differs = (drawn.images != empty.images).any(axis=3)
     inside = np.zeros_like(differs)

@@ -19,7 +19,7 @@ from calibrant.report.selective_figures import (
     draw_risk_coverage_by_method,
 )
 from calibrant.selective.analysis import errors_by_source, max_logit_given_msp, risk_coverage_by_method
-from tests.metric_data import CASES, close
+from tests.helpers.metric_data import CASES, close
 from tests.reference import metrics as R
 
 case = pytest.mark.parametrize("data", CASES.values(), ids=CASES.keys())

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.multiprocessing
 
-from calibrant.metrics import kernel
+from calibrant.metrics.sketch import kernel
 from calibrant.torchmetrics import ConfidenceSketch, reduce_on_device
 
 

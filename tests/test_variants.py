@@ -30,7 +30,7 @@ from calibrant.data import (
     resample,
     single_object,
 )
-from calibrant.data.loading import sample_generator
+from calibrant.data.pipeline import sample_generator
 from calibrant.targets import adaptive_targets
 from calibrant.training import predict
 from tests.reference import objects as reference

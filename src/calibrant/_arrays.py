@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -107,6 +108,17 @@ def row_slices(rows: int, numbers: int, limit: int | None = None) -> Iterator[sl
     step = max(1, (CHUNK if limit is None else limit) // max(1, numbers))
     for start in range(0, rows, step):
         yield slice(start, min(rows, start + step))
+
+
+def cache_chunks(z: Array) -> Iterator[Array]:
+    """Parts of ``[N, C, ...]`` along its first dimension that fit the cache."""
+    for rows in row_slices(len(z), math.prod(z.shape[1:])):
+        yield z[rows]
+
+
+def class_rows(z: Array) -> Array:
+    """Logits ``[N, C, ...]`` as one row per position, ``[n, C]``."""
+    return z if z.ndim == 2 else np.moveaxis(z.reshape(*z.shape[:2], -1), 1, 2).reshape(-1, z.shape[1])
 
 
 def threads() -> int:

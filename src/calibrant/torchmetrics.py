@@ -6,7 +6,7 @@ they lie; on a GPU the reductions over the classes run there, and only columns o
 
 from __future__ import annotations
 
-from calibrant import _needs_torch  # noqa: F401
+from calibrant._imports import needs_torch  # noqa: F401
 
 # isort: split
 
@@ -156,7 +156,7 @@ class ConfidenceSketch(Metric):
 
 
 def reduce_on_device(z: Tensor, labels: Tensor, kind: str) -> Reduced:
-    """`calibrant.metrics.kernel.define` on the device of the logits; only its columns leave it."""
+    """`calibrant.metrics.sketch.kernel.define` on the device of the logits; only its columns leave it."""
     if not bool(torch.isfinite(z).all()):
         raise ValueError(f"{kind} must be finite, got NaN or infinity")
     z = z if z.dtype in (torch.float32, torch.float64) else z.float()

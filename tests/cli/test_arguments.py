@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calibrant.metrics import Judged, ece, intervals, paired_differences
-from calibrant.metrics.sketch import ConfidenceSketch
+from calibrant.metrics.sketch.sketch import ConfidenceSketch
 from calibrant.posthoc import HistogramBinning, TemperatureScaling
 
 LONG = "9" * 5000

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant.data import read, sources
+from calibrant.data import files, read
+from calibrant.data.files import UnreadableError
 from calibrant.data.readers import _array_files
-from calibrant.data.sources import UnreadableError
 from tests.properties.data_trees import TREES
 
 
@@ -143,7 +143,7 @@ def test_a_file_is_opened_once(tmp_path, monkeypatch):
 
 @pytest.fixture
 def little(monkeypatch):
-    monkeypatch.setattr(sources, "MAX_UNPACKED", 2**20)
+    monkeypatch.setattr(files, "MAX_UNPACKED", 2**20)
 
 
 @pytest.mark.usefixtures("little")

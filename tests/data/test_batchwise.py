@@ -16,9 +16,9 @@ from calibrant.data import (
     RandomResizedCrop,
     Resize,
     Rows,
-    batchwise,
+    rendering,
 )
-from calibrant.data.loading import sample_generator
+from calibrant.data.pipeline import sample_generator
 
 CHAINS = {
     "as it is": [],
@@ -60,7 +60,7 @@ def test_a_batch_at_once_is_the_batch_sample_by_sample(monkeypatch, chain, colou
     indices = np.random.default_rng(0).permutation(57)[:40].tolist()
     assert pipeline._whole_pixels
     together = [pipeline.batch(indices, epoch) for epoch in (0, 7)]
-    assert colours is False or isinstance(together[0].views, batchwise.Views)
+    assert colours is False or isinstance(together[0].views, rendering.Views)
     monkeypatch.setattr(Pipeline, "_together", lambda self, pairs: None)
     for epoch, ours in zip((0, 7), together, strict=True):
         same(ours, pipeline.batch(indices, epoch))
@@ -69,7 +69,7 @@ def test_a_batch_at_once_is_the_batch_sample_by_sample(monkeypatch, chain, colou
 @pytest.mark.parametrize("seed", [0, 5, 2**63 - 1, 2**100 + 17])
 def test_random_numbers_are_those_of_the_sample(seed):
     epochs, indices = (np.arange(2000, dtype=np.uint64) % n for n in (np.uint64(13), np.uint64(1999)))
-    random = batchwise.Randomness(seed, epochs, indices)
+    random = rendering.Randomness(seed, epochs, indices)
     drawn = [random.integers(8), random.random(), random.integers(0), random.integers(1000), random.integers(8)]
     drawn += [random.random(), random.random(), random.integers(255), random.random()]
     for i in range(2000):
@@ -82,8 +82,8 @@ def test_random_numbers_are_those_of_the_sample(seed):
 
 def test_a_number_that_must_be_drawn_again_is_left_to_the_sample():
     """A range of 3 2^30 refuses a quarter of all numbers."""
-    random = batchwise.Randomness(0, np.zeros(64, np.uint64), np.arange(64, dtype=np.uint64))
-    with pytest.raises(batchwise.AgainError):
+    random = rendering.Randomness(0, np.zeros(64, np.uint64), np.arange(64, dtype=np.uint64))
+    with pytest.raises(rendering.AgainError):
         random.integers(3 * 2**30 - 1)
 
 

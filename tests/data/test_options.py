@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calibrant.data import layouts, read
-from calibrant.data.options import checked_options
+from calibrant.data.layouts import checked_options
 from tests import box_files
 from tests.properties.data_trees import TREES
 

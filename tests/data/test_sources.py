@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from calibrant.data import ImageFiles, Vocabulary, read, read_glove, recognise, sources
-from calibrant.data.sources import MAX_IMAGE, MAX_TEXT, UnreadableError, files_below, read_bytes
+from calibrant.data import ImageFiles, Vocabulary, files, read, read_glove, recognise
+from calibrant.data.files import MAX_IMAGE, MAX_TEXT, UnreadableError, files_below, read_bytes
 from tests.box_files import write
 from tests.properties.data_trees import TREES, files_of, image_folder
 
@@ -93,7 +93,7 @@ def test_pipes_among_images_are_skipped_and_counted(tmp_path):
     with pytest.raises(ValueError, match=r"train/cat/pipe\.png: pipe, device or socket, which is not read"):
         read(root, "train")
     data = read(root, "train", on_error="skip")
-    assert [(f.what, f.where) for f in data.report.skipped] == [(sources.NO_FILE, ("train/cat/pipe.png",))]
+    assert [(f.what, f.where) for f in data.report.skipped] == [(files.NO_FILE, ("train/cat/pipe.png",))]
     assert list(files_below(root / "train/dog"))[:1] == ["0.jpg"]
 
 
@@ -187,10 +187,10 @@ def test_folders_of_any_depth(tmp_path):
         Image.new("RGB", (2, 2)).save("last.png")
     finally:
         os.chdir(here)
-    with pytest.raises(ValueError, match=sources.TOO_DEEP):
+    with pytest.raises(ValueError, match=files.TOO_DEEP):
         read(root, "train")
     data = read(root, "train", on_error="skip")
-    assert [f.what for f in data.report.skipped] == [sources.TOO_DEEP]
+    assert [f.what for f in data.report.skipped] == [files.TOO_DEEP]
 
 
 def test_folders_that_may_not_be_looked_into(tmp_path, monkeypatch):

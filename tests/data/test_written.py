@@ -13,8 +13,8 @@ import pytest
 from calibrant._files import PART
 from calibrant.cli import main
 from calibrant.data import Dataset, ImageArray, read
-from calibrant.data.sources import UnreadableError
-from calibrant.data.written import check_folder, read_description, write_dataset
+from calibrant.data.files import UnreadableError
+from calibrant.data.writing import check_folder, read_description, write_dataset
 from tests import box_files
 
 FILL = ["--fill", "9,8,7"]
@@ -192,7 +192,7 @@ def test_two_at_once(tmp_path):
 
 def test_another_data_set_that_came_first_is_not_mixed_in(tmp_path, monkeypatch):
     """Both found the folder empty; the second looks again once it has the lock."""
-    import calibrant.data.written as module
+    import calibrant.data.writing as module
 
     out, check = tmp_path / "out", module.check_writable
     first = toy(made := 2)

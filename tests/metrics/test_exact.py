@@ -6,7 +6,7 @@ import pytest
 from calibrant import Predictions, audit
 from calibrant.auditing.collect import collect
 from calibrant.auditing.merging import Place, collect_part, merged
-from calibrant.metrics import exact
+from calibrant.metrics.sketch import exact
 from tests.reference import metrics as reference
 
 RISKS, COVERAGES = (0.01, 0.02, 0.05, 0.1), (0.8, 0.9, 0.95)

@@ -8,7 +8,8 @@ import pytest
 
 from calibrant import Predictions, audit
 from calibrant._arrays import precision_of
-from calibrant.metrics import ConfidenceSketch, _compiled, classwise_ece, kernel
+from calibrant.metrics import ConfidenceSketch, classwise_ece
+from calibrant.metrics.sketch import compiled, kernel
 from calibrant.posthoc import LogitNorm, TemperatureScaling
 
 SHAPES = [(1, 2), (7, 3), (130, 10), (65, 64), (33, 65), (5, 1000), (300, 129)]
@@ -104,9 +105,9 @@ def test_classwise_sums_are_the_same_by_either_way(monkeypatch, shape, dtype, ki
         values.append(found.metrics["classwise_ece"])
         rows.append([(r["name"], r["count"], r["accuracy"], r["confidence"], r["ece"]) for r in _classes(found)])
     np.testing.assert_allclose(values[1:], values[0], atol=1e-6)
-    for plain, compiled in zip(*rows, strict=True):
-        assert plain[:2] == compiled[:2]
-        np.testing.assert_allclose(plain[2:], compiled[2:], atol=1e-6)
+    for plain, fast in zip(*rows, strict=True):
+        assert plain[:2] == fast[:2]
+        np.testing.assert_allclose(plain[2:], fast[2:], atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -156,7 +157,7 @@ def test_saturated_rows_are_summed_in_float64():
     gap = np.linspace(6, 36, 61, dtype=np.float32)
     z = np.stack([gap, np.zeros_like(gap), np.full_like(gap, -700)], 1)
     columns = np.empty((4, 61))
-    assert _compiled.reduce_logits(z, z.view("i4"), np.zeros(61, np.int64), *columns, np.empty(61, np.int64))
+    assert compiled.reduce_logits(z, z.view("i4"), np.zeros(61, np.int64), *columns, np.empty(61, np.int64))
     shortfall = columns[2] - 1
     expected = np.exp(-gap.astype(np.float64))
     assert shortfall == pytest.approx(expected, rel=1e-9, abs=3e-16)
@@ -167,7 +168,7 @@ def test_saturated_rows_are_summed_in_float64():
 def test_single_precision_has_its_digits(shape):
     z, y = data(shape, np.float32, "logits")
     columns, predicted = np.empty((4, len(z))), np.empty(len(z), np.int64)
-    assert _compiled.reduce_logits(z, z.view("i4"), y, *columns, predicted)
+    assert compiled.reduce_logits(z, z.view("i4"), y, *columns, predicted)
     exact = kernel.define(z, y, "logits")
     assert (predicted == exact.predicted).all()
     np.testing.assert_allclose(columns, exact[:4], rtol=4e-7)
@@ -222,7 +223,8 @@ for name, locator in list(vars(caching).items()):
     if name.endswith("CacheLocator") and "UserProvided" not in name:
         locator.from_function = classmethod(lambda cls, *_: None)
 import numpy as np
-from calibrant.metrics import ConfidenceSketch, kernel
+from calibrant.metrics import ConfidenceSketch
+from calibrant.metrics.sketch import kernel
 kernel.LARGE = 0
 sketch = ConfidenceSketch()
 sketch.update(np.eye(3), np.array([0, 1, 1]))

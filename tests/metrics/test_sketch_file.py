@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from calibrant.metrics import ConfidenceSketch
-from calibrant.metrics.cells import CELLS
+from calibrant.metrics.sketch.grid import CELLS
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from calibrant.data import Boxes, Dataset, ImageArray
 from calibrant.data.readers.camvid import GROUPS
 from calibrant.data.readers.cifar import CIFAR10
 from calibrant.data.readers.pacs import CLASSES as PACS
-from calibrant.data.written import write_dataset
+from calibrant.data.writing import write_dataset
 from tests import box_files
 from tests.box_files import write, xml
 

@@ -3,7 +3,7 @@
 Numbers become fractions.Fraction (each float exactly) wherever only +, -, * and / occur, so that sums are exact and
 only what is returned is rounded; logarithms and exponentials go through mpmath with 50 digits. Paper keys (ALS, ACLS,
 SC) are those of papers/README.md. Arguments are lists, NumPy arrays or tensors; confidence and score of any shape.
-test_reference_metrics.py checks these functions against values worked by hand.
+test_metrics.py checks these functions against values worked by hand.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import precision_of
+from calibrant._validation import check_finite
 from calibrant.auditing.tables import Breakdown, ClasswiseSums, Levels
 from calibrant.metrics import (
     BLOCK,
@@ -25,7 +26,6 @@ from calibrant.metrics import (
     is_large,
     top_label_blocks,
 )
-from calibrant.posthoc import check_finite
 from calibrant.predictions import Predictions
 
 Columns = tuple[npt.NDArray[Any], ...]
@@ -163,7 +163,7 @@ def started(predictions: Predictions, groups: Iterable[str]) -> Collected:
     """What a pass over predictions begins with: nothing seen."""
     holds, classes = predictions.holds, predictions.num_classes
     detailed = holds != "confidence"
-    precision: Any = predictions._store.about.dtype.name
+    precision: Any = predictions._store.schema.dtype.name
     found = Collected(
         sketch=ConfidenceSketch(kind="probabilities" if holds == "probabilities" else "logits"),
         holds=holds,

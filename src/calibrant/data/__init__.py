@@ -1,20 +1,20 @@
 """Data sets: readers, boxes and crops, variants, mixing, splits, batches, and embedded data with a known truth."""
 
-from calibrant import _needs_torch
-from calibrant.data.colour import ColourJitter
-from calibrant.data.dataset import NO_CLASS, Dataset, Sample
-from calibrant.data.findings import Finding, Findings, OnError, Report, printable, some_names
+from calibrant._imports import needs_torch
+from calibrant.data.boxes import Boxes, objectness, union_area
+from calibrant.data.dataset import NO_CLASS, Dataset, Finding, Findings, OnError, Report, Sample
+from calibrant.data.files import UnreadableError, printable, some_names
 from calibrant.data.inspection import NO_CLASS_PIXELS, Inspection, SplitFacts, inspect
 from calibrant.data.layouts import Layout, layouts, read, recognise
-from calibrant.data.loading import Batch, Batches, Pipeline, normalised, sample_generator
 from calibrant.data.mixing import RICAP, CutMix, Cutout, Mixed, Mixup, Part, RandomErasing
-from calibrant.data.objects import Boxes, objectness, union_area
-from calibrant.data.sources import ImageArray, ImageFiles, Rows, TextFiles, UnreadableError
+from calibrant.data.pipeline import Batch, Batches, Pipeline, normalised, sample_generator
+from calibrant.data.rendering import objectness_of, render
+from calibrant.data.sources import ImageArray, ImageFiles, Rows, TextFiles
 from calibrant.data.splits import HOLD_OUTS, by_ids, disjoint, hold_out, resample
 from calibrant.data.text import Vocabulary, encoded, read_glove, tokens
-from calibrant.data.variants import context_only, cover, need_boxes, pixel_mean, single_object
-from calibrant.data.views import (
+from calibrant.data.transforms import (
     CentreCrop,
+    ColourJitter,
     Pad,
     RandomCrop,
     RandomFlip,
@@ -23,10 +23,9 @@ from calibrant.data.views import (
     Step,
     View,
     draw_view,
-    objectness_of,
-    render,
 )
-from calibrant.data.written import Watch, check_folder, check_images, check_writable, write_dataset
+from calibrant.data.variants import context_only, cover, need_boxes, pixel_mean, single_object
+from calibrant.data.writing import Watch, check_folder, check_images, check_writable, write_dataset
 
 __all__ = [
     "HOLD_OUTS",

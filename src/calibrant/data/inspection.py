@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.findings import ALIKE, Findings, Report
+from calibrant.data.boxes import Floats, objectness, union_area
+from calibrant.data.dataset import ALIKE, Dataset, Findings, Report
+from calibrant.data.files import UnreadableError, read_bytes
 from calibrant.data.layouts import Layout
-from calibrant.data.objects import Floats, objectness, union_area
-from calibrant.data.sources import ImageFiles, TextFiles, UnreadableError, read_bytes
+from calibrant.data.sources import ImageFiles, TextFiles
 
 T = TypeVar("T")
 #: Passes items through and shows how far it has come: items, their number, what is being done.

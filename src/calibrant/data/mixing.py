@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.data.objects import Boxes
-from calibrant.data.views import View, objectness_of
+from calibrant.data.boxes import Boxes
+from calibrant.data.rendering import objectness_of
+from calibrant.data.transforms import View
 
 Rectangle = tuple[int, int, int, int]
 

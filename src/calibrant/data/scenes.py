@@ -34,10 +34,10 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
-from calibrant.data import _drawing as drawing
-from calibrant.data._drawing import CLASSES, Bools, Doubles, Floats, Ints
+from calibrant.data import drawing as drawing
+from calibrant.data.boxes import Boxes
 from calibrant.data.dataset import Dataset
-from calibrant.data.objects import Boxes
+from calibrant.data.drawing import CLASSES, Bools, Doubles, Floats, Ints
 from calibrant.data.sources import ImageArray
 
 Shift = Literal["texture", "sketch"]

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from calibrant.data.boxes import Integers
 from calibrant.data.dataset import Dataset
-from calibrant.data.objects import Integers
 
 #: The papers' hold-outs by name: what `hold_out` takes.
 HOLD_OUTS: dict[str, dict[str, float | int]] = {

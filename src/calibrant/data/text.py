@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._files import parse_json
+from calibrant.data.boxes import Integers
 from calibrant.data.dataset import Dataset
-from calibrant.data.objects import Integers
-from calibrant.data.sources import Rows, open_file
+from calibrant.data.files import open_file
+from calibrant.data.sources import Rows
 
 PAD, UNKNOWN = "<pad>", "<unk>"
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from calibrant.data.boxes import Boxes, Floats, Integers
 from calibrant.data.dataset import Dataset
-from calibrant.data.objects import Boxes, Floats, Integers
 from calibrant.data.sources import Kind
 
 Colour = tuple[int, int, int]

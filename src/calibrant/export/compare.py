@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Precision, as_numpy, is_half, precision_of
+from calibrant._arrays import Precision, as_numpy, class_rows, is_half, precision_of
 from calibrant.export.graph import OUTPUTS
 from calibrant.export.runtime import Array
-from calibrant.posthoc import NumpyOps, class_rows
+from calibrant.posthoc import NumpyOps
 from calibrant.selective import Decision, Policy, decision
 
 Bools = npt.NDArray[np.bool_]

@@ -1,6 +1,19 @@
 """Metrics of calibration and selective classification: exact functions on arrays, one sketch for any amount of data."""
 
 from calibrant.metrics.bins import bin_edges
+from calibrant.metrics.bootstrap.images import Clusters
+from calibrant.metrics.bootstrap.intervals import (
+    NEAREST,
+    Interval,
+    check_level,
+    ece_by_chance,
+    interval_of_error,
+    intervals,
+    normal_interval,
+    wilson,
+    z_value,
+)
+from calibrant.metrics.bootstrap.paired import Judged, paired_differences
 from calibrant.metrics.calibration import (
     Reliability,
     accuracy,
@@ -13,27 +26,9 @@ from calibrant.metrics.calibration import (
     underconfidence,
 )
 from calibrant.metrics.catalogue import METRICS, Metric, base_name, describe
-from calibrant.metrics.cells import BASE, base_bins, cells_of_confidence
 from calibrant.metrics.classwise import classwise_ece
-from calibrant.metrics.clusters import Clusters
 from calibrant.metrics.context import ContextReliance, context_reliance
-from calibrant.metrics.exact import Confidences
-from calibrant.metrics.groups import Doubles, group_by_score
-from calibrant.metrics.intervals import (
-    NEAREST,
-    Interval,
-    check_level,
-    ece_by_chance,
-    interval_of_error,
-    intervals,
-    normal_interval,
-    wilson,
-    z_value,
-)
-from calibrant.metrics.kernel import SATURATED, Reduced, compiled_passes, finish_rows, is_large
 from calibrant.metrics.objectness import objectness_deviation
-from calibrant.metrics.onepass import BLOCK, TopLabel, combine_rows, top_label_blocks
-from calibrant.metrics.paired import Judged, paired_differences
 from calibrant.metrics.proper import brier, nll, top_label
 from calibrant.metrics.segmentation import mean_iou, pixels
 from calibrant.metrics.selective import (
@@ -50,9 +45,14 @@ from calibrant.metrics.selective import (
     risk_coverage_curve,
     smallest_count,
 )
-from calibrant.metrics.sketch import STATE, ConfidenceSketch, check_labels
+from calibrant.metrics.sketch.exact import Confidences
+from calibrant.metrics.sketch.grid import BASE, base_bins, cells_of_confidence
+from calibrant.metrics.sketch.kernel import SATURATED, Reduced, compiled_passes, finish_rows, is_large
+from calibrant.metrics.sketch.samples import BLOCK, TopLabel, combine_rows, top_label_blocks
+from calibrant.metrics.sketch.sketch import STATE, ConfidenceSketch, check_labels
+from calibrant.metrics.sketch.summary import COVERAGES, MEASURED, RISKS, Approximate, Summary
 from calibrant.metrics.smooth import smooth_ece
-from calibrant.metrics.summary import COVERAGES, MEASURED, RISKS, Approximate, Summary
+from calibrant.metrics.ties import Doubles, group_by_score
 
 __all__ = [
     "MEASURED",

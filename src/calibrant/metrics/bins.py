@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import Precision, rounded
 from calibrant._validation import MOST_BINS, Bools, Floats, Ints, whole
-from calibrant.metrics.groups import Doubles
+from calibrant.metrics.ties import Doubles
 
 Scalar = TypeVar("Scalar", bound=np.number[Any])
 

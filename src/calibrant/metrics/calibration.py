@@ -42,7 +42,7 @@ from calibrant.metrics.bins import (
     released_edges,
     running,
 )
-from calibrant.metrics.groups import group_by_score
+from calibrant.metrics.ties import group_by_score
 
 Convention: TypeAlias = Literal["standard", "pycalib"]
 

@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike
 from calibrant._validation import Ints, choice, judged, number_in
-from calibrant.metrics.groups import group_by_score, sum_of_risks
+from calibrant.metrics.ties import group_by_score, sum_of_risks
 
 Convention: TypeAlias = Literal["mean", "trapezoid", "trapezoid-first"]
 GroupTies: TypeAlias = Literal["expected", "optimistic", "pessimistic", "together"]

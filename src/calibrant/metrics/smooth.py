@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike
 from calibrant._validation import Floats, at_least, judged
-from calibrant.metrics.groups import Doubles
+from calibrant.metrics.ties import Doubles
 
 TOLERANCE = 2e-6  # bound on the error by the grid, well inside the 1e-5 that is promised
 NARROWEST = 1e-4  # of the widths that can be asked for: below it the finest grid is too coarse for the promise

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Array, row_slices
+from calibrant._validation import check_finite
 from calibrant.metrics import Judged, aurc, paired_differences, top_label_blocks
 from calibrant.posthoc import (
     FLOOR,
@@ -24,7 +25,6 @@ from calibrant.posthoc import (
     NumpyOps,
     TemperatureScaling,
     VectorScaling,
-    check_finite,
     crossfit,
     crossfit_ranks,
     folds_of,

@@ -11,11 +11,11 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array, row_slices
-from calibrant._validation import LARGEST_SEED, number_in, whole
+from calibrant._arrays import Array, cache_chunks, class_rows, row_slices
+from calibrant._validation import LARGEST_SEED, check_finite, number_in, whole
 from calibrant._validation import choice as check_choice
 from calibrant.metrics import Interval, wilson
-from calibrant.posthoc import NumpyOps, cache_chunks, check_finite, class_rows
+from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Predictions
 from calibrant.selective.bounds import lower_limit, upper_limit
 from calibrant.selective.choice import Chosen, choose

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array, given_back
-from calibrant.posthoc import Calibrator, NumpyOps, as_logits, cache_chunks, check_finite, class_rows
+from calibrant._arrays import Array, cache_chunks, class_rows, given_back
+from calibrant._validation import as_logits, check_finite
+from calibrant.posthoc import Calibrator, NumpyOps
 from calibrant.predictions import Predictions
 from calibrant.selective.formula import Score, decision
 from calibrant.selective.threshold import Method, Threshold

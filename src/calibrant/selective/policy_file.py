@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from calibrant._files import parse_json, read_regular, written_aside
+from calibrant._validation import LARGEST_LOGIT
 from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS, Calibrator
-from calibrant.posthoc import LARGEST as LARGEST_LOGIT
 from calibrant.selective.formula import Score
 from calibrant.selective.policy import Policy
 from calibrant.selective.threshold import Threshold

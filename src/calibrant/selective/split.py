@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Array
-from calibrant.posthoc import class_rows
+from calibrant._arrays import Array, class_rows
 from calibrant.predictions import Predictions
 
 SHARE = 1 / 3  # of the samples, for the choice

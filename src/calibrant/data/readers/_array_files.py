@@ -24,8 +24,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from calibrant._parquet import column_chunks
+from calibrant.data.files import UnreadableError, check_growth, open_file
 from calibrant.data.readers._checks import shown
-from calibrant.data.sources import UnreadableError, check_growth, open_file
 
 #: Largest array that is read, in bytes.
 MAX_BYTES = 2**33

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.findings import Findings
-from calibrant.data.objects import Boxes
+from calibrant.data.boxes import Boxes
+from calibrant.data.dataset import NO_CLASS, Dataset, Findings
+from calibrant.data.files import UnreadableError, inside, opened_image
 from calibrant.data.readers import _phrases as say
 from calibrant.data.readers._checks import check_image, number, reason
 from calibrant.data.readers._shared import check_any, joined, listed
-from calibrant.data.sources import ImageFiles, UnreadableError, inside, opened_image
+from calibrant.data.sources import ImageFiles
 
 Size = tuple[int, int]
 

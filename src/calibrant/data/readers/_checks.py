@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
-from calibrant.data.findings import some_names
-from calibrant.data.sources import MAX_PIXELS, UnreadableError, eight_bit, open_file, opened_image, read_bytes
+from calibrant.data.files import MAX_PIXELS, UnreadableError, eight_bit, open_file, opened_image, read_bytes, some_names
 
 #: What a whole file holds in its last bytes, by PIL's name of the format.
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}

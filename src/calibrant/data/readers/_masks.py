@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.findings import Findings
-from calibrant.data.objects import Integers
+from calibrant.data.boxes import Integers
+from calibrant.data.dataset import NO_CLASS, Dataset, Findings
+from calibrant.data.files import UnreadableError, inside, opened_image
 from calibrant.data.readers._checks import reason
 from calibrant.data.readers._phrases import MISSING, NAME_OUT, TWICE
 from calibrant.data.readers._shared import check_any, is_sound
-from calibrant.data.sources import ImageFiles, UnreadableError, inside, opened_image
+from calibrant.data.sources import ImageFiles
 
 _PIXELS = 2**20  # of a mask, that are looked up together: a large image would take gigabytes
 

@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from calibrant.data.findings import Findings
+from calibrant.data.dataset import Findings
+from calibrant.data.files import SUFFIXES, files_below, inside, read_lines
 from calibrant.data.readers._checks import check_image, reason, unique_names
 from calibrant.data.readers._phrases import HIDDEN, MISSING, NAME_OUT, ROTATED, UNREADABLE
-from calibrant.data.sources import SUFFIXES, files_below, inside, read_lines
 
 Splits = Callable[[Path], tuple[str, ...]]
 

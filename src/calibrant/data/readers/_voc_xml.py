@@ -18,10 +18,9 @@ from typing import Any
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import ParseError, fromstring
 
-from calibrant.data.findings import printable
+from calibrant.data.files import UnreadableError, decoded, printable, read_bytes
 from calibrant.data.readers._boxes import Size
 from calibrant.data.readers._checks import number
-from calibrant.data.sources import UnreadableError, decoded, read_bytes
 
 #: Largest annotation file that is read, in bytes; a thousand objects take a third of a megabyte.
 MAX_XML = 2**22

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, OnError, some_names
+from calibrant.data.boxes import Floats, Integers
+from calibrant.data.dataset import Dataset, Findings, OnError
+from calibrant.data.files import UnreadableError, some_names
 from calibrant.data.layouts import layout
-from calibrant.data.objects import Floats, Integers
 from calibrant.data.readers._array_files import ArrayFile, opened_arrays
 from calibrant.data.readers._checks import SOFT_TOLERANCE, check_split
 from calibrant.data.readers._phrases import NO_PROBABILITIES
 from calibrant.data.readers._shared import check_any, never_raising
-from calibrant.data.sources import ImageArray, Rows, Source, UnreadableError
+from calibrant.data.sources import ImageArray, Rows, Source
 
 INPUTS = ("x", "X", "features", "embeddings", "images")
 LABELS = ("y", "labels", "label")

@@ -1,4 +1,4 @@
-"""The folders that `calibrant data make-variant` writes (`calibrant.data.written` says what is where).
+"""The folders that `calibrant data make-variant` writes (`calibrant.data.writing` says what is where).
 
 Anybody may have changed them since: a table of the wrong types is an error, and a row with a wrong value is skipped.
 """
@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calibrant._parquet import column_chunks
-from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.boxes import Boxes
+from calibrant.data.dataset import NO_CLASS, Dataset, Findings, OnError
+from calibrant.data.files import UnreadableError, check_growth, inside, open_file
 from calibrant.data.layouts import layout
-from calibrant.data.objects import Boxes
 from calibrant.data.readers import _phrases as say
 from calibrant.data.readers._array_files import MAX_BYTES, naming
 from calibrant.data.readers._boxes import MAX_BOXES, Box, BoxError, box
 from calibrant.data.readers._checks import SOFT_TOLERANCE, check_split, shown
 from calibrant.data.readers._shared import check_any, is_there, never_raising
-from calibrant.data.sources import ImageFiles, UnreadableError, check_growth, inside, open_file
-from calibrant.data.written import DESCRIPTION, read_description
+from calibrant.data.sources import ImageFiles
+from calibrant.data.writing import DESCRIPTION, read_description
 
 
 def _is_text(kind: pa.DataType) -> bool:

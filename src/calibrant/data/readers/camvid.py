@@ -15,13 +15,12 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.dataset import Dataset, Findings, OnError
+from calibrant.data.files import UnreadableError
 from calibrant.data.layouts import layout
 from calibrant.data.readers._checks import check_split, whole
 from calibrant.data.readers._masks import Coloured, Mapped, segmented, table
 from calibrant.data.readers._shared import lines_of, listed, never_raising, stem
-from calibrant.data.sources import UnreadableError
 
 #: The classes, and those of the original that each takes in.
 GROUPS = {

@@ -14,15 +14,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.boxes import Integers
+from calibrant.data.dataset import Dataset, Findings, OnError
+from calibrant.data.files import UnreadableError, folders_in, read_bytes, read_lines
 from calibrant.data.layouts import layout
-from calibrant.data.objects import Integers
 from calibrant.data.readers._checks import check_split
 from calibrant.data.readers._cifar_pickle import read_pickle
 from calibrant.data.readers._phrases import BAD_LABEL
 from calibrant.data.readers._shared import check_any, images_by_class, never_raising
-from calibrant.data.sources import ImageArray, ImageFiles, UnreadableError, folders_in, read_bytes, read_lines
+from calibrant.data.sources import ImageArray, ImageFiles
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.boxes import Floats, Integers
+from calibrant.data.dataset import NO_CLASS, Dataset, Findings, OnError
+from calibrant.data.files import UnreadableError, read_lines
 from calibrant.data.layouts import layout
-from calibrant.data.objects import Floats, Integers
 from calibrant.data.readers._array_files import read_npy
 from calibrant.data.readers._checks import check_split, csv_rows, shown, whole
 from calibrant.data.readers._shared import check_any, never_raising
 from calibrant.data.readers.cifar import CIFAR10, cifar10
-from calibrant.data.sources import ImageArray, Rows, UnreadableError, read_lines
+from calibrant.data.sources import ImageArray, Rows
 
 PROBS, COUNTS, INDEX = "cifar10h-probs.npy", "cifar10h-counts.npy", "jpeg_index.csv"
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.dataset import Dataset, Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers._checks import check_split
 from calibrant.data.readers._masks import Mapped, segmented, table

@@ -16,14 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.dataset import NO_CLASS, Dataset, Findings, OnError
+from calibrant.data.files import UnreadableError, inside
 from calibrant.data.layouts import layout
 from calibrant.data.readers import _phrases as say
 from calibrant.data.readers._boxes import Box, BoxError, BoxSamples, Size, box, class_labels
 from calibrant.data.readers._checks import check_split, number, read_json, shown, unique_names
 from calibrant.data.readers._shared import joined, never_raising, set_name
-from calibrant.data.sources import UnreadableError, inside
 
 _PREFIX, _SUFFIX = "instances_", ".json"
 _KEYS = ("images", "annotations", "categories")

@@ -14,8 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.dataset import Dataset, Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers._boxes import Box, BoxSamples, box
 from calibrant.data.readers._checks import check_split, unique_names

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.dataset import Dataset, Findings, OnError
+from calibrant.data.files import SUFFIXES, folders_in
 from calibrant.data.layouts import layout
 from calibrant.data.readers._checks import check_split
 from calibrant.data.readers._shared import check_any, images_by_class, never_raising, set_name
-from calibrant.data.sources import SUFFIXES, ImageFiles, folders_in
+from calibrant.data.sources import ImageFiles
 
 #: Folders of these names are splits, not classes.
 SPLITS = ("train", "training", "val", "valid", "validation", "test", "testing")

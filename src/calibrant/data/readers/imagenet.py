@@ -19,15 +19,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.dataset import NO_CLASS, Dataset, Findings, OnError
+from calibrant.data.files import UnreadableError, files_below, folders_in, link_trouble
 from calibrant.data.layouts import layout
 from calibrant.data.readers import _phrases as say
 from calibrant.data.readers._boxes import Box, BoxSamples, Size, box
 from calibrant.data.readers._checks import check_split, csv_rows, reason
 from calibrant.data.readers._shared import class_words, is_hidden, lines_of, never_raising, stem
 from calibrant.data.readers._voc_xml import parse_annotation
-from calibrant.data.sources import UnreadableError, files_below, folders_in, link_trouble
 
 _WNID = re.compile(r"n\d{8}", re.ASCII)
 _DATA = ("", "Data/CLS-LOC/", "ILSVRC/Data/CLS-LOC/")

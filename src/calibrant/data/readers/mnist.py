@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.dataset import Dataset, Findings, OnError
+from calibrant.data.files import UnreadableError, check_growth, open_file
 from calibrant.data.layouts import layout
 from calibrant.data.readers._checks import check_split
 from calibrant.data.readers._phrases import BAD_LABEL
 from calibrant.data.readers._shared import check_any, never_raising
-from calibrant.data.sources import ImageArray, UnreadableError, check_growth, open_file
+from calibrant.data.sources import ImageArray
 
 FASHION = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),

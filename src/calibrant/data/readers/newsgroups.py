@@ -15,14 +15,14 @@ from typing import Literal
 
 import numpy as np
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.boxes import Integers
+from calibrant.data.dataset import Dataset, Findings, OnError
+from calibrant.data.files import decoded, folders_in, read_bytes
 from calibrant.data.layouts import layout
-from calibrant.data.objects import Integers
 from calibrant.data.readers._checks import check_split, reason
 from calibrant.data.readers._phrases import LATIN_1
 from calibrant.data.readers._shared import check_any, listed, never_raising
-from calibrant.data.sources import TextFiles, decoded, folders_in, read_bytes
+from calibrant.data.sources import TextFiles
 
 Part = Literal["headers", "footers", "quotes"]
 

@@ -27,14 +27,13 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.dataset import NO_CLASS, Dataset, Findings, OnError
+from calibrant.data.files import UnreadableError, inside, open_file
 from calibrant.data.layouts import layout
 from calibrant.data.readers import _phrases as say
 from calibrant.data.readers._boxes import Box, BoxError, BoxSamples, box, class_labels
 from calibrant.data.readers._checks import check_split, csv_rows, read_json, unique_names
 from calibrant.data.readers._shared import joined, never_raising, stem
-from calibrant.data.sources import UnreadableError, inside, open_file
 
 _SPLITS = ("train", "validation", "test")
 _PLACES = ("", "annotations", "csv_folder", "metadata")

@@ -12,13 +12,13 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.dataset import Dataset, Findings, OnError
+from calibrant.data.files import folders_in
 from calibrant.data.layouts import layout
 from calibrant.data.readers._checks import check_split
 from calibrant.data.readers._phrases import TWICE
 from calibrant.data.readers._shared import check_any, images_by_class, is_there, joined, lines_of, never_raising
-from calibrant.data.sources import ImageFiles, folders_in
+from calibrant.data.sources import ImageFiles
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")

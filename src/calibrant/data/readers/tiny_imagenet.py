@@ -14,14 +14,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.dataset import Dataset, Findings, OnError
+from calibrant.data.files import check_name, folders_in
 from calibrant.data.layouts import layout
 from calibrant.data.readers._boxes import BoxSamples, box
 from calibrant.data.readers._checks import check_split
 from calibrant.data.readers._phrases import NO_LABEL
 from calibrant.data.readers._shared import class_words, lines_of, never_raising
-from calibrant.data.sources import check_name, folders_in
 
 _VAL = "val/val_annotations.txt"
 

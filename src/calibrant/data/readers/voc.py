@@ -19,15 +19,14 @@ import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from calibrant.data.dataset import NO_CLASS, Dataset
-from calibrant.data.findings import ALIKE, Findings, OnError
+from calibrant.data.dataset import ALIKE, NO_CLASS, Dataset, Findings, OnError
+from calibrant.data.files import SUFFIXES, UnreadableError
 from calibrant.data.layouts import layout
 from calibrant.data.readers import _phrases as say
 from calibrant.data.readers._boxes import Box, BoxSamples, box, class_labels, renamed
 from calibrant.data.readers._checks import check_split, reason
 from calibrant.data.readers._shared import joined, lines_of, listed, never_raising, set_name, stem
 from calibrant.data.readers._voc_xml import Annotation, parse_annotation
-from calibrant.data.sources import SUFFIXES, UnreadableError
 
 # fmt: off
 CLASSES = (

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from calibrant.data.dataset import Dataset
-from calibrant.data.findings import Findings, OnError
+from calibrant.data.dataset import Dataset, Findings, OnError
 from calibrant.data.layouts import layout
 from calibrant.data.readers import voc
 from calibrant.data.readers._checks import check_split

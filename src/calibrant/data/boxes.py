@@ -1,0 +1,377 @@
+"""Where the objects are: boxes, and how much of a crop they fill [ALS].
+
+    objectness = area(union of the boxes, inside the image and the crop) / area(crop)
+
+in closed form: the crop's rectangle is carried through the augmentation (`calibrant.data.transforms`) instead of a
+mask, so that ALS's targets cost a few additions per image. A box is x1, y1, x2, y2 in continuous pixels: its width is
+x2 - x1.
+
+    paper: w, h = the object's width and height; W, H = those of the crop; alpha = 1 - objectness
+
+Rules: boxes are clipped to the image, then to the crop; a box without area counts 0; a crop may leave the image (that
+is padding, and holds no object); an inverted box (x2 < x1 or y2 < y1), NaN or an empty crop is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Reading = Literal["union", "single"]
+
+#: Elements of the largest buffer of `union_area`.
+_ELEMENTS = 2**21
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """The boxes of N images, one after the other: those of image i are ``corners[offsets[i]:offsets[i + 1]]``.
+
+    Attributes:
+        corners: [M, 4] float64: x1, y1, x2, y2 in pixels.
+        offsets: [N + 1] int64.
+        labels: [M] int64: the class of each box; -1 where it has none.
+        crowd: [M] bool: boxes around many objects (COCO's ``iscrowd``): object pixels, but no single object.
+
+    Example:
+        >>> boxes = Boxes.of([[[0, 0, 4, 4], [2, 2, 6, 6]], []], labels=[[1, 0], []])
+        >>> len(boxes), boxes[0].tolist(), boxes[1].shape
+        (2, [[0.0, 0.0, 4.0, 4.0], [2.0, 2.0, 6.0, 6.0]], (0, 4))
+    """
+
+    corners: Floats
+    offsets: Integers
+    labels: Integers
+    crowd: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        total = len(self.corners)
+        if self.corners.shape != (total, 4) or self.labels.shape != (total,) or self.crowd.shape != (total,):
+            raise ValueError(
+                f"Boxes takes corners [M, 4], labels [M] and crowd [M], got {self.corners.shape}, "
+                f"{self.labels.shape} and {self.crowd.shape}."
+            )
+        if (
+            len(self.offsets) < 1
+            or self.offsets[0] != 0
+            or self.offsets[-1] != total
+            or (np.diff(self.offsets) < 0).any()
+        ):
+            raise ValueError(f"Boxes takes offsets that rise from 0 to the number of boxes, {total}.")
+        if (broken := _broken(self.corners)).any():
+            box = int(np.flatnonzero(broken)[0])
+            image = int(np.searchsorted(self.offsets, box, side="right")) - 1
+            raise ValueError(f"image {image}: {_said(self.corners[box], box - int(self.offsets[image]))}")
+
+    @classmethod
+    def of(
+        cls,
+        boxes: Sequence[ArrayLike],
+        labels: Sequence[ArrayLike] | None = None,
+        crowd: Sequence[ArrayLike] | None = None,
+    ) -> Boxes:
+        """Boxes from one array-like [B, 4] per image (and one [B] of labels and crowd flags)."""
+        arrays = [_four(b) for b in boxes]
+        counts = [len(a) for a in arrays]
+        corners = np.concatenate(arrays) if arrays else np.zeros((0, 4))
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        classes = np.full(len(corners), -1, dtype=np.int64) if labels is None else _joined("labels", labels, counts)
+        crowds = np.zeros(len(corners), dtype=bool) if crowd is None else _joined("crowd", crowd, counts).astype(bool)
+        return cls(corners, offsets, classes, crowds)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> Floats:
+        return self.corners[self.span(index)]
+
+    def span(self, index: int) -> slice:
+        """Where the boxes of one image lie in ``corners``, ``labels`` and ``crowd``."""
+        index = range(len(self))[index]  # negative ones count from the end
+        return slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+
+    @property
+    def counts(self) -> Integers:
+        """Number of boxes of each image, [N]."""
+        return np.diff(self.offsets)
+
+    @property
+    def owners(self) -> Integers:
+        """Which image each box belongs to, [M]."""
+        return np.repeat(np.arange(len(self)), self.counts)
+
+    @property
+    def areas(self) -> Floats:
+        """Area of each box, [M]."""
+        return np.prod(self.corners[:, 2:] - self.corners[:, :2], axis=1)
+
+    def take(self, indices: Integers) -> Boxes:
+        """The boxes of some of the images, in the order of ``indices``."""
+        indices = as_indices(indices, len(self))
+        counts = self.counts[indices]
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        # Row j of the result comes from its image's start plus its place among that image's boxes.
+        rows = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[indices], counts)
+        return Boxes(self.corners[rows], offsets, self.labels[rows], self.crowd[rows])
+
+    def only(self, kept: NDArray[np.bool_]) -> Boxes:
+        """Some of the boxes, [M] bool, of the same images."""
+        counts = np.bincount(self.owners[kept], minlength=len(self))
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return Boxes(self.corners[kept], offsets, self.labels[kept], self.crowd[kept])
+
+
+def as_indices(values: Any, number: int) -> Integers:
+    """Positions in 0..number-1 from positions (negative ones count from the end) or from a mask [number]."""
+    array = np.asarray(values)
+    if array.dtype == bool:
+        if array.shape != (number,):
+            raise ValueError(f"a mask of shape {list(array.shape)} was given for {number} samples.")
+        return np.flatnonzero(array)
+    if array.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(f"positions are whole numbers [N], got {array.dtype} of shape {list(array.shape)}.")
+    array = array.astype(np.int64)
+    array = np.where(array < 0, array + number, array)
+    if array.min() < 0 or array.max() >= number:
+        raise IndexError(f"a position is outside the {number} samples.")
+    return array
+
+
+def _joined(name: str, parts: Sequence[ArrayLike], counts: Sequence[int]) -> Integers:
+    arrays = [np.asarray(p, dtype=np.int64).reshape(-1) for p in parts]
+    if [len(a) for a in arrays] != list(counts):
+        raise ValueError(f"Boxes takes one of {name} per box of each image, got other numbers.")
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
+
+
+@overload
+def objectness(
+    boxes: Tensor, crop: Any, image_size: Any, *, reading: Reading = ..., names: Sequence[str] | str | None = ...
+) -> Tensor: ...
+@overload
+def objectness(
+    boxes: Any, crop: Any, image_size: Any, *, reading: Reading = ..., names: Sequence[str] | str | None = ...
+) -> Any: ...
+def objectness(
+    boxes: Any, crop: Any, image_size: Any, *, reading: Reading = "union", names: Sequence[str] | str | None = None
+) -> Any:
+    """Share of a crop that the boxes cover, for one image or a mini-batch.
+
+    Args:
+        boxes: Of one image [B, 4], as x1, y1, x2, y2 in pixels of the image; of a batch: `Boxes`, a list of [B_i, 4],
+            or [N, B, 4] in which boxes without area count 0.
+        crop: x1, y1, x2, y2 in pixels of the image, [4] or [N, 4]; it may leave the image. None is the whole image. One
+            image and N crops give N values.
+        image_size: Width and height, [2] or [N, 2]; boxes are clipped to it.
+        reading: ``"union"`` is the area of the union of the boxes, as ALS counts mask pixels (its Fig. 4); ``"single"``
+            is ALS's wh/WH in the text: the box that shows most in the crop, alone.
+        names: What to call the images in errors; their position otherwise.
+
+    Returns:
+        float64, between 0 and 1: a number for one image and one crop, else [N]; a tensor if ``boxes`` or ``crop`` is.
+
+    Raises:
+        ValueError: Inverted boxes, NaN, an empty crop, shapes that do not fit.
+
+    Example:
+        >>> objectness([[0, 0, 4, 4], [2, 2, 6, 6]], crop=[0, 0, 8, 8], image_size=[8, 8])  # 16 + 16 - 4 of 64
+        0.4375
+        >>> objectness([[[0, 0, 4, 4]], []], crop=[2, 0, 6, 4], image_size=[8, 8]).tolist()
+        [0.5, 0.0]
+
+    Reference:
+        [ALS], section 3 and Fig. 4.
+    """
+    device = next((v.device for v in _nested(boxes, crop) if isinstance(v, Tensor)), None)
+    corners, counts, one_image = _ragged(boxes)
+    sizes, one_size = _rows("image_size", image_size, 2)
+    if not (np.isfinite(sizes).all() and (sizes > 0).all()):
+        raise ValueError(f"objectness takes image sizes (width, height) above 0, got {sizes.tolist()[:4]}.")
+    crops, one_crop = (_whole(sizes), one_size) if crop is None else _rows("crop", crop, 4)
+    number = _common({"boxes": counts, "crop": crops, "image_size": sizes})
+    _refuse_broken(corners, counts, crops, names)
+    if len(counts) != number:  # one image, seen through many crops
+        corners, counts = np.tile(corners, (number, 1)), np.tile(counts, number)
+    crops, sizes = np.broadcast_to(crops, (number, 4)), np.broadcast_to(sizes, (number, 2))
+    shares = np.clip(_covered(corners, counts, crops, sizes, reading) / _area(crops), 0.0, 1.0)
+    single = one_image and one_crop and one_size
+    if device is None:
+        return float(shares[0]) if single else shares
+    result = torch.from_numpy(shares).to(device)
+    return result[0] if single else result
+
+
+def _covered(corners: Floats, counts: Integers, crops: Floats, sizes: Floats, reading: Reading) -> Floats:
+    if reading not in ("union", "single"):
+        raise ValueError(f"objectness knows the readings 'union' and 'single', got {reading!r}.")
+    low = np.maximum(crops[:, :2], 0.0)
+    high = np.maximum(np.minimum(crops[:, 2:], sizes), low)  # a crop beside the image sees nothing of it
+    owners = np.repeat(np.arange(len(counts)), counts)
+    seen = np.clip(corners, np.tile(low, 2)[owners], np.tile(high, 2)[owners])
+    if reading == "single":
+        largest = np.zeros(len(counts))
+        np.maximum.at(largest, owners, _area(seen))
+        return largest
+    visible = _area(seen) > 0
+    return _union(seen[visible], np.bincount(owners[visible], minlength=len(counts)))
+
+
+def union_area(boxes: Floats) -> Floats:
+    """Area of the union of each image's boxes: [N, B, 4] -> [N]; boxes without area count nothing.
+
+    Between two neighbouring x-edges the union is a fixed set of y-intervals; with the boxes sorted by y1, its length is
+    the sum of what each box adds to the furthest y2 so far. B^2 operations per image, exact for integer corners.
+
+    Example:
+        >>> union_area(np.array([[[0.0, 0, 4, 4], [2, 2, 6, 6], [3, 3, 3, 9]]])).tolist()
+        [28.0]
+    """
+    visible = _area(boxes) > 0
+    return _union(boxes[visible], visible.sum(axis=1))
+
+
+def _union(corners: Floats, counts: Integers) -> Floats:
+    """Areas of the unions of images' boxes, one image after the other; images of as many boxes are done together."""
+    result = np.zeros(len(counts))
+    starts = np.cumsum(counts) - counts
+    for count in np.unique(counts):
+        images = np.flatnonzero(counts == count)
+        boxes = corners[starts[images][:, None] + np.arange(count)]
+        if count == 1:
+            result[images] = _area(boxes[:, 0])
+        elif count > 1:
+            together = max(1, _ELEMENTS // (2 * count * count))
+            for first in range(0, len(images), together):
+                part = slice(first, first + together)
+                result[images[part]] = _slabs(boxes[part])
+    return result
+
+
+def _slabs(boxes: Floats) -> Floats:
+    """Areas of the unions of [N, B, 4], slab by slab."""
+    boxes = np.take_along_axis(boxes, np.argsort(boxes[:, :, 1], axis=1)[:, :, None], axis=1)
+    x1, y1, x2, y2 = np.moveaxis(boxes, 2, 0)
+    edges = np.sort(np.concatenate([x1, x2], axis=1), axis=1)
+    area = np.zeros(len(boxes))
+    together = max(1, _ELEMENTS // boxes[:, :, 0].size)
+    for first in range(0, edges.shape[1] - 1, together):
+        left, right = edges[:, first : first + together + 1][:, :-1], edges[:, first + 1 : first + together + 1]
+        inside = (x1[:, None] <= left[:, :, None]) & (right[:, :, None] <= x2[:, None])  # [n, slab, box]
+        furthest = np.maximum.accumulate(np.where(inside, y2[:, None], -np.inf), axis=2)
+        before = np.concatenate([np.full_like(furthest[:, :, :1], -np.inf), furthest[:, :, :-1]], axis=2)
+        added = np.where(inside, furthest - np.maximum(y1[:, None], before), 0.0)
+        area += (added.sum(axis=2) * (right - left)).sum(axis=1)
+    return area
+
+
+def _area(boxes: Floats) -> Floats:
+    return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
+
+
+def _whole(sizes: Floats) -> Floats:
+    return np.concatenate([np.zeros_like(sizes), sizes], axis=1)
+
+
+def _nested(*values: Any) -> Iterator[Any]:
+    for value in values:
+        yield value
+        if isinstance(value, (list, tuple)):
+            yield from value
+
+
+def _ragged(boxes: Any) -> tuple[Floats, Integers, bool]:
+    """Corners of all images [M, 4], the number of each image's [N], and whether it was one image's [B, 4]."""
+    if isinstance(boxes, Boxes):
+        return boxes.corners, boxes.counts, False
+    if isinstance(boxes, (list, tuple)) and len(boxes):
+        parts = [_plain(b) for b in boxes]
+        shapes = [np.ndim(p) if np.size(p) else 2 for p in parts]
+        if all(shape == 2 for shape in shapes):
+            arrays = [_four(p) for p in parts]
+            return np.concatenate(arrays), np.array([len(a) for a in arrays], dtype=np.int64), False
+        boxes = parts
+    array = _four(boxes, (1, 2, 3))
+    if array.ndim == 3:
+        return array.reshape(-1, 4), np.full(len(array), array.shape[1], dtype=np.int64), False
+    return array, np.array([len(array)], dtype=np.int64), True
+
+
+def _four(boxes: Any, dimensions: tuple[int, ...] = (1, 2)) -> Floats:
+    """Boxes as float64 [B, 4] (or [N, B, 4])."""
+    asked = "boxes are [B, 4] as x1, y1, x2, y2" + (", or [N, B, 4]" if 3 in dimensions else "")
+    try:
+        array = np.asarray(_plain(boxes), dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{asked}, got something else ({' '.join(str(error).split())}).") from error
+    if array.size == 0 and array.ndim < 3:
+        return np.zeros((0, 4))
+    if array.ndim == 1 and len(array) == 4:
+        array = array[None]
+    if array.ndim not in dimensions or array.ndim == 1 or array.shape[-1] != 4:
+        raise ValueError(f"{asked}, got shape {list(array.shape)}.")
+    return array
+
+
+def _rows(name: str, values: Any, width: int) -> tuple[Floats, bool]:
+    """[N, width], and whether it was one row."""
+    if isinstance(values, (list, tuple)):
+        values = [_plain(value) for value in values]
+    try:
+        array = np.asarray(_plain(values), dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"objectness takes {name} of numbers ({' '.join(str(error).split())}).") from error
+    if array.ndim not in (1, 2) or array.shape[-1] != width:
+        raise ValueError(f"objectness takes {name} of shape [{width}] or [N, {width}], got {list(array.shape)}.")
+    return array.reshape(-1, width), array.ndim == 1
+
+
+def _common(given: dict[str, NDArray[Any]]) -> int:
+    """How many images there are; 1 goes with any number."""
+    lengths = {name: len(values) for name, values in given.items()}
+    number = next((n for n in lengths.values() if n != 1), 1)
+    for name, length in lengths.items():
+        if length not in (1, number):
+            raise ValueError(f"objectness got {length} of {name} for {number} images.")
+    return number
+
+
+def _plain(values: Any) -> Any:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    return values
+
+
+def _broken(corners: Floats) -> NDArray[np.bool_]:
+    return np.asarray(~np.isfinite(corners).all(axis=1) | (corners[:, 2:] < corners[:, :2]).any(axis=1))
+
+
+def _said(corners: Floats, box: int) -> str:
+    return f"box {box} is inverted or not finite (x1, y1, x2, y2 = {corners.tolist()})."
+
+
+def _refuse_broken(corners: Floats, counts: Integers, crops: Floats, names: Sequence[str] | str | None) -> None:
+    called = [names] if isinstance(names, str) else names
+
+    def name(index: int) -> str:
+        return str(called[index]) if called is not None and index < len(called) else f"image {index}"
+
+    if (broken := _broken(corners)).any():
+        box = int(np.flatnonzero(broken)[0])
+        ends = np.cumsum(counts)
+        image = int(np.searchsorted(ends, box, side="right"))
+        raise ValueError(f"{name(image)}: {_said(corners[box], box - int(ends[image] - counts[image]))}")
+    empty = ~(np.isfinite(crops).all(axis=1) & (crops[:, 2:] > crops[:, :2]).all(axis=1))
+    if empty.any():
+        index = int(np.flatnonzero(empty)[0])
+        raise ValueError(f"{name(index)}: the crop {crops[index].tolist()} has no area (x1, y1, x2, y2 are expected).")

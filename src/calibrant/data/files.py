@@ -1,0 +1,304 @@
+"""Files of a data set, which are not trusted, and the names that they give.
+
+An image is opened only in the formats photographs are kept in, only up to a size, and a broken one is an
+`UnreadableError` that names it. Pipes, devices and sockets are refused, never waited for. No name written in an
+annotation file leads out of the data folder, and no link does.
+
+Pixels are taken as they are stored: an EXIF rotation is not applied, since boxes and masks refer to the stored pixels.
+(In TIFF the orientation belongs to the format itself, and PIL turns header and pixels alike before anybody sees them.)
+Grey images of 16 bits become 8: the upper byte of mode I;16, a 257th of mode I; where no value exceeds 255 there are
+only 8 bits to begin with, and they are kept. Images of floating-point numbers have no known white, and are refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import struct
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from calibrant._files import open_regular
+
+#: Formats that are opened. PIL knows many more, and one of them (EPS) starts another program.
+FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "WEBP", "TIFF")
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
+
+#: Largest image that is decoded, in pixels: 89 million, a third of a gigabyte.
+MAX_PIXELS = 89_478_485
+#: Largest image file that is opened, in bytes: some formats are read whole before anything else is looked at.
+MAX_IMAGE = 300_000_000
+#: Largest text or annotation file that is read, in bytes.
+MAX_TEXT = 2**26
+#: Compressed data may become so many bytes, or more if they grow by a factor that real data reach.
+MAX_UNPACKED, MAX_GROWTH = 2**29, 200
+#: Folders in folders that are looked into.
+MAX_DEPTH = 64
+
+LINK_OUT = "link that leads out of the data folder"
+LINK_NOWHERE = "link that leads nowhere"
+NO_FILE = "pipe, device or socket, which is not read"
+TOO_DEEP = f"folder below more than {MAX_DEPTH} others, which is not looked into"
+
+# PIL tells of odd files by its log, which goes to the terminal as it is where nobody has set up another place for it.
+logging.getLogger("PIL").addHandler(logging.NullHandler())
+
+_HEADER = 2**12  # bytes in which a header of text has its width and height
+
+_BROKEN = (
+    *(OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, IndexError, TypeError, KeyError),
+    *(OverflowError, AttributeError, RuntimeError, AssertionError, ZeroDivisionError),
+)
+
+
+class UnreadableError(ValueError):
+    """An input file cannot be read; the message names it."""
+
+
+@contextmanager
+def opened_image(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Image]:
+    """Open an image file of a known format and a bearable size; what breaks is an `UnreadableError` naming it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit speaks below
+            warnings.filterwarnings("ignore", module="PIL")  # odd metadata is not the reader's business
+            with open_file(path, MAX_IMAGE) as file, Image.open(_headed(file, path), formats=FORMATS) as image:
+                if image.width * image.height > max_pixels:
+                    raise UnreadableError(
+                        f"{path}: the image has {image.width} x {image.height} pixels; at most {max_pixels} are read."
+                    )
+                yield image
+    except UnreadableError:
+        raise
+    except (FileNotFoundError, PermissionError):
+        raise
+    except UnidentifiedImageError as error:
+        raise UnreadableError(f"{path}: the image is truncated or broken (it is not of a known format).") from error
+    except Image.DecompressionBombError as error:
+        raise UnreadableError(f"{path}: the image is too large; at most {max_pixels} pixels are read.") from error
+    except MemoryError as error:  # mostly of a chunk that claims gigabytes
+        raise UnreadableError(f"{path}: the image is truncated or broken, or too large for the memory.") from error
+    except _BROKEN as error:
+        raise UnreadableError(f"{path}: the image is truncated or broken ({' '.join(str(error).split())}).") from error
+
+
+def _headed(file: IO[bytes], path: Path) -> IO[bytes]:
+    """The file, unless it is of PPM's kind and its header goes on and on, which PIL reads byte by byte."""
+    start = file.read(_HEADER)
+    file.seek(0)
+    if start[:1] == b"P" and len(re.sub(rb"#[^\r\n]*", b"", start).split(maxsplit=3)) < 3:
+        raise UnreadableError(f"{path}: the image is truncated or broken (no width and height in its header).")
+    return file
+
+
+def eight_bit(image: Image.Image, path: Path) -> Image.Image:
+    """A grey image of more than 8 bits with 8; any other as it is."""
+    if image.mode != "I" and not image.mode.startswith("I;16"):
+        if image.mode == "F":
+            raise UnreadableError(f"{path}: the image holds floating-point numbers, which are not read.")
+        return image
+    values = np.asarray(image)
+    lowest, highest = int(values.min()), int(values.max())
+    if lowest < 0 or highest > 0xFFFF:
+        raise UnreadableError(f"{path}: the image holds values from {lowest} to {highest}; 0 to 65535 are read.")
+    if highest > 0xFF:
+        values = values // 257 if image.mode == "I" else values >> 8
+    return Image.fromarray(values.astype(np.uint8))
+
+
+def open_file(path: Path, limit: int | None = None) -> IO[bytes]:
+    """Open a regular file; one larger than ``limit``, and whatever is not a file, is an `UnreadableError`."""
+    try:
+        file = open_regular(path)
+    except ValueError as error:
+        raise UnreadableError(f"{error}.") from error
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise UnreadableError(f"{path}: expected a file, got a socket.") from error
+        raise
+    size = os.fstat(file.fileno()).st_size
+    if limit is not None and size > limit:
+        file.close()
+        raise UnreadableError(f"{path}: the file has {size} bytes; at most {limit} are read.")
+    return file
+
+
+def read_bytes(path: Path, limit: int = MAX_TEXT) -> bytes:
+    """A small file, whole; larger ones than ``limit`` are refused before they are read."""
+    with open_file(path, limit) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise UnreadableError(f"{path}: the file grew while it was read; at most {limit} bytes are.")
+    return data
+
+
+def check_growth(what: str, packed: int, size: int) -> None:
+    """Refuse data that unpack to far more than they are, before anything is unpacked.
+
+    Args:
+        what: What to call the data, with its file.
+        packed: Bytes on disk.
+        size: Bytes in memory.
+    """
+    if size > max(MAX_UNPACKED, MAX_GROWTH * packed):
+        raise UnreadableError(
+            f"{what} would grow from {packed:,} to {size:,} bytes in memory; compressed data of more than "
+            f"{MAX_UNPACKED:,} may grow at most {MAX_GROWTH} times, so write it without compression."
+        )
+
+
+def decoded(data: bytes) -> tuple[str, bool]:
+    """Text from UTF-8, else from latin-1 (which takes anything); and whether it was UTF-8."""
+    try:
+        return data.decode("utf-8"), True
+    except UnicodeDecodeError:
+        return data.decode("latin-1"), False
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a small text file, without their ends; a byte order mark is dropped."""
+    return decoded(read_bytes(path))[0].removeprefix("\ufeff").splitlines()
+
+
+def check_name(root: Path, name: str) -> None:
+    """An error if a name that a file gives cannot be one inside the data folder, whatever lies there."""
+    pure, windows = PurePosixPath(name), PureWindowsPath(name)
+    if (
+        not name
+        or "\0" in name
+        or pure.is_absolute()
+        or windows.is_absolute()
+        or windows.drive
+        or ".." in windows.parts
+    ):
+        raise ValueError(f"{name[:200]!r} is not a name inside the data folder {root}.")
+
+
+def inside(root: Path, name: str) -> Path:
+    """The path of a name that a file gives, or an error if it leads out of the data folder."""
+    check_name(root, name)
+    path = root / name
+    try:
+        real = path.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        raise ValueError(f"{name[:200]!r} leads nowhere in the data folder {root}.") from error
+    if not real.is_relative_to(root.resolve()):
+        raise ValueError(f"{name[:200]!r} leads out of the data folder {root} through a link.")
+    return path
+
+
+def link_trouble(path: str | Path, home: Path) -> str:
+    """What is wrong with a link, or nothing; ``home``, which it may not leave, is resolved already."""
+    try:
+        target = Path(path).resolve(strict=True)
+    except (OSError, RuntimeError):  # RuntimeError: it leads to itself
+        return LINK_NOWHERE
+    return "" if target.is_relative_to(home) else LINK_OUT
+
+
+def files_below(
+    folder: Path,
+    suffixes: frozenset[str] | None = SUFFIXES,
+    home: Path | None = None,
+    trouble: Callable[[str, str], object] | None = None,
+) -> Iterator[str]:
+    """Names of the files under a folder, sorted, relative to it, with forward slashes.
+
+    Links are followed inside the data folder; each folder is looked into once, so that links in a circle end.
+
+    Args:
+        folder: Where to look.
+        suffixes: Of the files that are meant, in lower case; None: all files.
+        home: The data folder, which no link may leave; ``folder`` itself if left out.
+        trouble: Called with a path inside ``home`` and what is wrong with it: a link that leads out or nowhere, a
+            folder too deep, a pipe. If left out, that is an error.
+    """
+    home = folder if home is None else home
+    inner = os.path.relpath(folder, home)
+    start = "" if inner == "." else f"{Path(inner).as_posix()}/"
+
+    def report(name: str, what: str) -> None:
+        if trouble is None:
+            raise ValueError(f"{home / (start + name)}: {what}.")
+        trouble((start + name).rstrip("/"), what)
+
+    real_home, real = home.resolve(), folder.resolve()
+    if os.path.exists(real) and not real.is_relative_to(real_home):
+        report("", LINK_OUT)
+        return
+    seen = {str(real)}
+    stack = [("", str(real), _sorted_entries(real))]
+    while stack:
+        prefix, path, entries = stack[-1]
+        entry = next(entries, None)
+        if entry is None:
+            stack.pop()
+            continue
+        name, target = f"{prefix}{entry.name}", f"{path}/{entry.name}"
+        meant = suffixes is None or os.path.splitext(name)[1].lower() in suffixes
+        if entry.is_symlink():
+            wrong = link_trouble(entry.path, real_home)
+            if wrong:
+                # What leads nowhere may have been a folder; its name must tell.
+                folder_like = "." not in entry.name if wrong == LINK_NOWHERE else entry.is_dir()
+                if meant or folder_like:
+                    report(name, wrong)
+                continue
+            resolved = Path(entry.path).resolve()
+            if entry.is_dir() and (resolved.is_relative_to(real) or real.is_relative_to(resolved)):
+                continue  # what is there is listed under its own name
+            target = str(resolved)
+        if entry.is_dir():
+            if len(stack) > MAX_DEPTH:
+                report(name, TOO_DEEP)
+            elif target not in seen:
+                seen.add(target)
+                stack.append((f"{name}/", target, _sorted_entries(target)))
+        elif meant and entry.is_file():
+            yield name
+        elif meant:
+            report(name, NO_FILE)
+
+
+def _sorted_entries(path: str | Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(path) as entries:
+        return iter(sorted(entries, key=lambda e: e.name))
+
+
+def folders_in(folder: Path) -> list[str]:
+    """Names of the folders in a folder, sorted; hidden ones are left out."""
+    with os.scandir(folder) as entries:
+        # os.path.isdir says no to a link that leads to itself, where the entry would raise.
+        return sorted(e.name for e in entries if not e.name.startswith(".") and os.path.isdir(e.path))
+
+
+def printable(text: str, limit: int = 300) -> str:
+    r"""A name out of a file, fit for a message of one line: cut, and line ends and control codes escaped.
+
+    Example:
+        >>> print(printable("Stühle\n\x1b[2J"))
+        Stühle\n\x1b[2J
+    """
+    start = text[:limit]
+    shown = start if start.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in start)
+    return shown if len(text) <= limit and len(shown) <= 2 * limit else shown[: 2 * limit] + "..."
+
+
+def some_names(names: Sequence[str], number: int = 20) -> str:
+    """Names for a message: all of them, or the first few and how many there are.
+
+    Example:
+        >>> some_names(["train", "val", "test"], 2)
+        'train, val, ... (3 in all)'
+    """
+    listed = ", ".join(printable(name, 60) for name in names[:number])
+    return listed if len(names) <= number else f"{listed}, ... ({len(names)} in all)"

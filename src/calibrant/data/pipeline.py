@@ -1,0 +1,446 @@
+"""From a data set to training batches: decode, augment, and say how much of each crop its objects fill.
+
+A sample's randomness depends on (seed, epoch, index) alone, not on workers or on what was read before, so that a run
+can be taken up in the middle of an epoch. Images travel as uint8; `normalised` makes floats of a whole batch, on its
+device. Objectness is computed once per batch from the views' rectangles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.utils.data
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from calibrant.data import rendering
+from calibrant.data.boxes import Boxes, Reading
+from calibrant.data.dataset import Dataset, OnError
+from calibrant.data.files import UnreadableError
+from calibrant.data.rendering import objectness_of, render, smaller_decoding
+from calibrant.data.sources import ImageArray, Rows
+from calibrant.data.transforms import Edge, Resampling, Step, View, draw_view
+from calibrant.data.variants import Colour, can_be_covered, open_covered, pixel_mean
+
+#: Changes the colours of one uint8 image [C, H, W].
+Colouring = Callable[[Tensor, np.random.Generator], Tensor]
+
+_FILTERS: dict[Resampling, Image.Resampling] = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One mini-batch.
+
+    Attributes:
+        inputs: uint8 [N, C, H, W] for images, else the rows of the data set.
+        labels: [N] int64.
+        ids: Of the samples.
+        indices: [N]: their positions in the data set.
+        objectness: [N] float64: how much of each view its objects fill; NaN for a sample with a class but without any
+            box (nobody knows); None if the data set has no boxes.
+        context: [N] bool: samples without objects, whose target is uniform; None if there are none.
+        masks: [N, H, W] int64, for segmentation.
+        soft: [N, K], where the data set has them.
+        boxes: Of the images; with ``views`` what object-aware mixing needs.
+        views: How each image was rendered.
+        skipped: id and reason of samples that could not be read (``on_error="skip"``).
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    ids: tuple[str, ...]
+    indices: Tensor
+    objectness: Tensor | None = None
+    context: Tensor | None = None
+    masks: Tensor | None = None
+    soft: Tensor | None = None
+    boxes: Boxes | None = None
+    views: Sequence[View] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
+        """The same with its tensors on a device."""
+        return self._mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Batch:
+        """The same with its tensors in pinned memory; a DataLoader calls it."""
+        return self._mapped(Tensor.pin_memory)
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        columns: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        changed: dict[str, Any] = {name: change(v) for name, v in columns.items() if isinstance(v, Tensor)}
+        return dataclasses.replace(self, **changed)
+
+
+class Pipeline(torch.utils.data.Dataset[Batch]):
+    """Samples of a data set as a model takes them, read batch by batch.
+
+    Args:
+        dataset: What to read.
+        steps: The chain of `calibrant.data.transforms` for images; they must end in one size.
+        colouring: Changes the colours of each image after rendering.
+        seed: Of all randomness.
+        context_rate: With this probability an image is shown with all its objects covered (ALS uses 0.15), if boxes say
+            where they are.
+        fill: The colour of covered objects; the data set's mean pixel if None.
+        padding: The colour of padding, or ``"edge"``: the nearest visible pixel again (torchvision's
+            ``padding_mode="edge"``, Keras' ``fill_mode="nearest"``). Masks have their ignore_index there either way.
+        resampling: How images are scaled, ``"bilinear"`` or ``"bicubic"``; masks take the nearest pixel.
+        channels: 3, or 1 for grey (PIL's ``"L"``), after the colouring.
+        reading: As for `objectness`.
+        on_error: ``"skip"`` leaves unreadable samples out of their batch and lists them in ``batch.skipped``.
+
+    Example:
+        >>> from calibrant.data import Boxes, ImageArray, RandomFlip, RandomResizedCrop
+        >>> pixels = np.zeros((4, 48, 48, 3), dtype=np.uint8)
+        >>> boxes = Boxes.of([[[0, 0, 48, 24]]] * 4)
+        >>> data = Dataset("tiny", "train", ("cat", "dog"), tuple("abcd"), [0, 1, 0, 1], ImageArray(pixels), boxes)
+        >>> pipeline = Pipeline(data, [RandomResizedCrop(32, scale=(1.0, 1.0), ratio=(1.0, 1.0)), RandomFlip()])
+        >>> batch = pipeline.batch([0, 2, 3])
+        >>> batch.inputs.shape, batch.labels.tolist(), batch.objectness.tolist()
+        (torch.Size([3, 3, 32, 32]), [0, 0, 1], [0.5, 0.5, 0.5])
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        steps: Sequence[Step] = (),
+        *,
+        colouring: Colouring | None = None,
+        seed: int = 0,
+        context_rate: float = 0.0,
+        fill: Colour | None = None,
+        padding: int | Colour | Edge = 0,
+        resampling: Resampling = "bilinear",
+        channels: Literal[1, 3] = 3,
+        reading: Reading = "union",
+        on_error: OnError = "raise",
+    ):
+        if not 0.0 <= context_rate <= 1.0:
+            raise ValueError(f"Pipeline takes a context rate in 0..1, got {context_rate}.")
+        if context_rate > 0 and dataset.boxes is None:
+            raise ValueError(f"{dataset.title}: context-only samples need boxes, and it has none.")
+        if isinstance(padding, str) and padding != "edge":
+            raise ValueError(f"Pipeline takes a colour or 'edge' as padding, got {padding!r}.")
+        if resampling not in _FILTERS:
+            raise ValueError(f"Pipeline takes the resampling 'bilinear' or 'bicubic', got {resampling!r}.")
+        if channels not in (1, 3):
+            raise ValueError(f"Pipeline takes 3 channels, or 1 for grey, got {channels!r}.")
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error takes 'raise' or 'skip', got {on_error!r}.")
+        self.dataset, self.steps, self.colouring, self.seed = dataset, tuple(steps), colouring, seed
+        self.context_rate, self.padding, self.reading, self.on_error = context_rate, padding, reading, on_error
+        self.resampling, self.channels = resampling, channels
+        self.fill = pixel_mean(dataset) if fill is None and context_rate > 0 else fill or (0, 0, 0)
+        self._coverable = can_be_covered(dataset.boxes) if context_rate > 0 and dataset.boxes is not None else None
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int | tuple[int, int]) -> Batch:
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: Sequence[int | tuple[int, int]]) -> Batch:
+        """A batch by positions, or by (epoch, position) as `Batches` gives them; what a DataLoader calls."""
+        pairs = [index if isinstance(index, tuple) else (0, int(index)) for index in indices]
+        return self._batch(pairs)
+
+    def batch(self, indices: Sequence[int], epoch: int = 0) -> Batch:
+        """A batch by positions."""
+        return self._batch([(epoch, int(index)) for index in indices])
+
+    def loader(self, batches: Batches, workers: int = 0, **options: Any) -> torch.utils.data.DataLoader[Any]:
+        """A DataLoader that gives a `Batch` for each of ``batches``.
+
+        Worker processes read two batches each ahead of the one that is asked for, with one torch thread each: that is
+        PyTorch's default, and ``prefetch_factor`` among the options changes it.
+        """
+        return torch.utils.data.DataLoader(
+            self,
+            batch_sampler=batches,
+            collate_fn=_as_it_is,
+            num_workers=workers,
+            worker_init_fn=_leave_interrupts,
+            **({"persistent_workers": workers > 0} | options),
+        )
+
+    def _batch(self, pairs: list[tuple[int, int]]) -> Batch:
+        if self.dataset.kind != "image":
+            return self._rows([index for _, index in pairs])
+        if (together := self._together(pairs)) is not None:
+            return together
+        read: list[tuple[int, _Shown]] = []
+        skipped = []
+        for epoch, index in pairs:
+            try:
+                read.append((index, self._shown(epoch, index)))
+            except (UnreadableError, OSError) as error:
+                if self.on_error == "raise":
+                    raise
+                skipped.append((self.dataset.ids[index], str(error)))
+        rows = np.array([index for index, _ in read], dtype=np.int64)
+        shown = [one for _, one in read]
+        views = tuple(one.view for one in shown)
+        marked = np.array([one.context for one in shown], dtype=bool)
+        boxes, fills = self._objects(rows, marked.copy(), views)
+        if self.dataset.context is not None:
+            marked |= self.dataset.context[rows]
+        return dataclasses.replace(
+            self._columns(rows),
+            inputs=_stacked([one.pixels for one in shown], (0, 0, 0, self.channels)).permute(0, 3, 1, 2),
+            objectness=fills,
+            context=torch.from_numpy(marked) if self.context_rate or self.dataset.context is not None else None,
+            masks=None if self.dataset.masks is None else _stacked([one.mask for one in shown], (0, 0, 0)).long(),
+            boxes=boxes,
+            views=views,
+            skipped=tuple(skipped),
+        )
+
+    @functools.cached_property
+    def _whole_pixels(self) -> bool:
+        """Whether images lie in an array and are only cut, padded and flipped: then a batch is made at once."""
+        data = self.dataset
+        plain = self.colouring is None and not self.context_rate and data.masks is None
+        return (
+            plain
+            and type(data.inputs) is ImageArray  # not a kind of its own, which may open images otherwise
+            and rendering.moves_whole_pixels(self.steps, *data.inputs.header(0)[0])
+        )
+
+    def _together(self, pairs: list[tuple[int, int]]) -> Batch | None:
+        """A batch without a call per sample, the same as with them; None if it takes them."""
+        if not pairs or not self._whole_pixels:
+            return None
+        data, source = self.dataset, self.dataset.inputs
+        assert isinstance(source, ImageArray)
+        numbers = np.array(pairs, dtype=np.int64)
+        rows = numbers[:, 1]
+        random = rendering.Randomness(self.seed, *numbers.T.astype(np.uint64))
+        try:
+            views = rendering.draw_views(self.steps, len(rows), source.header(0)[0], random)
+        except rendering.AgainError:
+            return None
+        fill = self.padding
+        if source.pixels.ndim == 3 and isinstance(fill, tuple):  # colours around grey
+            return None
+        pixels = rendering.render_views(source.pixels, rows, views, fill)
+        if self.channels == 1:
+            pixels = (pixels if source.pixels.ndim == 3 else rendering.grey(pixels))[..., None]
+        elif source.pixels.ndim == 3:
+            pixels = np.repeat(pixels[..., None], 3, axis=3)
+        boxes, fills = self._objects(rows, np.zeros(len(rows), dtype=bool), views)
+        return dataclasses.replace(
+            self._columns(rows),
+            inputs=torch.from_numpy(pixels).permute(0, 3, 1, 2),
+            objectness=fills,
+            context=None if data.context is None else torch.from_numpy(data.context[rows]),
+            boxes=boxes,
+            views=views,
+        )
+
+    def _objects(
+        self, rows: NDArray[np.int64], covered: NDArray[np.bool_], views: Sequence[View]
+    ) -> tuple[Boxes | None, Tensor | None]:
+        if self.dataset.boxes is None:
+            return None, None
+        boxes = self.dataset.boxes.take(rows)
+        unknown = (boxes.counts == 0) & (self.dataset.labels[rows] >= 0)
+        if self.dataset.context is not None:
+            unknown &= ~self.dataset.context[rows]
+        if covered.any():
+            boxes = boxes.only(~covered[boxes.owners])
+        fills = objectness_of(boxes, views, reading=self.reading, names=[self.dataset.ids[i] for i in rows])
+        fills[unknown] = np.nan
+        return boxes, torch.from_numpy(fills)
+
+    def _shown(self, epoch: int, index: int) -> _Shown:
+        data = self.dataset
+        random = sample_generator(self.seed, epoch, index)
+        images: Any = data.inputs
+        context = random.random() < self.context_rate if self.context_rate > 0 else False
+        context = context and self._coverable is not None and bool(self._coverable[index])
+        view: list[View] = []
+
+        def draft(image: Image.Image) -> None:
+            view.append(draw_view(self.steps, image.size, random))
+            smaller_decoding(view[0])(image)
+
+        if context and data.boxes is not None:
+            image = open_covered(images, index, data.boxes[index], self.fill, draft=draft)
+        else:
+            image = images.open(index, draft)
+        if not view:  # the source has no headers to look at
+            view.append(draw_view(self.steps, image.size, random))
+        pixels = render(image, view[0], self.padding, _FILTERS[self.resampling])
+        if self.colouring is not None:
+            coloured = self.colouring(torch.from_numpy(pixels.copy()).permute(2, 0, 1), random)
+            pixels = coloured.permute(1, 2, 0).numpy()
+        if self.channels == 1:
+            pixels = np.asarray(Image.fromarray(pixels).convert("L"))[:, :, None]
+        mask = None
+        if data.masks is not None:
+            nothing = 255 if data.ignore_index is None else data.ignore_index
+            mask = render(data.masks[index], view[0], nothing, Image.Resampling.NEAREST)
+        return _Shown(pixels, view[0], context, mask)
+
+    def _rows(self, indices: list[int]) -> Batch:
+        rows = np.array(indices, dtype=np.int64)
+        if self.dataset.kind == "text":
+            raise ValueError(f"{self.dataset.title}: texts must be encoded before they are batched.")
+        source = self.dataset.inputs
+        if isinstance(source, Rows) and len(rows):
+            values = source.values[rows]
+        else:
+            values = np.stack([np.asarray(source[i]) for i in rows]) if len(rows) else np.zeros((0, 0))
+        return dataclasses.replace(self._columns(rows), inputs=torch.from_numpy(values))
+
+    def _columns(self, rows: NDArray[np.int64]) -> Batch:
+        data = self.dataset
+        return Batch(
+            torch.empty(0),
+            torch.from_numpy(data.labels[rows]),
+            tuple(data.ids[i] for i in rows),
+            torch.from_numpy(rows),
+            soft=None if data.soft is None else torch.from_numpy(data.soft[rows]),
+        )
+
+
+@dataclass(frozen=True)
+class _Shown:
+    pixels: NDArray[np.uint8]
+    view: View
+    context: bool
+    mask: NDArray[np.uint8] | None
+
+
+class Batches:
+    """Which samples make up each batch of an epoch, as (epoch, position); it can be taken up in the middle.
+
+    Args:
+        number: Of samples.
+        size: Of a batch.
+        shuffle: In an order drawn from (seed, epoch).
+        seed: Of the order.
+        drop_last: Leave out a last batch that is not full.
+        rank, world: Take every ``world``-th sample of each batch, from ``rank`` on: one process of several. A last
+            batch with fewer samples than processes is left out if shuffled, for training must be in step; if not,
+            processes without a share of it pass it over.
+
+    Example:
+        >>> batches = Batches(5, 2, shuffle=False)
+        >>> list(batches)
+        [[(0, 0), (0, 1)], [(0, 2), (0, 3)], [(0, 4)]]
+        >>> batches.epoch, batches.start = 3, 2
+        >>> list(batches)
+        [[(3, 4)]]
+    """
+
+    def __init__(
+        self,
+        number: int,
+        size: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int = 0,
+        world: int = 1,
+    ):
+        if number < 0 or size < 1:
+            raise ValueError(
+                f"Batches takes a number of samples and a batch size of at least 1, got {number} and {size}."
+            )
+        self.number, self.size, self.shuffle, self.seed, self.drop_last = number, size, shuffle, seed, drop_last
+        self.rank, self.world = rank, world
+        self.epoch = 0
+        self.start = 0
+
+    @property
+    def per_epoch(self) -> int:
+        """Batches of a whole epoch, wherever this one starts."""
+        whole, rest = divmod(self.number, self.size)
+        return whole + (not self.drop_last and rest >= (self.world if self.shuffle else 1))
+
+    def __len__(self) -> int:
+        return max(0, self.per_epoch - self.start)
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        order = np.arange(self.number)
+        if self.shuffle:
+            order = sample_generator(self.seed, self.epoch, -1).permutation(self.number)
+        for batch in range(self.start, self.start + len(self)):
+            rows = order[batch * self.size : (batch + 1) * self.size]
+            if len(mine := rows[self.rank :: self.world]):
+                yield [(self.epoch, int(i)) for i in mine]
+
+
+def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
+    """The random numbers of one sample in one epoch: a counter-based stream of its own, cheap to make."""
+    words = 2**64 - 1
+    counter = np.array([0, 0, epoch & words, index & words], dtype=np.uint64)
+    key = np.array([seed & words, (seed >> 64) & words], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def normalised(
+    images: Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """uint8 images [N, C, H, W] as floats: (images / 255 - mean) / std, one mean and one std per channel.
+
+    Example:
+        >>> normalised(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8), [0.5] * 3, [0.25] * 3).flatten().tolist()
+        [2.0, 2.0, 2.0]
+    """
+    number, channels, height, width = images.shape
+    centre, deviation = (torch.as_tensor(values, dtype=torch.float64).reshape(-1) for values in (mean, std))
+    if not len(centre) == len(deviation) == channels:
+        raise ValueError(
+            f"normalised takes a mean and a std for each of the {channels} channels of the images, "
+            f"got {len(centre)} and {len(deviation)}."
+        )
+    scale = (1.0 / (255.0 * deviation)).to(images.device, dtype)
+    shift = (-centre / deviation).to(images.device, dtype)
+    if images.is_contiguous():
+        return torch.addcmul(shift.view(-1, 1, 1), images.to(dtype), scale.view(-1, 1, 1))
+    # Images as they are read, channels last: rows of width x channels keep the inner loop long.
+    rows = images.permute(0, 2, 3, 1).reshape(number * height, width * channels).to(dtype)
+    ours = rows if not images.is_floating_point() else None  # else it may be the caller's memory
+    rows = torch.addcmul(shift.repeat(width), rows, scale.repeat(width), out=ours)
+    return rows.view(number, height, width, channels).permute(0, 3, 1, 2)
+
+
+def _stacked(arrays: list[Any], empty: tuple[int, ...]) -> Tensor:
+    """One tensor, of the shape ``empty`` if there are no arrays; an error says what to do if the sizes differ."""
+    if not arrays:
+        return torch.zeros(empty, dtype=torch.uint8)
+    if len({array.shape for array in arrays}) > 1:
+        shapes = sorted({array.shape[1::-1] for array in arrays})[:2]
+        raise ValueError(
+            f"images of different sizes in one batch (such as {shapes}): end the steps with a crop, centre_crop for "
+            "example; a resize by one number scales the shorter side."
+        )
+    return torch.from_numpy(np.stack(arrays))
+
+
+def _leave_interrupts(worker: int) -> None:
+    """In a worker: Ctrl-C reaches every process of a terminal, and it is the main one's to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,325 @@
+"""Augmentation by carrying a rectangle: which part of an image is seen, at which size, mirrored or not.
+
+A chain of crops, flips, resizes and paddings is drawn from the image's size alone and folds into one `View`. The image
+is then rendered once (decoded no larger than needed, cut and resized in one go), and the share of the view that
+objects fill follows from the same rectangle (`calibrant.data.boxes.objectness`), without a mask.
+
+The steps follow torchvision.transforms in meaning and defaults, but for sizes, which are (width, height) as everywhere
+here. Each draws from the generator it is given, so that a sample's view depends on nothing but its seed. A resize
+followed by a centre crop is rendered as one resize of the cropped part, which differs from the two in turn only in how
+the filter meets the edge.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, get_args
+
+import numpy as np
+from torch import Tensor
+
+from calibrant import _torchvision
+
+#: Which side a `Resize` to one number is about.
+Side = Literal["shorter", "longer"]
+#: How images are scaled.
+Resampling = Literal["bilinear", "bicubic"]
+#: Padding that repeats the nearest visible pixel.
+Edge = Literal["edge"]
+
+
+class View(NamedTuple):
+    """A rectangle of the image, the size at which it is seen, and whether it is mirrored.
+
+    Attributes:
+        x1, y1, x2, y2: In pixels of the image.
+        width, height: Of the output, in pixels.
+        flipped: Left and right exchanged.
+        image_width, image_height: Of the image.
+        window: The part of the image that can be seen, x1, y1, x2, y2; around it lies padding. It is the whole image
+            until padding follows a crop. Where nothing can be seen along a side, its end is not above its start, and
+            says where the pixel begins that was nearest: what padding by ``"edge"`` repeats.
+    """
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    width: int
+    height: int
+    flipped: bool
+    image_width: int
+    image_height: int
+    window: tuple[float, float, float, float]
+
+    @classmethod
+    def whole(cls, width: int, height: int) -> View:
+        """The image as it is."""
+        all_of_it = (0.0, 0.0, float(width), float(height))
+        return cls(*all_of_it, width, height, False, width, height, all_of_it)
+
+    @property
+    def crop(self) -> tuple[float, float, float, float]:
+        """The rectangle, as `objectness` takes it."""
+        return self[:4]
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Width and height of the image."""
+        return self.image_width, self.image_height
+
+    def part(self, left: float, top: float, right: float, bottom: float, width: int, height: int) -> View:
+        """A part of this view, given in its own (output) pixels; ``width`` and ``height`` are the new output's."""
+        if self.flipped:
+            left, right = self.width - right, self.width - left
+        across, down = (self.x2 - self.x1) / self.width, (self.y2 - self.y1) / self.height
+        # What this view does not show, no part of it shows: a later padding meets this edge, not the image's.
+        x1, x2 = _visible(self.window[0], self.window[2], self.x1, self.x2, across)
+        y1, y2 = _visible(self.window[1], self.window[3], self.y1, self.y2, down)
+        return self._replace(
+            window=(x1, y1, x2, y2),
+            x1=self.x1 + left * across,
+            y1=self.y1 + top * down,
+            x2=self.x1 + right * across,
+            y2=self.y1 + bottom * down,
+            width=width,
+            height=height,
+        )
+
+
+class Step(Protocol):
+    """One step of a chain: takes a view, gives the next."""
+
+    def __call__(self, view: View, random: np.random.Generator) -> View:
+        """Give the next view."""
+
+
+@dataclass(frozen=True)
+class Resize:
+    """To a size: the shorter or the longer side if one number, else (width, height).
+
+    The other side is rounded down, as torchvision does it (``size`` and ``max_size``), but never below one pixel;
+    albumentations' LongestMaxSize takes the nearest, which is a pixel more at most.
+
+    Example:
+        >>> Resize(32)(View.whole(64, 128), np.random.default_rng(0))[4:6]
+        (32, 64)
+        >>> Resize(32, side="longer")(View.whole(64, 128), np.random.default_rng(0))[4:6]
+        (16, 32)
+    """
+
+    size: int | tuple[int, int]
+    side: Side = "shorter"
+
+    def __post_init__(self) -> None:
+        if self.side not in get_args(Side):
+            raise ValueError(f"Resize takes the side 'shorter' or 'longer', got {self.side!r}.")
+        if not isinstance(self.size, int):
+            object.__setattr__(self, "size", _pair(self.size))
+            if self.side != "shorter":
+                raise ValueError(f"Resize takes a side with one number, got side={self.side!r} with {self.size}.")
+        elif self.size < 1:
+            raise ValueError(f"Resize takes a size of at least 1 pixel, got {self.size}.")
+
+    def __call__(self, view: View, random: np.random.Generator) -> View:
+        """Give the next view."""
+        if isinstance(self.size, tuple):
+            width, height = self.size
+        else:
+            short, long = sorted((view.width, view.height))
+            if self.side == "shorter":
+                shorter, longer = self.size, int(self.size * long / short)
+            else:
+                shorter, longer = max(1, int(self.size * short / long)), self.size
+            width, height = (shorter, longer) if view.width <= view.height else (longer, shorter)
+        return view._replace(width=width, height=height)
+
+
+@dataclass(frozen=True)
+class Pad:
+    """So many pixels on every side."""
+
+    pixels: int
+
+    def __post_init__(self) -> None:
+        if self.pixels < 0:
+            raise ValueError(f"Pad takes a number of pixels, got {self.pixels}.")
+
+    def __call__(self, view: View, random: np.random.Generator) -> View:
+        """Give the next view."""
+        n, width, height = self.pixels, view.width, view.height
+        return view.part(-n, -n, width + n, height + n, width + 2 * n, height + 2 * n)
+
+
+@dataclass(frozen=True)
+class CentreCrop:
+    """The middle, at a size; where the view is smaller, padding fills it up."""
+
+    size: int | tuple[int, int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", _pair(self.size))
+
+    def __call__(self, view: View, random: np.random.Generator) -> View:
+        """Give the next view."""
+        width, height = _pair(self.size)
+        left, top = _middle(view.width, width), _middle(view.height, height)
+        return view.part(left, top, left + width, top + height, width, height)
+
+
+@dataclass(frozen=True)
+class RandomCrop:
+    """Anywhere, at a size, after padding every side."""
+
+    size: int | tuple[int, int]
+    padding: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", _pair(self.size))
+        if self.padding < 0:
+            raise ValueError(f"RandomCrop takes a padding of 0 or more pixels, got {self.padding}.")
+
+    def __call__(self, view: View, random: np.random.Generator) -> View:
+        """Give the next view."""
+        width, height = _pair(self.size)
+        view = Pad(self.padding)(view, random)
+        left, top = _anywhere(view.width, width, random), _anywhere(view.height, height, random)
+        return view.part(left, top, left + width, top + height, width, height)
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop:
+    """A random part (area by ``scale``, aspect by ``ratio``), at a size: the crop of ImageNet training.
+
+    Ten tries, then the largest middle part whose aspect is allowed, as torchvision does it.
+    """
+
+    size: int | tuple[int, int]
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", _pair(self.size))
+        if not (0.0 < self.scale[0] <= self.scale[1] <= 1.0):
+            raise ValueError(f"RandomResizedCrop takes a rising scale in 0..1, got {self.scale}.")
+        if not (0.0 < self.ratio[0] <= self.ratio[1]):
+            raise ValueError(f"RandomResizedCrop takes a rising ratio above 0, got {self.ratio}.")
+
+    def __call__(self, view: View, random: np.random.Generator) -> View:
+        """Give the next view."""
+        width, height = _pair(self.size)
+        area = view.width * view.height
+        low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
+        for _ in range(10):
+            target = area * random.uniform(*self.scale)
+            aspect = math.exp(random.uniform(low, high))
+            w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
+            if 0 < w <= view.width and 0 < h <= view.height:
+                left, top = _anywhere(view.width, w, random), _anywhere(view.height, h, random)
+                return view.part(left, top, left + w, top + h, width, height)
+        aspect = min(max(view.width / view.height, self.ratio[0]), self.ratio[1])
+        w, h = min(view.width, round(view.height * aspect)), min(view.height, round(view.width / aspect))
+        left, top = (view.width - w) // 2, (view.height - h) // 2
+        return view.part(left, top, left + w, top + h, width, height)
+
+
+@dataclass(frozen=True)
+class RandomFlip:
+    """Left and right exchanged, with a probability."""
+
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.probability <= 1.0:
+            raise ValueError(f"RandomFlip takes a probability in 0..1, got {self.probability}.")
+
+    def __call__(self, view: View, random: np.random.Generator) -> View:
+        """Give the next view."""
+        return view._replace(flipped=not view.flipped) if random.random() < self.probability else view
+
+
+def draw_view(steps: Sequence[Step], size: tuple[int, int], random: np.random.Generator) -> View:
+    """The view that a chain of steps gives of an image of a size (width, height).
+
+    Example:
+        >>> chain = [Resize(256), CentreCrop(224)]
+        >>> draw_view(chain, (512, 1024), np.random.default_rng(0)).crop  # 224 of 256 in the middle, at scale 2
+        (32.0, 288.0, 480.0, 736.0)
+    """
+    view = View.whole(*size)
+    for step in steps:
+        view = step(view, random)
+    return view
+
+
+def _visible(low: float, high: float, start: float, end: float, pixel: float) -> tuple[float, float]:
+    """Along one side, what of a window (low..high) a view (start..end) shows; see `View.window` for nothing."""
+    if high <= low:
+        return low, high
+    if end <= low:
+        return low, low
+    if start >= high:
+        return high, max(low, high - pixel)
+    return max(low, start), min(high, end)
+
+
+def _pair(size: int | Sequence[int]) -> tuple[int, int]:
+    pair = (size, size) if isinstance(size, int) else tuple(size)
+    if len(pair) != 2 or not all(isinstance(side, int) and side >= 1 for side in pair):
+        raise ValueError(f"a size is one number of pixels, or width and height, got {size!r}.")
+    return pair[0], pair[1]
+
+
+def _middle(outer: int, inner: int) -> int:
+    return round((outer - inner) / 2) if outer >= inner else -((inner - outer) // 2)
+
+
+def _anywhere(outer: int, inner: int, random: np.random.Generator) -> int:
+    return int(random.integers(0, outer - inner, endpoint=True)) if outer >= inner else _middle(outer, inner)
+
+
+class ColourJitter:
+    """Brightness, contrast, saturation and hue changed at random, in random order, as torchvision.transforms does.
+
+    Args:
+        brightness: The factor is drawn from 1 - brightness to 1 + brightness.
+        contrast: Likewise.
+        saturation: Likewise.
+        hue: The shift is drawn from -hue to hue, at most 0.5.
+
+    Example:
+        >>> import torch
+        >>> image = torch.full((3, 4, 4), 100, dtype=torch.uint8)
+        >>> bright = ColourJitter(brightness=0.5)(image, np.random.default_rng(0))
+        >>> bright.shape, bright.dtype, bool((bright != 100).all())
+        (torch.Size([3, 4, 4]), torch.uint8, True)
+    """
+
+    def __init__(self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0):
+        for name, value in (("brightness", brightness), ("contrast", contrast), ("saturation", saturation)):
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"ColourJitter takes {name} in 0..1, got {value}.")
+        if not 0.0 <= hue <= 0.5:
+            raise ValueError(f"ColourJitter takes hue in 0..0.5, got {hue}.")
+        self.amounts = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
+
+    def __call__(self, image: Tensor, random: np.random.Generator) -> Tensor:
+        """Change one uint8 image [C, H, W]."""
+        names = [name for name, amount in self.amounts.items() if amount > 0]
+        for place in random.permutation(len(names)):
+            name = names[place]
+            amount, middle = self.amounts[name], 0.0 if name == "hue" else 1.0
+            change = getattr(_functional(), f"adjust_{name}")
+            image = change(image, float(random.uniform(middle - amount, middle + amount)))
+        return image
+
+
+@functools.cache
+def _functional() -> Any:
+    _torchvision.ensure()
+    from torchvision.transforms.v2 import functional
+
+    return functional

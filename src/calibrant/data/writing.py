@@ -1,0 +1,258 @@
+"""Writing a data set of images as a folder that `calibrant.data.read` takes, and others can take as an image folder.
+
+    dataset.json              name, classes, what the folder was made from, and a fingerprint of each split
+    SPLIT.parquet             one row per sample: id, file, label, boxes and their labels, context, soft label
+    SPLIT/CLASS/NAME.png      the images
+
+Every image is written aside and renamed, the table comes last; a run that was interrupted goes on where it stopped, and
+removes what the interrupted one had half written. A folder that holds something else is refused, and so is one that
+another process is writing to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from calibrant._files import PART, check_output, read_json, remove_leftovers, write_json, written_aside
+from calibrant.data.dataset import Dataset
+from calibrant.data.files import MAX_TEXT, UnreadableError, inside, printable
+from calibrant.data.readers._checks import check_image
+from calibrant.data.sources import ImageFiles
+
+FORMAT: Final = "calibrant-dataset"
+VERSION: Final = 1
+DESCRIPTION: Final = "dataset.json"
+
+ImageFormat = Literal["png", "jpg"]
+#: Passes items through and shows how far it has come.
+Watch = Callable[[Iterable[int], int], Iterable[int]]
+
+
+class Description(BaseModel):
+    """What ``dataset.json`` says: of which data set the folder is, how it was made, and which splits it has."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    format: Literal["calibrant-dataset"]
+    version: Literal[1]
+    name: str
+    classes: list[str]
+    made_from: dict[str, Any] = {}
+    splits: dict[str, str] = {}
+
+    def describes_same(self, other: Description) -> bool:
+        """Whether the two can be of one folder: they differ at most in the splits, and agree on those of both."""
+        common = self.splits.keys() & other.splits.keys()
+        return self.model_dump(exclude={"splits"}) == other.model_dump(exclude={"splits"}) and all(
+            self.splits[split] == other.splits[split] for split in common
+        )
+
+
+def read_description(path: Path) -> Description:
+    """What a ``dataset.json`` says; whatever is wrong with it is an `UnreadableError` that names the file."""
+    try:
+        description = Description.model_validate(read_json(path, MAX_TEXT, "a description of a data set"))
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        what = f"{printable(where, 60)!r} is missing, or of another kind" if where else "it is no object"
+        raise UnreadableError(
+            f"{path}: not a description of a data set of Calibrant's, version {VERSION}: {what}."
+        ) from error
+    except ValueError as error:
+        raise UnreadableError(f"{error}.") from error
+    if not description.classes or len(set(description.classes)) != len(description.classes):
+        raise UnreadableError(f"{path}: there is no class, or one that occurs more than once.")
+    return description
+
+
+def write_dataset(
+    dataset: Dataset,
+    folder: str | Path,
+    *,
+    image_format: ImageFormat = "png",
+    made_from: dict[str, Any] | None = None,
+    watch: Watch | None = None,
+) -> Path:
+    """Write a split of images with its labels and boxes.
+
+    Args:
+        dataset: Of images.
+        folder: Where; other splits may be there already, if they were made the same way.
+        image_format: ``"png"`` keeps the pixels, ``"jpg"`` (quality 95) is smaller.
+        made_from: Kept in dataset.json; a folder made from something else is not touched.
+        watch: Shows progress.
+
+    Returns:
+        The table that was written.
+    """
+    folder = Path(folder)
+    check_writable(dataset, folder, image_format=image_format, made_from=made_from)
+    files = [_file_name(dataset, i, image_format) for i in range(len(dataset))]
+    with _locked(folder):
+        # Again, as another process may have been faster to the lock.
+        description = check_writable(dataset, folder, image_format=image_format, made_from=made_from)
+        remove_leftovers(folder)
+        for home in {name.rpartition("/")[0] for name in files}:
+            if inside(folder, home).is_dir():  # and no link that leads elsewhere
+                remove_leftovers(folder / home)
+        write_json(folder / DESCRIPTION, description.model_dump())
+        places: Iterable[int] = range(len(dataset))
+        for i in watch(places, len(dataset)) if watch else places:
+            if not (folder / files[i]).exists():
+                image = dataset.inputs[i]
+                with written_aside(folder / files[i]) as aside:
+                    image.save(aside, **({"quality": 95, "subsampling": 0} if image_format == "jpg" else {}))
+        table = folder / f"{dataset.split}.parquet"
+        with written_aside(table) as aside:
+            pq.write_table(_table(dataset, files), aside, write_page_checksum=True)
+    return table
+
+
+def check_writable(
+    dataset: Dataset, folder: Path, *, image_format: str = "png", made_from: dict[str, Any] | None = None
+) -> Description:
+    """Refuse what `write_dataset` cannot write, and a folder that is not for it; nothing is touched.
+
+    Returns:
+        The description that the folder will have.
+    """
+    if dataset.kind != "image":
+        raise ValueError(f"{dataset.title}: only images are written as a data set, and these are {dataset.kind}s.")
+    if dataset.masks is not None:
+        raise ValueError(f"{dataset.title}: label masks cannot be written, only labels and boxes.")
+    if not re.fullmatch(r"\w[\w.+-]{0,100}", dataset.split):
+        raise ValueError(f"{dataset.title}: the split's name {dataset.split!r:.120} cannot be a file's.")
+    if not len(dataset):
+        raise ValueError(f"{dataset.title}: there is no sample to write.")
+    other = check_folder(folder, image_format)
+    description = Description(
+        format=FORMAT,
+        version=VERSION,
+        name=dataset.name,
+        classes=list(dataset.classes),
+        made_from=(made_from or {}) | {"image_format": image_format},
+        splits={dataset.split: _fingerprint(dataset)},
+    )
+    if other is not None:
+        if not description.describes_same(other):
+            raise ValueError(f"{folder} holds another data set, or one made in another way; name a new folder.")
+        description.splits = other.splits | description.splits
+    return description
+
+
+def check_folder(folder: Path, image_format: str = "png") -> Description | None:
+    """Refuse a folder that no data set can be written to, before any work is done.
+
+    Returns:
+        The description of the data set that is there, if there is one.
+    """
+    if image_format not in ("png", "jpg"):
+        raise ValueError(f"images are written as 'png' or 'jpg', got {image_format!r}.")
+    check_output(folder, folder=True)
+    path = folder / DESCRIPTION
+    if path.exists():
+        return read_description(path)
+    if folder.exists() and not all(name.startswith(PART) for name in os.listdir(folder)):
+        raise ValueError(f"{folder} is not empty and holds no data set of Calibrant's; name a new folder.")
+    return None
+
+
+def check_images(dataset: Dataset, watch: Watch | None = None) -> None:
+    """Look at the header and the end of every image file, so that a broken one is found before anything is written."""
+    source = dataset.inputs
+    if isinstance(source, ImageFiles):
+        for i in watch(range(len(source)), len(source)) if watch else range(len(source)):
+            check_image(source.path(i))
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Have a folder, made if it is not there, to ourselves; a lock on the folder itself leaves no file behind."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _lock(handle, folder)
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # not empty: an interrupted run goes on from what is there
+            for path in missing:
+                path.rmdir()
+        raise
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, folder: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ValueError(f"{folder}: another process is writing to the folder; wait for it to end.") from error
+    except OSError:  # a file system without locks
+        return
+
+
+def _fingerprint(dataset: Dataset, looked_at: int = 8) -> str:
+    """Tells data sets apart: ids, labels, boxes, where the images come from, and the pixels of a few of them."""
+    digest = hashlib.blake2b(digest_size=16)
+    places = [dataset.inputs.where(i) for i in range(len(dataset))]
+    digest.update(json.dumps([dataset.ids, places]).encode())
+    digest.update(dataset.labels.tobytes())
+    for array in (dataset.boxes.corners, dataset.boxes.offsets) if dataset.boxes is not None else ():
+        digest.update(array.tobytes())
+    for i in np.unique(np.linspace(0, len(dataset) - 1, looked_at).astype(int)) if len(dataset) else ():
+        digest.update(np.asarray(dataset.inputs[i]).tobytes())
+    return digest.hexdigest()
+
+
+def _file_name(dataset: Dataset, index: int, suffix: str) -> str:
+    """A path that a person can read and that no two samples share: part of it is a hash of the id."""
+    label = int(dataset.labels[index])
+    name = dataset.ids[index]
+    short = _plain(re.sub(r"\.\w{3,4}(?=#|$)", "", name.rsplit("/", 1)[-1]))[:60]
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+    of_class = f"{label:04}-{_plain(dataset.classes[label])[:60]}" if label >= 0 else "none"
+    return f"{_plain(dataset.split)}/{of_class}/{short}-{digest}.{suffix}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^\w-]+", "_", text).strip("_") or "_"
+
+
+def _text(name: str) -> str:
+    """A name that a table can hold: file names need not be UTF-8."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _table(dataset: Dataset, files: list[str]) -> pa.Table:
+    columns: dict[str, Any] = {
+        "id": pa.array([_text(name) for name in dataset.ids], pa.string()),
+        "file": pa.array(files, pa.string()),
+        "label": pa.array(dataset.labels, pa.int64()),
+    }
+    if (boxes := dataset.boxes) is not None:
+        corners = pa.FixedSizeListArray.from_arrays(pa.array(boxes.corners.reshape(-1)), 4)
+        offsets = pa.array(boxes.offsets.astype(np.int32))
+        columns["boxes"] = pa.ListArray.from_arrays(offsets, corners)
+        columns["box_labels"] = pa.ListArray.from_arrays(offsets, pa.array(boxes.labels))
+        columns["crowd"] = pa.ListArray.from_arrays(offsets, pa.array(boxes.crowd))
+    if dataset.context is not None:
+        columns["context"] = pa.array(dataset.context)
+    if dataset.groups is not None:
+        columns["group"] = pa.array([_text(name) for name in dataset.groups], pa.string())
+    if dataset.soft is not None:
+        columns["soft"] = pa.FixedSizeListArray.from_arrays(pa.array(dataset.soft.reshape(-1)), dataset.soft.shape[1])
+    return pa.table(columns)

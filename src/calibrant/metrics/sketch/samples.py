@@ -1,0 +1,141 @@
+r"""One pass over logits or probabilities: what each sample contributes to every top-label metric.
+
+With m the largest logit of a sample and :math:`t = \sum_{j \ne \hat y} e^{z_j - m}`, confidence is :math:`1/(1+t)`. The
+reductions over the classes are `kernel.reduce_rows`; here follows the arithmetic on their results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant._arrays import Precision, precision_of, row_slices
+from calibrant.metrics.sketch.kernel import Finished, Reduced, is_large, judge_rows
+
+Array = npt.NDArray[Any]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+BLOCK = 1 << 17  # samples per block
+BLOCK_NUMBERS = 1 << 23  # numbers per block: what a block takes in memory is a small multiple of them
+
+#: Called on each block with its values [n, C], what they were reduced to, their labels, and whether they are of many.
+Visitor = Callable[[Array, Reduced, Ints, bool], None]
+
+
+@dataclass(frozen=True)
+class TopLabel:
+    """Statistics of n samples, each ``[n]``, float64 but where said.
+
+    Attributes:
+        confidence: of the predicted class.
+        shortfall: 1 - confidence; for logits without the rounding of that subtraction.
+        correct: bool; of tied maxima the first is the prediction.
+        labels: int64.
+        predicted: int64, or None where it is not known.
+        max_logit: the largest value of the sample: its largest logit or probability.
+        nll: negative log-likelihood of the label.
+        brier: sum over classes of squared differences.
+        cells: int64, where each confidence lies in the partition of `cells`.
+        given: the type in which the confidence was given, as a probability or itself; None if it is ours, of logits.
+        first: the row of the input where the block begins.
+        counted: bool, which positions of the block's rows count, ``[rows, ...]``; None if all do and each row is one.
+        large: whether it is one block of so many that compiled passes pay.
+    """
+
+    confidence: Doubles
+    shortfall: Doubles
+    correct: Bools
+    labels: Ints
+    predicted: Ints | None
+    max_logit: Doubles
+    nll: Doubles
+    brier: Doubles
+    cells: Ints
+    given: Precision | None
+    first: int
+    counted: Bools | None
+    large: bool = False
+
+    def rows(self) -> Ints:
+        """The row of the input that each sample came from."""
+        if self.counted is None:
+            return np.arange(self.first, self.first + len(self.labels))
+        return np.nonzero(self.counted)[0] + self.first
+
+    def take(self, values: Array) -> Array:
+        """The values ``[n, C]`` of these samples, out of the whole input ``[N, C, ...]``."""
+        if self.counted is None:
+            return values[self.first : self.first + len(self.labels)]
+        part = values[self.first : self.first + len(self.counted)]
+        if values.ndim == 2:
+            return part[self.counted]
+        return np.moveaxis(part.reshape(*part.shape[:2], -1), 1, -1)[self.counted]
+
+
+def top_label_blocks(
+    values: Array,
+    labels: Array,
+    *,
+    kind: str,
+    ignore_index: int | None = None,
+    visit: Visitor | None = None,
+    large: bool = False,
+) -> Iterator[TopLabel]:
+    """Go through ``[N, C]`` or ``[N, C, ...]`` with labels ``[N]`` or ``[N, ...]``, a block of samples at a time.
+
+    Args:
+        values: logits or probabilities.
+        labels: whole numbers.
+        kind: what the values are.
+        ignore_index: label that counts nowhere.
+        visit: called on every block on the way.
+        large: whether these are some of many, for which compiled passes pay even if these are few.
+    """
+    large = large or is_large(values.size)
+    given = None if kind == "logits" else precision_of(values)
+    for z, truth, first, counted in counted_rows(values, labels, ignore_index):
+        reduced, finished = judge_rows(z, truth, kind, given, large=large)
+        if visit is not None:
+            visit(z, reduced, truth, large)
+        yield combine_rows(reduced, finished, truth, given, first, counted, large)
+
+
+def counted_rows(
+    values: Array, labels: Array, ignore_index: int | None
+) -> Iterator[tuple[Array, Ints, int, Bools | None]]:
+    """Blocks of samples ``[n, C]`` that count, their labels, and the block's ``first`` and ``counted``."""
+    classes, spots = values.shape[1], math.prod(values.shape[2:])
+    flat = values.reshape(len(values), classes, -1) if values.ndim > 2 else values
+    limit = min(BLOCK * classes, max(BLOCK_NUMBERS, classes * spots))
+    for rows in row_slices(len(values), classes * spots, limit):
+        part, y = flat[rows], labels[rows].reshape(rows.stop - rows.start, -1)
+        z = np.moveaxis(part, 1, 2).reshape(-1, classes) if part.ndim == 3 else part
+        counted = None
+        if ignore_index is not None or values.ndim > 2:
+            counted = np.ones(y.shape, np.bool_) if ignore_index is None else y != ignore_index
+            if not counted.all():
+                z = z[counted.reshape(-1)]
+        truth = (y if counted is None else y[counted]).reshape(-1).astype(np.int64, copy=False)
+        yield z, truth, rows.start, counted if counted is None or values.ndim > 2 else counted[:, 0]
+
+
+def combine_rows(
+    reduced: Reduced,
+    finished: Finished,
+    labels: Ints,
+    given: Precision | None,
+    first: int,
+    counted: Bools | None,
+    large: bool = False,
+) -> TopLabel:
+    """The samples of a block."""
+    confidence, shortfall, correct, nll, brier, cells = finished
+    own = reduced.predicted, reduced.top
+    return TopLabel(confidence, shortfall, correct, labels, *own, nll, brier, cells, given, first, counted, large)
