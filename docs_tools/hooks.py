@@ -1,4 +1,4 @@
-"""MkDocs hooks: the README and its like as pages, links that work on GitHub and here, formulas as MathML.
+"""MkDocs hooks: the README and its like as pages, pages of methods and packages, links that work here, MathML.
 
 Pages are written for GitHub, where a link leads to a file of the repository. In the site, links to the files of `PAGES`
 lead to their pages, and other files that are linked to are copied below ``files/``.
@@ -17,6 +17,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from calibrant.losses import describe, names
+from docs_tools.api_pages import api_pages, index_page
+
 ROOT = Path(__file__).parents[1]
 #: Files of the repository that are pages of the site, and where.
 PAGES = {"README.md": "docs/index.md", "CHANGELOG.md": "docs/changes.md", "CONTRIBUTING.md": "docs/contributing.md"}
@@ -26,11 +29,26 @@ _LINK = re.compile(r"(\]\(<?|\b(?:src|href)=\")([^)\s>\"#]+)")
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Enter the pages of the methods and of the packages into the navigation."""
+    pages = {
+        "Methods": [{describe(name).title: f"methods/{name}.md"} for name in names()],
+        "API reference": [{page.removeprefix("api/").removesuffix(".md"): page} for page in api_pages()],
+    }
+    for section in config.nav or []:
+        for title, entries in section.items() if isinstance(section, dict) else ():
+            if title in pages:
+                entries[1:1] = pages[title]
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that lie elsewhere, and what any page links to outside of docs/."""
     for source, page in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, PurePosixPath(page).name, content=text))
+    for path, text in {"api/index.md": index_page(), **api_pages()}.items():
+        files.append(File.generated(config, path, content=text))
     for path in outside(files):
         files.append(File.generated(config, f"files/{path}", abs_src_path=str(ROOT / path)))
     return files
@@ -88,8 +106,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         inside = target.startswith("docs/") or not (ROOT / target).is_file()  # what is missing is for MkDocs to report
         return target if inside else f"docs/files/{target}"
 
-    if page.file.src_uri == "methods.md":  # each of its sections is also a page, and that one should be found
-        page.meta["search"] = {"exclude": True}
     return indented(with_links(markdown, source_of(page.file), lead))
 
 

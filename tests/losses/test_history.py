@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calibrant import losses as L
-from tests.catalogue import COUNTS, batch, gradient
+from tests.helpers.loss_cases import COUNTS, batch, gradient
 
 
 def test_a_retained_graph_keeps_the_history_it_was_built_with():

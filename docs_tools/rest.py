@@ -22,7 +22,7 @@ def markdown(docstring: str) -> str:
         Markdown without a line break at its end.
 
     Example:
-        >>> from docs.rest import markdown
+        >>> from docs_tools.rest import markdown
         >>> markdown("The ``gamma`` in :math:`p^2`.")
         'The `gamma` in $p^2$.'
     """

@@ -1,13 +1,47 @@
-"""Checks of parameters and inputs: each error says what was asked, what came, and what is wrong."""
+"""A checked target, and the checks of what a loss is given."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from calibrant._validation import short
+
+
+class Target(NamedTuple):
+    """A validated target: class labels or soft labels, and which positions count.
+
+    Attributes:
+        labels: ``[N, ...]`` int64 with ignored positions set to 0, or None when the target is soft.
+        soft: ``[N, C, ...]`` target distribution, or None when the target is hard.
+        valid: ``[N, ...]`` bool, or None when every position counts.
+        correctness: what a method with a memory knows about each position, ``[N, ...]``.
+        alpha: per-sample smoothing for methods that take one, broadcastable to ``[N, ...]``.
+    """
+
+    labels: Tensor | None
+    soft: Tensor | None = None
+    valid: Tensor | None = None
+    correctness: Tensor | None = None
+    alpha: Tensor | None = None
+
+    def size(self, z: Tensor) -> Tensor | int:
+        """The number of positions that count, at least 1."""
+        return z.numel() // z.shape[1] if self.valid is None else self.valid.sum().clamp(min=1)
+
+    def at_label(self) -> Tensor:
+        """The labels as an index for gather and scatter over the classes, ``[N, 1, ...]``."""
+        assert self.labels is not None
+        return self.labels.unsqueeze(1)
+
+    def distribution(self, z: Tensor) -> Tensor:
+        """The target distribution q, ``[N, C, ...]``: the soft labels, or one-hot rows."""
+        if self.soft is not None:
+            return self.soft
+        return torch.zeros_like(z).scatter_(1, self.at_label(), 1.0)
 
 
 def class_weights(value: object) -> Tensor:

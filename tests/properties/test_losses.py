@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from calibrant import losses as L
-from tests.catalogue import CASES, CLASSES, SAMPLES, batch, formula_gradient, gradient
+from tests.helpers.loss_cases import CASES, CLASSES, SAMPLES, batch, formula_gradient, gradient
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 #: Compiling takes seconds, so the compiler sees one configuration per method and variant.
@@ -17,7 +17,7 @@ COMPILED = list({(c.loss, c.parameters.get("variant")): c for c in reversed(CASE
 @every_case
 def test_gradcheck(case):
     z, y = batch(5, 4)
-    if case.frozen:
+    if case.check.frozen:
         pytest.skip(
             "holds part of the loss constant by definition: its gradient is compared with the reference instead"
         )
@@ -29,7 +29,7 @@ def test_gradcheck(case):
 def test_second_derivative(case):
     z, y = batch(5, 4)
     loss, extra = case.make(), case.extra(5)
-    if not case.frozen:
+    if not case.check.frozen:
         assert torch.autograd.gradgradcheck(lambda x: loss(x, y, **extra), z.requires_grad_(), atol=1e-4)
 
 
@@ -217,7 +217,7 @@ def test_compiles_with_inductor(name):
 
 @every_case
 def test_per_sample_losses_work_inside_vmap_and_grad(case):
-    if not case.loss.method.per_sample or case.ranks or case.parameters.get("indicator") == "ranking":
+    if not case.loss.method.per_sample or case.check.ranks or case.parameters.get("indicator") == "ranking":
         pytest.skip("the value of a sample depends on its batch")
     z, y = batch()
     loss = case.make()

@@ -1,20 +1,19 @@
-"""One page per method: when to use it, what the lens sees, and the section of ``methods.md`` that tells its formula."""
+"""One page per method, from its registration and the head of its file: when to use it, what the lens sees, formula."""
 
 from __future__ import annotations
 
-import tomllib
+import inspect
 from pathlib import Path
 
 import torch
 
-from calibrant._lens import lens
+from calibrant import lens
 from calibrant.cli.lens import sweep
-from calibrant.losses import Method, describe, get, names
+from calibrant.losses import Loss, Method, describe, get, names
 from calibrant.report import draw_lens
-from docs.rest import table
+from docs_tools.rest import markdown, table
 
-WHEN = Path(__file__).with_name("when.toml")
-NOTE = "<!-- Written by ./dev docs; edit docs/when.toml and {source} instead. -->"
+NOTE = "<!-- Written by ./dev docs; edit src/calibrant/losses instead. -->"
 LOGITS, LABEL = [8.0, 4.0, 1.0, 0.0], 0
 #: Captions of the pictures that are not of one sample alone with its class as label.
 SEEN = {
@@ -57,54 +56,66 @@ INDEX = """\
 
 # Methods
 
-One page each; [all formulas on one page](../methods.md), [how to choose and use them](../guide.md),
-[how to add one](../add_method.md).
+Every loss is called as `loss(logits, target)` and also takes {common}. The [guide to the losses](../losses.md) says how
+to choose and use one, [Add a method](../add_method.md) how to write one; [another page](table2.md) holds ACLS Table 2
+against the gradient. Each page carries the head of the method's own file, so the formula is the one beside the code.
+N is the number of samples, C or K the number of classes, z the logits, p their softmax, y the label and yhat the
+predicted class. Keys such as [ACLS] stand in [references.bib](../../references.bib).
 
 {table}
 """
 
 
-def when() -> dict[str, dict[str, str]]:
-    """The hand-written words on each method."""
-    with WHEN.open("rb") as file:
-        found = tomllib.load(file)
-    if list(found) != list(names()):
-        raise ValueError(
-            f"{WHEN.name} must hold the methods {', '.join(names())}, in this order, got {', '.join(found)}"
-        )
-    return found
-
-
-def method_page(method: Method, section: str) -> str:
-    """The page of a method.
-
-    Args:
-        method: its facts.
-        section: its section of ``methods.md``, without the heading.
-    """
-    words = when()[method.name]
+def method_page(method: Method) -> str:
+    """The page of a method."""
     settings = "".join(f", {key} {value:g}" for key, value in SETTINGS.get(method.name, {}).items())
     seen = SEEN.get(method.name) or PLAIN.format(settings=settings) + ("" if method.per_sample else BATCH)
     return PAGE.format(
-        note=NOTE.format(source="src/calibrant/losses"),
-        title=words["title"],
+        note=NOTE,
+        title=method.title,
         name=method.name,
         loss=method.loss.__name__,
         summary=method.summary,
         source=f"[{method.paper}], {method.equation}; keys stand in [references.bib](../../references.bib).",
-        use=words["use"],
-        avoid=words["avoid"],
+        use=method.use,
+        avoid=method.avoid,
         caption=CAPTION.format(seen=seen, name=method.name),
-        body=section.strip(),
+        body=body(method),
     )
+
+
+def body(method: Method) -> str:
+    """A method's facts, its parameters, the head of its file and its example."""
+    facts = [
+        f"- in short: {method.summary}",
+        f'- by name: `get("{method.name}")`',
+        f"- source: [{method.paper}], {method.equation}",
+        f"- cost: {method.cost}",
+        f"- soft targets: {'yes' if method.soft else 'no'}",
+        f"- per sample: {'yes' if method.per_sample else 'no'}",
+    ]
+    rows = [[f"`{name}`", f"`{default!r}`", method.hyper[name]] for name, default in method.defaults().items()]
+    parameters = table(["parameter", "default", "direction"], rows) if rows else "No parameters of its own."
+    module = inspect.getmodule(method.loss)
+    head = markdown((module and module.__doc__) or "")
+    return "\n\n".join(["\n".join(facts), parameters, head, f"```python\n{example(method.loss)}\n```"])
+
+
+def example(loss: type[Loss]) -> str:
+    """The code of the class docstring's last section, ``Example:``."""
+    _, _, code = inspect.cleandoc(loss.__doc__ or "").partition("\nExample:\n")
+    if not code:
+        raise ValueError(f"{loss.__name__} has no example in its docstring")
+    return inspect.cleandoc("\n" + code)
 
 
 def index_page() -> str:
     """The list of the pages."""
-    words = when()
-    rows = [[f"[{words[name]['title']}]({name}.md)", f"`{name}`", words[name]["use"]] for name in names()]
+    methods = [describe(name) for name in names()]
+    rows = [[f"[{method.title}]({method.name}.md)", f"`{method.name}`", method.use] for method in methods]
+    *first, last = (f"`{name}`" for name in inspect.signature(Loss).parameters)
     return INDEX.format(
-        note=NOTE.format(source="src/calibrant/losses"), table=table(["method", "name", "use it when"], rows)
+        note=NOTE, common=f"{', '.join(first)} and {last}", table=table(["method", "name", "use it when"], rows)
     )
 
 
@@ -132,8 +143,3 @@ def draw(name: str, path: Path) -> None:
         effective={f"{name}: effective label $q'$": seen.effective[0].numpy()},
         sweep=None if name in SEEN else sweep({name: loss}, LOGITS, LABEL),
     )
-
-
-def facts() -> list[Method]:
-    """All methods, in the order of the registry."""
-    return [describe(name) for name in names()]

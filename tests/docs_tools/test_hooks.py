@@ -11,9 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from calibrant.losses import names
-from docs import build, hooks, method_pages
-from tests.test_docs import ROOT, blocks
+from calibrant.losses import describe, names
+from docs_tools import api_pages, build, hooks
+from tests.docs_tools.test_build import ROOT, blocks
 
 
 class Seen(HTMLParser):
@@ -46,7 +46,7 @@ def in_a_process(code: str) -> subprocess.CompletedProcess[str]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Seen]:
     folder = tmp_path_factory.mktemp("site") / "built"
     # In a process of its own: the builder brings deprecations of its parts along, and they are not ours.
-    done = in_a_process(f"from pathlib import Path; from docs.build import site; site(Path({str(folder)!r}))")
+    done = in_a_process(f"from pathlib import Path; from docs_tools.build import site; site(Path({str(folder)!r}))")
     assert done.returncode == 0, done.stderr
     pages = {path: Seen(path.read_text(encoding="utf-8")) for path in folder.rglob("*.html") if path.name != "404.html"}
     assert len(pages) > 30
@@ -78,18 +78,32 @@ def test_pages_load_nothing_from_elsewhere(site: dict[Path, Seen]) -> None:
 
 def test_every_markdown_page_is_in_the_site(site: dict[Path, Seen]) -> None:
     written = {path.relative_to(ROOT / "docs").with_suffix("") for path in (ROOT / "docs").rglob("*.md")}
-    written |= {Path("index"), Path("changes"), Path("contributing")}
+    written |= {Path("index"), Path("changes"), Path("contributing"), Path("api/index")}
+    written |= {Path(f"api/{name}") for name in api_pages.PACKAGES}
     root = next(path for path in site if path.name == "start.html").parent
-    assert {page.relative_to(root).with_suffix("") for page in site} == {w for w in written if "_build" not in w.parts}
+    assert {page.relative_to(root).with_name(page.stem) for page in site} == {
+        w for w in written if "_build" not in w.parts
+    }
 
 
 def test_formulas_are_mathml(site: dict[Path, Seen]) -> None:
     by_name = {page.name: seen for page, seen in site.items()}
-    source = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
-    written = re.sub(r"^```.*?^```|`[^`\n]*`", "", source, flags=re.DOTALL | re.MULTILINE)
-    formulas = re.findall(r"\$\$.+?\$\$|\$[^$\n]+\$", written, re.DOTALL)
-    assert by_name["methods.html"].counts["math"] == len(formulas) > 20
-    assert by_name["acls.html"].counts["math"] >= 2
+    total = 0
+    for name in names():
+        source = (ROOT / f"docs/methods/{name}.md").read_text(encoding="utf-8")
+        written = re.sub(r"^```.*?^```|`[^`\n]*`", "", source, flags=re.DOTALL | re.MULTILINE)
+        formulas = re.findall(r"\$\$.+?\$\$|\$[^$\n]+\$", written, re.DOTALL)
+        assert by_name[f"{name}.html"].counts.get("math", 0) == len(formulas), name
+        total += len(formulas)
+    assert total > 20
+
+
+def test_the_api_reference_has_every_public_name(site: dict[Path, Seen]) -> None:
+    by_name = {page.stem if page.suffix == ".html" else page.name: seen for page, seen in site.items()}
+    for package in api_pages.PACKAGES:
+        names_of = re.findall(r"^::: (.+)$", api_pages.api_page(package), re.MULTILINE)
+        assert names_of
+        assert set(names_of) <= by_name[package].ids
 
 
 def test_markdown_is_read_as_on_github(site: dict[Path, Seen]) -> None:
@@ -123,11 +137,9 @@ def test_a_broken_link_stops_the_build_and_keeps_the_old_site(tmp_path: Path) ->
     (tmp_path / "docs/_build").mkdir()
     (tmp_path / "docs/_build/old.html").touch()
     config, _, _ = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")
-    (tmp_path / "mkdocs.yml").write_text(config.replace("hooks: [docs/hooks.py]\n", ""), encoding="utf-8")
-    code = (
-        f"from docs import build; build.FOLDER = Path({str(tmp_path)!r}, 'docs'); build.site(build.FOLDER / '_build')"
-    )
-    done = in_a_process(f"from pathlib import Path; {code}")
+    (tmp_path / "mkdocs.yml").write_text(config.replace("hooks: [docs_tools/hooks.py]\n", ""), encoding="utf-8")
+    code = f"build.FOLDER = Path({str(tmp_path)!r}, 'docs'); build.site(build.FOLDER / '_build')"
+    done = in_a_process(f"from pathlib import Path; from docs_tools import build; {code}")
     assert done.returncode == 1
     assert "'page.md' contains a link 'nowhere.md'" in done.stderr
     assert "docs: the site was not built: " in done.stderr
@@ -139,11 +151,9 @@ def test_a_broken_link_stops_the_build_and_keeps_the_old_site(tmp_path: Path) ->
 
 def test_every_method_has_a_page_a_picture_and_words() -> None:
     folder = ROOT / "docs/methods"
-    assert sorted(path.stem for path in folder.glob("*.md")) == sorted([*names(), "index"])
+    assert sorted(path.stem for path in folder.glob("*.md")) == sorted([*names(), "index", "table2"])
     assert sorted(path.stem for path in folder.glob("*.svg")) == sorted(names())
-    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert re.findall(r"methods/(\w+)\.md", nav) == ["index", *names()]
-    assert {key for words in method_pages.when().values() for key in words} == {"title", "use", "avoid"}
+    assert all(describe(name).title and describe(name).use and describe(name).avoid for name in names())
 
 
 def test_pages_of_methods_are_current() -> None:
@@ -153,9 +163,8 @@ def test_pages_of_methods_are_current() -> None:
 
 def test_words_agree_with_the_registry() -> None:
     """A page that says a method takes no soft labels is right, and none is forgotten."""
-    words = method_pages.when()
-    says = {name for name in names() if "soft" in words[name]["avoid"]}
-    assert says == {method.name for method in method_pages.facts() if not method.soft}
+    says = {name for name in names() if "soft" in describe(name).avoid}
+    assert says == {name for name in names() if not describe(name).soft}
 
 
 # ---------------------------------------------------------------------- the worked example
