@@ -1,4 +1,4 @@
-"""One look for every matplotlib figure: colours, fonts, formats, and how a figure reaches its file."""
+"""Figures drawn with matplotlib; this file has what they share: colours, fonts, formats and how they are written."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calibrant._files import written_aside
+from calibrant.report.text import plain, round_percent
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -62,3 +63,24 @@ def axis_at(target: str | Path | Axes, size: tuple[float, float]) -> Iterator[Ax
         figure = Figure(figsize=size, layout="constrained")
         yield figure.subplots()
         save(figure, path)
+
+
+def shares(axis: Axes, *, x: tuple[float, float], y: tuple[float, float] | None = None) -> None:
+    """Percentages along the axes that hold shares."""
+    axis.set_xlim(*x)
+    axis.xaxis.set_major_formatter(lambda value, _: round_percent(value))
+    if y is not None:
+        axis.set_ylim(*y)
+        axis.yaxis.set_major_formatter(lambda value, _: round_percent(value))
+
+
+def literal(text: object) -> str:
+    """A name as it is: matplotlib would read dollars as mathematics."""
+    words = plain(text).replace("$", "\\$")
+    return words if len(words) <= 60 else f"{words[:57]}..."
+
+
+def set_title(axis: Axes, title: str | None) -> None:
+    """A title above the axis, as it is, if there is one."""
+    if title is not None:
+        axis.set_title(literal(title), fontsize=9, loc="left")

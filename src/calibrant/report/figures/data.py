@@ -16,12 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch, Rectangle
 
-from calibrant.report.style import BASE, INK, MUTED, SERIES, STYLE, figure_path, save
+from calibrant.report.figures import BASE, INK, MUTED, SERIES, STYLE, figure_path, save
 
 #: Bars that are drawn one by one; beyond that classes become a line.
 _NAMED_CLASSES = 24
 #: Characters of a name that are drawn: the figure has to have room for the bars.
-_DRAWN = 40
+_LONGEST = 40
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def draw_contact_sheet(
             layout=ConstrainedLayoutEngine(h_pad=0.08),
         )
         if title:
-            figure.suptitle(_shown(title), fontsize=10)
+            figure.suptitle(_literal(title), fontsize=10)
         for axis in (axes := np.ravel(figure.subplots(rows, columns, squeeze=False))):
             axis.set_axis_off()
         for axis, cell in zip(axes, cells, strict=False):
@@ -92,12 +92,12 @@ def draw_contact_sheet(
 def _picture(axis: Axes, cell: Cell, colours: Mapping[str, str]) -> None:
     height, width = cell.pixels.shape[:2]
     axis.imshow(cell.pixels, interpolation="nearest" if max(height, width) < 100 else "antialiased")
-    for place, box in enumerate(cell.boxes if cell.boxes is not None else ()):
-        colour = colours.get(cell.box_names[place], MUTED) if place < len(cell.box_names) else MUTED
+    for k, box in enumerate(cell.boxes if cell.boxes is not None else ()):
+        colour = colours.get(cell.box_names[k], MUTED) if k < len(cell.box_names) else MUTED
         _frame(axis, box, edgecolor=colour, linewidth=1.6)
-        if place < len(cell.box_names):
+        if k < len(cell.box_names):
             style = {"facecolor": colour, "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
-            name = _shown(cell.box_names[place])[:18]
+            name = _literal(cell.box_names[k])[:18]
             axis.text(
                 max(box[0], 0), max(box[1], 0), name, fontsize=4.5, color="white", va="top", clip_on=True, bbox=style
             )
@@ -106,7 +106,7 @@ def _picture(axis: Axes, cell: Cell, colours: Mapping[str, str]) -> None:
         _frame(axis, cell.crop, edgecolor=INK, linewidth=1.0, linestyle="--")
     axis.set_xlim(-0.5, width - 0.5)
     axis.set_ylim(height - 0.5, -0.5)
-    axis.set_title(_shown(cell.caption), fontsize=7, loc="left", linespacing=1.25)
+    axis.set_title(_literal(cell.caption), fontsize=7, loc="left", linespacing=1.25)
 
 
 def _frame(axis: Axes, box: Sequence[float] | npt.NDArray[np.float64], **style: Any) -> None:
@@ -131,7 +131,7 @@ def draw_data_summary(path: str | Path, splits: Mapping[str, Mapping[str, Any]],
         figure = Figure(figsize=(3.1 * panels if panels > 1 else 6.0, 3.3), layout="constrained")
         axes = np.ravel(figure.subplots(1, panels, squeeze=False))
         if title:
-            figure.suptitle(_shown(title), fontsize=10)
+            figure.suptitle(_literal(title), fontsize=10)
         _balance(axes[0], splits)
         if with_boxes:
             _histograms(list(axes[1:]), with_boxes)
@@ -142,12 +142,12 @@ def draw_data_summary(path: str | Path, splits: Mapping[str, Mapping[str, Any]],
 
 def _balance(axis: Axes, splits: Mapping[str, Mapping[str, Any]]) -> None:
     pixels = any(facts["pixels"] for facts in splits.values())
-    for place, (name, facts) in enumerate(splits.items()):
+    for k, (name, facts) in enumerate(splits.items()):
         values = facts["pixels"] if pixels else facts["class_counts"]
-        colour = SERIES[place % len(SERIES)]
+        colour = SERIES[k % len(SERIES)]
         if len(values) <= _NAMED_CLASSES:
             width = 0.8 / len(splits)
-            at = np.arange(len(values)) + (place - (len(splits) - 1) / 2) * width
+            at = np.arange(len(values)) + (k - (len(splits) - 1) / 2) * width
             axis.bar(at, list(values.values()), width, color=colour, label=_cut(name))
             axis.set_xticks(range(len(values)), [_cut(v) for v in values], rotation=90, fontsize=7)
         else:
@@ -160,9 +160,9 @@ def _balance(axis: Axes, splits: Mapping[str, Mapping[str, Any]]) -> None:
 
 def _histograms(axes: Sequence[Axes], splits: Mapping[str, Mapping[str, Any]]) -> None:
     few = 10
-    for place, boxes in enumerate(splits.values()):
-        colour, width = SERIES[place % len(SERIES)], 0.8 / len(splits)
-        shift = (place - (len(splits) - 1) / 2) * width
+    for k, boxes in enumerate(splits.values()):
+        colour, width = SERIES[k % len(SERIES)], 0.8 / len(splits)
+        shift = (k - (len(splits) - 1) / 2) * width
         per_image = np.zeros(few + 1)
         for number, images in boxes["images_by_number"].items():
             per_image[min(int(number), few)] += images
@@ -188,11 +188,11 @@ def _histograms(axes: Sequence[Axes], splits: Mapping[str, Mapping[str, Any]]) -
 
 def _cut(name: str) -> str:
     """A name as it is drawn; matplotlib leaves labels out of a legend that begin with an underscore."""
-    shown = _shown(name if len(name) <= _DRAWN else f"{name[: _DRAWN - 1]}\u2026")
-    return f"\u200b{shown}" if shown.startswith("_") else shown
+    label = _literal(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}\u2026")
+    return f"\u200b{label}" if label.startswith("_") else label
 
 
-def _shown(text: str) -> str:
+def _literal(text: str) -> str:
     """Text that matplotlib takes as it is: no mathematics between dollar signs, nothing that cannot be drawn."""
     drawable = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
     return drawable.replace("$", r"\$")

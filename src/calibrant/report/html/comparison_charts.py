@@ -1,23 +1,24 @@
-"""The comparison page's charts as inline SVG, and the look of a method: one colour, dash and mark on all of them.
+"""Charts of several methods as inline SVG, and the look of a method: one colour, dash and mark on all of them.
 
-Every number in them comes from the document; where a line or a mark lies is all that is worked out here.
+Every number in them comes from the document; only the positions of lines and marks are worked out here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from calibrant.metrics import METRICS, base_name, describe
-from calibrant.report.charts import isolated, reach
-from calibrant.report.parts import Part
-from calibrant.report.svg import Plot, Point, line, nice_ticks, short, title, words
-from calibrant.report.text import MINUS, count, difference, escape, finite, percent, plain, quantity, round_percent
+from calibrant.report.document import Part, highest_risk
+from calibrant.report.html.charts import reach
+from calibrant.report.html.svg import Plot, Point, nice_ticks, path_data, short, title
+from calibrant.report.text import MINUS, count, difference, escape, finite, isolated, percent, quantity, round_percent
 
 #: The numbers of colours and of line patterns in the page's style, and of marks drawn here.
 COLOURS, DASHES, MARKS = 14, 4, 7
-#: With more lines than this their shades would cover each other: they come when one points at a method.
+#: With more lines than this their shades would cover each other: they appear when one points at a method.
 CROWD = 5
 
 _PLUS = ((-.4, -1.2), (.4, -1.2), (.4, -.4), (1.2, -.4), (1.2, .4), (.4, .4), (.4, 1.2), (-.4, 1.2), (-.4, .4),
@@ -36,56 +37,53 @@ _SETS = {"val": "validation", "train": "training", "test": "test"}
 
 @dataclass(frozen=True)
 class Look:
-    """How a method looks wherever it is drawn: its place among the methods decides.
+    """How a method looks wherever it is drawn, by its index among the methods.
 
     Variants of a method have its colour, and another dash and filling.
     """
 
-    place: int
+    index: int
     variant: int = 0
 
     @property
     def colour(self) -> str:
         """The class of its colour."""
-        return f"s{self.place % COLOURS}"
+        return f"s{self.index % COLOURS}"
 
     @property
     def line(self) -> str:
         """The classes of its lines; a second round of the colours has other dashes."""
-        return f"{self.colour} d{(self.place + self.place // COLOURS + self.variant) % DASHES}"
+        return f"{self.colour} d{(self.index + self.index // COLOURS + self.variant) % DASHES}"
 
     def mark(self, x: float, y: float, tip: str = "", size: float = 4.2) -> str:
         """Its mark, in pixels: seven shapes, solid and then hollow."""
-        kind = f"mark {'hollow ' if (self.place // MARKS + self.variant) % 2 else ''}drawn {self.colour}"
-        shape = _SHAPES[(self.place + self.place // COLOURS + self.variant // 2) % MARKS]
-        if shape:
-            corners = [(x + size * dx, y + size * dy) for dx, dy in shape]
-            path = "".join(f"{'L' if k else 'M'}{short(a)} {short(b)}" for k, (a, b) in enumerate(corners)) + "Z"
-        else:
-            r = short(size)
-            path = (
-                f"M{short(x - size)} {short(y)}a{r} {r} 0 1 0 {short(2 * size)} 0a{r} {r} 0 1 0 {short(-2 * size)} 0Z"
-            )
+        kind = f"mark {'hollow ' if (self.index // MARKS + self.variant) % 2 else ''}drawn {self.colour}"
+        shape = _SHAPES[(self.index + self.index // COLOURS + self.variant // 2) % MARKS]
+        path = path_data([(x + size * dx, y + size * dy) for dx, dy in shape])
+        if not shape:
+            arc = f"a{short(size)} {short(size)} 0 1 0"
+            path = f"M{short(x - size)} {short(y)}{arc} {short(2 * size)} 0{arc} {short(-2 * size)} 0"
+        path += "Z"
         return f'<path class="{kind}" d="{path}">{title(tip) if tip else ""}</path>'
 
 
 def looks(names: Sequence[str], methods: Mapping[str, str] | None = None) -> dict[str, Look]:
     """One look per name, in order of appearance; names of one method, as ``methods`` has it, share its colour."""
-    of = {name: (methods or {}).get(name, name) for name in names}
-    places = {method: place for place, method in enumerate(dict.fromkeys(of.values()))}
+    method_of = {name: (methods or {}).get(name, name) for name in names}
+    indices = {method: k for k, method in enumerate(dict.fromkeys(method_of.values()))}
     variants: dict[str, int] = {}
-    found = {}
-    for name, method in of.items():
+    by_name = {}
+    for name, method in method_of.items():
         # A method by its own name looks as the first of its variants does.
-        found[name] = Look(places[method], 0 if name == method else variants.setdefault(method, 0))
+        by_name[name] = Look(indices[method], 0 if name == method else variants.setdefault(method, 0))
         variants[method] = variants.get(method, 0) + (name != method)
-    return found
+    return by_name
 
 
 def swatch(look: Look, kind: str) -> str:
     """The look of a line or of a mark, for legends."""
-    drawn = f'<path class="curve {look.line}" d="M1 6H35"/>' if kind == "line" else look.mark(18, 6)
-    return f'<svg class="swatch" viewBox="0 0 36 12" aria-hidden="true">{drawn}</svg>'
+    shape = f'<path class="curve {look.line}" d="M1 6H35"/>' if kind == "line" else look.mark(18, 6)
+    return f'<svg class="swatch" viewBox="0 0 36 12" aria-hidden="true">{shape}</svg>'
 
 
 def unit_of(metric: str) -> str:
@@ -96,9 +94,9 @@ def unit_of(metric: str) -> str:
 
 def label_of(metric: str) -> str:
     """A metric's name in words: ``"val_ece"`` is "ECE (validation)"."""
-    where, key = _split(metric)
+    subset, key = _split(metric)
     label = describe(key).label if base_name(key) in METRICS else key
-    return f"{label} ({_SETS[where]})" if where else label
+    return f"{label} ({_SETS[subset]})" if subset else label
 
 
 def _split(metric: str) -> tuple[str, str]:
@@ -107,10 +105,10 @@ def _split(metric: str) -> tuple[str, str]:
     return (first, rest) if first in _SETS and rest else ("", metric)
 
 
-def numbers_of(values: object) -> list[float]:
+def numbers_of(values: Iterable[Any]) -> list[float]:
     """Those of the values that can be drawn."""
-    known = (finite(v) for v in values if not isinstance(v, str))  # type: ignore[attr-defined]
-    return [v for v in known if v is not None]
+    numbers = (finite(v) for v in values if not isinstance(v, str))
+    return [v for v in numbers if v is not None]
 
 
 def _across(values: Sequence[float], bounds: Point = (-math.inf, math.inf)) -> Point:
@@ -139,17 +137,12 @@ def _left(across: Point, text: Callable[[float], str]) -> float:
 
 def ceiling(curves: Sequence[Part]) -> float:
     """Where the axis of risks ends: at the first tick above them all, but for the first few samples, which jump."""
-    known = [
-        (c, r) for curve in curves for c, r in zip(curve["coverage"], map(finite, curve["risk"]), strict=True)
-        if r is not None
-    ]  # fmt: skip
-    settled = [r for c, r in known if c >= 0.05] or [r for _, r in known]
-    highest = max([*settled, 0.004])
+    highest = highest_risk(curves)
     step = nice_ticks(0, highest, 5)[1]
     return min(1.0, math.ceil(highest / step - 1e-9) * step)
 
 
-def cut_off(curves: Sequence[Part]) -> bool:
+def is_cut_off(curves: Sequence[Part]) -> bool:
     """Whether a curve leaves the chart of `risk_coverage`."""
     end = ceiling(curves) + 1e-9
     return any(risk > end for curve in curves for risk in numbers_of(curve["risk"]))
@@ -161,33 +154,34 @@ def risk_coverage(ident: str, curves: Sequence[Part], look: Mapping[str, Look], 
     plot.axes(f"coverage: share of {unit} answered", "risk: error rate of the answers", round_percent, round_percent)
     plot.add(plot.clipped(*(_line(plot, c, "coverage", "risk", look[str(c["name"])]) for c in curves)))
     text = (
-        f"One line for each of {len(curves)} method{'s' * (len(curves) > 1)}; the further down, the better. "
+        f"One line for each of {_methods(curves)}; the further down, the better. "
         "The table below holds the risks at some coverages."
     )
     return plot.render(ident, "Risk-coverage curves", text, "chart wide")
 
 
+def _methods(parts: Sequence[Part]) -> str:
+    return f"{len(parts)} method{'s' * (len(parts) > 1)}"
+
+
 def _line(plot: Plot, part: Part, x: str, y: str, look: Look) -> str:
-    pairs = [(finite(a), finite(b)) for a, b in zip(part[x], part[y], strict=True)]
-    points = [(a, b) for a, b in pairs if a is not None and b is not None]
+    points = _finite_pairs(zip(part[x], part[y], strict=True))
     if len(points) == 1:
-        return look.mark(plot.at_x(points[0][0]), plot.at_y(points[0][1]), plain(part["name"]))
-    return f'<path class="curve drawn {look.line}" d="{plot.path(points)}">{title(plain(part["name"]))}</path>'
+        return look.mark(plot.at_x(points[0][0]), plot.at_y(points[0][1]), part["name"])
+    return f'<path class="curve drawn {look.line}" d="{plot.path(points)}">{title(part["name"])}</path>'
 
 
 def scatter(ident: str, groups: Sequence[Part], look: Mapping[str, Look]) -> str:
     """Accuracy against ECE: a mark per run, of its method's colour and shape."""
     marks = [(g, x, y) for g in groups for x, y in known_points(g)]
-    plot = Plot(
-        640, 420, _across([x for _, x, _ in marks], (0, 1)), _across([y for _, _, y in marks], (0, 1)),
-        margin=(66, 20, 14, 50),
-    )  # fmt: skip
+    x_range, y_range = (_across(values, (0, 1)) for values in zip(*((x, y) for _, x, y in marks), strict=True))
+    plot = Plot(640, 420, x_range, y_range, margin=(66, 20, 14, 50))
     plot.axes("accuracy: the further right, the better", "ECE: the lower, the better", round_percent, round_percent)
     for g, x, y in marks:
-        tip = f"{plain(g['name'])}: accuracy {percent(x)}, ECE {percent(y)}"
+        tip = f"{g['name']}: accuracy {percent(x)}, ECE {percent(y)}"
         plot.add(look[str(g["name"])].mark(plot.at_x(x), plot.at_y(y), tip, 5.0))
     text = (
-        f"{_runs(len(marks))} of {len(groups)} method{'s' * (len(groups) > 1)}; good ones lie at the lower right. "
+        f"{_runs(len(marks))} of {_methods(groups)}; good ones lie at the lower right. "
         "The table below holds the numbers."
     )
     return plot.render(ident, "Accuracy against ECE", text, "chart wide")
@@ -195,8 +189,12 @@ def scatter(ident: str, groups: Sequence[Part], look: Mapping[str, Look]) -> str
 
 def known_points(group: Part) -> list[Point]:
     """The points of a group that can be drawn."""
-    pairs = [(finite(x), finite(y)) for x, y in group["points"]]
-    return [(x, y) for x, y in pairs if x is not None and y is not None]
+    return _finite_pairs(group["points"])
+
+
+def _finite_pairs(pairs: Iterable[Any]) -> list[Point]:
+    numbers = ((finite(x), finite(y)) for x, y in pairs)
+    return [(x, y) for x, y in numbers if x is not None and y is not None]
 
 
 def training(ident: str, metric: str, series: Sequence[Part], look: Mapping[str, Look]) -> str:
@@ -212,7 +210,7 @@ def training(ident: str, metric: str, series: Sequence[Part], look: Mapping[str,
     shades = [_shade(plot, s, look[str(s["name"])]) for s in series]
     plot.add(plot.clipped(*shades, *(_line(plot, s, "epochs", "mean", look[str(s["name"])]) for s in series)))
     text = (
-        f"One line for each of {len(series)} method{'s' * (len(series) > 1)} over epochs {_tick(min(epochs))} to "
+        f"One line for each of {_methods(series)} over epochs {_tick(min(epochs))} to "
         f"{_tick(max(epochs))}. The table below holds the values at the end."
     )
     return plot.render(ident, f"{label_of(metric)} in training", text)
@@ -221,41 +219,36 @@ def training(ident: str, metric: str, series: Sequence[Part], look: Mapping[str,
 def _shade(plot: Plot, part: Part, look: Look) -> str:
     if not (part.get("low") and part.get("high")):
         return ""
-    ends = [[finite(v) for v in part[k]] for k in ("epochs", "low", "high")]
-    known = [(e, a, b) for e, a, b in zip(*ends, strict=True) if e is not None and a is not None and b is not None]
-    if len(known) < 2:
+    series = [[finite(v) for v in part[k]] for k in ("epochs", "low", "high")]
+    band = [(e, a, b) for e, a, b in zip(*series, strict=True) if e is not None and a is not None and b is not None]
+    if len(band) < 2:
         return ""
-    shape = plot.path([*((e, b) for e, _, b in known), *((e, a) for e, a, _ in reversed(known))])
+    shape = plot.path([*((e, b) for e, _, b in band), *((e, a) for e, a, _ in reversed(band))])
     return f'<path class="shade drawn {look.colour}" d="{shape}Z"/>'
 
 
 def ablation(ident: str, part: Part, look: Look) -> str:
     """A metric over the values of a parameter: means, and one standard deviation to either side of several runs."""
-    points = known_values(part)
-    places, name = _places([p[0] for p in points]), str(part["metric"])
-    ends = [v for _, mean, std, _ in points for v in (mean - std, mean + std)]
-    y = _height(ends, name)
-    plot = Plot(400, 290, _across(places), y, margin=(_left(y, _text_of(name)), 20, 12, 46))
-    _ticked(plot, [(x, _word(p[0])) for x, p in zip(places, points, strict=True)], _text_of(name))
-    plot.add(words("label middle", (plot.margin[0] + 380) / 2, plot.height - 6, plain(part["parameter"])))
-    centre = short((12 + plot.height - 46) / 2)
-    turn = f' transform="rotate(-90 13 {centre})"'
-    plot.add(f'<text class="label middle" x="13" y="{centre}"{turn}>{escape(label_of(name))}</text>')
+    points, metric, parameter = known_values(part), str(part["metric"]), str(part["parameter"])
+    positions, unit = _positions([value for value, *_ in points]), unit_of(metric)
+    y = _height([v for _, mean, std, _ in points for v in (mean - std, mean + std)], metric)
+    plot = Plot(400, 290, _across(positions), y, margin=(_left(y, _text_of(metric)), 20, 12, 46))
+    ticks = [(x, _word(value)) for x, (value, *_) in zip(positions, points, strict=True)]
+    plot.axes(parameter, label_of(metric), _tick, _text_of(metric), x_ticks=ticks)
     marks = []
-    for x, (value, mean, std, runs) in zip(places, points, strict=True):
-        at, unit = plot.at_x(x), unit_of(name)
+    for x, (value, mean, std, runs) in zip(map(plot.at_x, positions), points, strict=True):
         spread = f" ± {quantity(std, unit)}" if std else ""
-        tip = f"{plain(part['parameter'])} = {_word(value)}: {quantity(mean, unit)}{spread}, {_runs(runs)}"
+        tip = f"{parameter} = {_word(value)}: {quantity(mean, unit)}{spread}, {_runs(runs)}"
         if std:
             low, high = short(plot.at_y(mean - std)), short(plot.at_y(mean + std))
-            marks.append(f'<path class="reach {look.colour}" d="M{short(at)} {low}V{high}"/>')
-        marks.append(look.mark(at, plot.at_y(mean), tip, 4.8))
-    course = plot.path([(x, p[1]) for x, p in zip(places, points, strict=True)])
+            marks.append(f'<path class="reach {look.colour}" d="M{short(x)} {low}V{high}"/>')
+        marks.append(look.mark(x, plot.at_y(mean), tip, 4.8))
+    course = plot.path([(x, mean) for x, (_, mean, _, _) in zip(positions, points, strict=True)])
     plot.add(plot.clipped(f'<path class="curve {look.colour}" d="{course}"/>'), *marks)
     spreads = ", with spreads" if any(std for *_, std, _ in points) else ""
-    count_of = f"{len(points)} value{'s' * (len(points) != 1)}"
-    text = f"{count_of} of {plain(part['parameter'])}{spreads}. The table below holds the numbers."
-    return plot.render(ident, f"{label_of(name)} of {isolated(part['name'])} by {isolated(part['parameter'])}", text)
+    values = f"{len(points)} value{'s' * (len(points) != 1)}"
+    text = f"{values} of {parameter}{spreads}. The table below holds the numbers."
+    return plot.render(ident, f"{label_of(metric)} of {isolated(part['name'])} by {isolated(parameter)}", text)
 
 
 def known_values(part: Part) -> list[tuple[object, float, float, int | None]]:
@@ -269,33 +262,16 @@ def _runs(runs: int | None) -> str:
 
 
 def _word(value: object) -> str:
-    plainly = isinstance(value, bool) or not isinstance(value, (int, float))
-    return plain(value) if plainly else _tick(value)  # type: ignore[arg-type]
+    return _tick(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
-def _places(values: Sequence[object]) -> list[float]:
-    """Where values stand on the axis: by size, by magnitude if they span many, in their order if they are words."""
+def _positions(values: Sequence[object]) -> list[float]:
+    """Where values lie on the axis: by size, by magnitude if they span many, in their order if they are words."""
     numbers = [float(v) for v in values if isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)]
     if len(numbers) < len(values):
         return [float(k) for k in range(len(values))]
     wide = min(numbers) > 0 and max(numbers) >= 20 * min(numbers)
     return [math.log10(v) for v in numbers] if wide else numbers
-
-
-def _ticked(plot: Plot, ticks: Sequence[tuple[float, str]], y_text: Callable[[float], str]) -> None:
-    """Axes whose horizontal one has its ticks at the values drawn, and a word where there is room for it."""
-    left, right, _, bottom = plot.margin
-    foot, end, free = plot.height - bottom, plot.width - right, 0.0
-    for value in nice_ticks(*plot.y, 5):
-        y = plot.at_y(value)
-        plot.add(line("grid", left, y, end, y), words("tick end", left - 7, y + 4, y_text(value)))
-    for place, word in sorted(ticks):
-        x, half = plot.at_x(place), 3.6 * len(word)
-        plot.add(line("tickmark", x, foot, x, foot + 4))
-        if x - half >= free:
-            plot.add(words("tick middle", x, foot + 18, word))
-            free = x + half + 7
-    plot.add(line("axis", left, foot, end, foot))
 
 
 def strip(effect: Part, unit: str) -> str:
@@ -316,10 +292,8 @@ def strip(effect: Part, unit: str) -> str:
     marks += "".join(f'<circle class="each" cx="{at(v)}" cy="{middle:g}" r="3.4"/>' for v in values)
     if mean is not None:
         marks += f'<path class="centre" d="M{at(mean)} 5V21"/>'
-    shown = ", ".join(difference(v, unit, values) for v in values)
-    tip = (
-        f"differences of {count(len(values))} seed{'s' * (len(values) != 1)}: {shown}" if values else "mean difference"
-    )
-    return (
-        f'<svg class="strip" viewBox="0 0 {width:g} 26" role="img" aria-label="{escape(tip)}">{title(tip)}{marks}</svg>'
-    )
+    differences = ", ".join(difference(v, unit, values) for v in values)
+    seeds = f"{count(len(values))} seed{'s' * (len(values) != 1)}"
+    tip = f"differences of {seeds}: {differences}" if values else "mean difference"
+    size = f'viewBox="0 0 {width:g} 26"'
+    return f'<svg class="strip" {size} role="img" aria-label="{escape(tip)}">{title(tip)}{marks}</svg>'

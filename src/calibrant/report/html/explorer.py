@@ -3,26 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from calibrant.report.charts import Series, risk_coverage, swatch
-from calibrant.report.parts import Part
-from calibrant.report.tables import framed
-from calibrant.report.text import DASH, count, embedded, escape, finite, percent, plain, round_percent, span, threshold
+from calibrant.report.document import Part, risk_top
+from calibrant.report.html.charts import coloured
+from calibrant.report.html.svg import Plot, Point, short
+from calibrant.report.html.tables import heads, table
+from calibrant.report.text import (
+    DASH,
+    count,
+    embedded,
+    escape,
+    finite,
+    isolated,
+    percent,
+    plain,
+    round_percent,
+    span,
+    threshold,
+)
 
 #: The coverage the page opens with, and those of the table.
 OPENING = 0.9
 COVERAGES = (0.8, 0.9, 0.95, 1.0)
 #: A point further from a coverage of the table than this is not shown in its place.
 NEAR = 0.005
+#: The number of line patterns in the page's style.
+DASHES = 4
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve on the shared axis: of which model, and how it looks."""
+
+    model: Part
+    curve: Part
+    colour: int
+    dash: int
+    label: str
+
+    @property
+    def look(self) -> str:
+        """The classes that give it its colour and line pattern."""
+        return f"{coloured(self.colour)} d{self.dash % DASHES}"
+
+
+def all_series(models: Sequence[Part]) -> list[Series]:
+    """Every curve of every file: with several files the colour tells the file and the pattern the score."""
+    several = len(models) > 1
+    series = []
+    for m, model in enumerate(models):
+        for k, curve in enumerate(model.get("curves") or ()):
+            label = str(curve.get("label") or curve.get("score"))
+            label = f"{isolated(model['name'])}: {isolated(label)}" if several else isolated(label)
+            series.append(Series(model, curve, m if several else k, k, label))
+    return series
+
+
+def _chart(ident: str, series: Sequence[Series], chosen: tuple[int, int], unit: str) -> str:
+    """All curves on one axis, the interval of the chosen one, and a marker that the page's script moves."""
+    plot = Plot(640, 400, (0, 1), (0, risk_top([s.curve for s in series])), margin=(66, 16, 14, 50))
+    plot.axes(f"coverage: share of {unit} answered", "risk: error rate of the answers", round_percent, round_percent)
+    bands, lines = [], []
+    for k, s in enumerate(series):
+        on = " on" if k == chosen[0] else ""
+        points = _points(s.curve["coverage"], s.curve["risk"])
+        low, high = (_points(s.curve["coverage"], s.curve[f"risk_{end}"]) for end in ("low", "high"))
+        if low and high:
+            shape = plot.path([*high, *reversed(low)]) + "Z"
+            bands.append(f'<path class="band {s.look}{on}" data-k="{k}" d="{shape}"/>')
+        lines.append(f'<path class="curve {s.look}{on}" data-k="{k}" d="{plot.path(points)}"/>')
+    plot.add(plot.clipped(*bands, *lines))
+    curve = series[chosen[0]].curve
+    x, y = plot.at_x(curve["coverage"][chosen[1]]), plot.at_y(min(plot.y[1], finite(curve["risk"][chosen[1]]) or 0.0))
+    left, right, top, bottom = (short(v) for v in plot.margin)
+    foot = short(plot.height - plot.margin[3])
+    plot.add(
+        f'<g class="marker" data-left="{left}" data-right="{right}" data-top="{top}" data-bottom="{bottom}" '
+        f'data-most="{plot.y[1]:.9g}"><line class="guide" x1="{short(x)}" y1="{top}" x2="{short(x)}" y2="{foot}"/>'
+        f'<circle cx="{short(x)}" cy="{short(y)}" r="6"/></g>'
+    )
+    text = (
+        f"{len(series)} curve{'s' if len(series) > 1 else ''} of risk against coverage: the further down, the better. "
+        "The table below holds the risks at some coverages."
+    )
+    return plot.render(ident, "Risk-coverage curves", text, "chart wide")
 
 
 def explorer(series: Sequence[Series], level: float | None, unit: str) -> str:
     """The figure with its controls; hidden controls are for the script to show."""
     chosen = (0, nearest(series[0].curve["coverage"], OPENING))
-    legend = "".join(f"<li>{swatch(s)}<span>{escape(s.label)}</span></li>" for s in series)
+    legend = "".join(f"<li>{_swatch(s)}<span>{escape(s.label)}</span></li>" for s in series)
     shade = "the shade is the " + ("" if finite(level) is None else f"{round_percent(level)} ") + "interval"
-    thinned = " The page keeps some points of each curve, and finds only those." * (not all(map(_is_whole, series)))
+    thinned = " The page keeps some points of each curve, and finds only those." * (not all(map(_is_complete, series)))
     caption = (
         f"Risk is the error rate among the answered {unit}; {shade} of the chosen curve. The first few {unit} may "
         f"lie above the axis and are cut off there.{thinned} These are measurements on these {unit}, not a guarantee "
@@ -30,7 +104,7 @@ def explorer(series: Sequence[Series], level: float | None, unit: str) -> str:
     )
     return (
         f'<figure class="explorer" id="explorer"><ul class="legend curves">{legend}</ul><div class="stage"><div>'
-        f"{risk_coverage('risk-chart', series, chosen, unit)}{_slider(series, chosen)}</div><div>"
+        f"{_chart('risk-chart', series, chosen, unit)}{_slider(series, chosen)}</div><div>"
         f"{_finder(series, chosen)}{_reading(series[chosen[0]], chosen[1])}"
         '<p class="status" id="rc-status" role="status"></p></div></div>'
         f"<figcaption>{caption}</figcaption></figure>"
@@ -39,13 +113,13 @@ def explorer(series: Sequence[Series], level: float | None, unit: str) -> str:
     )
 
 
-def _is_whole(series: Series) -> bool:
+def _is_complete(series: Series) -> bool:
     """Whether the curve holds every threshold, so that a search of it is exact; not known counts as no."""
     return bool(series.curve.get("points_all"))
 
 
 def nearest(values: Sequence[float], wanted: float) -> int:
-    """The place of the value nearest to the wanted one, the first of several."""
+    """The index of the value nearest to the wanted one, the first of several."""
     return min(range(len(values)), key=lambda i: abs(values[i] - wanted))
 
 
@@ -74,52 +148,44 @@ def _finder(series: Sequence[Series], chosen: tuple[int, int]) -> str:
 
 
 def _reading(series: Series, at: int) -> str:
-    """What holds at a point. audit.js writes the same texts when the point moves."""
+    """What holds at a point. report.js writes the same texts when the point moves."""
     c = series.curve
     limit = finite(c["threshold"][at])
-    items: list[tuple[str, str, str]] = [
+    interval = span(c["risk_low"][at], c["risk_high"][at], "share", c["risk"][at])
+    items = [
         ("score", "Score", escape(series.label)),
         ("threshold", "Threshold, at least", threshold(limit)),
         ("coverage", "Coverage", percent(c["coverage"][at])),
-        (
-            "risk",
-            "Risk",
-            f"{percent(c['risk'][at])} {span(c['risk_low'][at], c['risk_high'][at], 'share', c['risk'][at])}",
-        ),
+        ("risk", "Risk", f"{percent(c['risk'][at])} {interval}"),
         ("accepted", "Answered", count(c["accepted"][at])),
         ("errors", "Errors among them", count(c["errors"][at])),
     ]
     exact = f'<span class="note" data-o="exact">{DASH if limit is None else f"exactly {limit!r}"}</span>'
-    made = "".join(
+    readings = "".join(
         f'<span class="item"><span class="k">{head}</span> <span class="v" data-o="{key}">{text}</span>'
         f"{exact if key == 'threshold' else ''}</span>"
         for key, head, text in items
     )
     # The slider speaks for itself and typing has a status line; a third voice would only repeat them.
-    return f'<output class="reading" id="rc-out" for="rc-slider rc-number" aria-live="off">{made}</output>'
+    return f'<output class="reading" id="rc-out" for="rc-slider rc-number" aria-live="off">{readings}</output>'
 
 
 def _table(series: Sequence[Series]) -> str:
     """Risks at round coverages: a legend in numbers, for paper and for readers without a script."""
-    heads = "".join(f'<th scope="col" class="num">{round_percent(c)}</th>' for c in COVERAGES)
     body = ""
     for s in series:
-        given = _given(s)
+        stated = _stated_risks(s)
         cells = "".join(
-            f'<td class="num">{percent(given[c]) if c in given else _at(s.curve, c)}</td>' for c in COVERAGES
+            f'<td class="num">{percent(stated[c]) if c in stated else _risk_at(s.curve, c)}</td>' for c in COVERAGES
         )
-        note = "" if given else '<span class="note">read off the curve</span>'
-        named = f'<span class="clip" title="{escape(s.label)}">{escape(s.label)}</span>'
-        body += f'<tr><th scope="row"><div class="named">{swatch(s)}<div>{named}{note}</div></div></th>{cells}</tr>'
-    table = (
-        '<table class="risks"><caption>Risk at some coverages</caption><thead><tr>'
-        f'<th scope="col">Score</th>{heads}</tr>'
-        f"</thead><tbody>{body}</tbody></table>"
-    )
-    return framed(table, "Risk at some coverages")
+        note = "" if stated else '<span class="note">read off the curve</span>'
+        label = f'<span class="clip" title="{escape(s.label)}">{escape(s.label)}</span>'
+        body += f'<tr><th scope="row"><div class="named">{_swatch(s)}<div>{label}{note}</div></div></th>{cells}</tr>'
+    top = heads("Score") + heads(*map(round_percent, COVERAGES), numbers=True)
+    return table("risks", "Risk at some coverages", top, body)
 
 
-def _given(series: Series) -> dict[float, float | None]:
+def _stated_risks(series: Series) -> dict[float, float | None]:
     """The risks that the document states among a file's metrics: those of its confidence."""
     if series.curve.get("score") != "msp":
         return {}
@@ -127,14 +193,14 @@ def _given(series: Series) -> dict[float, float | None]:
     return {c: metrics[f"risk_at_coverage_{c:g}"] for c in COVERAGES if f"risk_at_coverage_{c:g}" in metrics}
 
 
-def _at(curve: Part, coverage: float) -> str:
+def _risk_at(curve: Part, coverage: float) -> str:
     """The risk at the first point that covers so much, as risk at coverage is defined; none if that is far off."""
     i = next((i for i, c in enumerate(curve["coverage"]) if c >= coverage - 1e-9), None)
     return DASH if i is None or curve["coverage"][i] - coverage > NEAR else percent(curve["risk"][i])
 
 
 def _data(series: Sequence[Series], chosen: tuple[int, int]) -> dict[str, Any]:
-    """The curves for the script. What it searches in is whole; limits have nine digits, more than are shown."""
+    """The curves for the script. What it searches in is exact; limits have nine digits, more than are shown."""
 
     def shares(values: Sequence[float | None]) -> list[float | None]:
         return [None if finite(v) is None else float(f"{v:.9g}") for v in values]
@@ -142,7 +208,7 @@ def _data(series: Sequence[Series], chosen: tuple[int, int]) -> dict[str, Any]:
     curves = [
         {
             "label": plain(s.label),
-            "all": _is_whole(s),
+            "all": _is_complete(s),
             "coverage": [finite(v) for v in s.curve["coverage"]],
             "risk": [finite(v) for v in s.curve["risk"]],
             "low": shares(s.curve["risk_low"]),
@@ -154,3 +220,13 @@ def _data(series: Sequence[Series], chosen: tuple[int, int]) -> dict[str, Any]:
         for s in series
     ]
     return {"chosen": list(chosen), "curves": curves}
+
+
+def _points(xs: Sequence[float], ys: Sequence[float | None]) -> list[Point]:
+    return [(x, float(y)) for x, y in zip(xs, ys, strict=True) if y is not None and finite(y) is not None]
+
+
+def _swatch(series: Series) -> str:
+    """The look of a curve, for legends."""
+    stroke = f'<path class="curve {series.look}" d="M1 5H27"/>'
+    return f'<svg class="swatch" viewBox="0 0 28 10" aria-hidden="true">{stroke}</svg>'

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from calibrant.report import draw_confidence_histogram, draw_logit_scatter, draw_reliability, draw_risk_coverage
-from tests import audit_document as documents
+from tests.helpers import audit_document as documents
 
 DRAW = {
     "reliability": draw_reliability,

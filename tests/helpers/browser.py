@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from calibrant.report import write_audit
-from tests import audit_document as documents
+from tests.helpers import audit_document as documents
 
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

@@ -16,21 +16,13 @@ Point = tuple[float, float]
 
 @dataclass
 class Plot:
-    """Marks over two linear axes.
+    """Marks over two linear axes."""
 
-    Attributes:
-        width: of the drawing, in its own units (about CSS pixels on a desk).
-        height: likewise.
-        x: the data range of the horizontal axis.
-        y: the data range of the vertical axis.
-        margin: left, right, top, bottom: room for the words at the axes.
-    """
-
-    width: float
+    width: float  # in its own units, about CSS pixels on a desk
     height: float
-    x: Point
+    x: Point  # the data range of the horizontal axis
     y: Point
-    margin: tuple[float, float, float, float] = (60, 20, 12, 44)
+    margin: tuple[float, float, float, float] = (60, 20, 12, 44)  # left, right, top, bottom: for words at the axes
     parts: list[str] = field(default_factory=list)
 
     def at_x(self, value: float) -> float:
@@ -53,11 +45,14 @@ class Plot:
         y_label: str,
         x_text: Callable[[float], str],
         y_text: Callable[[float], str],
+        *,
+        x_ticks: Sequence[tuple[float, str]] | None = None,
         label_at: float | None = None,
     ) -> None:
-        """Grid lines, tick words and labels; no line where there is no word.
+        """Grid lines, tick words and labels; no grid line where there is no word.
 
-        The label of the horizontal axis stands at the foot, or so many pixels down.
+        ``x_ticks`` are values and words instead of round ones; a word without room is left out. ``label_at`` is where
+        the label of the horizontal axis stands, in pixels from the top.
         """
         left, right, top, bottom = self.margin
         foot, end = self.height - bottom, self.width - right
@@ -65,9 +60,13 @@ class Plot:
             y = self.at_y(value)
             if y_text(value):
                 self.add(line("grid", left, y, end, y), words("tick end", left - 7, y + 4, y_text(value)))
-        for value in nice_ticks(*self.x, 5):
-            x = self.at_x(value)
-            self.add(line("tickmark", x, foot, x, foot + 4), words("tick middle", x, foot + 18, x_text(value)))
+        free = 0.0
+        for value, word in sorted(x_ticks) if x_ticks else [(v, x_text(v)) for v in nice_ticks(*self.x, 5)]:
+            x, half = self.at_x(value), 3.6 * len(word)
+            self.add(line("tickmark", x, foot, x, foot + 4))
+            if not x_ticks or x - half >= free:
+                self.add(words("tick middle", x, foot + 18, word))
+                free = x + half + 7
         self.add(line("axis", left, foot, end, foot))
         self.add(words("label middle", (left + end) / 2, label_at or self.height - 6, x_label))
         centre = (top + foot) / 2
@@ -83,8 +82,7 @@ class Plot:
 
     def path(self, points: Sequence[Point]) -> str:
         """Path data through the points; those that nobody could see missing are left out."""
-        places = thinned([(self.at_x(x), self.at_y(y)) for x, y in points], 0.12)
-        return "".join(f"{'L' if k else 'M'}{short(x)} {short(y)}" for k, (x, y) in enumerate(places))
+        return path_data(thinned([(self.at_x(x), self.at_y(y)) for x, y in points], 0.12))
 
     def clipped(self, *marks: str) -> str:
         """Marks cut at the axes: a nested drawing hides what lies outside it."""
@@ -95,7 +93,7 @@ class Plot:
         return f'<svg {frame} viewBox="{view}">{"".join(marks)}</svg>'
 
     def render(self, ident: str, name: str, description: str, kind: str = "chart") -> str:
-        """The whole drawing, with its name and description for those who do not see it."""
+        """The SVG element, with its name and description for those who do not see it."""
         return (
             f'<svg class="{kind}" id="{ident}" viewBox="0 0 {short(self.width)} {short(self.height)}" role="img" '
             f'aria-labelledby="{ident}-t {ident}-d">'
@@ -130,6 +128,11 @@ def thinned(points: Sequence[Point], tolerance: float) -> list[Point]:
     return [points[k] for k in sorted(keep)]
 
 
+def path_data(points: Sequence[Point]) -> str:
+    """Path data through points in pixels."""
+    return "".join(f"{'L' if k else 'M'}{short(x)} {short(y)}" for k, (x, y) in enumerate(points))
+
+
 def line(kind: str, x0: float, y0: float, x1: float, y1: float) -> str:
     """A line in pixels."""
     return f'<line class="{kind}" x1="{short(x0)}" y1="{short(y0)}" x2="{short(x1)}" y2="{short(y1)}"/>'
@@ -141,7 +144,7 @@ def words(kind: str, x: float, y: float, text: str) -> str:
 
 
 def title(text: str) -> str:
-    """What a pointer that rests on a mark is told."""
+    """The text that appears when the pointer rests on a mark."""
     return f"<title>{escape(text)}</title>"
 
 

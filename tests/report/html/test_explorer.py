@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calibrant.report import text
-from tests import audit_document as documents
-from tests.report_browser import Open, browser, curves, folder, opened, value_of
+from tests.helpers import audit_document as documents
+from tests.helpers.browser import Open, browser, curves, folder, opened, value_of
 
 # Fixtures: a test that asks for one by name finds it here.
 FIXTURES = (browser, folder, opened)

@@ -1,33 +1,44 @@
-"""The audit page's charts as inline SVG. Every number in them comes from the document."""
+"""Charts of one model as inline SVG, and the small bars of tables. Every number in them comes from the document."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrant.report.parts import RELIABILITY, Part, risk_top
-from calibrant.report.svg import Plot, Point, line, short, words
-from calibrant.report.text import MINUS, count, escape, finite, number, percent, plain, round_percent, short_count, span
+from calibrant.report.document import RELIABILITY, Part
+from calibrant.report.html.svg import Plot, Point, line, short, words
+from calibrant.report.text import (
+    MINUS,
+    count,
+    escape,
+    finite,
+    isolated,
+    number,
+    percent,
+    round_percent,
+    short_count,
+    span,
+)
 
-#: The number of colours and of line patterns in the page's style.
-COLOURS, DASHES = 7, 4
+#: The number of colours in the style of the audit page.
+COLOURS = 7
 
-_BAR = (88.0, 12.0)
+#: How to read a reliability diagram.
+RELIABILITY_LEGEND = (
+    '<ul class="legend"><li><span class="box bar"></span>accuracy</li>'
+    '<li><span class="box over"></span>claimed but not reached: overconfident</li>'
+    '<li><span class="box under"></span>reached but not claimed: underconfident</li></ul>'
+)
 
 
 def coloured(colour: int) -> str:
-    """The class that gives a file its colour; there are more files than colours now and then."""
+    """The class that gives a file its colour; where there are more files than colours, they repeat."""
     return f"s{colour % COLOURS}"
 
 
-def key(colour: int) -> str:
-    """A dot in a file's colour, before its name."""
-    return f'<span class="key {coloured(colour)}"></span>'
-
-
-def isolated(text: object) -> str:
-    """A name for a plain text: its direction of writing ends with it."""
-    return f"\u2068{plain(text)}\u2069"
+def key(kind: str) -> str:
+    """A dot of a colour's class, before a name."""
+    return f'<span class="key {kind}"></span>'
 
 
 def reliability(ident: str, part: Part, name: str, unit: str) -> str:
@@ -38,20 +49,18 @@ def reliability(ident: str, part: Part, name: str, unit: str) -> str:
     plot.add(*(mark for b in bins for mark in b.bars(plot)))
     plot.add(line("diagonal", plot.at_x(0), plot.at_y(0), plot.at_x(1), plot.at_y(1)))
     plot.add(*(b.whisker(plot) for b in bins))
-    foot, room, most = plot.height - 24, 28.0, max([b.count for b in bins] + [1])
+    foot, most = plot.height - 24, max([b.count for b in bins] + [1])
     for b in bins:
         x0, x1 = plot.at_x(b.low), plot.at_x(b.high)
-        tall = b.count / most * room
-        top = short(foot - 12 - tall)
-        plot.add(
-            f'<rect class="count" x="{short(x0 + 1)}" y="{top}" width="{short(x1 - x0 - 2)}" height="{short(tall)}"/>'
-        )
+        height = b.count / most * 28
+        size = f'width="{short(x1 - x0 - 2)}" height="{short(height)}"'
+        plot.add(f'<rect class="count" x="{short(x0 + 1)}" y="{short(foot - 12 - height)}" {size}/>')
         if len(bins) <= 15:
             plot.add(words("small middle", (x0 + x1) / 2, foot, short_count(b.count)))
     plot.add(words("label middle", (plot.at_x(0) + plot.at_x(1)) / 2, plot.height - 6, f"{unit} per bin"))
-    known = sum(b.accuracy is not None for b in bins)
+    filled = sum(b.accuracy is not None for b in bins)
     text = (
-        f"Bars show the accuracy in {len(bins)} bins of confidence, {known} of them with {unit}, with intervals. "
+        f"Bars show the accuracy in {len(bins)} bins of confidence, {filled} of them with {unit}, with intervals. "
         "A calibrated model's bars end on the diagonal. The table below holds the numbers."
     )
     return plot.render(ident, f"Reliability diagram of {isolated(name)}", text)
@@ -59,7 +68,7 @@ def reliability(ident: str, part: Part, name: str, unit: str) -> str:
 
 @dataclass(frozen=True)
 class _Bin:
-    """A bin: what it counts, then the series of `parts.RELIABILITY` at one place."""
+    """A bin: what it counts, then the series of `RELIABILITY` at one index."""
 
     unit: str
     low: float
@@ -123,68 +132,6 @@ def histogram(ident: str, part: Part, name: str, unit: str) -> str:
     return plot.render(ident, f"Histogram of the confidence of {isolated(name)}", text)
 
 
-@dataclass(frozen=True)
-class Series:
-    """A curve on the shared axis: whose it is and how it looks."""
-
-    model: Part
-    curve: Part
-    colour: int
-    dash: int
-    label: str
-
-    @property
-    def look(self) -> str:
-        """The classes that give it its colour and line pattern."""
-        return f"{coloured(self.colour)} d{self.dash % DASHES}"
-
-
-def all_series(models: Sequence[Part]) -> list[Series]:
-    """Every curve of every file: with several files the colour tells the file and the pattern the score."""
-    several = len(models) > 1
-    found = []
-    for m, model in enumerate(models):
-        for k, curve in enumerate(model.get("curves") or ()):
-            label = str(curve.get("label") or curve.get("score"))
-            shown = f"{isolated(model['name'])}: {isolated(label)}" if several else isolated(label)
-            found.append(Series(model, curve, m if several else k, k, shown))
-    return found
-
-
-def risk_coverage(ident: str, series: Sequence[Series], chosen: tuple[int, int], unit: str) -> str:
-    """All curves on one axis, the interval of the chosen one, and a marker that the page's script moves."""
-    plot = Plot(640, 400, (0, 1), (0, risk_top([s.curve for s in series])), margin=(66, 16, 14, 50))
-    plot.axes(f"coverage: share of {unit} answered", "risk: error rate of the answers", round_percent, round_percent)
-    bands, lines = [], []
-    for k, s in enumerate(series):
-        on = " on" if k == chosen[0] else ""
-        points = _known(s.curve["coverage"], s.curve["risk"])
-        low, high = (_known(s.curve["coverage"], s.curve[f"risk_{end}"]) for end in ("low", "high"))
-        if low and high:
-            shape = plot.path([*high, *reversed(low)]) + "Z"
-            bands.append(f'<path class="band {s.look}{on}" data-k="{k}" d="{shape}"/>')
-        lines.append(f'<path class="curve {s.look}{on}" data-k="{k}" d="{plot.path(points)}"/>')
-    plot.add(plot.clipped(*bands, *lines))
-    curve = series[chosen[0]].curve
-    x, y = plot.at_x(curve["coverage"][chosen[1]]), plot.at_y(min(plot.y[1], finite(curve["risk"][chosen[1]]) or 0.0))
-    left, right, top, bottom = (short(v) for v in plot.margin)
-    foot = short(plot.height - plot.margin[3])
-    plot.add(
-        f'<g class="marker" data-left="{left}" data-right="{right}" data-top="{top}" data-bottom="{bottom}" '
-        f'data-most="{plot.y[1]:.9g}"><line class="guide" x1="{short(x)}" y1="{top}" x2="{short(x)}" y2="{foot}"/>'
-        f'<circle cx="{short(x)}" cy="{short(y)}" r="6"/></g>'
-    )
-    text = (
-        f"{len(series)} curve{'s' if len(series) > 1 else ''} of risk against coverage: the further down, the better. "
-        "The table below holds the risks at some coverages."
-    )
-    return plot.render(ident, "Risk-coverage curves", text, "chart wide")
-
-
-def _known(xs: Sequence[float], ys: Sequence[float | None]) -> list[Point]:
-    return [(x, float(y)) for x, y in zip(xs, ys, strict=True) if y is not None and finite(y) is not None]
-
-
 def logit_scatter(ident: str, part: Part, name: str, unit: str) -> str:
     """The largest logit against the confidence: points, and mean with spread, of right and of wrong predictions."""
     points = part["points"]
@@ -217,9 +164,9 @@ def logit_scatter(ident: str, part: Part, name: str, unit: str) -> str:
 
 
 def _band(part: Part, word: str) -> list[tuple[float, float, float]]:
-    """Places, means and spreads where there are any."""
-    found = zip(part["msp"], part[f"{word}_mean"], part[f"{word}_spread"], strict=True)
-    return [(x, float(m), finite(s) or 0.0) for x, m, s in found if finite(m) is not None]
+    """Confidences, means and spreads where there is a mean."""
+    rows = zip(part["msp"], part[f"{word}_mean"], part[f"{word}_spread"], strict=True)
+    return [(x, float(m), finite(s) or 0.0) for x, m, s in rows if finite(m) is not None]
 
 
 def interval_bar(value: float | None, low: float | None, high: float | None, across: Point, colour: int = 0) -> str:
@@ -227,18 +174,18 @@ def interval_bar(value: float | None, low: float | None, high: float | None, acr
     value, low, high = finite(value), finite(low), finite(high)
     if value is None or across[0] == across[1]:
         return '<span class="ib"></span>'
-    width, tall = _BAR
+    width, height = 88.0, 12.0
 
     def at(v: float) -> str:
         return short(4 + (min(max(v, across[0]), across[1]) - across[0]) / (across[1] - across[0]) * (width - 8))
 
     parts = f'<path class="track" d="M4 6H{width - 4:g}"/>'
     if across[0] <= 0 <= across[1]:
-        parts += f'<path class="zero" d="M{at(0)} 1v{tall - 2:g}"/>'
+        parts += f'<path class="zero" d="M{at(0)} 1v{height - 2:g}"/>'
     if low is not None and high is not None:
         parts += f'<path d="M{at(low)} 6H{at(high)}"/>'
     return (
-        f'<svg class="ib {coloured(colour)}" viewBox="0 0 {width:g} {tall:g}" aria-hidden="true">{parts}'
+        f'<svg class="ib {coloured(colour)}" viewBox="0 0 {width:g} {height:g}" aria-hidden="true">{parts}'
         f'<circle cx="{at(value)}" cy="6" r="3"/></svg>'
     )
 
@@ -254,11 +201,5 @@ def bar_legend(scope: str) -> str:
 
 def reach(values: Sequence[float | None]) -> Point:
     """The range of a column's bars: all of the values, and zero."""
-    known = [v for v in map(finite, values) if v is not None]
-    return (min([0.0, *known]), max([0.0, *known]))
-
-
-def swatch(series: Series) -> str:
-    """The look of a curve, for legends."""
-    stroke = f'<path class="curve {series.look}" d="M1 5H27"/>'
-    return f'<svg class="swatch" viewBox="0 0 28 10" aria-hidden="true">{stroke}</svg>'
+    numbers = [0.0, *(v for v in map(finite, values) if v is not None)]
+    return min(numbers), max(numbers)

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from tests import audit_document as documents
-from tests.report_browser import MADE, Open, browser, curves, folder, opened, value_of
+from tests.helpers import audit_document as documents
+from tests.helpers.browser import MADE, Open, browser, curves, folder, opened, value_of
 
 # Fixtures: a test that asks for one by name finds it here.
 FIXTURES = (browser, folder, opened)

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from calibrant.report import write_audit
-from calibrant.report.svg import nice_ticks, thinned
-from tests import audit_document as documents
-from tests.audit_document import typed
+from calibrant.report.html.svg import nice_ticks, thinned
+from tests.helpers import audit_document as documents
+from tests.helpers.audit_document import typed
 
 VOID = {"meta", "input", "br", "hr", "img", "link"}
 #: The one address of a page: of nothing, so that no browser asks for an icon.
@@ -143,7 +143,9 @@ def test_the_policy_allows_this_script_alone(pages: dict[str, str], name: str) -
     digest = base64.b64encode(hashlib.sha256(scripts[0]["text"].encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}';" in policy
     assert "default-src 'none';" in policy
-    assert scripts[0]["text"] == resources.files("calibrant.report").joinpath("audit.js").read_text(encoding="utf-8")
+    assert scripts[0]["text"] == resources.files("calibrant.report").joinpath("html", "assets", "report.js").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_sections_come_in_order_and_only_if_they_hold_something(pages: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from calibrant.report import text
-from tests.audit_document import typed
+from tests.helpers.audit_document import typed
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from calibrant.report import write_comparison
-from calibrant.report.compare_charts import Look, ceiling, cut_off, label_of, looks, unit_of
-from tests import audit_document as audits
-from tests.report_browser import browser  # noqa: F401
-from tests.test_report import ICON, Tree
+from calibrant.report.html.comparison_charts import Look, ceiling, is_cut_off, label_of, looks, unit_of
+from tests.helpers import audit_document as audits
+from tests.helpers.browser import browser  # noqa: F401
+from tests.report.html.test_audit_page import ICON, Tree
 
 Document = dict[str, Any]
 METHODS = ["ce", "ls", "focal", "flsd", "ecp", "mmce", "mdca", "cpc", "mbls", "crl", "acls", "lr", "als", "mixup"]
@@ -267,8 +267,8 @@ def test_words_of_metrics() -> None:
 def colours(dark: bool) -> list[str]:
     """The colours of the style by their number, as the browser would read them."""
     style = "".join(
-        resources.files("calibrant.report").joinpath(f).read_text(encoding="utf-8")
-        for f in ("audit.css", "compare.css")
+        resources.files("calibrant.report").joinpath("html", "assets", f).read_text(encoding="utf-8")
+        for f in ("report.css", "comparison.css")
     )
     blocks = re.findall(r"(prefers-color-scheme:dark\)\{)?:root\{(.*?)\}", style, flags=re.S)
     own = "".join(body for scheme, body in blocks if bool(scheme) == dark)
@@ -351,7 +351,7 @@ def test_a_method_has_its_colour_and_mark_where_a_setting_is_varied(tmp_path: Pa
 def test_the_chart_of_risks_ends_at_a_tick(tmp_path: Path, risks: list[float], top: float, cut: bool) -> None:
     curves = [{"name": "a", "coverage": [0.01, 0.5, 1.0], "risk": risks}]
     assert ceiling(curves) == pytest.approx(top)
-    assert cut_off(curves) == cut
+    assert is_cut_off(curves) == cut
     assert ("leave the frame" in written(tmp_path, minimal() | {"curves": curves})) == cut
 
 

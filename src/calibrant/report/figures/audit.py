@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from calibrant.report.parts import CURVE, RELIABILITY, Part, fitting, fitting_histogram, fitting_logits, risk_top
-from calibrant.report.style import BASE, DASHES, INK, MUTED, RIGHT, SERIES, WRONG, axis_at
-from calibrant.report.text import plain, round_percent, short_count
+from calibrant.report.document import CURVE, RELIABILITY, Part, check_histogram, check_logits, check_series, risk_top
+from calibrant.report.figures import BASE, DASHES, INK, MUTED, RIGHT, SERIES, WRONG, axis_at, literal, set_title, shares
+from calibrant.report.text import short_count
 
 _UNDER = SERIES[2]
 
@@ -31,22 +31,13 @@ def draw_reliability(target: str | Path | Axes, reliability: Part, *, title: str
     Example:
         >>> from matplotlib.figure import Figure
         >>> axis = Figure().subplots()
-        >>> draw_reliability(
-        ...     axis,
-        ...     {
-        ...         "low": [0.0, 0.5],
-        ...         "high": [0.5, 1.0],
-        ...         "count": [0, 40],
-        ...         "confidence": [None, 0.9],
-        ...         "accuracy": [None, 0.8],
-        ...         "accuracy_low": [None, 0.65],
-        ...         "accuracy_high": [None, 0.9],
-        ...     },
-        ... )
+        >>> bins = {"low": [0.0, 0.5], "high": [0.5, 1.0], "count": [0, 40], "confidence": [None, 0.9]}
+        >>> bins |= {"accuracy": [None, 0.8], "accuracy_low": [None, 0.65], "accuracy_high": [None, 0.9]}
+        >>> draw_reliability(axis, bins)
         >>> axis.get_ylabel()
         'accuracy'
     """
-    fitting("a reliability diagram", reliability, RELIABILITY)
+    check_series("a reliability diagram", reliability, RELIABILITY)
     low, high, count, confidence, accuracy, lower, upper = (_row(reliability[key]) for key in RELIABILITY)
     with axis_at(target, (3.4, 3.9)) as axis:
         known = np.isfinite(accuracy)
@@ -62,17 +53,17 @@ def draw_reliability(target: str | Path | Axes, reliability: Part, *, title: str
                 facecolor="none", edgecolor=colour, linewidth=0.6, hatch=hatch, alpha=0.8, label=label,
             )  # fmt: skip
         axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle="--")
-        place = np.where(np.isfinite(confidence), confidence, centre)
-        axis.plot(place[known], accuracy[known], ".", color=INK, markersize=4)
+        x = np.where(np.isfinite(confidence), confidence, centre)
+        axis.plot(x[known], accuracy[known], ".", color=INK, markersize=4)
         both = known & np.isfinite(lower) & np.isfinite(upper)
-        axis.vlines(place[both], lower[both], upper[both], color=INK, linewidth=1.0)
-        _shares(axis, x=(0, 1), y=(0, 1))
+        axis.vlines(x[both], lower[both], upper[both], color=INK, linewidth=1.0)
+        shares(axis, x=(0, 1), y=(0, 1))
         axis.set_aspect("equal")
         axis.set_ylabel("accuracy")
         axis.tick_params(labelbottom=False)
         axis.legend(fontsize=7, frameon=False, loc="upper left")
         _counts(axis, centre, width, count)
-        _headed(axis, title)
+        set_title(axis, title)
 
 
 def _counts(
@@ -105,16 +96,16 @@ def draw_confidence_histogram(target: str | Path | Axes, histogram: Part, *, tit
         >>> [float(bar.get_height()) for bar in axis.patches]
         [2.0, 30.0, 3.0, 4.0]
     """
-    fitting_histogram("a histogram", histogram)
+    check_histogram("a histogram", histogram)
     edges, right, wrong = (_row(histogram[key]) for key in ("edges", "right", "wrong"))
     with axis_at(target, (3.4, 2.5)) as axis:
         axis.bar(edges[:-1], right, np.diff(edges), align="edge", color=RIGHT, label="right")
         axis.bar(edges[:-1], wrong, np.diff(edges), align="edge", bottom=right, color=WRONG, label="wrong")
-        _shares(axis, x=(min(0.0, edges[0]), max(1.0, edges[-1])))
+        shares(axis, x=(min(0.0, edges[0]), max(1.0, edges[-1])))
         axis.set_xlabel("confidence")
         axis.set_ylabel("samples")
         axis.legend(fontsize=7, frameon=False, loc="upper left", reverse=True)
-        _headed(axis, title)
+        set_title(axis, title)
 
 
 def draw_risk_coverage(
@@ -131,21 +122,9 @@ def draw_risk_coverage(
     Example:
         >>> from matplotlib.figure import Figure
         >>> axis = Figure().subplots()
-        >>> draw_risk_coverage(
-        ...     axis,
-        ...     [
-        ...         {
-        ...             "label": "confidence (MSP)",
-        ...             "coverage": [0.5, 1.0],
-        ...             "risk": [0.0, 0.1],
-        ...             "risk_low": [0.0, 0.05],
-        ...             "risk_high": [0.08, 0.2],
-        ...             "threshold": [0.9, 0.4],
-        ...             "accepted": [20, 40],
-        ...             "errors": [0, 4],
-        ...         }
-        ...     ],
-        ... )
+        >>> curve = {"coverage": [0.5, 1.0], "risk": [0.0, 0.1], "risk_low": [0.0, 0.05], "risk_high": [0.08, 0.2]}
+        >>> curve |= {"label": "confidence (MSP)", "threshold": [0.9, 0.4], "accepted": [20, 40], "errors": [0, 4]}
+        >>> draw_risk_coverage(axis, [curve])
         >>> axis.get_legend().get_texts()[0].get_text()
         'confidence (MSP)'
     """
@@ -156,7 +135,7 @@ def draw_risk_coverage(
             f"a risk-coverage figure needs one label per curve, got {len(labels)} for {len(curves)} curves"
         )
     for curve in curves:
-        fitting(f"the curve {str(curve.get('score'))[:80]!r}", curve, CURVE)
+        check_series(f"the curve {str(curve.get('score'))[:80]!r}", curve, CURVE)
     with axis_at(target, (3.6, 2.7)) as axis:
         handles = []
         for k, curve in enumerate(curves):
@@ -164,17 +143,15 @@ def draw_risk_coverage(
             colour = SERIES[k % len(SERIES)]
             label = labels[k] if labels is not None else curve.get("label") or curve.get("score")
             axis.fill_between(coverage, low, high, color=colour, alpha=0.15, linewidth=0)
-            (line,) = axis.plot(
-                coverage, risk, DASHES[k % len(DASHES)], color=colour, linewidth=1.4, label=_literal(label)
-            )
-            handles.append(line)
-        _shares(axis, x=(0, 1), y=(0, risk_top(curves)))
+            dash = DASHES[k % len(DASHES)]
+            handles += axis.plot(coverage, risk, dash, color=colour, linewidth=1.4, label=literal(label))
+        shares(axis, x=(0, 1), y=(0, risk_top(curves)))
         axis.set_xlabel("coverage")
         axis.set_ylabel("risk")
         # Given by hand, because a legend left to itself drops names that begin with an underscore.
         words = [str(line.get_label()) for line in handles]
         axis.legend(handles, words, fontsize=7, frameon=False, loc="upper left")
-        _headed(axis, title)
+        set_title(axis, title)
 
 
 def draw_logit_scatter(target: str | Path | Axes, logits: Part, *, title: str | None = None) -> None:
@@ -188,58 +165,30 @@ def draw_logit_scatter(target: str | Path | Axes, logits: Part, *, title: str | 
     Example:
         >>> from matplotlib.figure import Figure
         >>> axis = Figure().subplots()
-        >>> draw_logit_scatter(
-        ...     axis,
-        ...     {
-        ...         "msp": [0.25, 0.75],
-        ...         "right_mean": [None, 9.0],
-        ...         "right_spread": [None, 1.0],
-        ...         "wrong_mean": [4.0, 7.0],
-        ...         "wrong_spread": [0.5, 1.0],
-        ...         "points": {"msp": [0.9, 0.3], "max_logit": [9.5, 4.2], "right": [True, False]},
-        ...     },
-        ... )
+        >>> logits = {"points": {"msp": [0.9, 0.3], "max_logit": [9.5, 4.2], "right": [True, False]}}
+        >>> logits |= {"msp": [0.25, 0.75], "right_mean": [None, 9.0], "right_spread": [None, 1.0]}
+        >>> draw_logit_scatter(axis, logits | {"wrong_mean": [4.0, 7.0], "wrong_spread": [0.5, 1.0]})
         >>> axis.get_ylabel()
         'largest logit'
     """
-    fitting_logits("the largest logit against confidence", logits)
-    points, place = logits["points"], _row(logits["msp"])
+    check_logits("the largest logit against confidence", logits)
+    points, centre = logits["points"], _row(logits["msp"])
     msp, height, is_right = _row(points["msp"]), _row(points["max_logit"]), np.asarray(points["right"], dtype=bool)
     with axis_at(target, (3.4, 2.8)) as axis:
         for word, mask, colour, dash in (("right", is_right, RIGHT, "-"), ("wrong", ~is_right, WRONG, "--")):
             axis.scatter(msp[mask], height[mask], s=4, color=colour, alpha=0.3, linewidths=0, rasterized=True)
             mean, spread = _row(logits[f"{word}_mean"]), np.nan_to_num(_row(logits[f"{word}_spread"]))
             known = np.isfinite(mean)
-            x, m, s = place[known], mean[known], spread[known]
+            x, m, s = centre[known], mean[known], spread[known]
             axis.fill_between(x, m - s, m + s, color=colour, alpha=0.2, linewidth=0)
             axis.plot(x, m, dash, color=colour, linewidth=1.5, label=word)
-        _shares(axis, x=(0, 1))
+        shares(axis, x=(0, 1))
         axis.set_xlabel("confidence")
         axis.set_ylabel("largest logit")
         axis.legend(fontsize=7, frameon=False, loc="upper left")
-        _headed(axis, title)
+        set_title(axis, title)
 
 
 def _row(values: Sequence[float | None]) -> npt.NDArray[np.float64]:
     """A series as an array, with NaN where nothing is known."""
     return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
-
-
-def _shares(axis: Axes, *, x: tuple[float, float], y: tuple[float, float] | None = None) -> None:
-    """Percentages along the axes that hold shares."""
-    axis.set_xlim(*x)
-    axis.xaxis.set_major_formatter(lambda value, _: round_percent(value))
-    if y is not None:
-        axis.set_ylim(*y)
-        axis.yaxis.set_major_formatter(lambda value, _: round_percent(value))
-
-
-def _literal(text: object) -> str:
-    """A name as it is: matplotlib would read dollars as mathematics."""
-    shown = plain(text).replace("$", "\\$")
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
-
-
-def _headed(axis: Axes, title: str | None) -> None:
-    if title is not None:
-        axis.set_title(_literal(title), fontsize=9, loc="left")

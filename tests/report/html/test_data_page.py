@@ -6,10 +6,10 @@ import re
 import pytest
 
 from calibrant.report import Section, write_audit, write_page
-from calibrant.report.head import head, policy
-from calibrant.report.page import is_page
+from calibrant.report.html.data_page import is_page
+from calibrant.report.html.layout import head, policy
 from calibrant.report.text import escape, plain
-from tests import audit_document
+from tests.helpers import audit_document
 
 HOSTILE = [
     "<script>alert(1)</script>",

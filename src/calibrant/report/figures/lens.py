@@ -1,4 +1,4 @@
-"""The figure of the lens."""
+"""The figure of the lens: what label each loss really trains towards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calibrant.report.style import BASE, DASHES, DOWN, MUTED, STYLE, UP, figure_path, save
+from calibrant.report.figures import BASE, DASHES, DOWN, MUTED, STYLE, UP, figure_path, save
 
 Row = npt.NDArray[np.float64]
 
@@ -68,24 +68,24 @@ def _bars(
     axis: Axes, title: str, row: Row, logits: Sequence[float], label: int, *, reference: Row | None = None
 ) -> None:
     """One panel; against a reference, what was taken is red and what was added is blue."""
-    place = np.arange(len(row))
+    x = np.arange(len(row))
     axis.set_title(title, fontsize=9, loc="left")
     axis.axhline(0, color=MUTED, linewidth=0.6)
     names = [f"$z$={z:g}" for z in logits]
     names[label] += "\nlabel"
-    axis.set_xticks(place, names, fontsize=7)
+    axis.set_xticks(x, names, fontsize=7)
     axis.tick_params(length=0)
     if reference is None:
-        axis.bar(place, row, 0.62, color=BASE)
+        axis.bar(x, row, 0.62, color=BASE)
     else:
-        axis.bar(place, np.minimum(row, reference), 0.62, color=BASE)
+        axis.bar(x, np.minimum(row, reference), 0.62, color=BASE)
         change = row - reference
         for sign, colour in ((-1, DOWN), (1, UP)):
             moved = np.where(np.sign(change) == sign, change, 0.0)
-            axis.bar(place, np.abs(moved), 0.62, bottom=np.minimum(row, reference), color=colour, alpha=0.75)
+            axis.bar(x, np.abs(moved), 0.62, bottom=np.minimum(row, reference), color=colour, alpha=0.75)
     top = row if reference is None else np.maximum(row, reference)
-    for x, (value, y) in enumerate(zip(row, top, strict=True)):
-        axis.annotate(_short(value), (x, max(y, 0.0)), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+    for k, (value, y) in enumerate(zip(row, top, strict=True)):
+        axis.annotate(_short(value), (k, max(y, 0.0)), (0, 2), textcoords="offset points", ha="center", fontsize=7)
 
 
 def _short(value: float) -> str:
