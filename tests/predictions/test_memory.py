@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from calibrant import Predictions
-from tests.catalogue import batch
+from tests.helpers.loss_cases import batch
 from tests.helpers.predictions import P, Q, Y, Z
 
 
