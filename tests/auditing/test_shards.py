@@ -13,7 +13,7 @@ from calibrant.auditing.shards import Place, collect_part, joined_crc32, merge
 from calibrant.cli import main
 from calibrant.metrics import ece
 from tests.helpers.object_store import serving
-from tests.ray_nodes import nodes
+from tests.helpers.ray_nodes import nodes
 
 pytest.importorskip("ray", reason="pip install 'calibrant[cluster]'")
 from calibrant.auditing import shards as shards_module
