@@ -93,13 +93,13 @@ def cluster():
 
 def test_shards_on_two_nodes_are_one_pass(cluster, tmp_path):
     given = arrays()
-    seen = []
+    told = []
     found = collect_on_ray(
         shards(tmp_path, given),
-        progress=lambda pieces: (seen.append(len(p)) or p for p in pieces),
+        progress=lambda what, done, total: told.append((done, total)),
         address=cluster.address,
     )
-    assert seen == list(SIZES)
+    assert told == [(done, len(SIZES)) for done in range(len(SIZES) + 1)]
     expected = collect(Predictions.from_logits(**given))
     same(found, expected)
     probabilities = np.exp(given["logits"])
