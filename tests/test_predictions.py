@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from calibrant import Predictions
-from tests.catalogue import batch
+from tests.helpers.loss_cases import batch
 
 Z = np.array([[2.0, 0.0, 1.0], [0.0, 1.0, -1.0], [3.0, 1.0, 0.5], [0.0, 0.25, 5.0], [1.0, 2.0, 3.0]])
 Y = np.array([0, 1, 1, 2, 0])
