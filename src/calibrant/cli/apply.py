@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from calibrant._files import check_output
-from calibrant.cli.common import (
+from calibrant.cli.console import batch_progress, print_json, print_table, remark, say
+from calibrant.cli.options import (
     ClassNames,
     Column,
     IgnoreIndex,
@@ -18,7 +19,6 @@ from calibrant.cli.common import (
     how_to_open,
     open_for_policy,
 )
-from calibrant.cli.console import batch_progress, print_json, print_table, remark, say
 from calibrant.predictions import is_remote
 from calibrant.selective import FORMATS, Outcome, Policy, apply_policy
 

@@ -11,9 +11,12 @@ import typer
 
 from calibrant._files import check_output
 from calibrant.auditing import Audit, audit
-from calibrant.cli.common import (
+from calibrant.cli.console import batch_progress, print_json, print_line, print_table, remark, say
+from calibrant.cli.options import (
+    Address,
     ClassNames,
     Column,
+    Engine,
     IgnoreIndex,
     Json,
     Quiet,
@@ -22,7 +25,6 @@ from calibrant.cli.common import (
     invocation,
     open_for_policy,
 )
-from calibrant.cli.console import batch_progress, print_json, print_line, print_table, remark, say
 from calibrant.metrics import check_level
 from calibrant.predictions import Predictions, Remote, is_remote
 from calibrant.selective import Policy
@@ -58,10 +60,8 @@ def audit_command(
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     replicates: Annotated[int, typer.Option(help="Bootstrap replicates behind them.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster, auto for example; none starts one here.", show_default=False)
-    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

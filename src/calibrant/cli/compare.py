@@ -12,10 +12,19 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from calibrant.cli.common import Json, Quiet, parse_methods
 from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say
-from calibrant.cli.train import Accelerator, Data
-from calibrant.cli.trust import TrustCode, trusts_models
+from calibrant.cli.options import (
+    Accelerator,
+    Address,
+    Data,
+    Engine,
+    Json,
+    Quiet,
+    RecipeFile,
+    TrustCode,
+    parse_methods,
+    trusts_models,
+)
 
 REFERENCE = "ce"
 MOST_SEEDS = 1000
@@ -23,7 +32,7 @@ LOSSES = "ce,ls,focal,flsd,ecp,mmce,mdca,cpc,mbls,crl,acls,lr"
 
 
 def compare_command(
-    recipe: Annotated[Path, typer.Argument(help="A recipe, recipes/small/scenes.toml for example.")],
+    recipe: RecipeFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for runs, results, tables and the page.")],
     losses: Annotated[
         str, typer.Option(help="Methods, with settings if need be: ls,mbls:margin=6,als. als is a method too.")
@@ -48,10 +57,8 @@ def compare_command(
         int | None,
         typer.Option(help="Runs at a time; as many as fit if left out.", min=1, max=4096, show_default=False),
     ] = None,
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster, auto for example; none starts one here.", show_default=False)
-    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
     retry: Annotated[bool, typer.Option("--retry-failed", help="Try again what failed and would fail again.")] = False,
     keep_held_out: Annotated[
         bool, typer.Option("--keep-held-out", help="Do not train again on the data held out for the search.")

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import check_output, parse_json
-from calibrant.cli.common import Json, Quiet
-from calibrant.cli.console import print_json, print_line, print_table, progress, remark
-from calibrant.cli.trust import TrustCode, trusts_run
+from calibrant.cli.console import print_json, print_line, print_table, remark, show_progress
+from calibrant.cli.options import Json, Quiet, TrustCode, trusts_run
 from calibrant.export import Exported, export_onnx, read_inputs
 from calibrant.selective import Policy, differing_names, some_names
 
@@ -101,7 +100,8 @@ def export_command(
         if chosen.class_names is not None and list(chosen.class_names) != list(names):
             theirs, ours = differing_names(names, chosen.class_names)
             raise ValueError(f"the run's classes are {theirs}, the policy's {ours}: they must be the same")
-    for _ in progress([None], 0, "exporting", quiet):
+    with show_progress(quiet) as progress:
+        progress("exporting", 0, None)
         done = export_onnx(
             chosen,
             output,

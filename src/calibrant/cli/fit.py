@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import check_output
-from calibrant.cli.common import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open
 from calibrant.cli.console import batch_progress, print_json, print_table, remark, say
+from calibrant.cli.options import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open
 from calibrant.predictions import Predictions
 from calibrant.selective import Policy, method_sentence, threshold_row, to_dict
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant._files import check_output
-from calibrant.cli.common import Json, Quiet, parse_losses, parse_numbers
-from calibrant.cli.console import print_json, print_table, progress, remark
+from calibrant._progress import track
+from calibrant.cli.console import print_json, print_table, remark, show_progress
+from calibrant.cli.options import Json, Quiet, parse_losses, parse_numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,7 +165,8 @@ def _report_activity(
         raise ValueError(f"{path}: a lens looks at classifications, the file holds {data.kind}")
     batches = ((torch.from_numpy(b.logits), torch.from_numpy(b.labels)) for b in data.batches(batch_size))
     total = -(-len(data) // batch_size)
-    found = activity(losses, progress(batches, total, "looking", quiet), step=step)
+    with show_progress(quiet) as progress:
+        found = activity(losses, track(batches, "looking", total, progress), step=step)
     for name, one in found.items():
         if not math.isfinite(one.lowered):
             raise ValueError(f"loss {name!r} has no finite gradient for these logits: give smaller parameters")

@@ -13,21 +13,25 @@ import typer
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from calibrant._files import check_output
-from calibrant.cli.common import Json, Quiet, invocation
-from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say
-from calibrant.cli.progress import ProgressBar
-from calibrant.cli.trust import TrustCode, trusts_models, trusts_run
+from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say, show_progress
+from calibrant.cli.options import (
+    Accelerator,
+    Data,
+    Json,
+    Quiet,
+    RecipeFile,
+    TrustCode,
+    invocation,
+    trusts_models,
+    trusts_run,
+)
 
-Data = Annotated[
-    str | None, typer.Option("--data", help="Where the data lies, if not where the recipe says.", show_default=False)
-]
-Accelerator = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
 #: The numbers that are printed of every set.
 SHOWN = ("accuracy", "nll", "ece", "aurc", "mean_confidence")
 
 
 def train_command(
-    recipe: Annotated[Path, typer.Argument(help="A recipe, recipes/small/scenes.toml for example.")],
+    recipe: RecipeFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the run.")] = Path("runs/run"),
     data: Data = None,
     loss: Annotated[
@@ -112,7 +116,7 @@ def predict_command(
 
     check_output(output)
     format_of(output)
-    with ProgressBar(quiet) as progress:
+    with show_progress(quiet) as progress:
         predictions = predict_run(
             run, data=data, split=split, layout=layout, checkpoint=_checkpoint(checkpoint), accelerator=accelerator,
             trust_code=trusts_run(run, trust_code), progress=progress,
