@@ -1,4 +1,4 @@
-"""Predictions in an object store: the same as those on this machine, read over S3's own protocol."""
+"""Predictions in other storage, by an object store that speaks S3."""
 
 import io
 import json
@@ -10,7 +10,7 @@ import pytest
 from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.predictions.paths import Remote, is_remote
-from tests.object_store import serving
+from tests.helpers.object_store import serving
 
 SIZES = (40, 7, 23)
 
@@ -29,7 +29,7 @@ def credentials(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def given(store, tmp_path_factory):
+def uploaded(store, tmp_path_factory):
     """Shards 2, 9 and 10 in a bucket with other things, and the same samples in memory."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.standard_normal((sum(SIZES), 5))
@@ -49,8 +49,8 @@ def given(store, tmp_path_factory):
 @pytest.mark.parametrize(
     "where", ["runs/a/*.parquet", "runs/a", "runs/a/part?.parquet", "runs/a/part*.parquet", "*/a/*.parquet"]
 )
-def test_shards_are_those_of_the_machine(where, store, given):
-    _, logits, labels = given
+def test_shards_are_those_of_the_machine(where, store, uploaded):
+    _, logits, labels = uploaded
     opened = Predictions.open(f"s3://lake/{where}{store[1]}")
     number = SIZES[0] + SIZES[1] if "?" in where else len(labels)
     assert len(opened) == number
@@ -58,13 +58,13 @@ def test_shards_are_those_of_the_machine(where, store, given):
     assert np.array_equal(opened.labels, labels[:number])
 
 
-def test_any_number_of_folders(store, given):
+def test_any_number_of_folders(store, uploaded):
     opened = Predictions.open(f"s3://lake/runs/**/part1*.parquet{store[1]}")
     assert [Remote(file).name for file in opened.files] == ["part10.parquet", "part1.parquet"]
 
 
-def test_an_audit_is_that_of_the_machine(store, given, capsys):
-    folder, *_ = given
+def test_an_audit_is_that_of_the_machine(store, uploaded, capsys):
+    folder, *_ = uploaded
     found = []
     for path in (f"s3://lake/runs/a/*.parquet{store[1]}", str(folder / "*.parquet")):
         with pytest.raises(SystemExit) as ended:
@@ -89,10 +89,10 @@ def test_opening_reads_the_end_alone(store, tmp_path):
     assert np.array_equal(opened.logits, logits)
 
 
-def test_opened_files_travel(store, given):
+def test_opened_files_travel(store, uploaded):
     """To another process, which opens them anew."""
     opened = pickle.loads(pickle.dumps(Predictions.open(f"s3://lake/runs/a/*.parquet{store[1]}")))
-    assert np.array_equal(opened.labels, given[2])
+    assert np.array_equal(opened.labels, uploaded[2])
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_opened_files_travel(store, given):
         ("lake/model.pt", "got '.pt'"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(where, said, store, given):
+def test_what_cannot_be_read_is_one_sentence(where, said, store, uploaded):
     store[0].put("lake/broken.parquet", b"PAR1" + bytes(100))
     store[0].put("lake/empty.parquet", b"")
     buffer = io.BytesIO()
@@ -119,8 +119,8 @@ def test_what_cannot_be_read_is_one_sentence(where, said, store, given):
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_changes_is_refused(store, given):
-    folder, *_ = given
+def test_a_file_that_changes_is_refused(store, uploaded):
+    folder, *_ = uploaded
     store[0].put("lake/now.parquet", (folder / "part2.parquet").read_bytes())
     opened = Predictions.open(f"s3://lake/now.parquet{store[1]}")
     store[0].put("lake/now.parquet", (folder / "part2.parquet").read_bytes(), written=1_700_000_100)
@@ -128,19 +128,19 @@ def test_a_file_that_changes_is_refused(store, given):
         len(opened.labels)
 
 
-def test_unknown_storage_and_writing_are_one_sentence(given, tmp_path, monkeypatch):
+def test_unknown_storage_and_writing_are_one_sentence(uploaded, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"nowhere://bucket/x\.parquet: cannot read predictions"):
         Predictions.open("nowhere://bucket/x.parquet")
     with pytest.raises(ValueError, match="credentials belong into the environment"):
         Predictions.open("s3://me:secret@lake/x.parquet")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="written to this machine alone"):
-        Predictions.open(given[0] / "part2.parquet").save("s3://lake/x.parquet")
+        Predictions.open(uploaded[0] / "part2.parquet").save("s3://lake/x.parquet")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_uri_is_a_file(given):
-    assert len(Predictions.open((given[0] / "part2.parquet").as_uri())) == SIZES[0]
+def test_a_file_uri_is_a_file(uploaded):
+    assert len(Predictions.open((uploaded[0] / "part2.parquet").as_uri())) == SIZES[0]
 
 
 def test_what_a_uri_is():
