@@ -24,14 +24,13 @@ from calibrant.selective import FORMATS, Outcome, Policy, apply_policy
 
 
 def apply_command(
-    policy: Annotated[Path, typer.Argument(help="A policy that calibrant fit wrote.", show_default=False)],
+    policy: Annotated[Path, typer.Argument(help="A policy that calibrant fit wrote.")],
     files: Annotated[
         str,
         typer.Argument(
             metavar="PREDICTIONS",
             help="Predictions: .npz, .npy, .parquet, .safetensors or .csv, a folder of shards or a quoted glob; labels "
             "may be missing.",
-            show_default=False,
         ),
     ],
     output: Annotated[

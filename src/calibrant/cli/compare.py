@@ -39,23 +39,20 @@ def compare_command(
     ] = LOSSES,
     seeds: Annotated[str, typer.Option(help="How many, 5 for 0 to 4; or which, 0,1,7.")] = "5",
     tune: Annotated[
-        list[str] | None,
-        typer.Option(help="Search settings for accuracy, ece, nll or aurc (repeat for more).", show_default=False),
+        list[str] | None, typer.Option(help="Search settings for accuracy, ece, nll or aurc (repeat for more).")
     ] = None,
     search: Annotated[str, typer.Option(help="grid, random or halving.")] = "grid",
     trials: Annotated[
-        int | None,
-        typer.Option(help="Combinations of each method, for random and halving.", min=1, max=1000, show_default=False),
+        int | None, typer.Option(help="Combinations of each method, for random and halving.", min=1, max=1000)
     ] = None,
     data: Data = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Another value of the recipe, as for train.", show_default=False)
+        list[str] | None, typer.Option("--set", help="Another value of the recipe, as for train.")
     ] = None,
     reference: Annotated[str, typer.Option(help="The method that others are tested against.")] = REFERENCE,
     expected: Annotated[bool, typer.Option("--expected", help="Lay the paper's numbers beside ours.")] = False,
     jobs: Annotated[
-        int | None,
-        typer.Option(help="Runs at a time; as many as fit if left out.", min=1, max=4096, show_default=False),
+        int | None, typer.Option(help="Runs at a time; as many as fit if left out.", min=1, max=4096)
     ] = None,
     engine: Engine = "local",
     address: Address = None,

@@ -202,11 +202,6 @@ def label(text: str) -> str:
     return escaped(text).replace("[", r"\[")
 
 
-def batch_progress(items: Iterable[Any], total: int, what: str, quiet: bool) -> Iterator[Any]:
-    """Progress over batches of ``total`` samples in all, or over single things if that is 0."""
-    return progress(items, total, what, quiet, size=lambda item: len(item) if total else 1)
-
-
 def show_warnings() -> None:
     """Have what libraries warn of printed as a remark: one line, escaped, without a line of source."""
 

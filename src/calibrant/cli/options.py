@@ -28,30 +28,21 @@ Column = Annotated[
     list[str] | None,
     typer.Option(
         help="What a column of yours holds, as labels=truth or probabilities=cat,dog,bird or logits='z_*' "
-        "(repeat for more).",
-        show_default=False,
+        "(repeat for more)."
     ),
 ]
-ClassNames = Annotated[
-    str | None, typer.Option(help="Names of the classes in order, separated by commas.", show_default=False)
-]
+ClassNames = Annotated[str | None, typer.Option(help="Names of the classes in order, separated by commas.")]
 Segmentation = Annotated[bool, typer.Option("--segmentation", help="Each sample is an image of labels.")]
-IgnoreIndex = Annotated[
-    int | None, typer.Option(help="Label that counts nowhere, 255 for example.", show_default=False)
-]
+IgnoreIndex = Annotated[int | None, typer.Option(help="Label that counts nowhere, 255 for example.")]
 
 # Where work is done.
 Engine = Annotated[str, typer.Option(help="local or ray.")]
-Address = Annotated[
-    str | None, typer.Option(help="Of a Ray cluster, auto for example; none starts one here.", show_default=False)
-]
+Address = Annotated[str | None, typer.Option(help="Of a Ray cluster, auto for example; none starts one here.")]
 Accelerator = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
 
 # Recipes and their data.
 RecipeFile = Annotated[Path, typer.Argument(help="A recipe, recipes/small/scenes.toml for example.")]
-Data = Annotated[
-    str | None, typer.Option("--data", help="Where the data lies, if not where the recipe says.", show_default=False)
-]
+Data = Annotated[str | None, typer.Option("--data", help="Where the data lies, if not where the recipe says.")]
 TrustCode = Annotated[
     bool,
     typer.Option(

@@ -34,18 +34,14 @@ def train_command(
     recipe: RecipeFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the run.")] = Path("runs/run"),
     data: Data = None,
-    loss: Annotated[
-        str | None, typer.Option(help="Another loss, by name, with its defaults.", show_default=False)
-    ] = None,
+    loss: Annotated[str | None, typer.Option(help="Another loss, by name, with its defaults.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set",
-            help="Another value, loss.margin=6 for example, or none: data.hold_out= (repeat for more).",
-            show_default=False,
+            "--set", help="Another value, loss.margin=6 for example, or none: data.hold_out= (repeat for more)."
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Another seed.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     devices: Annotated[int, typer.Option(help="Processes or GPUs per machine.", min=1, max=1024)] = 1,
     nodes: Annotated[int, typer.Option(help="Machines.", min=1, max=1024)] = 1,
@@ -99,12 +95,9 @@ def predict_command(
     data: Data = None,
     split: Annotated[str | None, typer.Option(help="The split; the recipe's test split if left out.")] = None,
     layout: Annotated[
-        str | None,
-        typer.Option(help="Of --data, if it is another data set than the one trained on.", show_default=False),
+        str | None, typer.Option(help="Of --data, if it is another data set than the one trained on.")
     ] = None,
-    checkpoint: Annotated[
-        str, typer.Option(help="kept: the model the run was judged by; or last, or best.", show_default=True)
-    ] = "kept",
+    checkpoint: Annotated[str, typer.Option(help="kept: the model the run was judged by; or last, or best.")] = "kept",
     accelerator: Accelerator = "auto",
     trust_code: TrustCode = False,
     as_json: Json = False,
