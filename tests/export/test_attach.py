@@ -9,7 +9,7 @@ import torch
 import calibrant
 import calibrant.posthoc
 from calibrant.export import Exported, export_onnx
-from calibrant.selective.formula import Score
+from calibrant.selective.scores import Score
 from tests.helpers.exports import (
     SCORES,
     WEIGHT,

@@ -8,7 +8,7 @@ from torch import nn
 
 from calibrant.export import export_onnx
 from calibrant.posthoc import TemperatureScaling
-from calibrant.selective.formula import Score
+from calibrant.selective.scores import Score
 from tests.helpers.exports import RNG, C, X, agree, alone, build, linear, make_policy, run, sklearn_model
 
 onnx = pytest.importorskip("onnx")

@@ -7,7 +7,7 @@ import torch
 from calibrant.export import export_onnx
 from calibrant.export.graph import OnnxOps
 from calibrant.export.verify import Verification
-from calibrant.selective.formula import Score
+from calibrant.selective.scores import Score
 from tests.helpers.exports import make_policy
 
 onnx = pytest.importorskip("onnx")

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant._arrays import Array
+from calibrant._validation import differing_names
 from calibrant.export.graph import OLDEST
 from calibrant.export.onnx_model import brief, check, subgraphs
-from calibrant.selective import Policy, differing_names
+from calibrant.selective import Policy
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
