@@ -30,26 +30,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import betaincinv
 
 from calibrant._arrays import ArrayLike
 from calibrant._validation import choice, judged, number_in
-from calibrant.metrics import NEAREST, Interval, group_by_score, wilson
-from calibrant.selective.bounds import binomial_tail, fewest, lower_limit, upper_limit
+from calibrant.metrics import NEAREST, Doubles, Interval
+from calibrant.selective.bounds import UNKNOWN, coverage_interval, fewest, fewest_at_rates, risk_interval
+from calibrant.selective.search import Curve, curve_of, search
 
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Method: TypeAlias = Literal["best", "fixed-sequence", "sgr", "empirical"]
 
-STEPS = 64  # candidates of a sequence
 LEVEL = 0.95  # of limits where no confidence is asked for
-PLENTY = 16  # times the fewest samples: from here on a second start
-_ROUNDING = 1e-12  # relative: scores that differ by less are tied
-_INTO_GAP = 2.0**-10  # how far above the first rejected score a threshold lies, as a share of the gap
 
 
 @dataclass(frozen=True)
@@ -90,58 +84,6 @@ class Threshold:
         return self.value == math.inf
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """What each threshold accepts, ``[G + 1]``: nothing first, then one more of the G distinct scores each.
-
-    Attributes:
-        threshold: just above the first score that is not accepted.
-        lowest: the lowest accepted score.
-        accepted: how many samples.
-        errors: how many of those are wrong.
-    """
-
-    threshold: Doubles
-    lowest: Doubles
-    accepted: Ints
-    errors: Ints
-
-    @property
-    def samples(self) -> int:
-        """The number of samples."""
-        return int(self.accepted[-1])
-
-    @property
-    def sets(self) -> int:
-        """The number of distinct scores, each of which ends a set that can be accepted."""
-        return len(self.accepted) - 1
-
-    def at_rank(self, rank: npt.ArrayLike) -> Ints:
-        """The index of the largest whole set of ties with at most ``rank`` members."""
-        return np.searchsorted(self.accepted, rank, side="right") - 1
-
-    def at_threshold(self, threshold: npt.ArrayLike) -> Ints:
-        """The index of the set that a threshold of one's own accepts."""
-        return np.searchsorted(-self.lowest, -np.asarray(threshold, dtype=np.float64), side="right") - 1
-
-
-def curve_of(score: ArrayLike, correct: ArrayLike) -> Curve:
-    """Count what every threshold accepts; ties are accepted whole or not at all."""
-    (values, _), right = judged(score, correct)
-    groups = group_by_score(values, right)
-    lower = np.append(groups.score[1:], -np.inf)
-    with np.errstate(invalid="ignore", over="ignore"):
-        gap = groups.score - lower
-        # Scores that differ in the last digits alone may do so the other way round in another program: tied.
-        ends = np.flatnonzero(gap > _ROUNDING * np.abs(groups.score))
-        # Just above the first rejected score, which the proof asks for, by more than rounding.
-        inside = (lower + gap * _INTO_GAP)[ends]
-    inside[-1] = -np.inf
-    threshold = np.concatenate([[np.inf], inside])
-    accepted, errors = (np.concatenate([[0], np.cumsum(x)[ends]]) for x in (groups.count, groups.errors))
-    return Curve(threshold, np.concatenate([[np.inf], groups.score[ends]]), accepted, errors)
-
-
 def threshold_for_risk(
     score: ArrayLike,
     correct: ArrayLike,
@@ -157,7 +99,7 @@ def threshold_for_risk(
         score: ``[N]``, higher is surer.
         correct: ``[N]``, whether each prediction is right.
         target_risk: the error rate allowed among accepted samples, above 0 and below 1.
-        confidence: how sure the promise is: P(risk > target_risk) <= 1 - confidence.
+        confidence: of the guarantee: P(risk > target_risk) <= 1 - confidence.
         method: how, see the table of the module.
         candidates: thresholds for the fixed sequence, in the order in which they are to be tested, chosen without
             looking at these data.
@@ -172,8 +114,8 @@ def threshold_for_risk(
         >>> rng = np.random.default_rng(0)
         >>> score = rng.random(2000)
         >>> correct = rng.random(2000) < 0.5 + 0.5 * np.sqrt(score)
-        >>> found = threshold_for_risk(score, correct, 0.1, confidence=0.95)
-        >>> found.method, bool(found.risk.high <= 0.1), round(found.coverage.value, 2)
+        >>> threshold = threshold_for_risk(score, correct, 0.1, confidence=0.95)
+        >>> threshold.method, bool(threshold.risk.high <= 0.1), round(threshold.coverage.value, 2)
         ('fixed-sequence', True, 0.58)
         >>> print(threshold_for_risk(score[:40], correct[:40], 0.1).reason)
         Abstain always: ...
@@ -182,18 +124,19 @@ def threshold_for_risk(
     confidence = open_share("confidence", confidence)
     choice("method", method, get_args(Method))
     curve = curve_of(score, correct)
-    order = None if candidates is None else _ordered(candidates)
+    order = None if candidates is None else np.asarray(candidates, dtype=np.float64)
+    if order is not None and (order.ndim != 1 or not len(order) or np.isnan(order).any()):
+        raise ValueError(f"candidates must be thresholds [M], got {list(order.shape)}")
     if method == "empirical":
         fits = np.flatnonzero((curve.errors <= target_risk * curve.accepted) & (curve.accepted > 0))
         at = int(fits[-1]) if len(fits) else 0
         return _described(curve, at, "empirical", target_risk, None, (1 - LEVEL) / 2)
     delta = 1 - confidence
-    tried = ("fixed-sequence", "sgr") if method == "best" else (method,)
-    found = [_searched(curve, name, target_risk, delta / len(tried), order) for name in tried]
-    best = max(found, key=lambda one: one.at)
+    methods = ("fixed-sequence", "sgr") if method == "best" else (method,)
+    best = max((search(curve, name, target_risk, delta / len(methods), order) for name in methods), key=lambda s: s.at)
     name = best.method if best.at else method
-    described = _described(curve, best.at, name, target_risk, confidence, best.level)
-    return described if best.value is None else replace(described, value=best.value)
+    threshold = _described(curve, best.at, name, target_risk, confidence, best.level)
+    return threshold if best.value is None else replace(threshold, value=best.value)
 
 
 def threshold_for_coverage(
@@ -212,8 +155,8 @@ def threshold_for_coverage(
 
     Example:
         >>> from calibrant.selective import threshold_for_coverage
-        >>> found = threshold_for_coverage([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 1], 0.5)
-        >>> found.accepted, 0.7 < found.value < 0.8
+        >>> threshold = threshold_for_coverage([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 1], 0.5)
+        >>> threshold.accepted, 0.7 < threshold.value < 0.8
         (2, True)
     """
     coverage = number_in("coverage", coverage, 0.0, 1.0, open_low=True)
@@ -244,7 +187,7 @@ def thresholds_by_group(
         correct: ``[N]``, whether each prediction is right.
         groups: ``[N]`` whole numbers or text.
         target_risk: the error rate allowed among accepted samples, in every group.
-        confidence: how sure the promise is, for all groups together.
+        confidence: of the guarantee, for all groups together.
         method: how, see the table of the module.
 
     Returns:
@@ -254,8 +197,8 @@ def thresholds_by_group(
         >>> import numpy as np
         >>> from calibrant.selective import thresholds_by_group
         >>> score, site = np.linspace(0, 1, 600), np.arange(600) % 2
-        >>> found = thresholds_by_group(score, (site == 0) | (score > 0.5), site, 0.1)
-        >>> found["0"].value, round(found["1"].coverage.value, 2)
+        >>> thresholds = thresholds_by_group(score, (site == 0) | (score > 0.5), site, 0.1)
+        >>> thresholds["0"].value, round(thresholds["1"].coverage.value, 2)
         (-inf, 0.52)
     """
     (values, _), right = judged(score, correct)
@@ -263,84 +206,13 @@ def thresholds_by_group(
     if names.shape != values.shape:
         raise ValueError(f"groups must have the shape of score {list(values.shape)}, got {list(names.shape)}")
     confidence = open_share("confidence", confidence)
-    distinct = np.unique(names)
+    distinct = np.unique(names).tolist()
     each = 1 - (1 - confidence) / len(distinct)
-    found = {}
-    for name in distinct.tolist():
-        held = names == name
-        one = threshold_for_risk(values[held], right[held], target_risk, confidence=each, method=method)
-        found[str(name)] = one
-    return found
-
-
-def sequence(curve: Curve, target_risk: float, delta: float) -> list[tuple[Ints, float]]:
-    """Where the sequence starts and goes without candidates: indices into the curve with the share of delta each."""
-    n = curve.samples
-    least = fewest(target_risk, delta)
-    starts = [(max(least, n // 4), 1.0)]
-    if n >= PLENTY * least:
-        starts = [(n // 4, 2 / 3), (fewest(target_risk, delta / 3, errors=2), 1 / 3)]
-    found = []
-    for start, share in starts:
-        ranks = np.unique(np.linspace(min(start, n), n, STEPS).round().astype(np.int64))
-        indices = np.unique(curve.at_rank(ranks))
-        # A rank inside a large tie stands for the few samples above it, which could never be shown to hold.
-        found.append((indices[curve.accepted[indices] >= fewest(target_risk, delta * share)], share))
-    return found
-
-
-class _Found(NamedTuple):
-    """Where on the curve, at which level, by which method; with candidates the one that it is."""
-
-    at: int
-    level: float
-    method: str
-    value: float | None = None
-
-
-def _searched(curve: Curve, method: str, target_risk: float, delta: float, order: Doubles | None) -> _Found:
-    """The loosest threshold that a method can show to hold; at 0 there is none."""
-    if method == "sgr":
-        return _Found(
-            _sgr(curve, target_risk, delta), delta / steps_of_sgr(curve.sets, curve.sets < curve.samples), method
-        )
-    if order is not None:
-        indices = curve.at_threshold(order)
-        passed = _passed(curve, indices, target_risk, delta)
-        at = int(indices[:passed].max()) if passed else 0
-        # The candidate itself is the threshold, not the place in the gap where these data would put it.
-        return _Found(at, delta, method, float(order[:passed].min()) if at else None)
-    found = [_Found(0, delta, method)]
-    for indices, share in sequence(curve, target_risk, delta):
-        passed = _passed(curve, indices, target_risk, delta * share)
-        found.append(_Found(int(indices[:passed].max()) if passed else 0, delta * share, method))
-    return max(found, key=lambda one: one.at)
-
-
-def _passed(curve: Curve, indices: Ints, target_risk: float, level: float) -> int:
-    """How many tests of a sequence hold before the first that does not."""
-    holds = binomial_tail(curve.errors[indices], curve.accepted[indices], target_risk) <= level
-    return len(holds) if holds.all() else int(np.argmin(holds))
-
-
-def steps_of_sgr(scores: int, tied: bool = False) -> int:
-    """How many bounds SGR's search over distinct scores looks at."""
-    return max(1, math.ceil(math.log2(scores + tied)))
-
-
-def _sgr(curve: Curve, target_risk: float, delta: float) -> int:
-    """The binary search of [Geifman2017, Alg. 1] over the distinct scores; the loosest that holds."""
-    # As published the strictest is never looked at, which is a single sample, or a whole tie, that may be all there is.
-    tied = curve.sets < curve.samples
-    low, high, best = 0 if tied else 1, curve.sets, 0
-    steps = steps_of_sgr(curve.sets, tied)
-    for _ in range(steps):
-        at = math.ceil((low + high) / 2)
-        if float(binomial_tail(curve.errors[at], curve.accepted[at], target_risk)) <= delta / steps:
-            low, best = at, max(best, at)
-        else:
-            high = at
-    return best
+    thresholds = {}
+    for name in distinct:
+        rows = names == name
+        thresholds[name] = threshold_for_risk(values[rows], right[rows], target_risk, confidence=each, method=method)
+    return thresholds
 
 
 def _described(
@@ -349,16 +221,12 @@ def _described(
     """The threshold at an index of the curve; ``delta`` is what the test behind it was allowed."""
     n, accepted, errors = curve.samples, int(curve.accepted[at]), int(curve.errors[at])
     level = LEVEL if confidence is None else confidence
-    coverage = Interval(accepted / n, *(float(limit) for limit in wilson(accepted, n, level)))
-    needed = None
+    coverage = coverage_interval(accepted, n, level)
+    risk = risk_interval(errors, accepted, (1 - level) / 2, delta)
+    reason, needed = f"Accepts {accepted:,} of {n:,} samples, {errors:,} of them wrong.", None
     if not accepted:
-        risk = Interval(math.nan, math.nan, math.nan)
         assert target_risk is not None
         reason, needed = _why_nothing(curve, method, target_risk, delta)
-    else:
-        limits = lower_limit(errors, accepted, (1 - level) / 2), upper_limit(errors, accepted, delta)
-        risk = Interval(errors / accepted, *limits)
-        reason = f"Accepts {accepted:,} of {n:,} samples, {errors:,} of them wrong."
     value = float(curve.threshold[at])
     return Threshold(value, method, target_risk, confidence, n, accepted, errors, coverage, risk, needed, reason)
 
@@ -376,8 +244,8 @@ def _why_nothing(curve: Curve, method: str, target_risk: float, delta: float) ->
     needed = None
     if len(useful):
         chosen = useful[np.unique(np.linspace(0, len(useful) - 1, 64).astype(np.int64))]
-        # No fewer than were here: these did not do.
-        needed = max(_enough(rate[chosen], accepted[chosen] / curve.samples, target_risk, delta), curve.samples + 1)
+        enough = fewest_at_rates(rate[chosen], accepted[chosen] / curve.samples, target_risk, delta)
+        needed = max(enough, curve.samples + 1)  # no fewer than were here: these did not do
     elif curve.samples < 2 * least:  # too few to tell
         needed = max(least, curve.samples + 1)
     return _abstention(curve.samples, target_risk, least, needed), needed
@@ -393,32 +261,14 @@ def _abstention(samples: int, target_risk: float, least: int, needed: int | None
     return f"{head}; at the error rates seen here about {needed:,} or more would do."
 
 
-def of_all_samples(found: Threshold, share: float) -> Threshold:
+def of_all_samples(threshold: Threshold, share: float) -> Threshold:
     """What is said about samples needed, where a ``share`` of them goes to something else than the threshold."""
-    if found.needed is None or share == 0:
-        return found
-    needed = math.ceil(found.needed / (1 - share))
-    delta = 1 - (found.confidence or 0.0)
-    least = fewest(found.target_risk or 0.5, delta)
-    reason = _abstention(found.samples, found.target_risk or 0.5, least, needed)
-    return replace(found, needed=needed, reason=reason.replace("or more would do", "or more in all would do"))
-
-
-def _enough(rate: Doubles, coverage: Doubles, target_risk: float, delta: float) -> int:
-    """The fewest samples of which a share ``coverage``, wrong at ``rate``, shows the target; the best of several."""
-
-    def shown(number: Doubles) -> npt.NDArray[np.bool_]:
-        return binomial_tail(np.ceil(rate * number), number, target_risk) <= delta
-
-    high = np.full_like(rate, 2.0)
-    while not (fits := shown(high)).all():
-        high = np.where(fits, high, 2 * high)
-    low = np.maximum(1.0, high / 2)
-    while (high - low > np.maximum(1.0, 1e-3 * high)).any():
-        middle = np.floor((low + high) / 2)
-        fits = shown(middle)
-        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
-    return math.ceil(float((high / coverage).min()))
+    if threshold.needed is None or share == 0:
+        return threshold
+    needed = math.ceil(threshold.needed / (1 - share))
+    risk, delta = threshold.target_risk or 0.5, 1 - (threshold.confidence or 0.0)
+    reason = _abstention(threshold.samples, risk, fewest(risk, delta), needed)
+    return replace(threshold, needed=needed, reason=reason.replace("or more would do", "or more in all would do"))
 
 
 def open_share(name: str, value: float) -> float:
@@ -431,14 +281,6 @@ def open_share(name: str, value: float) -> float:
     return value
 
 
-def _ordered(candidates: Sequence[float] | Doubles) -> Doubles:
-    order = np.asarray(candidates, dtype=np.float64)
-    if order.ndim != 1 or not len(order) or np.isnan(order).any():
-        raise ValueError(f"candidates must be thresholds [M], got {list(order.shape)}")
-    return order
-
-
 def abstaining(method: str, target_risk: float | None, confidence: float | None) -> Threshold:
     """The threshold that accepts nothing, before anything is known."""
-    unknown = Interval(math.nan, math.nan, math.nan)
-    return Threshold(math.inf, method, target_risk, confidence, 0, 0, 0, unknown, unknown, None, "Not fitted.")
+    return Threshold(math.inf, method, target_risk, confidence, 0, 0, 0, UNKNOWN, UNKNOWN, None, "Not fitted.")

@@ -116,7 +116,7 @@ def two_sided(successes: int, number: int, share: float) -> float:
     """Two-sided p-value of a binomial number: twice the smaller tail, at most 1.
 
     Example:
-        >>> from calibrant.auditing.tables import two_sided
+        >>> from calibrant.auditing.breakdown import two_sided
         >>> round(two_sided(9, 10, 0.5), 6)  # 2 (10 + 1) / 1024
         0.021484
     """
@@ -137,11 +137,15 @@ class Levels:
         distinct, inverse = np.unique(values, return_inverse=True)
         for value in distinct.tolist():
             self.codes.setdefault(value, len(self.codes))
+        self.check()
+        return np.array([self.codes[value] for value in distinct.tolist()], np.int64)[inverse]
+
+    def check(self) -> None:
+        """Raise if there are too many values."""
         if len(self.codes) > MOST_LEVELS:
             raise ValueError(
                 f"column {self.column!r} has more than {MOST_LEVELS} different values: it does not name groups"
             )
-        return np.array([self.codes[value] for value in distinct.tolist()], np.int64)[inverse]
 
     def names(self) -> list[str]:
         """The values as text, by code."""
@@ -188,11 +192,6 @@ class ClasswiseSums:
         for parts in in_threads(work, row_slices(len(z), z.shape[1], CHUNK)):
             for state, part in zip((self.total, self.sums, self.counts, self.hits), parts, strict=True):
                 state += part
-
-    def absorb(self, other: ClasswiseSums) -> None:
-        """Add what was summed over other samples."""
-        for name in ("samples", "total", "sums", "counts", "hits"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def _add(self, z: Doubles, top: Doubles, total: Doubles, labels: Ints) -> None:
         p = z if self.kind == "probabilities" else np.exp(z - top[:, None]) / total[:, None]

@@ -10,9 +10,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._validation import listing
+from calibrant.auditing.breakdown import Row
 from calibrant.auditing.collect import Collected
-from calibrant.auditing.fixes import Fix
-from calibrant.auditing.tables import Row
+from calibrant.auditing.repairs import Repair
 from calibrant.metrics import Interval, Reliability, wilson, z_value
 
 Level = Literal["good", "fair", "poor", "info"]
@@ -37,14 +38,14 @@ class Finding:
 class Evidence:
     """The numbers that findings are made of."""
 
-    found: Collected
+    collected: Collected
     numbers: dict[str, Interval]
     reliability: Reliability
     gap: Interval
     chance: float
     by_class: Sequence[Row]
     by_group: Mapping[str, Sequence[Row]]
-    fixes: Sequence[Fix]
+    repairs: Sequence[Repair]
     logit_gap: Interval | None
     confidence_level: float
 
@@ -54,9 +55,10 @@ def percent(value: float, digits: int = 1) -> str:
     return "-" if not math.isfinite(value) else f"{100 * value:.{digits}f}%"
 
 
-def span(one: Interval, digits: int = 1) -> str:
+def span(interval: Interval, digits: int = 1) -> str:
     """An interval of shares in brackets; nothing where there is none."""
-    return f"[{percent(one.low, digits)}, {percent(one.high, digits)}]" if math.isfinite(one.low) else "(no interval)"
+    low, high = percent(interval.low, digits), percent(interval.high, digits)
+    return f"[{low}, {high}]" if math.isfinite(interval.low) else "(no interval)"
 
 
 def points(value: float) -> str:
@@ -71,10 +73,10 @@ def verdict(evidence: Evidence) -> tuple[str, str, str]:
     be anything; else by its size.
     """
     accuracy, sure = evidence.numbers["accuracy"], evidence.numbers["mean_confidence"]
-    ece, n = evidence.numbers["ece_15"], evidence.found.samples
+    ece, n = evidence.numbers["ece_15"], evidence.collected.samples
     claims = f"it claims {percent(sure.value)} and is right {percent(accuracy.value)} of the time"
     if n < NO_CLAIM or not math.isfinite(ece.low):
-        few = f"{n} samples" if evidence.found.kind == "classification" else f"{evidence.found.rows} images"
+        few = f"{n} samples" if evidence.collected.kind == "classification" else f"{evidence.collected.rows} images"
         return (
             "unknown",
             f"Too little data to tell: {few}.",
@@ -99,10 +101,10 @@ def verdict(evidence: Evidence) -> tuple[str, str, str]:
     return ("fair" if ece.value < LARGE_ERROR else "poor"), headline, text
 
 
-def diagnose(evidence: Evidence) -> list[Finding]:
+def list_findings(evidence: Evidence) -> list[Finding]:
     """Every finding, the most important first."""
     findings = _repairs(evidence)
-    if evidence.found.kind == "classification":  # the tests below take samples to be independent; pixels are not
+    if evidence.collected.kind == "classification":  # the tests below take samples to be independent; pixels are not
         findings += [*_where(evidence), *_confident_errors(evidence), *_max_logit(evidence)]
         findings += _worse("class", evidence.by_class, evidence)
         for column, rows in evidence.by_group.items():
@@ -114,7 +116,7 @@ def diagnose(evidence: Evidence) -> list[Finding]:
 
 def _where(evidence: Evidence) -> list[Finding]:
     """In which bins confidence and accuracy differ beyond chance."""
-    if evidence.found.samples < NO_CLAIM:
+    if evidence.collected.samples < NO_CLAIM:
         return []
     bins, level = evidence.reliability, evidence.confidence_level
     filled = bins.count > 0
@@ -170,7 +172,7 @@ def _ranges(bins: Reliability, which: npt.NDArray[np.bool_]) -> str:
 
 def _confident_errors(evidence: Evidence) -> list[Finding]:
     """Errors among the predictions that should hardly have any."""
-    counts = evidence.found.sketch.summary().base_counts.reshape(-1, 2)
+    counts = evidence.collected.sketch.summary().base_counts.reshape(-1, 2)
     counts = counts[round(SURE * len(counts)) :].sum(0)
     right, wrong = int(counts[0]), int(counts[1])
     if right + wrong < NO_CLAIM:
@@ -190,7 +192,7 @@ def _confident_errors(evidence: Evidence) -> list[Finding]:
 
 
 def _repairs(evidence: Evidence) -> list[Finding]:
-    by = {(fix.name, fix.metric): fix for fix in evidence.fixes}
+    by = {(repair.name, repair.metric): repair for repair in evidence.repairs}
     findings = []
     scaling = by.get(("Temperature scaling", "ece_15"))
     if scaling is not None:
@@ -217,7 +219,7 @@ def _repairs(evidence: Evidence) -> list[Finding]:
     return findings
 
 
-def _said_of_scaling(scaling: Fix) -> tuple[str, str]:
+def _said_of_scaling(scaling: Repair) -> tuple[str, str]:
     change = scaling.change
     if not math.isfinite(change.low):
         return (
@@ -285,7 +287,7 @@ def _worse(what: str, rows: Sequence[Row], evidence: Evidence) -> list[Finding]:
     flagged = sorted((row for row in rows if row.flag), key=lambda row: -abs(row.gap) * math.sqrt(row.count))
     if not flagged:
         return []
-    names = ", ".join(row.name for row in flagged[:5]) + (f" and {len(flagged) - 5} more" if len(flagged) > 5 else "")
+    names = listing([row.name for row in flagged], 5)
     first = flagged[0]
     limits = z_value(evidence.confidence_level) * first.error
     groups = "predicted classes" if what == "class" else f"groups of {what}"
@@ -302,7 +304,7 @@ def _worse(what: str, rows: Sequence[Row], evidence: Evidence) -> list[Finding]:
 
 
 def _enough(evidence: Evidence) -> list[Finding]:
-    n, width = evidence.found.samples, evidence.numbers["ece_15"]
+    n, width = evidence.collected.samples, evidence.numbers["ece_15"]
     if n >= READ_WITH_CARE or not math.isfinite(width.low):
         return []
     return [
