@@ -12,7 +12,7 @@ from calibrant.auditing.collect import collect
 from calibrant.auditing.shards import Place, collect_part, joined_crc32, merge
 from calibrant.cli import main
 from calibrant.metrics import ece
-from tests.object_store import serving
+from tests.helpers.object_store import serving
 from tests.ray_nodes import nodes
 
 pytest.importorskip("ray", reason="pip install 'calibrant[cluster]'")
