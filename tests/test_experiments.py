@@ -20,10 +20,10 @@ from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.experiments import Local, Method, Results, Study, compare
 from calibrant.experiments.evaluation import NUMBERS, numbers
-from calibrant.experiments.spaces import changes, drawn, grid, methods
+from calibrant.experiments.spaces import changes, drawn, grid, methods, space
 from calibrant.experiments.study import shortened
 from calibrant.experiments.work import FAILED, Job, perform
-from calibrant.losses import describe, names
+from calibrant.losses import describe
 from calibrant.metrics import aurc
 from calibrant.training.datasets import load_sets
 from calibrant.training.recipe import check_recipe
@@ -70,9 +70,8 @@ def test_spaces_are_those_of_the_papers():
     assert describe("ecp").search["strength"] == (0.1, 0.3, 0.5, 1, 2, 4, 8)
     assert describe("focal").search["gamma"] == (0.1, 0.2, 0.5, 1, 2, 3.5, 5)
     assert len(grid(describe("acls").search)) == 2 * 3 * 3
-    searched = {name: describe(name).search for name in names() if name != "soft"} | {"als": {"targets.beta": (1.0, 0.75, 0.25)}}
-    for method, space in searched.items():
-        for settings in grid(space):
+    for method in methods():
+        for settings in grid(space(method, recipe())):
             changes(method, settings, recipe())
 
 
