@@ -1,6 +1,6 @@
 """Networks by name: torchvision's and timm's, any factory's, and the few the papers need that neither has."""
 
-from calibrant import _needs_torch
+from calibrant._imports import needs_torch
 
 # isort: split
 # Importing these registers their networks, in the order of the docs.

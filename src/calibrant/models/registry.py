@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from calibrant import _torchvision
-from calibrant._extras import need
+from calibrant._imports import need
 from calibrant._validation import LARGEST_SEED, choice, size, whole
 from calibrant.models.factories import TIMM, call_factory, find_factory, one_line, require_trust
 from calibrant.models.weights import HEADS, TORCHVISION, load, refuse_pickles
