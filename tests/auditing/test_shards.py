@@ -95,9 +95,7 @@ def test_shards_on_two_nodes_are_one_pass(cluster, tmp_path):
     given = arrays()
     told = []
     found = collect_on_ray(
-        shards(tmp_path, given),
-        progress=lambda what, done, total: told.append((done, total)),
-        address=cluster.address,
+        shards(tmp_path, given), progress=lambda what, done, total: told.append((done, total)), address=cluster.address
     )
     assert told == [(done, len(SIZES)) for done in range(len(SIZES) + 1)]
     expected = collect(Predictions.from_logits(**given))
