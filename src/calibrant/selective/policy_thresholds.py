@@ -238,14 +238,17 @@ def threshold_over_images(parts: Iterable[Scored], plan: Scored, target: Target)
     # Images with few positions that count weigh little, in the share and in its error alike.
     positions = accepted[:, -1] if np.isneginf(candidates[-1]) else accepted.max(1)
     error = math.sqrt(float(np.square(accepted[:, at] - number / pixels * positions).sum())) / pixels
-    shown = target.risk if is_tested else None
     return replace(
         nothing,
         value=float(candidates[at]),
         accepted=number,
         errors=wrong_number,
         coverage=normal_interval(number / pixels, error, confidence or LEVEL, 0.0, 1.0),
-        risk=replace(UNKNOWN, value=wrong_number / number if number else math.nan, high=shown or math.nan),
+        risk=replace(
+            UNKNOWN,
+            value=wrong_number / number if number else math.nan,
+            high=(target.risk if is_tested else None) or math.nan,
+        ),
         reason=f"Accepts {number:,} of {pixels:,} pixels, {wrong_number:,} of them wrong.",
     )
 
