@@ -11,8 +11,7 @@ from torch import nn
 
 from calibrant.cli import main
 from calibrant.cli.export import export_command
-from tests.test_export import C, make_policy, run
-from tests.test_export_models import linear
+from tests.helpers.exports import C, linear, make_policy, run
 
 onnx = pytest.importorskip("onnx")
 

@@ -28,15 +28,15 @@ from calibrant.cli.options import (
 
 REFERENCE = "ce"
 MOST_SEEDS = 1000
-LOSSES = "ce,ls,focal,flsd,ecp,mmce,mdca,cpc,mbls,crl,acls,lr"
+ALL = "all"
 
 
 def compare_command(
     recipe: RecipeFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for runs, results, tables and the page.")],
     losses: Annotated[
-        str, typer.Option(help="Methods, with settings if need be: ls,mbls:margin=6,als. als is a method too.")
-    ] = LOSSES,
+        str, typer.Option(help="Methods, with settings if need be: ls,mbls:margin=6,als. all: every loss.")
+    ] = ALL,
     seeds: Annotated[str, typer.Option(help="How many, 5 for 0 to 4; or which, 0,1,7.")] = "5",
     tune: Annotated[
         list[str] | None, typer.Option(help="Search settings for accuracy, ece, nll or aurc (repeat for more).")
@@ -70,12 +70,22 @@ def compare_command(
     A run is named by its recipe: what is finished is never computed again, and what failed is recorded and does not
     stop the rest.
     """
-    from calibrant.experiments import Method, Study, check_reference, compare, engine_of, tables, write
+    from calibrant.experiments import (
+        Method,
+        Study,
+        check_reference,
+        compare,
+        engine_of,
+        losses_to_compare,
+        tables,
+        write,
+    )
     from calibrant.training import load
 
+    specifications = parse_methods(",".join(losses_to_compare()) if losses == ALL else losses)
     study = Study(
         load(recipe, settings or ()),
-        {label: Method(name, values) for label, (name, values) in parse_methods(losses).items()},
+        {label: Method(name, values) for label, (name, values) in specifications.items()},
         _seeds(seeds), tuple(tune or ()), _search(search), trials, keep_held_out,
     )  # fmt: skip
     against = None if reference == REFERENCE and REFERENCE not in study.methods else reference

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,12 @@ import numpy as np
 
 from calibrant._files import check_output, written_aside
 from calibrant._imports import need
-from calibrant.export.batches import Batch, batches_of, check_size, telling_batches
-from calibrant.export.compare import Comparison, Found
-from calibrant.export.extend import extended, logits_only, outputs_of, watched
-from calibrant.export.graph import GROUP, OLDEST
-from calibrant.export.model_file import read
-from calibrant.export.runtime import Array, Feeds, Runner, runner
-from calibrant.export.source import Source, TensorInfo, prepare
+from calibrant.export.attach import attach, interface, logits_only
+from calibrant.export.graph import OLDEST
+from calibrant.export.inputs import check_size, model_batches
+from calibrant.export.logits_tensor import LogitsModel, TensorInfo, prepare
+from calibrant.export.onnx_model import read
+from calibrant.export.verify import CheckBatch, Verification, probing_batches, verify
 from calibrant.selective import Policy
 
 if TYPE_CHECKING:
@@ -110,127 +109,88 @@ def export_onnx(
         >>> policy = Policy.fit(Predictions.from_logits(logits, logits.argmax(1)), target_risk=0.2)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     done = export_onnx(policy, os.path.join(folder, "policy.onnx"))
-        >>> [one.name for one in done.inputs], done.difference < 1e-5
+        >>> [tensor.name for tensor in done.inputs], done.difference < 1e-5
         (['logits'], True)
     """
     need("export_onnx", "export", "onnx", "onnxruntime", *(["onnxscript"] if model is not None else []))
     path = Path(path)
-    _check_arguments(policy, path, model, onnx_model, input_shape, output, inputs, opset)
-    done = _exported(policy, path, model, onnx_model, input_shape, output, inputs, opset)
-    return done if inputs is None else replace(done, remarks=(*done.remarks, *_unlike(policy, done)))
-
-
-def _unlike(policy: Policy, done: Exported) -> list[str]:
-    """Whether real inputs are accepted about as often as the samples that the policy was fitted on."""
-    expected, seen = policy.threshold.coverage.value, done.accepted / max(1, done.rows)
-    if done.rows < 50 or abs(seen - expected) <= 0.02 + 4 * math.sqrt(expected * (1 - expected) / done.rows):
-        return []
-    return [
-        f"Of the given inputs {seen:.1%} are accepted, of the samples that the policy was fitted on {expected:.1%}: "
-        "is it the same model, and are the inputs alike?"
-    ]
-
-
-def _exported(
-    policy: Policy,
-    path: Path,
-    model: nn.Module | None,
-    onnx_model: str | Path | ModelProto | None,
-    input_shape: Sequence[int] | None,
-    output: str | None,
-    inputs: Any,
-    opset: int | None,
-) -> Exported:
-    if model is None and onnx_model is None:
-        source = logits_only(policy, opset or OPSET)
-        return _finish(policy, path, source, telling_batches(policy))
-    if model is None:
-        source = prepare(read(onnx_model), policy, output)  # type: ignore[arg-type]
-        return _finish(policy, path, source, batches_of(policy, source, inputs, input_shape))
-    from calibrant.export import torch_model
-
-    with torch_model.evaluating(model):
-        picked = torch_model.Picked(model, output)
-        source = torch_model.source_of(picked, policy, input_shape, inputs, opset or OPSET)
-        return _finish(policy, path, source, batches_of(policy, source, inputs, input_shape, picked.answer))
-
-
-def _check_arguments(
-    policy: Policy,
-    path: Path,
-    model: Any,
-    onnx_model: Any,
-    input_shape: Sequence[int] | None,
-    output: str | None,
-    inputs: Any,
-    opset: int | None,
-) -> None:
-    import onnx
-
     if not isinstance(policy, Policy):
         raise ValueError(f"policy must be a Policy, got {type(policy).__name__}")
     if path.suffix.lower() != ".onnx":
         raise ValueError(f"{path}: a graph is written as .onnx, got {path.suffix!r}")
     check_output(path)
-    if model is not None and onnx_model is not None:
-        raise ValueError("model and onnx_model are both given: one of them makes the logits")
-    if model is None and onnx_model is None:
-        others = {"output": output, "inputs": inputs, "input_shape": input_shape}
-        given = [name for name, one in others.items() if one is not None]
-        if given:
-            raise ValueError(f"{given[0]} goes with a model, and none is given")
-    if onnx_model is not None:
-        if opset is not None:
-            raise ValueError("opset is not taken with onnx_model, which has its own")
-        there = isinstance(onnx_model, str | Path) and path.exists() and Path(onnx_model).exists()
-        if there and os.path.samefile(path, onnx_model):
-            raise ValueError(f"{path}: the model would be overwritten by its extension, write to another file")
-    newest = onnx.defs.onnx_opset_version()
-    if opset is not None and (type(opset) is not int or not OLDEST <= opset <= newest):
-        raise ValueError(f"opset must be a whole number from {OLDEST} to {newest}, got {opset!r}")
+    _check_model_arguments(path, model, onnx_model, {"output": output, "inputs": inputs, "input_shape": input_shape})
+    _check_opset(opset, onnx_model)
     if input_shape is not None and not all(type(n) is int and n > 0 for n in input_shape):
         raise ValueError(f"input_shape must be whole numbers above 0, without the batch, got {input_shape!r}")
     if input_shape is not None and inputs is None:
         check_size("input_shape", input_shape)
 
+    with contextlib.ExitStack() as stack:
+        if model is not None:
+            from calibrant.export import torch_model
 
-# ---------------------------------------------------------------------- writing
+            stack.enter_context(torch_model.evaluating(model))
+            picked = torch_model.SingleOutput(model, output)
+            source = torch_model.to_logits_model(picked, policy, input_shape, inputs, opset or OPSET)
+            batches = model_batches(policy, source, inputs, input_shape, picked.answer)
+        elif onnx_model is not None:
+            source = prepare(read(onnx_model), policy, output)
+            batches = model_batches(policy, source, inputs, input_shape)
+        else:
+            source, batches = logits_only(policy, opset or OPSET), probing_batches(policy)
+        return _write(policy, path, source, batches, real=inputs is not None)
 
 
-def _finish(policy: Policy, path: Path, source: Source, batches: Sequence[Batch]) -> Exported:
-    """Extend, compare, write."""
+def _check_model_arguments(path: Path, model: Any, onnx_model: Any, others: dict[str, Any]) -> None:
+    if model is not None and onnx_model is not None:
+        raise ValueError("model and onnx_model are both given: one of them makes the logits")
+    if model is None and onnx_model is None:
+        for name, value in others.items():
+            if value is not None:
+                raise ValueError(f"{name} goes with a model, and none is given")
+    exists = isinstance(onnx_model, str | Path) and path.exists() and Path(onnx_model).exists()
+    if exists and os.path.samefile(path, onnx_model):
+        raise ValueError(f"{path}: the model would be overwritten by its extension, write to another file")
+
+
+def _check_opset(opset: int | None, onnx_model: Any) -> None:
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    if opset is not None and onnx_model is not None:
+        raise ValueError("opset is not taken with onnx_model, which has its own")
+    if opset is not None and (type(opset) is not int or not OLDEST <= opset <= newest):
+        raise ValueError(f"opset must be a whole number from {OLDEST} to {newest}, got {opset!r}")
+
+
+def _write(policy: Policy, path: Path, source: LogitsModel, batches: Sequence[CheckBatch], *, real: bool) -> Exported:
+    """Attach the policy, check the graph, write it."""
     if not any(np.isfinite(batch.logits).any() for batch in batches):
         raise ValueError("the model gives no finite number on any input of the check: are its weights sound?")
     rank = batches[0].logits.ndim
-    model = extended(policy, source, rank)
-    found = _compared(policy, model, batches)
-    if found.undecided:
-        source.remarks.append(
-            f"In {found.undecided} of {found.rows} rows the answers differ by what rounding of the logits explains, "
-            f"the probabilities by up to {found.blur:.2g}."
-        )
-    outputs = outputs_of(policy, source, rank)
-    inputs = source.inputs
-    if policy.group_names is not None:
-        inputs = (*inputs, TensorInfo(GROUP, "INT64", outputs[0].dims[:1] if outputs[0].dims else None))
+    model = attach(policy, source, rank)
+    verification = verify(policy, model, batches)
     with written_aside(path) as aside:
         aside.write_bytes(model.SerializeToString())
-    done = (found.rows, found.accepted, found.undecided, found.difference)
-    return Exported(path, inputs, outputs, source.opset, *done, tuple(source.remarks))
+    remarks = (*source.remarks, *_remarks(policy, verification, real=real))
+    inputs, outputs = interface(policy, source, rank)
+    seen = (verification.rows, verification.accepted, verification.undecided, verification.difference)
+    return Exported(path, inputs, outputs, source.opset, *seen, remarks)
 
 
-def _compared(policy: Policy, model: ModelProto, batches: Sequence[Batch]) -> Found:
-    run, comparison = runner(model, "the extended graph"), Comparison(policy)
-
-    @functools.cache
-    def watching() -> Runner:
-        return runner(watched(model), "the extended graph")
-
-    for batch in batches:
-        feeds = batch.feeds if batch.group is None else {**batch.feeds, GROUP: batch.group}
-
-        def own(feeds: Feeds = feeds) -> Array:
-            return watching()(feeds)[-1]
-
-        comparison.add(run(feeds), batch.reference, batch.group, own)
-    return comparison.result()
+def _remarks(policy: Policy, verification: Verification, *, real: bool) -> list[str]:
+    """Rounding, and whether real inputs are accepted about as often as the samples that the policy was fitted on."""
+    remarks, rows = [], verification.rows
+    if verification.undecided:
+        remarks.append(
+            f"In {verification.undecided} of {rows} rows the answers differ by what rounding of the logits explains, "
+            f"the probabilities by up to {verification.blur:.2g}."
+        )
+    expected, share = policy.threshold.coverage.value, verification.accepted / max(1, rows)
+    if real and rows >= 50 and abs(share - expected) > 0.02 + 4 * math.sqrt(expected * (1 - expected) / rows):
+        remarks.append(
+            f"Of the given inputs {share:.1%} are accepted, of the samples that the policy was fitted on "
+            f"{expected:.1%}: is it the same model, and are the inputs alike?"
+        )
+    return remarks

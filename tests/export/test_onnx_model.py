@@ -6,11 +6,11 @@ import time
 import numpy as np
 import pytest
 
-from calibrant.export import export_onnx, runtime
-from tests.test_export import C, make_policy
-from tests.test_export_models import build, linear, saved
+from calibrant.export import export_onnx, onnx_model
+from tests.helpers.exports import C, X, agree, alone, build, linear, make_policy, run, saved
 
 onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
 helper, numpy_helper, T = onnx.helper, onnx.numpy_helper, onnx.TensorProto
 
 
@@ -181,7 +181,7 @@ def test_names_of_classes_that_are_no_text(tmp_path):
 
 # ---- time and memory -------------------------------------------------------------------------------------------------
 def test_a_loop_without_end_is_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(runtime, "LONGEST", 0.2)
+    monkeypatch.setattr(onnx_model, "LONGEST", 0.2)
     infos = [("i", T.INT64, []), ("on", T.BOOL, []), ("v", T.FLOAT, None)]
     outputs = [("go", T.BOOL, []), ("out", T.FLOAT, None)]
     nodes = [helper.make_node("Identity", ["on"], ["go"]), helper.make_node("Identity", ["v"], ["out"])]
@@ -196,7 +196,7 @@ def test_a_loop_without_end_is_stopped(tmp_path, monkeypatch):
 
 
 def test_a_model_gets_half_of_the_memory(tmp_path):
-    many = np.array([runtime.most_memory() // 2**20, 2**19])  # float32: twice as much as it may have
+    many = np.array([onnx_model.most_memory() // 2**20, 2**19])  # float32: twice as much as it may have
     steps = [
         helper.make_node("ConstantOfShape", ["size"], ["big"]),
         helper.make_node("ReduceMax", ["big"], ["most"], keepdims=0),
@@ -236,3 +236,95 @@ def test_names_that_are_no_text(tmp_path, name):
     data = model.SerializeToString().replace(b"PLACEHOLDER", b"\xff\xfeCEHOLDER")
     (tmp_path / "m.onnx").write_bytes(data)
     refused(tmp_path / "m.onnx", "names in a model must be UTF-8|not an ONNX file|not a valid ONNX model")
+
+
+def test_weights_beside_the_model_are_taken_in(tmp_path):
+    policy = make_policy()
+    (tmp_path / "in").mkdir()
+    export_onnx(policy, tmp_path / "out" / "m.onnx", onnx_model=saved(tmp_path / "in" / "m.onnx"))
+    agree(run(tmp_path / "out" / "m.onnx", x=X), policy, alone(linear(), {"x": X}))
+    (tmp_path / "in" / "w.bin").unlink()
+    with pytest.raises(ValueError, match=r"'w\.bin', which holds its weights, is not beside it"):
+        export_onnx(policy, tmp_path / "n.onnx", onnx_model=tmp_path / "in" / "m.onnx")
+    unloaded = onnx.load(tmp_path / "in" / "m.onnx", load_external_data=False)
+    with pytest.raises(ValueError, match=r"keeps weights in another file: give the path"):
+        export_onnx(policy, tmp_path / "n.onnx", onnx_model=unloaded)
+
+
+@pytest.mark.parametrize("how", ["parent", "absolute", "link"])
+def test_weights_outside_the_folder_are_not_read(how, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    path = saved(folder / "m.onnx")
+    (folder / "w.bin").rename(tmp_path / "secret.bin")
+    if how == "link":
+        (folder / "w.bin").symlink_to(tmp_path / "secret.bin")
+    else:
+        model = onnx.load(path, load_external_data=False)
+        for entry in model.graph.initializer[0].external_data:
+            if entry.key == "location":
+                entry.value = "../secret.bin" if how == "parent" else str(tmp_path / "secret.bin")
+        path.write_bytes(model.SerializeToString())
+    with pytest.raises(ValueError, match="weights must lie in the model's folder, w is in"):
+        export_onnx(make_policy(), tmp_path / "n.onnx", onnx_model=path)
+
+
+def test_models_that_are_too_large_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    path = saved(tmp_path / "m.onnx")
+    monkeypatch.setattr("calibrant.export.onnx_model.LARGEST", path.stat().st_size + 10)
+    with pytest.raises(ValueError, match=r"over 2 GB cannot be extended, .* with its weights"):
+        export_onnx(make_policy(), tmp_path / "n.onnx", onnx_model=path)
+    monkeypatch.setattr("calibrant.export.onnx_model.LARGEST", path.stat().st_size - 10)
+    with pytest.raises(ValueError, match="over 2 GB cannot be extended, this one has"):
+        export_onnx(make_policy(), tmp_path / "n.onnx", onnx_model=path)
+
+
+def test_broken_files_are_one_sentence(tmp_path):
+    whole = linear().SerializeToString()
+    nonsense = linear()
+    nonsense.graph.node[0].op_type = "NoSuchOperation"
+    dangling = linear()
+    dangling.graph.node[0].input[1] = "nowhere"
+    cases = {
+        "cut": whole[: len(whole) // 2],
+        "text": b"this is no model",
+        "empty": b"",
+        "image": b"\x89PNG\r\n\x1a\n" + bytes(60),
+        "nonsense": nonsense.SerializeToString(),
+        "dangling": dangling.SerializeToString(),
+    }
+    for name, content in cases.items():
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"not (an ONNX file|a valid ONNX model)") as caught:
+            export_onnx(make_policy(), tmp_path / "out.onnx", onnx_model=path)
+        assert "\n" not in str(caught.value), name
+        assert len(str(caught.value)) < 400, name
+    with pytest.raises(ValueError, match=r"missing\.onnx: there is no such file"):
+        export_onnx(make_policy(), tmp_path / "out.onnx", onnx_model=tmp_path / "missing.onnx")
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_bytes_changed_at_random_give_a_sentence_or_a_model(tmp_path):
+    whole = np.frombuffer(linear().SerializeToString(), np.uint8)
+    rng = np.random.default_rng(0)
+    said = []
+    for _ in range(60):
+        changed = whole.copy()
+        changed[rng.integers(0, len(whole), 3)] = rng.integers(0, 256, 3)
+        path = tmp_path / "r.onnx"
+        path.write_bytes(changed.tobytes())
+        try:
+            export_onnx(make_policy(), tmp_path / "out.onnx", onnx_model=path)
+        except ValueError as error:
+            said.append(str(error))
+    assert len(said) > 10
+    assert not any("\n" in text for text in said)
+
+
+def test_a_custom_operation_is_refused_by_onnxruntime_in_one_sentence(tmp_path):
+    model = linear()
+    model.graph.node[0].domain = "com.example"
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    with pytest.raises(ValueError, match=r"onnxruntime cannot load the model \(.*com\.example"):
+        export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model)
