@@ -1,14 +1,18 @@
-"""The audit: collecting in one pass, breakdowns, repairs, findings, the document that a page draws."""
+"""The audit of a model's confidence.
+
+`collect` goes through predictions once, `shards` does so on a cluster, `breakdown` counts by class and group; `repairs`
+and `findings` judge, `document` is what a page draws, `audit` puts them together.
+"""
 
 from typing import TYPE_CHECKING
 
-from calibrant._lazy import loader
+from calibrant._imports import lazy_names
 from calibrant.auditing.audit import Audit, audit
 
 if TYPE_CHECKING:
     from calibrant.auditing.document import reliability_series
-    from calibrant.auditing.on_ray import collect_on_ray
+    from calibrant.auditing.shards import collect_on_ray
 
 __all__ = ["Audit", "audit"]
 
-__getattr__, __dir__ = loader(__name__, {"collect_on_ray": "on_ray", "reliability_series": "document"})
+__getattr__, __dir__ = lazy_names(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant import _needs_torch  # noqa: F401
+from calibrant._imports import needs_torch  # noqa: F401
 
 # isort: split
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.posthoc import TorchOps
-from calibrant.selective.formula import Rule, decision
+from calibrant.selective.rule import Rule, decision
 
 
 class Answers(NamedTuple):
