@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.data.files import UnreadableError, read_bytes
-from calibrant.data.readers._checks import shown
+from calibrant.data.readers._annotations import shown
 
 #: The largest official batch has 155 MB and half a million opcodes.
 MAX_BYTES, MAX_OPCODES = 2**29, 1_000_000
@@ -68,15 +68,15 @@ def read_pickle(path: Path) -> dict[str, Any]:
     """
     data = read_bytes(path, MAX_BYTES)
     try:
-        held = _Machine(len(data)).run(data)
+        content = _Machine(len(data)).run(data)
     except _RefusedError as error:
-        raise UnreadableError(f"{path}: {error}.") from error
+        raise UnreadableError(f"{path}: {error}") from error
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, struct.error) as error:
         cause = "a number has too many digits" if "digits" in str(error) else " ".join(str(error).split())[:200]
-        raise UnreadableError(f"{path}: the pickle is truncated or broken ({cause}).") from error
-    if not isinstance(held, dict):
-        raise UnreadableError(f"{path}: the pickle should hold a dictionary, and holds {type(held).__name__}.")
-    return {key: value.array if isinstance(value, _Array) else value for key, value in held.items()}
+        raise UnreadableError(f"{path}: the pickle is truncated or broken ({cause})") from error
+    if not isinstance(content, dict):
+        raise UnreadableError(f"{path}: the pickle should hold a dictionary, and holds {type(content).__name__}")
+    return {key: value.array if isinstance(value, _Array) else value for key, value in content.items()}
 
 
 class _Machine:
@@ -116,9 +116,9 @@ class _Machine:
         elif opcode in ("GET", "BINGET", "LONG_BINGET"):
             stack.append(self.memo[argument])
         elif opcode in ("GLOBAL", "STACK_GLOBAL"):
-            stack.append(_named(argument.replace(" ", ".", 1) if opcode == "GLOBAL" else ".".join(self.pop(2))))
+            stack.append(_name(argument.replace(" ", ".", 1) if opcode == "GLOBAL" else ".".join(self.pop(2))))
         elif opcode == "REDUCE":
-            stack.append(self.called(*self.pop(2)))
+            stack.append(self.call(*self.pop(2)))
         elif opcode == "BUILD":
             _build(*self.pop(2, keep=1))
         else:
@@ -164,7 +164,7 @@ class _Machine:
         del self.stack[start:]
         return values
 
-    def called(self, function: Any, arguments: Any) -> Any:
+    def call(self, function: Any, arguments: Any) -> Any:
         """The calls that make bytes, a type and an array, done here; every other one is refused."""
         name = function.name if isinstance(function, _Name) else type(function).__name__
         match name, arguments:
@@ -184,7 +184,7 @@ class _Machine:
         raise _RefusedError(f"the pickle calls {name} in a way that no batch of CIFAR does; it was not run")
 
 
-def _named(name: str) -> _Name:
+def _name(name: str) -> _Name:
     if name not in _NAMES:
         raise _RefusedError(f"the pickle names {name}, which no batch of CIFAR needs; it was not run")
     return _Name(name)
@@ -201,21 +201,20 @@ def _text(value: str | bytes) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def _build(made: Any, state: Any) -> None:
-    match made, state:
+def _build(value: Any, state: Any) -> None:
+    match value, state:
         case _Type(), (int(), "<" | ">" | "|" | "=" | b"<" | b">" | b"|" | b"=" as order, None, None, None, *_):
-            made.order = _text(order)
+            value.order = _text(order)
         case _Array(), (int(), tuple(shape), _Type() as kind, bool() | int() as fortran, bytes() | bytearray() as data):
-            made.array = _array(data, kind, shape, bool(fortran))
+            value.array = _array(data, kind, shape, bool(fortran))
         case _:
             raise _RefusedError("the pickle fills a value in a way that no batch of CIFAR does")
 
 
 def _array(data: bytes | bytearray, kind: _Type, shape: tuple[Any, ...], fortran: bool) -> NDArray[Any]:
     dtype = np.dtype(kind.order + kind.code)
-    whole = len(shape) <= 4 and all(type(n) is int and n >= 0 for n in shape)
-    if not whole or math.prod(shape) * dtype.itemsize != len(data):
-        raise _RefusedError(
-            f"the pickle has {len(data)} bytes for an array of shape {shown(shape)} and type {kind.code}"
-        )
+    is_shape = len(shape) <= 4 and all(type(n) is int and n >= 0 for n in shape)
+    if not is_shape or math.prod(shape) * dtype.itemsize != len(data):
+        expected = f"an array of shape {shown(shape)} and type {kind.code}"
+        raise _RefusedError(f"the pickle has {len(data)} bytes for {expected}")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
