@@ -1,5 +1,6 @@
 """Metrics of calibration and selective classification: exact functions on arrays, one sketch for any amount of data."""
 
+from calibrant._arrays import Doubles
 from calibrant.metrics.bootstrap.images import Clusters
 from calibrant.metrics.bootstrap.intervals import (
     NEAREST,
