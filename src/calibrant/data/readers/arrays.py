@@ -23,7 +23,7 @@ from calibrant.data.readers._array_files import ArrayFile, opened_arrays
 from calibrant.data.readers._checks import SOFT_TOLERANCE, check_split
 from calibrant.data.readers._phrases import NO_PROBABILITIES
 from calibrant.data.readers._shared import check_any, never_raising
-from calibrant.data.sources import ImageArray, Rows, Source
+from calibrant.data.sources import ImageArray, Inputs, Rows
 
 INPUTS = ("x", "X", "features", "embeddings", "images")
 LABELS = ("y", "labels", "label")
@@ -100,7 +100,7 @@ def arrays(
     rows = _sound(path, np.flatnonzero(asked), inputs, labels, soft, ids, findings)
     check_any(path, split, len(rows), findings, "row")
     taken = inputs if len(rows) == number else inputs[rows]
-    source: Source = ImageArray(taken, path.name) if _are_images(taken) else Rows(taken, path.name)
+    source: Inputs = ImageArray(taken, path.name) if _are_images(taken) else Rows(taken, path.name)
     return Dataset(
         path.stem,
         split,
