@@ -65,7 +65,7 @@ def run(name: str, method: str, overrides: tuple[str, ...], data: str | None, se
             say(f"{title}: epoch {numbers['epoch']}")
 
     start = time.perf_counter()
-    result = train(recipe, folder, data=data, resume=True, listen=listen)
+    result = train(recipe, folder, data=data, resume=True, event_log=listen)
     say(f"{title}: {time.perf_counter() - start:.0f} s")
     found: dict[str, Any] = {
         "recipe": name, "method": method, "title": recipe.title, "seed": seed, "steps": result["steps"],

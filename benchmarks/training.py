@@ -38,9 +38,11 @@ from benchmarks.data import photographs
 from calibrant.data import Dataset, ImageArray, Rows
 from calibrant.data.scenes import scenes
 from calibrant.models import build
-from calibrant.training import preparing, processes, stepping
+from calibrant.training.datasets import Sets
+from calibrant.training.distributed import make_fabric
 from calibrant.training.recipe import Recipe, check_recipe
-from calibrant.training.sets import Sets
+from calibrant.training.run import prepare_run
+from calibrant.training.step import step as train_step
 
 #: The most that the loop may take of the bare one, input included.
 LIMIT = 1.1
@@ -119,7 +121,7 @@ def steps_of(case: Case, title: str, bare_first: bool) -> dict[str, Step]:
     made: dict[str, Any] = {}
     for which in ("bare", "recipe") if bare_first else ("recipe", "bare"):
         if which == "recipe":
-            made["run"] = preparing.prepare_run(recipe, processes.make_fabric(recipe, "cpu", 1, 1), sets, None)
+            made["run"] = prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), sets)
         else:
             made["model"] = build(recipe.model.name, num_classes=len(data.classes), **options).train()
     run, model = made["run"], made["model"]
@@ -143,7 +145,7 @@ def steps_of(case: Case, title: str, bare_first: bool) -> dict[str, Step]:
     def by_recipe() -> None:
         run.model.train()
         for rows in order:
-            numbers = stepping.step(run, run.pipeline.batch(rows))
+            numbers = train_step(run, run.pipeline.batch(rows))
             run.progress.step += 1
             heard.append(numbers)
 
@@ -188,12 +190,12 @@ def reading(workers: int, images: int) -> tuple[float, float]:
     plain = PHOTOGRAPHS | {"training": {"batch_size": 64, "workers": workers}}
     recipe = check_recipe(plain, "photographs")
     sets = Sets(data, None, data, {})
-    run = preparing.prepare_run(recipe, processes.make_fabric(recipe, "cpu", 1, 1), sets, None)
+    run = prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), sets)
     run.model.train()
     seen = 0
     start, before = time.perf_counter(), _processor_seconds()
     for batch in run.loader:
-        stepping.step(run, batch)
+        train_step(run, batch)
         seen += len(batch)
     seconds = time.perf_counter() - start
     del run.__dict__["loader"]  # its workers end, and their time is counted

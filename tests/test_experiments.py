@@ -24,9 +24,9 @@ from calibrant.experiments.spaces import SPACES, changes, drawn, grid, methods
 from calibrant.experiments.study import shortened
 from calibrant.experiments.work import FAILED, Job, perform
 from calibrant.metrics import aurc
+from calibrant.training.datasets import load_sets
 from calibrant.training.recipe import check_recipe
 from calibrant.training.run_folder import RunFolder
-from calibrant.training.sets import load_sets
 
 BROKEN = "ce:optimiser.rate=1e6:optimiser.weight_decay=1e6"  # weights are infinite after a few steps
 PLAIN = {
@@ -290,7 +290,7 @@ def test_a_run_that_another_command_does_is_waited_for(tmp_path):
     job = Job.of(short, tmp_path, None, "short")
     waited = []
     with contextlib.ExitStack() as held:
-        held.enter_context(RunFolder(job.folder).held())
+        held.enter_context(RunFolder(job.folder).lock())
 
         def report(step, steps):
             waited.append((step, steps))

@@ -16,8 +16,7 @@ from calibrant.export import Exported, export_onnx, model_file
 from calibrant.export.compare import Comparison
 from calibrant.export.graph import OUTPUTS, OnnxOps
 from calibrant.metrics.bootstrap.intervals import Interval
-from calibrant.posthoc import Calibrator, TemperatureScaling
-from calibrant.posthoc.torch_ops import TorchOps
+from calibrant.posthoc import Calibrator, TemperatureScaling, TorchOps
 from calibrant.selective.formula import Score
 from calibrant.selective.policy import Policy
 from calibrant.selective.threshold import Threshold

@@ -157,14 +157,14 @@ def test_weights_that_do_not_fit_are_named(call, tmp_path):
         "more": (
             {**{f"first.{k}": v for k, v in nn.Linear(4, 6).state_dict().items()}, "last.weight": good.weight.data,
              "last.bias": good.bias.data, "extra": torch.zeros(1)},
-            "more.pt: the model has no place for extra",
+            "more.pt: has extra, for which the model has no place",
         ),
         "wide": (
             {**{f"first.{k}": v for k, v in wide.state_dict().items()}, "last.weight": good.weight.data,
              "last.bias": good.bias.data},
             "2 weights have other shapes than the model's: first.weight is [9, 4], the model's [6, 4]",
         ),
-        "both": ({"a": torch.zeros(1)}, "both.pt: lacks first.bias, first.weight, last.bias and 1 more and the"),
+        "both": ({"a": torch.zeros(1)}, "both.pt: lacks first.bias, first.weight, last.bias and 1 more, and has a"),
         "object": (nn.Linear(2, 2), "object.pt: not a state dict"),
         "list": ([1, 2], "list.pt: not a state dict, which maps names to tensors"),
     }  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.cli import main
-from calibrant.predictions.remote import Remote, is_remote
+from calibrant.predictions.paths import Remote, is_remote
 from tests.object_store import serving
 
 SIZES = (40, 7, 23)

@@ -168,7 +168,7 @@ def test_interrupted_runs_save_what_they_have(cluster, tmp_path):
     (run,) = (tmp_path / "runs").iterdir()
     assert not (run / "result.json").exists()
     assert not (run / "failed.json").exists()
-    with RunFolder(run).held():  # nobody else does any more
+    with RunFolder(run).lock():  # nobody else does any more
         progress = checkpoints.load(run / "last.safetensors")[1]
     assert progress["batch"] > 0  # in the middle of an epoch, where nothing is saved otherwise
 

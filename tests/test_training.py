@@ -18,14 +18,13 @@ from calibrant import Predictions
 from calibrant.cli import main
 from calibrant.data import read, tokens
 from calibrant.training import DivergedError, checkpoints, load, load_model, predict_run, train
-from calibrant.training.optimisers import OptimiserSettings, climbed
-from calibrant.training.preparing import prepare_run
-from calibrant.training.processes import make_fabric
+from calibrant.training.datasets import load_sets
+from calibrant.training.distributed import make_fabric
+from calibrant.training.optimisers import OptimiserSettings, Schedule, climbed
 from calibrant.training.recipe import check_recipe
+from calibrant.training.run import prepare_run
 from calibrant.training.run_folder import RunFolder
-from calibrant.training.schedules import Schedule
-from calibrant.training.sets import load_sets
-from calibrant.training.stepping import step
+from calibrant.training.step import step
 from tests import recipe_data
 
 RECIPE = """
@@ -180,7 +179,7 @@ from calibrant.training import load, train
 def listen(event, numbers):
     if event == {event!r} and numbers.get("step") == {step}: os.kill(os.getpid(), signal.SIGKILL)
 import torch; torch.set_num_threads(1)
-train(load(sys.argv[1]), sys.argv[2], resume=os.path.exists(sys.argv[2] + "/recipe.json"), listen=listen)
+train(load(sys.argv[1]), sys.argv[2], resume=os.path.exists(sys.argv[2] + "/recipe.json"), event_log=listen)
 """
 
 
@@ -219,7 +218,9 @@ def test_killed_runs_end_as_if_nothing_had_happened(event, step, recipe, tmp_pat
     torch.set_num_threads(1)
     try:
         steps = []
-        train(load(recipe), folder, resume=True, listen=lambda e, n: steps.append(n["step"]) if e == "step" else None)
+        train(
+            load(recipe), folder, resume=True, event_log=lambda e, n: steps.append(n["step"]) if e == "step" else None
+        )
     finally:
         torch.set_num_threads(threads)
     assert min(steps) > 1, "the run began anew"
@@ -228,7 +229,7 @@ def test_killed_runs_end_as_if_nothing_had_happened(event, step, recipe, tmp_pat
 
 def test_a_finished_run_is_not_computed_again(undisturbed, recipe):
     events = []
-    train(load(recipe), undisturbed, resume=True, listen=lambda event, _: events.append(event))
+    train(load(recipe), undisturbed, resume=True, event_log=lambda event, _: events.append(event))
     assert events == ["finished already"]
 
 
@@ -239,7 +240,7 @@ def test_the_log_has_terms_and_no_step_twice(recipe, tmp_path):
 
     # What was logged after the checkpoint that the run goes on from is logged again, once.
     with pytest.raises(KeyboardInterrupt):
-        train(load(recipe), tmp_path / "run", listen=interrupt)
+        train(load(recipe), tmp_path / "run", event_log=interrupt)
     folder = RunFolder(tmp_path / "run")
     folder.log({"event": "epoch", "epoch": 9, "step": 999})
     train(load(recipe), tmp_path / "run", resume=True)
@@ -298,8 +299,8 @@ def test_folders_are_not_mixed_up(undisturbed, recipe, tmp_path):
     (tmp_path / "notes" / "x.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"holds no run, but x\.txt"):
         train(load(recipe), tmp_path / "notes")
-    with RunFolder(tmp_path / "held").held():
-        held = f"RunFolder({str(tmp_path / 'held')!r}).held()"
+    with RunFolder(tmp_path / "held").lock():
+        held = f"RunFolder({str(tmp_path / 'held')!r}).lock()"
         code = f"from calibrant.training.run_folder import RunFolder\nwith {held}: pass"
         second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert f"is in use by process {os.getpid()}" in second.stderr
@@ -355,7 +356,7 @@ def test_parts_of_a_batch_count_by_their_labelled_pixels(tmp_path):
     losses = {}
     for parts in (1, 2):
         recipe = check_recipe(plain | {"training": plain["training"] | {"accumulate": parts}}, "camvid")
-        run = prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe, str(home)), None)
+        run = prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe, str(home)))
         run.model.eval()  # batch norm would see other batches
         batch = next(iter(run.loader))
         batch.masks[0] = run.loss.ignore_index
@@ -465,7 +466,7 @@ def test_ctrl_c_saves_between_steps(recipe, tmp_path, undisturbed):
     torch.set_num_threads(1)
     try:
         with pytest.raises(KeyboardInterrupt):
-            train(quiet, folder, listen=interrupt)
+            train(quiet, folder, event_log=interrupt)
         assert checkpoints.load(folder / "last.safetensors")[1]["step"] == 6
         train(quiet, folder, resume=True)
     finally:

@@ -10,12 +10,11 @@ from PIL import Image
 from calibrant import Policy, Predictions
 from calibrant.data import Boxes, Dataset, ImageArray, Pipeline, Resize, read, single_object
 from calibrant.export import export_onnx
-from calibrant.training import load, load_model, predict, predict_run, predicting, train
-from calibrant.training.predicting import Tally
+from calibrant.training import load, load_model, predict, predict_run, prediction, train
+from calibrant.training.datasets import align_classes, load_sets
+from calibrant.training.optimisers import Schedule
+from calibrant.training.prediction import Tally, example_inputs
 from calibrant.training.recipe import check_recipe
-from calibrant.training.runs import example_inputs
-from calibrant.training.schedules import Schedule
-from calibrant.training.sets import aligned, load_sets
 from tests.recipe_data import written
 
 DIGITS = {
@@ -130,7 +129,7 @@ def test_another_folder_is_predicted_in_the_classes_that_were_trained(numbered, 
     also = {"again": {"layout": "image-folder", "path": str(numbered)}, "nowhere": {"layout": "image-folder"}}
     recipe = digits(also=also)
     told = []
-    train(recipe, tmp_path / "run", listen=lambda event, numbers: told.append((event, dict(numbers))))
+    train(recipe, tmp_path / "run", event_log=lambda event, numbers: told.append((event, dict(numbers))))
     assert dict(told)["start"]["left_out"] == ("nowhere",)
     assert not (tmp_path / "run" / "nowhere.npz").exists()
     found = Predictions.open(tmp_path / "run" / "again.npz")
@@ -152,14 +151,14 @@ def test_where_a_second_folder_lies_is_no_part_of_the_recipe(numbered):
 def test_classes_are_matched_by_name_before_position():
     pixels = ImageArray(np.zeros((3, 2, 2, 3), dtype=np.uint8))
     some = Dataset("some", "test", ("b", "c"), tuple("xyz"), [0, 1, -1], pixels)
-    assert aligned(some, ("a", "b", "c")).labels.tolist() == [1, 2, -1]
+    assert align_classes(some, ("a", "b", "c")).labels.tolist() == [1, 2, -1]
     numbers = Dataset("numbers", "test", ("1", "10", "2"), tuple("xyz"), [0, 1, 2], pixels)
-    assert aligned(numbers, tuple("abcdefghijk")).labels.tolist() == [1, 10, 2]
-    assert aligned(numbers, ("2", "10", "1")).labels.tolist() == [2, 1, 0]
+    assert align_classes(numbers, tuple("abcdefghijk")).labels.tolist() == [1, 10, 2]
+    assert align_classes(numbers, ("2", "10", "1")).labels.tolist() == [2, 1, 0]
     with pytest.raises(ValueError, match="the class 'b' is none of the 2 that were trained"):
-        aligned(some, ("c", "d"))
+        align_classes(some, ("c", "d"))
     with pytest.raises(ValueError, match="the class '10' is none of the 3"):
-        aligned(numbers, ("a", "b", "c"))
+        align_classes(numbers, ("a", "b", "c"))
 
 
 def test_boxes_follow_their_classes():
@@ -167,7 +166,7 @@ def test_boxes_follow_their_classes():
     data = Dataset(
         "two", "test", ("dog", "cat"), ("x", "y"), [0, 1], ImageArray(np.zeros((2, 2, 2, 3), np.uint8)), boxes
     )
-    found = single_object(aligned(data, ("cat", "dog")))
+    found = single_object(align_classes(data, ("cat", "dog")))
     assert found.labels.tolist() == [1, 0]
 
 
@@ -239,7 +238,7 @@ def test_a_run_can_be_as_long_as_some_steps(tmp_path):
     schedule = {"name": "poly", "power": 1.0}
     recipe = check_recipe(DIGITS | {"training": {"batch_size": 128, "steps": 14}, "schedule": schedule}, "steps")
     rates = []
-    train(recipe, tmp_path / "run", listen=lambda event, n: rates.append(n["rate"]) if event == "step" else None)
+    train(recipe, tmp_path / "run", event_log=lambda event, n: rates.append(n["rate"]) if event == "step" else None)
     assert rates == pytest.approx([0.1 * (1 - k / 14) for k in range(14)])
     with pytest.raises(ValueError, match="epochs or steps, not both"):
         check_recipe(DIGITS | {"training": {"steps": 14, "epochs": 2}}, "both")
@@ -280,7 +279,7 @@ def test_interrupted_runs_in_other_precisions_go_on_exactly(changes, tmp_path):
 
     train(recipe, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        train(recipe, tmp_path / "cut", listen=stop)
+        train(recipe, tmp_path / "cut", event_log=stop)
     train(recipe, tmp_path / "cut", resume=True)
     one, two = (Predictions.open(tmp_path / name / "test.npz").logits for name in ("whole", "cut"))
     assert one.dtype == two.dtype
@@ -367,7 +366,7 @@ def test_some_pixels_of_every_image_are_kept(segmented):
 def test_whole_images_must_fit_into_memory_and_be_of_one_size(segmented, monkeypatch):
     with pytest.raises(ValueError, match=r"images of different sizes: .*data\.pixels = 5000"):
         predict(Pixelwise(), segmented, batch_size=1)
-    monkeypatch.setattr(predicting, "MOST_BYTES", 1000)
+    monkeypatch.setattr(prediction, "MOST_BYTES", 1000)
     with pytest.raises(ValueError, match=r"the logits of 3 images .*data\.pixels = 5000"):
         predict(Pixelwise(), Pipeline(segmented, [Resize((8, 12))]))
     assert predict(Pixelwise(), Pipeline(segmented, [Resize((9, 3))])).logits.shape == (3, 3, 3, 9)  # 972 bytes

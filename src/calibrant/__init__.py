@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from calibrant._lazy import loader
+from calibrant._imports import lazy_names
 
 if TYPE_CHECKING:
-    from calibrant import losses
+    from calibrant import data, export, losses, metrics, models, posthoc, report, selective
     from calibrant._lens import Lens, activity, lens
     from calibrant.auditing.audit import Audit, audit
     from calibrant.predictions import Predictions
@@ -24,17 +24,4 @@ __version__ = "0.1.0"
 
 __all__ = ["Audit", "Lens", "Policy", "Predictions", "activity", "audit", "lens", "losses"]
 
-__getattr__, __dir__ = loader(
-    __name__,
-    {
-        "Audit": "auditing.audit",
-        "Lens": "_lens",
-        "Policy": "selective",
-        "Predictions": "predictions",
-        "activity": "_lens",
-        "audit": "auditing.audit",
-        "lens": "_lens",
-    }
-    | {name: name for name in ("data", "export", "losses", "metrics", "models", "posthoc", "report", "selective")},
-    extras={"_lens": ("train", "torch")},
-)
+__getattr__, __dir__ = lazy_names(__name__, extras={"calibrant._lens": ("train", "torch")})

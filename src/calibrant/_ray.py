@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from calibrant._extras import need
+from calibrant._imports import need
 
 #: How often a piece of work is tried again after its process or machine was lost.
 RETRIES = 5

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import math
 import numbers
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,6 +21,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 MOST_BINS = 100_000
 LARGEST_SEED = 2**63 - 1
+LARGEST_SIZE = 10**9  # a width, a number of classes, the pixels of an image
 LARGEST_LOGIT = 1e100  # the squares of larger ones are not finite in float64
 _LARGEST = sys.float_info.max
 
@@ -57,6 +60,18 @@ def whole(name: str, value: int, low: int, high: int | None = None) -> int:
     return int(value)
 
 
+def size(name: str, value: int, low: int = 1) -> int:
+    """A whole number from ``low`` to a billion: a width, a number of classes, pixels."""
+    return whole(name, value, low, LARGEST_SIZE)
+
+
+def below_one(name: str, value: float) -> float:
+    """A number from 0 up to, but not including, 1: a rate of dropout."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, got {short(value)}")
+    return float(value)
+
+
 def number_in(name: str, value: float, low: float, high: float, *, open_low: bool = False) -> float:
     """A number from ``low`` to ``high``; with ``open_low`` the lower end is left out."""
     real_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -72,6 +87,33 @@ def short(value: object, most: int = 60) -> str:
         return "a number of over 60 digits"  # which Python may refuse to print
     text = repr(value.tolist() if hasattr(value, "tolist") else value)
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def shorten(text: str, most: int = 60) -> str:
+    """A text for a message, without its end where it is long."""
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def listing(names: Sequence[Any], most: int = 20) -> str:
+    """The first few of some names, and how many more there are."""
+    text = ", ".join(shorten(str(name)) for name in names[:most])
+    return (text + (f" and {len(names) - most} more" if len(names) > most else "")) or "nothing"
+
+
+def closest(name: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that was probably meant, whatever its case; of very many only the first are compared."""
+    originals: dict[str, str] = {}
+    for candidate in itertools.islice(candidates, 1000):
+        if len(candidate) <= 60:
+            originals.setdefault(candidate.strip().lower(), candidate)
+    matches = difflib.get_close_matches(name[:60].strip().lower(), originals, 1)
+    return originals[matches[0]] if matches else None
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """``; did you mean 'x'?``, or nothing."""
+    guess = closest(name, candidates)
+    return "" if guess is None else f"; did you mean {guess!r}?"
 
 
 class Numbers(NamedTuple):

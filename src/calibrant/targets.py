@@ -13,7 +13,7 @@ objects were removed gets 1/K for every class, whatever beta (ALS, section 4.1).
 
 from __future__ import annotations
 
-from calibrant import _needs_torch  # noqa: F401
+from calibrant._imports import needs_torch  # noqa: F401
 
 # isort: split
 

@@ -6,7 +6,7 @@ they lie; on a GPU the reductions over the classes run there, and only columns o
 
 from __future__ import annotations
 
-from calibrant import _needs_torch  # noqa: F401
+from calibrant._imports import needs_torch  # noqa: F401
 
 # isort: split
 

@@ -1,5 +1,6 @@
 """What is printed: nothing in a name or a message reaches the terminal as a command."""
 
+import sys
 import warnings
 
 import pytest
@@ -44,3 +45,29 @@ def test_what_libraries_warn_of_is_one_escaped_line(capsys, monkeypatch):
     console.show_warnings()
     warnings.showwarning(UserWarning("two\nlines \x1b[2J"), UserWarning, "x.py", 1)
     assert capsys.readouterr().err == "note: two lines \\x1b[2J\n"
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """The bars that are drawn, on a standard error that is a terminal."""
+    bars = []
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    draw = console.progress_bar
+    monkeypatch.setattr(console, "progress_bar", lambda **options: bars.append(draw(**options)) or bars[-1])
+    return bars
+
+
+def test_progress_is_a_bar_of_the_current_stage(terminal):
+    with console.show_progress(quiet=False) as progress:
+        for what, done, total in [("reading", 0, 10), ("reading", 4, 10), ("epoch 2 [x]", 4, 10), ("fitting", 1, None)]:
+            progress(what, done, total)
+            (task,) = terminal[0].tasks
+            assert (task.description, task.completed, task.total) == (what.replace("[", r"\["), done, total)
+    assert not terminal[0].live.is_started
+
+
+def test_progress_is_silent_where_nobody_watches(terminal, capsys):
+    with console.show_progress(quiet=True) as progress:
+        progress("reading", 1, 2)
+    assert not terminal[0].tasks[0].completed
+    assert capsys.readouterr() == ("", "")

@@ -201,20 +201,19 @@ def _make_run(folder: Path) -> None:
 
 def _load_run(folder: Path) -> Any:
     """What --resume, predict and export read of a run folder; nothing is computed that a damage could prolong."""
-    from calibrant.training.loop import _result
-    from calibrant.training.preparing import prepare_run
-    from calibrant.training.processes import make_fabric
+    from calibrant.training.datasets import load_sets
+    from calibrant.training.distributed import make_fabric
+    from calibrant.training.prediction import load_model
+    from calibrant.training.run import prepare_run, restore_run
     from calibrant.training.run_folder import RunFolder
-    from calibrant.training.runs import load_model
-    from calibrant.training.sets import load_sets
 
     run = RunFolder(folder)
     recipe = run.recipe()
     json.dumps(run.entries())
     load_model(folder)
-    prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe), run)
+    restore_run(prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), load_sets(recipe)), run)
     if (folder / "result.json").exists():
-        _result(run)
+        run.result()
 
 
 TARGETS["run"] = Target(_make_run, _load_run, ignored=(".npz", ".calibrant-lock", ".lock", "environment.json"))

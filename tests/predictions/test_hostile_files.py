@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions import expansion, text
-from calibrant.predictions.hints import listed, near
+from calibrant._validation import closest, listing
+from calibrant.predictions import formats, schema
+from calibrant.predictions.formats import csv, parquet
 
 SOON = 8  # seconds of CPU time; what is quadratic takes a minute
 HEADER = b"logits_0,logits_1,labels\n"
@@ -50,7 +51,7 @@ FILL = {
 @pytest.mark.parametrize("header", [HEADER, b"logits_"])
 def test_a_bomb_is_refused_by_its_start(fill, header, monkeypatch, tmp_path):
     """Hundreds of megabytes in less than one, one part after the other."""
-    monkeypatch.setattr(expansion, "LEAST", 1 << 24)
+    monkeypatch.setattr(formats, "LEAST", 1 << 24)
     start, repeated = FILL[fill]
     part = gzip.compress(repeated * 4, 9)
     path = tmp_path / "a.csv.gz"
@@ -67,8 +68,8 @@ def test_a_bomb_of_full_size(tmp_path):
 
 @pytest.mark.parametrize("fill", ["line", "quote", "rows"])
 def test_a_bomb_behind_an_honest_start_is_refused_on_the_way(fill, monkeypatch, tmp_path):
-    monkeypatch.setattr(expansion, "_SAMPLE", 1 << 10)
-    monkeypatch.setattr(expansion, "LEAST", 1 << 22)
+    monkeypatch.setattr(csv, "SAMPLE", 1 << 10)
+    monkeypatch.setattr(formats, "LEAST", 1 << 22)
     rows = np.random.default_rng(0).random((20_000, 2))
     honest = b"".join(b"%.6f,%.6f,1\n" % tuple(row) for row in rows)
     start, repeated = FILL[fill]
@@ -87,7 +88,7 @@ def test_an_honest_compressed_table_is_streamed(tmp_path):
 def test_an_archive_that_becomes_far_larger_is_refused(monkeypatch, tmp_path):
     np.savez_compressed(tmp_path / "a.npz", logits=np.zeros((100_000, 2)), labels=np.zeros(100_000, np.int8))
     assert len(Predictions.open(tmp_path / "a.npz")) == 100_000
-    monkeypatch.setattr(expansion, "LEAST", 1 << 20)
+    monkeypatch.setattr(formats, "LEAST", 1 << 20)
     assert "logits must become at most 100 times as large" in refusal(tmp_path / "a.npz")
 
 
@@ -95,7 +96,7 @@ def test_an_archive_that_becomes_far_larger_is_refused(monkeypatch, tmp_path):
 @pytest.mark.parametrize("kind", ["fixed", "list", "one long list"])
 def test_lists_that_become_far_larger_than_their_file_are_refused(kind, role, monkeypatch, tmp_path):
     """A million zeros in a kilobyte; billions would fit as well."""
-    monkeypatch.setattr(expansion, "LEAST", 1 << 22)
+    monkeypatch.setattr(formats, "LEAST", 1 << 22)
     size = 1_000_000
     zeros = pa.array(np.zeros(size, np.float16))
     lists = pa.FixedSizeListArray.from_arrays(zeros, size)
@@ -109,7 +110,7 @@ def test_lists_that_become_far_larger_than_their_file_are_refused(kind, role, mo
 
 
 def test_a_sample_that_is_larger_than_its_file_can_hold_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(expansion, "LEAST_SAMPLE", 1 << 22)
+    monkeypatch.setattr(parquet, "LEAST_SAMPLE", 1 << 22)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(1_000_000)), 1_000_000)
     pq.write_table(pa.table({"logits": lists, "labels": [0]}), tmp_path / "a.parquet")
     assert "a sample must be at most 100 times as large as the file" in refusal(tmp_path / "a.parquet")
@@ -138,8 +139,8 @@ def test_very_many_names_take_no_time(tmp_path):
     names = [f"logits.{i}" for i in range(20_000)]
     (tmp_path / "d.csv").write_text(",".join([*names, "labels"]) + "\n" + "0," * 19_999 + "x,0\n")
     assert "column 'logits.19999' must be a number, got 'x' in line 2" in refusal(tmp_path / "d.csv")
-    assert near("lables", (f"label{i}" for i in range(10**9))) is not None  # the first are looked at
-    assert listed(["x" * 500] * 50).endswith("... and 30 more")
+    assert closest("lables", (f"label{i}" for i in range(10**9))) is not None  # the first are looked at
+    assert listing(["x" * 500] * 50).endswith("... and 30 more")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +225,7 @@ def test_one_long_text_does_not_blow_up_all_others(suffix, monkeypatch, tmp_path
     columns = {"confidence": np.full(1001, 0.5), "correct": np.ones(1001, bool), "ids": ids}
     pq.write_table(pa.table(columns), tmp_path / "b.parquet")
     pq.write_table(pa.table(columns).slice(1000), tmp_path / "c.parquet")
-    monkeypatch.setattr(text, "MEMORY", 400 * 1001)
+    monkeypatch.setattr(schema, "TEXT_BYTES", 400 * 1001)
     parts = Predictions.open([tmp_path / "b.parquet", tmp_path / "c.parquet"])
     assert sum(len(batch) for batch in parts.batches(500)) == 1002
     with pytest.raises(ValueError, match=r"b\.parquet: ids must be short text"):

@@ -9,11 +9,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from calibrant.training import checkpoints, load, train
+from calibrant.training.datasets import load_sets
+from calibrant.training.distributed import make_fabric
 from calibrant.training.optimisers import OptimiserSettings
-from calibrant.training.preparing import prepare_run
-from calibrant.training.processes import make_fabric
+from calibrant.training.run import prepare_run, restore_run
 from calibrant.training.run_folder import LAST, LOCK, RunFolder
-from calibrant.training.sets import load_sets
 
 
 def read(path):
@@ -51,7 +51,7 @@ def refusal(parts):
 
     def resume(folder):
         with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint of this run \(") as caught:
-            prepare_run(*parts, RunFolder(folder))
+            restore_run(prepare_run(*parts), RunFolder(folder))
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
@@ -220,6 +220,6 @@ def test_a_run_with_a_memory_resumes(recipe, tmp_path):
     train(plan, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     events = []
-    train(plan, tmp_path / "run", resume=True, listen=lambda event, _: events.append(event))
+    train(plan, tmp_path / "run", resume=True, event_log=lambda event, _: events.append(event))
     assert "step" not in events
     assert events[0] == "start"

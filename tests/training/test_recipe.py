@@ -5,7 +5,7 @@ import time
 import pytest
 
 from calibrant.training import load
-from calibrant.training.named import MIXING, STEPS, chain, make, make_loss, words_of
+from calibrant.training.components import MIXING, STEPS, make, make_loss, make_steps, words_of
 from calibrant.training.recipe import LARGEST_FILE, Recipe, check_recipe
 from calibrant.training.settings import LARGEST_SEED
 from tests.training.conftest import RECIPE
@@ -220,4 +220,4 @@ def test_a_loss_of_a_recipe_is_the_registrys():
     assert make_loss("acls", {"margin": 6}).margin == 6.0
     assert make_loss("ce", {"weight": [1, 2.5]}).weight.tolist() == [1.0, 2.5]
     assert make_loss("ce", {}, 255).ignore_index == 255
-    assert [type(step).__name__ for step in chain([{"step": "resize", "size": [8, 9]}])] == ["Resize"]
+    assert [type(step).__name__ for step in make_steps([{"step": "resize", "size": [8, 9]}])] == ["Resize"]

@@ -7,17 +7,17 @@ import pytest
 
 from calibrant._files import json_value, nulls_as_nan
 from calibrant.training import load, load_model, train
+from calibrant.training.prediction import example_inputs
 from calibrant.training.records import (
     DamagedError,
     Failed,
     ModelFacts,
     Result,
     check_record,
-    parse_record,
+    parse_values,
     with_checksum,
 )
 from calibrant.training.run_folder import RunFolder
-from calibrant.training.runs import example_inputs
 
 NO_RECORDS = [b"", b"\0" * 100, b"5", b"null", b"[]", b'"text"', b"{}", b"{", b"[" * 10**5, b'{"a":' * 10**5,
               b'{"steps": 1, "steps": 2}', b'{"steps": ' + b"9" * 5000 + b"}", "{}".encode("utf-16")]  # fmt: skip
@@ -111,7 +111,7 @@ def test_a_deleted_result_is_computed_again(finished, recipe):
     before = (finished / "result.json").read_text()
     (finished / "result.json").unlink()
     events = []
-    train(load(recipe), finished, resume=True, listen=lambda event, _: events.append(event))
+    train(load(recipe), finished, resume=True, event_log=lambda event, _: events.append(event))
     assert "step" not in events  # the training itself is not repeated
     assert (finished / "result.json").read_text() == before
 
@@ -200,5 +200,5 @@ def test_nulls_and_nans():
     value = {"a": [1.5, math.nan, math.inf], "b": {"c": -math.inf}, "d": True}
     assert json_value(value) == {"a": [1.5, None, None], "b": {"c": None}, "d": True}
     assert math.isnan(nulls_as_nan({"a": [None]})["a"][0])
-    failed = parse_record(b'{"error": "it broke", "lasting": false}', Failed)
+    failed = check_record(parse_values(b'{"error": "it broke", "lasting": false}'), Failed)
     assert failed.error == "it broke"

@@ -117,7 +117,7 @@ def test_leftovers_are_removed_in_our_folders_alone(unfinished):
     theirs = [unfinished / name for name in (".env.local", ".a.b.c", ".calibrant-part.x")]
     for path in (ours, *theirs):
         path.write_text("half")
-    with RunFolder(unfinished).held():
+    with RunFolder(unfinished).lock():
         assert not ours.exists()
     assert all(path.exists() for path in theirs)
 
@@ -179,7 +179,7 @@ def test_pipes_are_not_waited_for(name, unfinished, recipe, command):
 
 def test_a_second_process_is_refused_and_changes_nothing(tmp_path, recipe):
     folder = RunFolder(tmp_path / "run")
-    with folder.held():
+    with folder.lock():
         assert folder.is_locked
         holder = (tmp_path / "run" / LOCK).read_text()
         assert holder.startswith(f"process {os.getpid()} on ")
@@ -190,7 +190,7 @@ def test_a_second_process_is_refused_and_changes_nothing(tmp_path, recipe):
 
 
 def test_folders_that_were_made_for_nothing_are_removed(tmp_path):
-    with RunFolder(tmp_path / "a" / "b" / "c").held():
+    with RunFolder(tmp_path / "a" / "b" / "c").lock():
         assert (tmp_path / "a" / "b" / "c" / LOCK).exists()
     assert list(tmp_path.iterdir()) == []
 
@@ -198,11 +198,11 @@ def test_folders_that_were_made_for_nothing_are_removed(tmp_path):
 def test_a_lock_ends_with_its_process(tmp_path):
     child = os.fork()
     if child == 0:
-        with RunFolder(tmp_path / "run").held():
+        with RunFolder(tmp_path / "run").lock():
             os.kill(os.getpid(), 9)
     os.waitpid(child, 0)
     assert (tmp_path / "run" / LOCK).read_text().startswith(f"process {child} on ")
-    with RunFolder(tmp_path / "run").held():
+    with RunFolder(tmp_path / "run").lock():
         assert (tmp_path / "run" / LOCK).read_text().startswith(f"process {os.getpid()} on ")
     assert not (tmp_path / "run" / LOCK).exists()
 

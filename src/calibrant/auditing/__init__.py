@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from calibrant._lazy import loader
+from calibrant._imports import lazy_names
 from calibrant.auditing.audit import Audit, audit
 
 if TYPE_CHECKING:
@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Audit", "audit"]
 
-__getattr__, __dir__ = loader(__name__, {"collect_on_ray": "on_ray", "reliability_series": "document"})
+__getattr__, __dir__ = lazy_names(__name__)

@@ -163,7 +163,7 @@ def started(predictions: Predictions, groups: Iterable[str]) -> Collected:
     """What a pass over predictions begins with: nothing seen."""
     holds, classes = predictions.holds, predictions.num_classes
     detailed = holds != "confidence"
-    precision: Any = predictions._store.about.dtype.name
+    precision: Any = predictions._store.schema.dtype.name
     found = Collected(
         sketch=ConfidenceSketch(kind="probabilities" if holds == "probabilities" else "logits"),
         holds=holds,

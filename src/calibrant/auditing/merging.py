@@ -65,7 +65,7 @@ def collect_part(predictions: Predictions, groups: Sequence[str], place: Place) 
         sample.limit = _limit(sample.size, place.total)
     part = Part(found, place, 0, 0, 0, {})
     of_values = 0
-    first_rows = min(1024, max(1, BATCH // max(1, predictions._store.about.numbers)))  # those that `mark` looks at
+    first_rows = min(1024, max(1, BATCH // max(1, predictions._store.schema.numbers)))  # those that `mark` looks at
     for batch in predictions.batches():
         if found.rows < first_rows:
             first = np.ascontiguousarray(getattr(batch, batch.holds)[: first_rows - found.rows])

@@ -60,8 +60,8 @@ def collect_on_ray(
 
 def pieces_of(store: FileStore) -> list[Predictions]:
     """The files, one by one, or for many of them several consecutive ones at a time."""
-    parts = np.array_split(np.arange(len(store.sources)), min(MOST_PIECES, len(store.sources)))
-    return [Predictions._of(FileStore([store.sources[i] for i in part])) for part in parts]
+    parts = np.array_split(np.arange(len(store.readers)), min(MOST_PIECES, len(store.readers)))
+    return [Predictions._of(FileStore([store.readers[i] for i in part])) for part in parts]
 
 
 def _places(ray: Any, pieces: Sequence[Predictions]) -> list[Place]:
@@ -79,11 +79,11 @@ def _known(piece: Predictions) -> tuple[int, int] | None:
     """Rows and samples that count, if the files say so."""
     store = piece._store
     assert isinstance(store, FileStore)
-    rows = [source.known_rows() for source in store.sources]
+    rows = [reader.count for reader in store.readers]
     if piece.ignore_index is not None or None in rows:
         return None
     number = sum(row or 0 for row in rows)
-    places = 1 if piece.holds == "confidence" else math.prod(store.about.shape_of("labels"))
+    places = 1 if piece.holds == "confidence" else math.prod(store.schema.shape_of("labels"))
     return number, number * places
 
 

@@ -116,7 +116,7 @@ def _fail(message: str, code: int = 2) -> int:
 
 def _leave(code: int) -> NoReturn:
     """End, and where several processes train together leave none of them waiting."""
-    processes = sys.modules.get("calibrant.training.processes")  # no command is slower for what only training needs
+    processes = sys.modules.get("calibrant.training.distributed")  # no command is slower for what only training needs
     if processes is not None:
         processes.leave(code)
     sys.exit(code)

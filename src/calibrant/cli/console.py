@@ -7,6 +7,7 @@ error.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -17,11 +18,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO, TypeVar
 
+import rich.progress
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 from rich.text import Text
+
+from calibrant._progress import Progress, silent
 
 T = TypeVar("T")
 
@@ -106,10 +109,41 @@ def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> Iterator[lis
     yield part
 
 
-def progress_bar(*columns: ProgressColumn, quiet: bool, **options: Any) -> Progress:
+def progress_bar(*columns: rich.progress.ProgressColumn, quiet: bool, **options: Any) -> rich.progress.Progress:
     """A bar on standard error that goes away when it is done; none where nobody watches."""
     console = Console(stderr=True)
-    return Progress(*columns, console=console, transient=True, disable=quiet or not sys.stderr.isatty(), **options)
+    return rich.progress.Progress(
+        *columns, console=console, transient=True, disable=quiet or not sys.stderr.isatty(), **options
+    )
+
+
+@contextlib.contextmanager
+def show_progress(quiet: bool) -> Iterator[Progress]:
+    """A `Progress` that is drawn as a bar on standard error once the work has taken a second.
+
+    The bar goes away when the work is done; nothing is drawn where standard error is no terminal.
+    """
+    bar = progress_bar(quiet=quiet)
+    bar.add_task("", total=None)
+    # By a timer, so that the bar also appears when a single step takes long.
+    timer = threading.Timer(1.0, bar.start)
+    timer.daemon = True
+    timer.start()
+
+    def update(what: str, done: float, total: float | None) -> None:
+        (task,) = bar.tasks
+        if task.total != total or done < task.completed:  # the next stage, with a speed of its own
+            bar.remove_task(task.id)
+            bar.add_task(label(what), completed=done, total=total)  # type: ignore[arg-type]  # rich counts floats too
+        else:
+            bar.update(task.id, description=label(what), completed=done)
+
+    try:
+        yield silent if bar.disable else update
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
 
 
 def progress(

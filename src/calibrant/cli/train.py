@@ -14,7 +14,8 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from calibrant._files import check_output
 from calibrant.cli.common import Json, Quiet, invocation
-from calibrant.cli.console import batch_progress, label, print_json, print_line, print_table, progress_bar, remark, say
+from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say
+from calibrant.cli.progress import ProgressBar
 from calibrant.cli.trust import TrustCode, trusts_models, trusts_run
 
 Data = Annotated[
@@ -66,19 +67,19 @@ def train_command(
     if dry_run:
         _dry_run(plan, data, trusted, as_json)
         return
-    with _Shown(quiet) as shown:
+    with _TrainingBar(quiet) as bar:
         try:
             result = train(
                 plan, output, data=data, resume=resume, devices=devices, nodes=nodes, accelerator=accelerator,
-                trust_code=trusted, listen=shown,
+                trust_code=trusted, event_log=bar,
             )  # fmt: skip
         except KeyboardInterrupt:
             again = [*invocation, *(["--resume"] if not resume else [])]
-            remark(f"interrupted; go on with: {shlex.join(['calibrant', *again])}", quiet or not shown.told)
+            remark(f"interrupted; go on with: {shlex.join(['calibrant', *again])}", quiet or not bar.is_first)
             raise
         except ArithmeticError as error:  # it diverged
             raise ValueError(str(error)) from error
-    if not shown.told:
+    if not bar.is_first:
         return
     if as_json:
         print_json(json_value(result))
@@ -111,11 +112,11 @@ def predict_command(
 
     check_output(output)
     format_of(output)
-    predictions = predict_run(
-        run, data=data, split=split, layout=layout, checkpoint=_checkpoint(checkpoint), accelerator=accelerator,
-        trust_code=trusts_run(run, trust_code),
-        watch=lambda batches, number: batch_progress(batches, 0, "predicting", quiet),
-    )  # fmt: skip
+    with ProgressBar(quiet) as progress:
+        predictions = predict_run(
+            run, data=data, split=split, layout=layout, checkpoint=_checkpoint(checkpoint), accelerator=accelerator,
+            trust_code=trusts_run(run, trust_code), progress=progress,
+        )  # fmt: skip
     predictions.save(output)
     if as_json:
         print_json({"samples": len(predictions), "file": str(output)})
@@ -128,8 +129,8 @@ def _checkpoint(text: str) -> Any:
     return text
 
 
-class _Shown:
-    """What a run tells, on standard error: a bar with loss, rate and time left, and a line per epoch."""
+class _TrainingBar:
+    """The events of a run on standard error: a bar with loss, rate and time left, and a line per epoch."""
 
     def __init__(self, quiet: bool):
         self.quiet = quiet
@@ -143,17 +144,17 @@ class _Shown:
         self.bar = progress_bar(*columns, quiet=quiet)
         self.task = self.bar.add_task("training", total=None, numbers="")
         self.last = 0.0
-        self.told = False  # of several processes only the first is told anything, and speaks
+        self.is_first = False  # of several processes only the first has events, and prints anything
         self.numbers: dict[str, float] = {}  # terms of the loss come with some of the steps, and stay until the next
 
-    def __enter__(self) -> _Shown:
+    def __enter__(self) -> _TrainingBar:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
     def __call__(self, event: str, numbers: Mapping[str, Any]) -> None:
-        self.told = True
+        self.is_first = True
         if event == "start":
             self.bar.start()
             self.bar.update(self.task, total=numbers["steps"], completed=numbers["step"])
@@ -170,8 +171,8 @@ class _Shown:
         elif event == "predicting":
             self.bar.update(self.task, description=label(f"predicting {numbers['set']}"), numbers="")
         elif event == "epoch":
-            found = " ".join(f"{k} {numbers[f'val_{k}']:.4f}" for k in SHOWN if f"val_{k}" in numbers)
-            remark(f"epoch {numbers['epoch']}: {found}" if found else f"epoch {numbers['epoch']} done", self.quiet)
+            metrics = " ".join(f"{k} {numbers[f'val_{k}']:.4f}" for k in SHOWN if f"val_{k}" in numbers)
+            remark(f"epoch {numbers['epoch']}: {metrics}" if metrics else f"epoch {numbers['epoch']} done", self.quiet)
         elif event == "finished already":
             remark("this run is finished already; nothing was computed again", self.quiet)
 

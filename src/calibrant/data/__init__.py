@@ -1,6 +1,6 @@
 """Data sets: readers, boxes and crops, variants, mixing, splits, batches, and embedded data with a known truth."""
 
-from calibrant import _needs_torch
+from calibrant._imports import needs_torch
 from calibrant.data.boxes import Boxes, objectness, union_area
 from calibrant.data.dataset import NO_CLASS, Dataset, Findings, OnError, Report, Sample
 from calibrant.data.files import UnreadableError, printable, some_names

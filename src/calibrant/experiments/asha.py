@@ -210,7 +210,7 @@ def _trial(config: Mapping[str, Any], jobs: Sequence[Job], target: str, accelera
             in_turn(
                 lambda: train(
                     recipe, job.folder, data=job.data, resume=True, accelerator=accelerator,
-                    trust_code=job.trust_code, listen=listen,
+                    trust_code=job.trust_code, event_log=listen,
                 )
             )  # fmt: skip
         values = {n.metric: n.value for n in numbers(job.folder) if n.set == "val" and n.posthoc == "none"}

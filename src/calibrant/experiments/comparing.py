@@ -121,7 +121,7 @@ def compare(
             make_fabric(study.recipe, engine.accelerator, 1, 1)
         data_record = check_data(study, folder, data, trust_code)
         for run in first:
-            RunFolder(folder / RUNS / run.key).look()
+            RunFolder(folder / RUNS / run.key).check_run()
     claim(folder, study)
     if data_record is not None:
         write_json(folder / SEEN, data_record)

@@ -127,7 +127,7 @@ def _fitting_sets(runs: list[Planned], data: str | None, trust_code: bool) -> Se
     with torch.random.fork_rng(devices=[]):
         for run in runs:
             fabric = make_fabric(run.recipe, "cpu", 1, 1)
-            rehearse(prepare_run(run.recipe, fabric, sets, None, trust_code=trust_code))
+            rehearse(prepare_run(run.recipe, fabric, sets, trust_code=trust_code))
     return sets
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from calibrant._extras import MissingExtraError
+from calibrant._imports import MissingExtraError
 from calibrant.auditing import audit
 from calibrant.experiments.comparing import Comparison, Engine, compare
 from calibrant.experiments.local import Staged, Told

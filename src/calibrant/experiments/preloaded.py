@@ -7,7 +7,7 @@ from calibrant import _torchvision
 _torchvision.ensure()  # before anything that imports torchvision
 for _name in (
     "calibrant.experiments.work",
-    "calibrant.predictions.npz",
+    "calibrant.predictions.formats.npz",
     "lightning_fabric.strategies.ddp",
     "scipy.special",
     "sklearn.utils.validation",

@@ -132,7 +132,7 @@ def _trained(job: Job, report: Report, accelerator: str, begun: list[bool]) -> N
         if not (Path(job.folder) / RESULT).exists():
             train(
                 recipe, job.folder, data=job.data, resume=True, accelerator=accelerator, trust_code=job.trust_code,
-                listen=listen,
+                event_log=listen,
             )  # fmt: skip
 
     in_turn(run, lambda: report(0, 0))

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from calibrant._lazy import loader
+from calibrant._imports import lazy_names
 from calibrant.export.core import Exported, export_onnx
 from calibrant.export.input_file import read_inputs
 from calibrant.export.source import TensorInfo
@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Exported", "TensorInfo", "export_onnx", "load_model"]
 
-__getattr__, __dir__ = loader(__name__, {"load_model": "torch_model"}, {"torch_model": ("train", "torch")})
+__getattr__, __dir__ = lazy_names(__name__, extras={"calibrant.export.torch_model": ("train", "torch")})

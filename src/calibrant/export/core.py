@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant._extras import need
 from calibrant._files import check_output, written_aside
+from calibrant._imports import need
 from calibrant.export.batches import Batch, batches_of, check_size, telling_batches
 from calibrant.export.compare import Comparison, Found
 from calibrant.export.extend import extended, logits_only, outputs_of, watched

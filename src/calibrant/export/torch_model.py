@@ -198,6 +198,6 @@ def load_model(
     if weights is not None:
         path, ours = Path(weights), made.state_dict()
         state = without_wrapper(read_state(path), ours)
-        check_state_fits(ours, state, str(path), left_over="the model has no place for {}", joint=" and ")
+        check_state_fits(ours, state, str(path))
         made.load_state_dict(state)
     return made

@@ -10,7 +10,7 @@ Example:
     'ALS'
 """
 
-from calibrant import _needs_torch
+from calibrant._imports import needs_torch
 
 # ruff: noqa: I001  (the order of these lines is the order of `names` and of the docs)
 from calibrant.losses.base import Loss, Smoothing

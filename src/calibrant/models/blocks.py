@@ -36,12 +36,8 @@ class PaddedShortcut(nn.Module):
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions with batch norm, ReLU after the sum (He et al. 2016, Fig. 2).
 
-    Args:
-        inputs: channels before.
-        outputs: channels after.
-        stride: of the first convolution.
-        shortcut: where sizes change, "pad" (option A, no parameters) or "project" (option B, a 1x1 convolution with
-            batch norm).
+    Where sizes change, ``shortcut`` is "pad" (option A, no parameters) or "project" (option B, a 1x1 convolution with
+    batch norm).
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1, shortcut: str = "project"):
@@ -61,15 +57,7 @@ class BasicBlock(nn.Module):
 
 
 class Trunk(nn.Module):
-    """A convolution and stages of basic blocks; each stage but the first halves the image.
-
-    Args:
-        widths: channels of each stage.
-        blocks: how many each stage has.
-        in_channels: of the image.
-        stride: of the first convolution.
-        shortcut: see `BasicBlock`.
-    """
+    """A convolution, and a stage of ``blocks`` basic blocks per width; all stages but the first halve the image."""
 
     def __init__(
         self, widths: Sequence[int], blocks: int, in_channels: int, stride: int = 1, shortcut: str = "project"

@@ -17,71 +17,52 @@ In both of Keras' networks batch norm has Keras' epsilon of 0.001 and its moment
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant._validation import choice, flag
+from calibrant._validation import below_one, choice, flag, size
 from calibrant.models.blocks import Trunk, TrunkClassifier
-from calibrant.models.checks import share, whole
 from calibrant.models.registry import register
 
-_SHAPE = (3, 32, 32)
+_register = functools.partial(register, input_size=(3, 32, 32), num_classes=10)
 _EPSILON, _MOMENTUM = 1e-3, 0.01  # Keras' batch norm
 
 
-def _v1(num_classes: int, depth: int, shortcut: str, in_channels: int) -> nn.Module:
-    choice("shortcut", shortcut, ("pad", "project"))
-    trunk = Trunk((16, 32, 64), (depth - 2) // 6, whole("in_channels", in_channels, 1), shortcut=shortcut)
-    return TrunkClassifier(trunk, 64, num_classes)
+def _register_v1(depth: int, blocks: int, source: str, published: int, published_in: str) -> None:
+    summary = f"ResNet-{depth} for CIFAR: 3 x {blocks} basic blocks"
+
+    @_register(f"resnet{depth}", summary=summary, source=source, published=published, published_in=published_in)
+    def build_v1(num_classes: int, *, shortcut: str = "pad", in_channels: int = 3) -> nn.Module:
+        choice("shortcut", shortcut, ("pad", "project"))
+        trunk = Trunk((16, 32, 64), blocks, size("in_channels", in_channels), shortcut=shortcut)
+        return TrunkClassifier(trunk, 64, num_classes)
 
 
-@register(
-    "resnet20",
-    summary="ResNet-20 for CIFAR: 3 x 3 basic blocks",
-    source="He et al. 2016, Sec. 4.2; SC, Appendix B (demo)",
-    input_size=_SHAPE,
-    num_classes=10,
-    published=270_000,
-    published_in="He et al. 2016, Table 6: 0.27M",
-)
-def resnet20(num_classes: int, *, shortcut: str = "pad", in_channels: int = 3) -> nn.Module:
-    """He et al.'s ResNet-20."""
-    return _v1(num_classes, 20, shortcut, in_channels)
-
-
-@register(
-    "resnet56",
-    summary="ResNet-56 for CIFAR: 3 x 9 basic blocks",
-    source="He et al. 2016, Sec. 4.2",
-    input_size=_SHAPE,
-    num_classes=10,
-    published=850_000,
-    published_in="He et al. 2016, Table 6: 0.85M",
-)
-def resnet56(num_classes: int, *, shortcut: str = "pad", in_channels: int = 3) -> nn.Module:
-    """He et al.'s ResNet-56."""
-    return _v1(num_classes, 56, shortcut, in_channels)
+_register_v1(20, 3, "He et al. 2016, Sec. 4.2; SC, Appendix B (demo)", 270_000, "He et al. 2016, Table 6: 0.27M")
+_register_v1(56, 9, "He et al. 2016, Sec. 4.2", 850_000, "He et al. 2016, Table 6: 0.85M")
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, eps=_EPSILON, momentum=_MOMENTUM)
 
 
-class PreactivationBottleneck(nn.Module):
-    """Batch norm, ReLU and convolution, thrice (1x1, 3x3, 1x1), and the sum.
+def _layers(model: nn.Module) -> Iterator[Any]:
+    """The convolutions and linear layers of a model, all of which have a bias."""
+    return (part for part in model.modules() if isinstance(part, nn.Conv2d | nn.Linear))
 
-    Args:
-        inputs: channels before.
-        middle: channels of the 3x3 convolution.
-        outputs: channels after.
-        stride: of the first convolution.
-        project: whether the shortcut is a 1x1 convolution, as in the first block of a stage.
-        activate: whether batch norm and ReLU come first, as in all blocks but the network's first.
+
+class PreactivationBottleneck(nn.Module):
+    """Batch norm, ReLU and convolution, three times (1x1, 3x3, 1x1), and the sum.
+
+    ``project`` makes the shortcut a 1x1 convolution, as in the first block of a stage; ``activate`` puts batch norm
+    and ReLU first, as in all blocks but the network's first.
     """
 
     def __init__(self, inputs: int, middle: int, outputs: int, stride: int, *, project: bool, activate: bool):
@@ -109,21 +90,17 @@ class PreactivationResNet(nn.Module):
         layers: list[nn.Module] = []
         for stage, (inputs, outputs) in enumerate(pairwise((16, 64, 128, 256))):
             for block in range(blocks):
-                first = block == 0
-                stride = 2 if first and stage > 0 else 1
-                entering = inputs if first else outputs
-                activate = stage > 0 or not first
+                first, stride = block == 0, 2 if block == 0 and stage > 0 else 1
+                before, activate = inputs if first else outputs, stage > 0 or not first
                 layers.append(
-                    PreactivationBottleneck(entering, inputs, outputs, stride, project=first, activate=activate)
+                    PreactivationBottleneck(before, inputs, outputs, stride, project=first, activate=activate)
                 )
         self.blocks = nn.Sequential(*layers)
         self.bn2 = _norm(256)
         self.fc = nn.Linear(256, num_classes)
-        for part in self.modules():
-            if isinstance(part, nn.Conv2d | nn.Linear):  # Keras: he_normal, biases 0
-                nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
-                assert part.bias is not None
-                nn.init.zeros_(part.bias)
+        for layer in _layers(self):  # Keras: he_normal, biases 0
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits [N, C] of images of any size."""
@@ -131,30 +108,18 @@ class PreactivationResNet(nn.Module):
         return self.fc(F.relu(self.bn2(x)).mean((2, 3)))
 
 
-@register(
-    "resnet20v2",
-    summary="Keras' ResNet20v2 for CIFAR: 3 x 2 pre-activation bottlenecks",
-    source="Keras, examples/cifar10_resnet.py",
-    input_size=_SHAPE,
-    num_classes=10,
-)
-def resnet20v2(num_classes: int, *, in_channels: int = 3) -> nn.Module:
-    """Depth 9 x 2 + 2."""
-    return PreactivationResNet(2, num_classes, whole("in_channels", in_channels, 1))
+def _register_v2(depth: int, blocks: int, source: str, **published: Any) -> None:
+    summary = f"Keras' ResNet{depth}v2 for CIFAR: 3 x {blocks} pre-activation bottlenecks"
+
+    @_register(f"resnet{depth}v2", summary=summary, source=source, **published)
+    def build_v2(num_classes: int, *, in_channels: int = 3) -> nn.Module:
+        return PreactivationResNet(blocks, num_classes, size("in_channels", in_channels))
 
 
-@register(
-    "resnet56v2",
-    summary="Keras' ResNet56v2 for CIFAR: 3 x 6 pre-activation bottlenecks",
-    source="Keras, examples/cifar10_resnet.py; LR, experiments on CIFAR",
-    input_size=_SHAPE,
-    num_classes=10,
-    published=1_673_738,
-    published_in="Keras' summary, which counts batch norm's running means and variances too",
-)
-def resnet56v2(num_classes: int, *, in_channels: int = 3) -> nn.Module:
-    """Depth 9 x 6 + 2."""
-    return PreactivationResNet(6, num_classes, whole("in_channels", in_channels, 1))
+_KERAS = "Keras' summary, which counts batch norm's running means and variances too"
+_register_v2(20, 2, "Keras, examples/cifar10_resnet.py")
+_LR = "Keras, examples/cifar10_resnet.py; LR, experiments on CIFAR"
+_register_v2(56, 6, _LR, published=1_673_738, published_in=_KERAS)
 
 
 #: Channels of the convolutions of each block; a max-pool follows each.
@@ -164,22 +129,20 @@ _VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512
 def _vgg16_features(in_channels: int, dropout: bool) -> Iterator[nn.Module]:
     inputs = in_channels
     for block, widths in enumerate(_VGG16):
-        for place, outputs in enumerate(widths):
-            if place > 0:
+        for number, outputs in enumerate(widths):
+            if number > 0:
                 yield nn.Dropout((0.3 if block == 0 else 0.4) * dropout)
             yield from (nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(inplace=True), _norm(outputs))
             inputs = outputs
         yield nn.MaxPool2d(2)
 
 
-@register(
+@_register(
     "vgg16_cifar",
     summary="LR's VGG16 for CIFAR: batch norm after ReLU, dropout between convolutions, a hidden layer of 512",
     source="LR's released code, which is Keras' cifar-vgg (Geifman, after Liu and Deng 2015)",
-    input_size=_SHAPE,
-    num_classes=10,
     published=15_001_418,
-    published_in="Keras' summary, which counts batch norm's running means and variances too; 14,991,946 are trained",
+    published_in=f"{_KERAS}; 14,991,946 are trained",
 )
 def vgg16_cifar(num_classes: int, *, dropout: bool = True, in_channels: int = 3) -> nn.Module:
     """As the code has it: dropout of 0.3 in the first block, 0.4 in the others, 0.5 before both linear layers.
@@ -189,32 +152,29 @@ def vgg16_cifar(num_classes: int, *, dropout: bool = True, in_channels: int = 3)
     which the code does not take, the mean is.
     """
     head = 0.5 * flag("dropout", dropout)
-    parts: list[tuple[str, nn.Module]] = [
-        ("features", nn.Sequential(*_vgg16_features(whole("in_channels", in_channels, 1), dropout))),
-        ("avgpool", nn.AdaptiveAvgPool2d(1)),
-        ("flatten", nn.Flatten()),
-        ("dropout1", nn.Dropout(head)),
-        ("hidden", nn.Linear(512, 512)),
-        ("relu", nn.ReLU(inplace=True)),
-        ("norm", nn.BatchNorm1d(512, eps=_EPSILON, momentum=_MOMENTUM)),
-        ("dropout2", nn.Dropout(head)),
-        ("classifier", nn.Linear(512, num_classes)),
-    ]
-    model = nn.Sequential(OrderedDict(parts))
-    for part in model.modules():
-        if isinstance(part, nn.Conv2d | nn.Linear):
-            nn.init.xavier_uniform_(part.weight)
-            assert part.bias is not None
-            nn.init.zeros_(part.bias)
+    model = nn.Sequential(
+        OrderedDict(
+            features=nn.Sequential(*_vgg16_features(size("in_channels", in_channels), dropout)),
+            avgpool=nn.AdaptiveAvgPool2d(1),
+            flatten=nn.Flatten(),
+            dropout1=nn.Dropout(head),
+            hidden=nn.Linear(512, 512),
+            relu=nn.ReLU(inplace=True),
+            norm=nn.BatchNorm1d(512, eps=_EPSILON, momentum=_MOMENTUM),
+            dropout2=nn.Dropout(head),
+            classifier=nn.Linear(512, num_classes),
+        )
+    )
+    for layer in _layers(model):
+        nn.init.xavier_uniform_(layer.weight)
+        nn.init.zeros_(layer.bias)
     return model
 
 
-@register(
+@_register(
     "densenet_bc_100_12",
     summary="DenseNet-BC for CIFAR: depth 100, growth rate 12",
     source="Huang et al. 2017 (Densely Connected Convolutional Networks); LR and SC on CIFAR",
-    input_size=_SHAPE,
-    num_classes=10,
     published=769_162,
     published_in="public PyTorch ports on CIFAR-10; Huang et al. 2017, Table 2, prints 0.8M",
 )
@@ -228,9 +188,7 @@ def densenet_bc_100_12(num_classes: int, *, dropout: float = 0.0, in_channels: i
 
     from calibrant.models.classifiers import plain_densenet_stem
 
-    drop = share("dropout", dropout)
-    model = DenseNet(
-        growth_rate=12, block_config=(16, 16, 16), num_init_features=24, num_classes=num_classes, drop_rate=drop
-    )
-    plain_densenet_stem(model, whole("in_channels", in_channels, 1))
+    shape = {"growth_rate": 12, "block_config": (16, 16, 16), "num_init_features": 24}
+    model = DenseNet(**shape, num_classes=num_classes, drop_rate=below_one("dropout", dropout))
+    plain_densenet_stem(model, size("in_channels", in_channels))
     return model

@@ -19,6 +19,7 @@ All stems take images of any size that survives the strides.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import OrderedDict
 from typing import Any
@@ -26,19 +27,20 @@ from typing import Any
 from torch import nn
 
 from calibrant import _torchvision
+from calibrant._validation import below_one, size
 from calibrant.models.blocks import initialise
-from calibrant.models.checks import share, whole
 from calibrant.models.registry import register
 
-_IMAGE = (3, 224, 224)
-_META = "torchvision's table of weights"
+_register = functools.partial(register, input_size=(3, 224, 224), num_classes=1000)
+_TABLE = "torchvision's table of weights"
+_register_torchvision = functools.partial(_register, published_in=_TABLE, torchvision=True)
 
 
 def _resnet(name: str, num_classes: int, stem: str, in_channels: int) -> nn.Module:
     _torchvision.ensure()
     from torchvision import models
 
-    whole("in_channels", in_channels, 1)
+    size("in_channels", in_channels)
     model: Any = models.get_model(name, weights=None, num_classes=num_classes)
     if stem != "imagenet":
         model.conv1 = nn.Conv2d(in_channels, 64, 3, padding=1, bias=False)
@@ -53,28 +55,24 @@ def _resnet(name: str, num_classes: int, stem: str, in_channels: int) -> nn.Modu
     return model
 
 
-def _enter_resnet(depth: int, published: int, source: str) -> None:
+def _register_resnet(depth: int, published: int, source: str) -> None:
     name = f"resnet{depth}"
 
-    @register(
+    @_register_torchvision(
         name,
         summary=f"ResNet-{depth}, with stems for 224, 64 and 32 pixels",
         source=source,
-        input_size=_IMAGE,
-        num_classes=1000,
         published=published,
-        published_in=_META,
         stems=("imagenet", "64", "32"),
-        torchvision=True,
     )
     def build_resnet(num_classes: int, *, stem: str = "imagenet", in_channels: int = 3) -> nn.Module:
         return _resnet(name, num_classes, stem, in_channels)
 
 
-_enter_resnet(18, 11_689_512, "He et al. 2016")
-_enter_resnet(34, 21_797_672, "He et al. 2016; Mukhoti2020's and MbLS's code")
-_enter_resnet(50, 25_557_032, "He et al. 2016; ALS, ACLS, MbLS and SC on ImageNet, CIFAR-10 and Tiny-ImageNet")
-_enter_resnet(101, 44_549_160, "He et al. 2016; ALS, ACLS and MbLS")
+_register_resnet(18, 11_689_512, "He et al. 2016")
+_register_resnet(34, 21_797_672, "He et al. 2016; Mukhoti2020's and MbLS's code")
+_register_resnet(50, 25_557_032, "He et al. 2016; ALS, ACLS, MbLS and SC on ImageNet, CIFAR-10 and Tiny-ImageNet")
+_register_resnet(101, 44_549_160, "He et al. 2016; ALS, ACLS and MbLS")
 
 
 def _vgg16(num_classes: int, stem: str, batch_norm: bool, dropout: float, in_channels: int) -> nn.Module:
@@ -82,15 +80,15 @@ def _vgg16(num_classes: int, stem: str, batch_norm: bool, dropout: float, in_cha
     from torchvision.models import vgg
 
     layers = vgg.make_layers(vgg.cfgs["D"], batch_norm=batch_norm)
-    if whole("in_channels", in_channels, 1) != 3:
+    if size("in_channels", in_channels) != 3:
         layers[0] = nn.Conv2d(in_channels, 64, 3, padding=1)
-    drop = share("dropout", dropout)
+    drop = below_one("dropout", dropout)
     if stem == "imagenet":
-        whole_network: nn.Module = vgg.VGG(layers, num_classes=num_classes, dropout=drop)
-        return whole_network
-    parts: list[tuple[str, nn.Module]] = [("features", layers), ("avgpool", nn.AdaptiveAvgPool2d(1))]
-    parts += [("flatten", nn.Flatten()), ("dropout", nn.Dropout(drop)), ("classifier", nn.Linear(512, num_classes))]
-    model = nn.Sequential(OrderedDict(parts))
+        network: nn.Module = vgg.VGG(layers, num_classes=num_classes, dropout=drop)
+        return network
+    parts = OrderedDict[str, nn.Module](features=layers, avgpool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten())
+    parts |= {"dropout": nn.Dropout(drop), "classifier": nn.Linear(512, num_classes)}
+    model = nn.Sequential(parts)
     initialise(model)
     for part in layers.modules():
         if isinstance(part, nn.Conv2d) and part.bias is not None:
@@ -98,17 +96,13 @@ def _vgg16(num_classes: int, stem: str, batch_norm: bool, dropout: float, in_cha
     return model
 
 
-def _enter_vgg(name: str, published: int, batch_norm: bool, words: str) -> None:
-    @register(
+def _register_vgg(name: str, published: int, batch_norm: bool, words: str) -> None:
+    @_register_torchvision(
         name,
         summary=f"VGG16{words}; with stem 32 a single linear layer as head",
         source="Simonyan and Zisserman 2015; LR's code for CIFAR has vgg16_cifar",
-        input_size=_IMAGE,
-        num_classes=1000,
         published=published,
-        published_in=_META,
         stems=("imagenet", "32"),
-        torchvision=True,
     )
     def build_vgg(
         num_classes: int, *, stem: str = "imagenet", dropout: float | None = None, in_channels: int = 3
@@ -117,8 +111,8 @@ def _enter_vgg(name: str, published: int, batch_norm: bool, words: str) -> None:
         return _vgg16(num_classes, stem, batch_norm, usual if dropout is None else dropout, in_channels)
 
 
-_enter_vgg("vgg16", 138_357_544, False, "")
-_enter_vgg("vgg16_bn", 138_365_992, True, " with batch norm")
+_register_vgg("vgg16", 138_357_544, False, "")
+_register_vgg("vgg16_bn", 138_365_992, True, " with batch norm")
 
 
 def plain_densenet_stem(model: Any, in_channels: int) -> None:
@@ -129,19 +123,15 @@ def plain_densenet_stem(model: Any, in_channels: int) -> None:
     nn.init.kaiming_normal_(model.features.conv0.weight)
 
 
-def _enter_densenet(depth: int, published: int) -> None:
+def _register_densenet(depth: int, published: int) -> None:
     name = f"densenet{depth}"
 
-    @register(
+    @_register_torchvision(
         name,
         summary=f"DenseNet-{depth}, with stems for 224 and 32 pixels",
         source="Huang et al. 2017; Mukhoti2020's code for the stem of 32",
-        input_size=_IMAGE,
-        num_classes=1000,
         published=published,
-        published_in=_META,
         stems=("imagenet", "32"),
-        torchvision=True,
     )
     def build_densenet(
         num_classes: int, *, stem: str = "imagenet", dropout: float = 0.0, in_channels: int = 3
@@ -149,62 +139,47 @@ def _enter_densenet(depth: int, published: int) -> None:
         _torchvision.ensure()
         from torchvision import models
 
-        drop = share("dropout", dropout)
+        drop = below_one("dropout", dropout)
         model: Any = models.get_model(name, weights=None, num_classes=num_classes, drop_rate=drop)
         first = model.features.conv0
         if stem == "32":
-            plain_densenet_stem(model, whole("in_channels", in_channels, 1))
-        elif whole("in_channels", in_channels, 1) != 3:
+            plain_densenet_stem(model, size("in_channels", in_channels))
+        elif size("in_channels", in_channels) != 3:
             model.features.conv0 = nn.Conv2d(in_channels, first.out_channels, 7, stride=2, padding=3, bias=False)
             nn.init.kaiming_normal_(model.features.conv0.weight)
         return model
 
 
 for _depth, _count in ((121, 7_978_856), (161, 28_681_000), (169, 14_149_480), (201, 20_013_928)):
-    _enter_densenet(_depth, _count)
+    _register_densenet(_depth, _count)
 
 
 def _vit(width: int, heads: int, num_classes: int, image_size: int, dropout: float, in_channels: int) -> nn.Module:
     _torchvision.ensure()
     from torchvision.models import VisionTransformer
 
-    if whole("image_size", image_size, 16) % 16:
+    if size("image_size", image_size, 16) % 16:
         raise ValueError(f"image_size must be a multiple of the patches' 16 pixels, got {image_size}")
     model: Any = VisionTransformer(
         image_size=image_size, patch_size=16, num_layers=12, num_heads=heads, hidden_dim=width, mlp_dim=4 * width,
-        dropout=share("dropout", dropout), num_classes=num_classes,
+        dropout=below_one("dropout", dropout), num_classes=num_classes,
     )  # fmt: skip
-    if whole("in_channels", in_channels, 1) != 3:
+    if size("in_channels", in_channels) != 3:
         model.conv_proj = nn.Conv2d(in_channels, width, 16, stride=16)
         nn.init.trunc_normal_(model.conv_proj.weight, std=math.sqrt(1 / (in_channels * 16 * 16)))
         nn.init.zeros_(model.conv_proj.bias)
     return model
 
 
-@register(
-    "vit_b_16",
-    summary="ViT-B/16: 12 layers of 768, 12 heads; takes images of image_size only",
-    source="Dosovitskiy et al. 2021; MbLS, appendix, Table 2 (its configuration names this size)",
-    input_size=_IMAGE,
-    num_classes=1000,
-    published=86_567_656,
-    published_in=_META,
-    torchvision=True,
-)
-def vit_b_16(num_classes: int, *, image_size: int = 224, dropout: float = 0.0, in_channels: int = 3) -> nn.Module:
-    """Torchvision's ViT-B/16."""
-    return _vit(768, 12, num_classes, image_size, dropout, in_channels)
+def _register_vit(name: str, width: int, heads: int, summary: str, source: str, **facts: Any) -> None:
+    summary = f"{summary}: 12 layers of {width}, {heads} heads; takes images of image_size only"
+
+    @_register(name, summary=summary, source=f"Dosovitskiy et al. 2021{source}", **facts)
+    def build_vit(num_classes: int, *, image_size: int = 224, dropout: float = 0.0, in_channels: int = 3) -> nn.Module:
+        return _vit(width, heads, num_classes, image_size, dropout, in_channels)
 
 
-@register(
-    "vit_s_16",
-    summary="ViT-S/16: 12 layers of 384, 6 heads; takes images of image_size only",
-    source="Dosovitskiy et al. 2021, at the small size of later work; SC on ImageNet",
-    input_size=_IMAGE,
-    num_classes=1000,
-    published=22_050_664,
-    published_in="timm's vit_small_patch16_224",
-)
-def vit_s_16(num_classes: int, *, image_size: int = 224, dropout: float = 0.0, in_channels: int = 3) -> nn.Module:
-    """Torchvision's class at the small size; SC trains it with a dropout of 0.1."""
-    return _vit(384, 6, num_classes, image_size, dropout, in_channels)
+_MBLS = "; MbLS, appendix, Table 2 (its configuration names this size)"
+_register_vit("vit_b_16", 768, 12, "ViT-B/16", _MBLS, published=86_567_656, published_in=_TABLE, torchvision=True)
+_SC = ", at the small size of later work; SC on ImageNet"  # where it is trained with a dropout of 0.1
+_register_vit("vit_s_16", 384, 6, "ViT-S/16", _SC, published=22_050_664, published_in="timm's vit_small_patch16_224")

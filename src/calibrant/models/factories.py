@@ -1,52 +1,118 @@
-"""Models by the name of a factory, ``package.module:function``: found, and called.
+"""Models from other people's code, ``package.module:factory``: whose code that is, and finding and calling it.
 
-Whoever calls these has decided to run that code; see `calibrant.models.trust`.
+The networks of `names`, and timm's own by their plain names, are code that was installed on purpose. A
+``package.module:factory`` may be anything, and some options of timm's factory lead it to files and addresses of
+somebody's choice. Both are fine in a program that its author writes, and need the user's consent where a recipe or a
+run folder names them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 from torch import nn
 
 from calibrant import _torchvision
 
-#: Exit code of a process that was asked to end by SIGTERM, which the command line turns into a SystemExit.
+TIMM = "timm/"
+#: Exit code of a process that SIGTERM asked to end, which the command line turns into a SystemExit.
 TERMINATED = 143
+
+# Any other name makes timm read a folder or download: hf-hub:, local-dir:.
+_TIMM_NAME = re.compile(r"[A-Za-z0-9_]*(\.[A-Za-z0-9_]+)?")
+_TIMM_PATHS = ("model_name", "checkpoint_path", "cache_dir")
+
+
+class UntrustedCodeError(ValueError):
+    """A recipe or a run folder names code that the user has not agreed to run."""
+
+
+def foreign_code(name: str, options: Mapping[str, Any] | None = None) -> str | None:
+    """What building a model would run or read that is neither Calibrant's, torchvision's nor timm's own.
+
+    Nothing is imported to find out.
+
+    Args:
+        name: as `build` takes it.
+        options: as `build` takes them.
+
+    Returns:
+        The predicate of a sentence, or None if there is no such code.
+
+    Example:
+        >>> from calibrant.models.factories import foreign_code
+        >>> foreign_code("resnet18") is None
+        True
+        >>> print(foreign_code("no_such_package.nets:make"))
+        imports the module no_such_package.nets (which is not installed here) and calls its make
+    """
+    if name.startswith(TIMM):
+        if not _TIMM_NAME.fullmatch(name.removeprefix(TIMM)):
+            return f"makes timm fetch a model from {name.removeprefix(TIMM)!r}"
+        paths = [option for option in options or {} if option in _TIMM_PATHS or option.startswith("pretrained_")]
+        return f"makes timm read what its option {paths[0]!r} names" if paths else None
+    module, _, function = name.partition(":")
+    if not module or not function:  # a name of the registry, or one that imports nothing
+        return None
+    return f"imports the module {module} ({_origin(module)}) and calls its {function}"
+
+
+def require_trust(name: str, options: Mapping[str, Any], trust_code: bool) -> None:
+    """Raise unless building this model runs no foreign code, or that code is trusted."""
+    code = None if trust_code else foreign_code(name, options)
+    if code is not None:
+        raise UntrustedCodeError(
+            f"model {name!r} is none of Calibrant's, torchvision's or timm's: building it {code}; if you trust that "
+            "code, allow it with --trust-code (in Python: trust_code=True)"
+        )
+
+
+def _origin(module: str) -> str:
+    """Where a module would come from, by its top package alone: to look further would import it."""
+    top = module.partition(".")[0]
+    spec: ModuleSpec | None = getattr(sys.modules.get(top), "__spec__", None)
+    with contextlib.suppress(ImportError, ValueError, AttributeError):
+        spec = spec or PathFinder.find_spec(top, [os.getcwd(), *sys.path]) or importlib.util.find_spec(top)
+    if spec is None:
+        return "which is not installed here"
+    folders = list(spec.submodule_search_locations or ())
+    return f"from {folders[0] if folders else spec.origin or 'Python itself'}"
 
 
 def find_factory(name: str) -> Any:
-    """What ``package.module:name`` names; the current folder is looked in too."""
+    """The object that ``package.module:name`` names; modules in the current folder can be named too."""
     module, _, path = name.partition(":")
     if not module or not path:
         raise ValueError(f"a model is named as package.module:factory, got {name!r}")
     here = os.getcwd()
     sys.path.insert(0, here)
     try:
-        with sentences(f"model {name!r}: cannot import {module}"):
+        with _errors_as_sentences(f"model {name!r}: cannot import {module}"):
             _torchvision.ensure()  # the factory may be torchvision's, or import it
             value: Any = importlib.import_module(module)
     finally:
-        with contextlib.suppress(ValueError):  # what was imported may have changed the path
+        with contextlib.suppress(ValueError):  # the imported module may have changed the path
             sys.path.remove(here)
-    with sentences(f"model {name!r}: {module} has no {path!r}"):
+    with _errors_as_sentences(f"model {name!r}: {module} has no {path!r}"):
         for part in path.split("."):
             value = getattr(value, part)
     return value
 
 
 def call_factory(name: str, factory: Any, options: Mapping[str, Any]) -> nn.Module:
-    """The model that a factory gives for these keywords; ``name`` names it in messages."""
+    """The model that a factory returns for these keywords; ``name`` names it in messages."""
     if not callable(factory):
         kind = type(factory).__name__
         raise ValueError(f"model {name!r}: a function or class that gives a module is needed, got {kind}")
-    with sentences(f"model {name!r}: the call failed"):
+    with _errors_as_sentences(f"model {name!r}: the call failed"):
         model = factory(**options)
     if not isinstance(model, nn.Module):
         raise ValueError(f"model {name!r}: it must give a torch.nn.Module, got {type(model).__name__}")
@@ -54,10 +120,10 @@ def call_factory(name: str, factory: Any, options: Mapping[str, Any]) -> nn.Modu
 
 
 @contextlib.contextmanager
-def sentences(what: str) -> Iterator[None]:
-    """Whatever goes wrong in other people's code becomes a ValueError that begins with ``what``.
+def _errors_as_sentences(what: str) -> Iterator[None]:
+    """Turn any error of other people's code into a ValueError that begins with ``what``.
 
-    Also a SystemExit: code that ends the process, perhaps with "success", has not done what it was asked for.
+    A SystemExit too: code that ends the process, perhaps with "success", has not done what it was asked for.
     """
     try:
         yield
@@ -66,9 +132,7 @@ def sentences(what: str) -> Iterator[None]:
     except BaseException as error:
         if isinstance(error, SystemExit) and error.code == TERMINATED:
             raise
-        unknown = (
-            re.search(r"unexpected keyword argument '(\w+)'", str(error)) if isinstance(error, TypeError) else None
-        )
+        unknown = isinstance(error, TypeError) and re.search(r"unexpected keyword argument '(\w+)'", str(error))
         reason = f"it has no option {unknown[1]!r}" if unknown else one_line(error)
         raise ValueError(f"{what} ({f'{type(error).__name__}: {reason}'.removesuffix(': ')})") from None
 

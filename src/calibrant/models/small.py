@@ -9,19 +9,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from calibrant.models.blocks import Trunk, TrunkClassifier
-from calibrant.models.checks import whole
+from calibrant._validation import size
+from calibrant.models.blocks import Trunk, TrunkClassifier, convolution
 from calibrant.models.registry import register
 
 
 class MLP(nn.Module):
-    """Linear layers with ReLU between them; an input of any shape is flattened.
-
-    Args:
-        inputs: numbers per sample.
-        hidden: width of each hidden layer.
-        num_classes: of the last layer.
-    """
+    """Linear layers of the widths ``hidden`` with ReLU between them; an input of any shape is flattened."""
 
     def __init__(self, inputs: int, hidden: Sequence[int], num_classes: int):
         super().__init__()
@@ -53,19 +47,19 @@ def mlp(
     num_classes: int, *, input_size: int | Sequence[int] = (1, 28, 28), hidden: int | Sequence[int] = (1024, 1024)
 ) -> nn.Module:
     """LR's network for MNIST; ``input_size`` is a count or a shape, ``hidden`` the width of each hidden layer."""
-    inputs = whole("the product of input_size", math.prod(_wholes("input_size", input_size)), 1)
-    return MLP(inputs, _wholes("hidden", hidden), num_classes)
+    inputs = size("the product of input_size", math.prod(_sizes("input_size", input_size)))
+    return MLP(inputs, _sizes("hidden", hidden), num_classes)
 
 
 #: Numbers in a shape, or layers: a longer list is a mistake, and would take minutes to build.
 _LONGEST = 1000
 
 
-def _wholes(parameter: str, given: int | Sequence[int]) -> list[int]:
-    values: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+def _sizes(parameter: str, sizes: int | Sequence[int]) -> list[int]:
+    values: Sequence[Any] = sizes if isinstance(sizes, list | tuple) else [sizes]
     if len(values) > _LONGEST:
         raise ValueError(f"{parameter} must have at most {_LONGEST} numbers, got {len(values)}")
-    return [whole(parameter, value, 1) for value in values]
+    return [size(parameter, value) for value in values]
 
 
 @register(
@@ -77,13 +71,12 @@ def _wholes(parameter: str, given: int | Sequence[int]) -> list[int]:
 )
 def small_cnn(num_classes: int, *, width: int = 24, in_channels: int = 3) -> nn.Module:
     """Strides of 2, 2, 2 and 1, then the mean over the image."""
-    width = whole("width", width, 1)
+    width = size("width", width)
 
     def block(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
-        layer = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
-        return [layer, nn.BatchNorm2d(outputs), nn.ReLU()]
+        return [convolution(inputs, outputs, kernel, stride), nn.BatchNorm2d(outputs), nn.ReLU()]
 
-    layers = [*block(whole("in_channels", in_channels, 1), width, 5, 2), *block(width, 2 * width, 3, 2)]
+    layers = [*block(size("in_channels", in_channels), width, 5, 2), *block(width, 2 * width, 3, 2)]
     layers += [*block(2 * width, 4 * width, 3, 2), *block(4 * width, 4 * width, 3, 1)]
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, num_classes)]
     return nn.Sequential(*layers)
@@ -101,6 +94,6 @@ def small_resnet(num_classes: int, *, width: int = 16, in_channels: int = 3) -> 
 
     The first convolution is 3x3 with stride 2 and there is no max-pool: stages see 32, 16, 8 and 4 pixels of 64.
     """
-    widths = [whole("width", width, 1) * factor for factor in (1, 2, 4, 8)]
-    trunk = Trunk(widths, 2, whole("in_channels", in_channels, 1), stride=2)
+    widths = [size("width", width) * factor for factor in (1, 2, 4, 8)]
+    trunk = Trunk(widths, 2, size("in_channels", in_channels), stride=2)
     return TrunkClassifier(trunk, widths[-1], num_classes)

@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from calibrant._validation import flag
-from calibrant.models.checks import whole
+from calibrant._validation import flag, size
 from calibrant.models.registry import register
 
 #: Words that the three convolutions and two max-pools, each of 5, take off a text, and the one that must be left.
@@ -18,21 +17,15 @@ SHORTEST = 21
 class GlobalPoolingCNN(nn.Module):
     """Word vectors, three convolutions with two max-pools between them, the maximum over the text, two linear layers.
 
-    Args:
-        num_classes: of the last layer.
-        dimensions: of the word vectors.
-        embedding: gives the vectors of word indices; without it the network takes vectors.
+    ``embedding`` maps word indices to vectors; without it the network takes vectors.
     """
 
     def __init__(self, num_classes: int, dimensions: int, embedding: nn.Embedding | None):
         super().__init__()
         self.dimensions = dimensions
         self.embedding = embedding
-        self.conv1 = nn.Conv1d(dimensions, 128, 5)
-        self.conv2 = nn.Conv1d(128, 128, 5)
-        self.conv3 = nn.Conv1d(128, 128, 5)
-        self.fc1 = nn.Linear(128, 128)
-        self.fc2 = nn.Linear(128, num_classes)
+        self.conv1, self.conv2, self.conv3 = (nn.Conv1d(width, 128, 5) for width in (dimensions, 128, 128))
+        self.fc1, self.fc2 = nn.Linear(128, 128), nn.Linear(128, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits [N, C] of word indices [N, L], or of vectors [N, L, D] when there is no embedding."""
@@ -86,9 +79,9 @@ def gpcn(
         embedding = nn.Embedding.from_pretrained(values.clone(), freeze=False, padding_idx=0)
         dimensions = values.shape[1]
     elif vocabulary_size is not None:
-        embedding = nn.Embedding(whole("vocabulary_size", vocabulary_size, 2), whole("dimensions", dimensions, 1), 0)
+        embedding = nn.Embedding(size("vocabulary_size", vocabulary_size, 2), size("dimensions", dimensions), 0)
     elif frozen is not None:
         raise ValueError(f"frozen={frozen} is about an embedding: give vectors or vocabulary_size")
     if embedding is not None:
         embedding.weight.requires_grad_(not (vectors is not None if frozen is None else flag("frozen", frozen)))
-    return GlobalPoolingCNN(num_classes, whole("dimensions", dimensions, 1), embedding)
+    return GlobalPoolingCNN(num_classes, size("dimensions", dimensions), embedding)

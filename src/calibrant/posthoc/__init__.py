@@ -1,22 +1,14 @@
 """Calibration after training: fitted on held-out logits, applied to any."""
 
-from typing import TYPE_CHECKING
-
-from calibrant._lazy import loader
-from calibrant.posthoc.base import Calibrator
+from calibrant.posthoc.base import FLOOR, WIDE, Calibrator
+from calibrant.posthoc.binning import HistogramBinning, IsotonicCalibration
 from calibrant.posthoc.crossfit import FOLDS, Ranked, crossfit, crossfit_ranks, folds_of, rank_shares, ranks_by_fold
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
-from calibrant.posthoc.histogram import HistogramBinning
-from calibrant.posthoc.isotonic import IsotonicCalibration
 from calibrant.posthoc.logit_norm import LogitNorm, msp_formula, normalised_max_logit_formula, score_rows
 from calibrant.posthoc.matrix import MatrixScaling
-from calibrant.posthoc.ops import NumpyOps, Ops, log_softmax, softmax
-from calibrant.posthoc.stream import FLOOR, WIDE
+from calibrant.posthoc.ops import NumpyOps, Ops, TorchOps, log_softmax, softmax
 from calibrant.posthoc.temperature import TemperatureScaling
 from calibrant.posthoc.vector import VectorScaling
-
-if TYPE_CHECKING:
-    from calibrant.posthoc.torch_ops import TorchOps
 
 __all__ = [
     "CALIBRATORS",
@@ -32,8 +24,8 @@ __all__ = [
 
 #: Every calibrator by the name that a policy's file calls it.
 CALIBRATORS: dict[str, type[Calibrator]] = {
-    one.name: one
-    for one in (
+    method.name: method
+    for method in (
         TemperatureScaling,
         EnsembleTemperatureScaling,
         VectorScaling,
@@ -42,5 +34,3 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
         HistogramBinning,
     )
 }
-
-__getattr__, __dir__ = loader(__name__, {"TorchOps": "torch_ops"}, {"torch_ops": ("train", "torch")})

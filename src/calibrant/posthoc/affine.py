@@ -1,4 +1,4 @@
-"""What vector and matrix scaling share: sums over the logits, and L-BFGS over chunked gradients in float64.
+"""What vector and matrix scaling share: the fit of ``W z + b``, sums over the logits, and L-BFGS in float64.
 
 The NLL of u = W z + b needs of the labels only two sums, the number of samples of each class and their summed logits,
 and of the rest log-sum-exp and the probabilities: nothing is gathered, and nothing is kept but the gradient.
@@ -7,29 +7,79 @@ and of the rest log-sum-exp and the probabilities: nothing is gathered, and noth
 from __future__ import annotations
 
 import math
-import numbers
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant.posthoc.stream import Stream
+from calibrant.posthoc.base import Calibrator, Doubles, Stream, read_numbers
 from calibrant.posthoc.temperature import TemperatureScaling
 
 MOST_ITERATIONS = 300
 MEMORY = 12  # steps that L-BFGS remembers
 AIM, ENOUGH = 1e-7, 1e-6  # of the gradient, relative to its label part: where it stops, and what counts as converged
 
-Doubles = npt.NDArray[np.float64]
 Objective = Callable[[Doubles], tuple[float, Doubles]]
 Solve = Callable[[Doubles], Doubles]
 
 
+class Problem(Protocol):
+    """A convex objective in a vector x."""
+
+    start: Doubles
+    scale: float  #: what the gradient's norm is relative to
+
+    def objective(self, x: Doubles) -> tuple[float, Doubles]:
+        """Value and gradient, in one pass."""
+
+    def curvature(self, x: Doubles) -> Solve:
+        """An approximate inverse of the Hessian at x, symmetric and positive definite."""
+
+    def raw(self, x: Doubles) -> tuple[Doubles, Doubles]:
+        """The weights and biases of the logits themselves."""
+
+
+class Affine(Calibrator):
+    """A calibrator that learns weights and biases by exact minimisation of a convex objective.
+
+    Attributes:
+        weight_: W, ``[C, C]`` or its diagonal ``[C]``.
+        bias_: b, ``[C]``.
+        gradient_: norm of the objective's gradient, relative to that of its label part.
+        converged_: whether that is at most 1e-6.
+    """
+
+    learned = "weight_"
+    weight_dims: ClassVar[int]
+    renew: ClassVar[int]  #: steps with one curvature
+
+    weight_: Doubles
+    bias_: Doubles
+    gradient_: float
+    converged_: bool
+
+    @abstractmethod
+    def _problem(self, data: Stream) -> Problem: ...
+
+    def _fit(self, data: Stream) -> None:
+        problem = self._problem(data)
+        minimum = minimise(problem, renew=self.renew)
+        self.weight_, self.bias_ = problem.raw(minimum.x)
+        self.gradient_, self.converged_ = minimum.gradient, minimum.gradient <= ENOUGH
+
+    def _state(self) -> dict[str, Any]:
+        return {"weight": self.weight_.tolist(), "bias": self.bias_.tolist()}
+
+    def _restore(self, state: Mapping[str, Any], num_classes: int) -> None:
+        weight = read_numbers(state, "weight", (num_classes,) * self.weight_dims)
+        self.weight_, self.bias_ = weight, read_numbers(state, "bias", (num_classes,))
+
+
 @dataclass(frozen=True)
 class Moments:
-    """What one pass finds, all float64 on the CPU.
+    """What one pass sums up, all float64.
 
     Attributes:
         rows: N.
@@ -48,25 +98,9 @@ class Moments:
     sharpness: float
 
 
-class Minimum(NamedTuple):
-    """Where an objective is least, the norm of its gradient there, relative, and whether that is small enough."""
-
-    at: Doubles
-    gradient: float
-    converged: bool
-
-
-def strength_of(name: str, value: object) -> float:
-    """A parameter that is a finite number of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= float(value) < math.inf:
-        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
-    return float(value)
-
-
 def moments(data: Stream, *, full: bool) -> Moments:
     """The temperature, then one pass for the sums; ``full`` for sums of all logits, else of the label's own."""
-    temperature = TemperatureScaling()
-    temperature._fit(data)
+    temperature = TemperatureScaling().fit(data).temperature_
     classes, rows = data.num_classes, 0
     first, total, square, counts = np.zeros((4, classes))
     sums = np.zeros((classes, classes) if full else classes)
@@ -86,10 +120,10 @@ def moments(data: Stream, *, full: bool) -> Moments:
     spread = np.sqrt(np.maximum(square / rows - np.square(total / rows), 0.0))
     rounding = 1e-12 * (np.abs(first) + np.sqrt(square / rows))
     spread[spread <= rounding] = 1.0
-    return Moments(rows, first + total / rows, spread, counts, sums, 1 / temperature.temperature_)
+    return Moments(rows, first + total / rows, spread, counts, sums, 1 / temperature)
 
 
-def probabilities(u: Doubles) -> tuple[float, Doubles, Doubles]:
+def exponentials(u: Doubles) -> tuple[float, Doubles, Doubles]:
     """The sum of log-sum-exp over the rows of u, and its probabilities as ``exps / total``; u is overwritten."""
     top = u.max(1, keepdims=True)
     u -= top
@@ -98,44 +132,45 @@ def probabilities(u: Doubles) -> tuple[float, Doubles, Doubles]:
     return float(top.sum() + np.log(total).sum()), exps, total
 
 
-def minimise(
-    objective: Objective, start: Doubles, curvature: Callable[[Doubles], Solve], scale: float, *, renew: int
-) -> Minimum:
-    """L-BFGS on a convex objective.
+class Minimum(NamedTuple):
+    """Where an objective is least, and the norm of its gradient there, relative."""
 
-    Args:
-        objective: value and gradient.
-        start: where to begin.
-        curvature: an approximate inverse of the Hessian at a point, symmetric and positive definite.
-        scale: what the gradient's norm is relative to.
-        renew: after how many steps the curvature is asked for again.
+    x: Doubles
+    gradient: float
+
+
+def minimise(problem: Problem, *, renew: int) -> Minimum:
+    """L-BFGS; the curvature is taken anew after every ``renew`` steps.
+
+    SciPy's L-BFGS-B takes no curvature, and so two to four times as many passes: 68 against 19 for vector scaling of
+    100 classes, 439 against 111 for matrix scaling.
     """
-    x, best = start, (math.inf, start)
+    x, best = problem.start, Minimum(problem.start, math.inf)
     solve: Solve = np.copy
-    value, gradient = objective(x)
+    value, gradient = problem.objective(x)
     steps: list[tuple[Doubles, Doubles, float]] = []
     idle = 0
     for iteration in range(MOST_ITERATIONS):
-        norm = float(np.linalg.norm(gradient)) / scale
-        idle = 0 if norm < 0.9 * best[0] else idle + 1
-        best = min(best, (norm, x), key=lambda pair: pair[0])
-        if norm <= AIM or (idle > 10 and best[0] <= ENOUGH) or idle > 60:
+        norm = float(np.linalg.norm(gradient)) / problem.scale
+        idle = 0 if norm < 0.9 * best.gradient else idle + 1
+        best = min(best, Minimum(x, norm), key=lambda minimum: minimum.gradient)
+        if norm <= AIM or (idle > 10 and best.gradient <= ENOUGH) or idle > 60:
             break
         if iteration % renew == 0:
-            solve = curvature(x)
-        found = _search(objective, x, value, gradient, _direction(gradient, steps, solve))
-        if found is None:
+            solve = problem.curvature(x)
+        point = _search(problem.objective, x, value, gradient, _direction(gradient, steps, solve))
+        if point is None:
             if not steps:
                 break
             steps = []  # what was remembered misleads: begin again from here
             continue
-        following, value, after = found
+        following, value, after = point
         step, change = following - x, after - gradient
         bend = float(step @ change)
         if bend > 1e-14 * float(np.linalg.norm(step) * np.linalg.norm(change)):
             steps = [*steps[1 - MEMORY :], (step, change, bend)]
         x, gradient = following, after
-    return Minimum(best[1], best[0], best[0] <= ENOUGH)
+    return best
 
 
 def _direction(gradient: Doubles, steps: list[tuple[Doubles, Doubles, float]], solve: Solve) -> Doubles:
@@ -163,13 +198,12 @@ def _search(
     length, rounding = 1.0, 1e-14 * (abs(value) + 1)
     for _ in range(30):
         following = x + length * direction
-        found, after = objective(following)
-        ahead = float(direction @ after)
-        lower = found <= value + 1e-4 * length * slope
-        if lower or (found <= value + rounding and abs(ahead) <= 0.9 * abs(slope)):
-            return following, found, after
+        height, after = objective(following)
+        lower = height <= value + 1e-4 * length * slope
+        if lower or (height <= value + rounding and abs(float(direction @ after)) <= 0.9 * abs(slope)):
+            return following, height, after
         # The parabola through value, slope and the new value has its lowest point here.
-        drop = found - value - length * slope
+        drop = height - value - length * slope
         middle = -slope * length * length / (2 * drop) if math.isfinite(drop) and drop > 0 else 0.0
         length = min(max(middle, 0.1 * length), 0.5 * length)
     return None

@@ -1,28 +1,135 @@
-"""What every calibrator is: parameters in ``__init__``, ``fit``, ``transform``, and one formula for all uses."""
+"""What every calibrator is: parameters in ``__init__``, `fit` on a `Stream`, and one formula for all uses."""
 
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from calibrant._arrays import Array, as_numpy, cache_chunks, class_rows, given_back
+from calibrant._arrays import Array, as_numpy, cache_chunks, class_rows, given_back, row_slices
 from calibrant._validation import as_logits, check_finite
+from calibrant.metrics import is_large
 from calibrant.posthoc.ops import NumpyOps, Ops
-from calibrant.posthoc.stream import Stream, logits_of
 from calibrant.predictions import Predictions
 
 V = TypeVar("V")
+Doubles = npt.NDArray[np.float64]
+Pair = tuple[Array, npt.NDArray[np.int64]]
 
-#: Between what the numbers of a policy lie: of logits up to `LARGEST_LOGIT` they give finite ones.
-LEAST, MOST = 1e-50, 1e50
+FLOOR = 1e-30  # of probabilities, whose logarithms serve as logits
+WIDE = 1e18  # float32 logits beyond this are computed with in float64: their squares overflow
+LEAST, MOST = 1e-50, 1e50  # bounds of the numbers in a policy: any allowed logit stays finite under them
+
+
+def logits_of(batch: Predictions) -> Array:
+    """The logits of predictions; of probabilities, their logarithms in float64."""
+    if batch.holds == "confidence":
+        raise ValueError("logits or probabilities of every class are needed, got confidences alone")
+    if batch.holds == "logits":
+        return as_logits(batch.logits)
+    return np.log(np.maximum(as_logits(batch.probabilities).astype(np.float64), FLOOR))
+
+
+class Stream:
+    """Logits ``[n, C]`` and labels ``[n]`` to fit on, checked and in chunks, as often as they are asked for.
+
+    Args:
+        logits: ``[N, C]`` or ``[N, C, ...]``, or predictions, which bring their labels along and may be on disk.
+        labels: ``[N]`` or ``[N, ...]`` whole numbers.
+        ignore_index: a label that counts nowhere.
+
+    Attributes:
+        num_classes: C.
+        passes: how often all chunks have been read.
+    """
+
+    def __init__(self, logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> None:
+        self.passes = 0
+        self._checked = self._wide = False
+        if isinstance(logits, Predictions):
+            _check_fittable(logits, labels)
+            self._source: Predictions | Pair = logits
+            self.num_classes = int(logits.num_classes)
+            self.ignore_index = logits.ignore_index if ignore_index is None else ignore_index
+            return
+        if labels is None:
+            raise ValueError("labels are needed to fit: give logits and labels, or Predictions, which hold both")
+        z, (y, _) = as_logits(logits), as_numpy("labels", labels)
+        shape = [z.shape[0], *z.shape[2:]]
+        if list(y.shape) != shape or y.dtype.kind not in "iu":
+            raise ValueError(f"labels must be whole numbers {shape}, got {y.dtype} {list(y.shape)}")
+        self._source, self.num_classes, self.ignore_index = (z, y), z.shape[1], ignore_index
+
+    def __iter__(self) -> Iterator[Pair]:
+        rows = 0
+        for z, y in self._parts():
+            z, y = class_rows(z), y.reshape(-1).astype(np.int64, copy=False)
+            if self.ignore_index is not None:
+                counts = y != self.ignore_index
+                if not counts.all():
+                    z, y = z[counts], y[counts]
+            if not len(y):
+                continue
+            if not self._checked:
+                self._check(z, y)
+            rows += len(y)
+            yield z.astype(np.float64) if self._wide else z, y
+        if not rows:
+            raise ValueError(f"labels must have one that counts, got {self.ignore_index} everywhere")
+        self._checked = True
+        self.passes += 1
+
+    def _parts(self) -> Iterator[Pair]:
+        if isinstance(self._source, Predictions):
+            pairs: Any = ((logits_of(batch), batch.labels) for batch in self._source.batches())
+        else:
+            pairs = [self._source]
+        for z, y in pairs:
+            for rows in row_slices(len(z), math.prod(z.shape[1:])):
+                yield z[rows], y[rows]
+
+    def _check(self, z: Array, y: Array) -> None:
+        self._wide |= check_finite(z) > WIDE
+        low, high = int(y.min()), int(y.max())
+        if low < 0 or high >= self.num_classes:
+            allowed = f"0..{self.num_classes - 1}" + ("" if self.ignore_index is None else f" or {self.ignore_index}")
+            raise ValueError(f"labels must lie in {allowed}, got {low if low < 0 else high}")
+
+    @property
+    def large(self) -> bool:
+        """Whether there are so many logits that compiled passes pay."""
+        if isinstance(self._source, Predictions):
+            return is_large(len(self._source) * self.num_classes)
+        return is_large(self._source[0].size)
+
+    def sample(self, rows: int) -> Pair:
+        """About ``rows`` rows spread over the first chunk, for a first look."""
+        z, y = next(iter(self))
+        step = max(1, len(y) // rows)
+        return z[::step], y[::step]
+
+
+def _check_fittable(predictions: Predictions, labels: Any) -> None:
+    if labels is not None:
+        raise ValueError("labels are part of the predictions: give one or the other")
+    if predictions.split == "test":
+        raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
+    if not predictions.labelled:
+        raise ValueError("a fit needs labels, and these predictions have none")
+    if predictions.holds == "confidence":
+        raise ValueError("a fit needs logits or probabilities of every class, got confidences alone")
 
 
 class Parameters:
-    """Parameters as scikit-learn has them: ``__init__`` stores what it takes under its name and does nothing else."""
+    """Parameters as scikit-learn has them: ``__init__`` stores what it takes under its name and does nothing else.
+
+    Not scikit-learn's ``BaseEstimator``, because importing that takes four times as long as all of this package.
+    """
 
     @classmethod
     def _names(cls) -> list[str]:
@@ -34,19 +141,13 @@ class Parameters:
 
     def set_params(self, **parameters: Any) -> Self:
         """Change parameters by name; returns self."""
-        known = self._names()
+        names = self._names()
         for name, value in parameters.items():
-            if name not in known:
-                raise ValueError(
-                    f"{type(self).__name__} has no parameter {name!r}, it has {', '.join(known) or 'none'}"
-                )
+            if name not in names:
+                has = ", ".join(names) or "none"
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}, it has {has}")
             setattr(self, name, value)
         return self
-
-    def _forget(self) -> None:
-        """Drop what an earlier fit learned."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
 
     def _check_fitted(self, learned: str) -> None:
         if not hasattr(self, learned):
@@ -68,14 +169,21 @@ class Parameters:
 class Calibrator(Parameters, ABC):
     """A map of logits, fitted on held-out data, whose softmax gives calibrated probabilities.
 
-    A method says how it is fitted (`_fit`), what it learned (`state`, `restore`) and its formula (`apply`); the rest
+    A method says how it is fitted (`_fit`), what it learned (`_state`, `_restore`) and its formula (`apply`); the rest
     follows: `transform` and `predict_proba` here, policies and their ONNX graphs elsewhere.
+
+    Attributes:
+        n_classes_: C of the fit.
+        passes_: how many passes over the logits the fit took.
     """
 
     #: What a policy's file calls the method.
     name: ClassVar[str]
-    #: One learned attribute, which is there once the calibrator is fitted.
+    #: A learned attribute, which exists once the calibrator is fitted.
     learned: ClassVar[str]
+
+    n_classes_: int
+    passes_: int
 
     @property
     def keeps_order(self) -> bool:
@@ -90,10 +198,12 @@ class Calibrator(Parameters, ABC):
             labels: ``[N]`` or ``[N, ...]``; none with predictions, which hold them.
             ignore_index: a label that counts nowhere; predictions know theirs.
         """
-        data = Stream(logits, labels, ignore_index=ignore_index)
-        self._forget()
+        data = logits if isinstance(logits, Stream) else Stream(logits, labels, ignore_index=ignore_index)
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
         self.n_classes_ = data.num_classes
         self._fit(data)
+        self.passes_ = data.passes
         return self
 
     @abstractmethod
@@ -104,13 +214,21 @@ class Calibrator(Parameters, ABC):
     def apply(self, ops: Ops[V], z: V) -> V:
         """The formula: logits ``[n, C]`` to logits whose softmax is calibrated."""
 
-    @abstractmethod
     def state(self) -> dict[str, Any]:
         """What was learned, as numbers and lists of numbers that JSON holds exactly."""
+        self._check_fitted(self.learned)
+        return self._state()
 
-    @abstractmethod
     def restore(self, state: Mapping[str, Any], num_classes: int) -> None:
         """Take over what another calibrator's `state` gave, checked."""
+        self._restore(state, num_classes)
+        self.n_classes_ = num_classes
+
+    @abstractmethod
+    def _state(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _restore(self, state: Mapping[str, Any], num_classes: int) -> None: ...
 
     def transform(self, logits: Any) -> Any:
         """Logits whose softmax gives the calibrated probabilities, of the kind and precision that came.
@@ -118,7 +236,7 @@ class Calibrator(Parameters, ABC):
         Predictions become predictions, in memory; what they say about the samples stays.
         """
         if isinstance(logits, Predictions):
-            return self._transformed(logits)
+            return self._transform_predictions(logits)
         self._check_fitted(self.learned)
         z = as_logits(logits)
         if z.shape[1] != self.n_classes_:
@@ -127,7 +245,8 @@ class Calibrator(Parameters, ABC):
         for part in cache_chunks(z):
             check_finite(part)
             rows = self.apply(NumpyOps(), class_rows(part).astype(np.float64)).astype(z.dtype)
-            parts.append(rows if z.ndim == 2 else _unrowed(rows, part.shape))
+            # Rows [n, C] back in the layout [N, C, ...].
+            parts.append(np.moveaxis(rows.reshape(len(part), -1, z.shape[1]), 1, 2).reshape(part.shape))
         return given_back(np.concatenate(parts), logits, z.dtype.type)
 
     def fit_transform(self, logits: Any, labels: Any = None) -> Any:
@@ -136,65 +255,50 @@ class Calibrator(Parameters, ABC):
 
     def predict_proba(self, logits: Any) -> Any:
         """The calibrated probabilities, ``[N, C]`` or ``[N, C, ...]``, of the kind and precision that came."""
-        found = self.transform(logits)
-        if isinstance(found, Predictions):
+        if isinstance(logits, Predictions):
             raise ValueError("predict_proba takes arrays: transform gives predictions for predictions")
-        z, _ = as_numpy("logits", found)
+        calibrated = self.transform(logits)
+        z, _ = as_numpy("logits", calibrated)
         exps = np.exp(z - z.max(1, keepdims=True))
-        return given_back(exps / exps.sum(1, keepdims=True), found, z.dtype.type)
+        return given_back(exps / exps.sum(1, keepdims=True), calibrated, z.dtype.type)
 
-    def _transformed(self, given: Predictions) -> Predictions:
-        if given.holds == "confidence":
-            raise ValueError("a calibrator takes logits or probabilities of every class, got confidences alone")
-        parts = []
-        for batch in given.batches():
-            parts.append(self.transform(logits_of(batch)))
-        if not given.labelled:
+    def _transform_predictions(self, predictions: Predictions) -> Predictions:
+        if not predictions.labelled:
             raise ValueError("predictions without labels cannot be made anew: transform their logits")
-        columns = {"ids": given.ids, "groups": given.groups or None, "objectness": given.objectness}
+        parts = [self.transform(logits_of(batch)) for batch in predictions.batches()]
+        columns = {"ids": predictions.ids, "groups": predictions.groups or None, "objectness": predictions.objectness}
         facts: dict[str, Any] = {
-            name: getattr(given, name) for name in ("class_names", "kind", "ignore_index", "split")
+            name: getattr(predictions, name) for name in ("class_names", "kind", "ignore_index", "split")
         }
-        return Predictions.from_logits(np.concatenate(parts), given.labels, **columns, **facts)
+        return Predictions.from_logits(np.concatenate(parts), predictions.labels, **columns, **facts)
 
 
-def _unrowed(rows: Array, shape: tuple[int, ...]) -> Array:
-    """Rows ``[n, C]`` back in the layout ``[N, C, ...]``."""
-    return np.moveaxis(rows.reshape(shape[0], -1, shape[1]), 1, 2).reshape(shape)
-
-
-def numbers(
+def read_numbers(
     state: Mapping[str, Any], key: str, shape: tuple[int | None, ...], *, low: float = -MOST, high: float = MOST
 ) -> Any:
-    """An array out of a `state`: float64 from ``low`` to ``high`` of the given shape, in which None is any length.
-
-    Example:
-        >>> from calibrant.posthoc.base import numbers
-        >>> numbers({"bias": [0.5, 1]}, "bias", (2,))
-        array([0.5, 1. ])
-    """
+    """An array out of a `state`: float64 from ``low`` to ``high`` of the given shape, in which None is any length."""
     if key not in state:
         raise ValueError(f"{key} is missing")
-    if not _plain(state[key]):
+    if not _is_numeric(state[key]):
         raise ValueError(f"{key} must be numbers, got {str(state[key])[:40]}")
     try:
-        found = np.asarray(state[key], dtype=np.float64)
+        array = np.asarray(state[key], dtype=np.float64)
     except OverflowError:
         raise ValueError(f"{key} must lie between {low:g} and {high:g}, got a number that is too large") from None
     except (TypeError, ValueError):
         raise ValueError(f"{key} must be numbers in rows of one length") from None
-    fits = found.ndim == len(shape) and all(b is None or a == b for a, b in zip(found.shape, shape, strict=True))
-    if not fits or not np.isfinite(found).all():
+    fits = array.ndim == len(shape) and all(b is None or a == b for a, b in zip(array.shape, shape, strict=True))
+    if not fits or not np.isfinite(array).all():
         asked = "a finite number" if not shape else f"finite numbers {['any' if n is None else n for n in shape]}"
-        raise ValueError(f"{key} must be {asked}, got {list(found.shape) if not fits else 'NaN or infinity'}")
-    outside = found[(found < low) | (found > high)]
+        raise ValueError(f"{key} must be {asked}, got {list(array.shape) if not fits else 'NaN or infinity'}")
+    outside = array[(array < low) | (array > high)]
     if len(outside):
         raise ValueError(f"{key} must lie between {low:g} and {high:g}, got {outside[0]:g}")
-    return found
+    return array
 
 
-def _plain(value: Any) -> bool:
+def _is_numeric(value: Any) -> bool:
     """Whether a value is a number, or lists of numbers."""
     if isinstance(value, list):
-        return set(map(type, value)) <= {int, float} or all(map(_plain, value))  # the first is quick, for long lists
+        return set(map(type, value)) <= {int, float} or all(map(_is_numeric, value))  # the first is quick
     return isinstance(value, int | float) and not isinstance(value, bool)

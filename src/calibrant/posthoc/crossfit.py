@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Array
-from calibrant.posthoc.base import Calibrator
+from calibrant.posthoc.base import Calibrator, Doubles
 from calibrant.posthoc.logit_norm import LogitNorm
 
 FOLDS = 5
 
-Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 C = TypeVar("C", bound=Calibrator)
@@ -47,19 +46,12 @@ def folds_of(unit: Ints) -> Ints:
 
 
 def crossfit(make: Callable[[], C], z: Array, y: Array, folds: Ints) -> Repaired[C]:
-    """Fit a calibrator without each fold, and transform the fold with it.
-
-    Args:
-        make: gives a new calibrator.
-        z: logits ``[n, C]``.
-        y: labels ``[n]``.
-        folds: of each row.
-    """
+    """Fit a calibrator without each fold of logits ``[n, C]`` and labels ``[n]``, and transform the fold with it."""
     out, fitted = np.empty_like(z), []
     for k in np.unique(folds):
-        held = folds == k
-        fitted.append(make().fit(z[~held], y[~held]))
-        out[held] = fitted[-1].transform(z[held])
+        inside = folds == k
+        fitted.append(make().fit(z[~inside], y[~inside]))
+        out[inside] = fitted[-1].transform(z[inside])
     return Repaired(out, fitted)
 
 
@@ -74,12 +66,12 @@ def crossfit_ranks(plain: Doubles, scores: Mapping[int, Doubles], correct: Bools
     """
     before, after, powers = np.empty(len(correct)), np.empty(len(correct)), []
     for k in np.unique(folds):
-        held = folds == k
-        rest = {p: score[~held] for p, score in scores.items()}
-        norm = LogitNorm().choose(plain[~held], rest, correct[~held])
+        inside = folds == k
+        rest = {p: score[~inside] for p, score in scores.items()}
+        norm = LogitNorm().choose(plain[~inside], rest, correct[~inside])
         powers.append(norm.p_)
-        before[held] = rank_shares(plain[held])
-        after[held] = before[held] if norm.p_ is None else rank_shares(scores[norm.p_][held])
+        before[inside] = rank_shares(plain[inside])
+        after[inside] = before[inside] if norm.p_ is None else rank_shares(scores[norm.p_][inside])
     return Ranked(before, after, powers)
 
 

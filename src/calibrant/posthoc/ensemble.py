@@ -30,15 +30,13 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant.posthoc.base import LEAST, Calibrator, numbers
+from calibrant._validation import choice
+from calibrant.posthoc.base import LEAST, Calibrator, Doubles, Stream, read_numbers
 from calibrant.posthoc.ops import NumpyOps, Ops, log_softmax, softmax
-from calibrant.posthoc.stream import Stream
 from calibrant.posthoc.temperature import TemperatureScaling
 
 V = TypeVar("V")
-Doubles = npt.NDArray[np.float64]
 
 _FACES = [list(face) for size in (1, 2, 3) for face in itertools.combinations(range(3), size)]
 _LEAST = 1e-6
@@ -57,7 +55,6 @@ class EnsembleTemperatureScaling(Calibrator):
         weights_: weights of the tempered, the uncalibrated and the uniform prediction, ``[3]``.
         gap_: how much the objective could at most be lowered by other weights.
         converged_: whether that is at most 1e-9.
-        passes_: how many passes over the logits it took.
 
     Example:
         >>> import torch
@@ -73,33 +70,25 @@ class EnsembleTemperatureScaling(Calibrator):
 
     name = "ensemble"
     learned = "weights_"
+    keeps_order = True
 
     temperature_: float
     weights_: Doubles
     gap_: float
     converged_: bool
-    passes_: int
 
     def __init__(self, objective: Literal["nll", "mse"] = "nll") -> None:
         self.objective = objective
 
-    @property
-    def keeps_order(self) -> bool:
-        """Yes."""
-        return True
-
     def _fit(self, data: Stream) -> None:
-        if self.objective not in ("nll", "mse"):
-            raise ValueError(f"objective must be 'nll' or 'mse', got {self.objective!r}")
-        temperature = TemperatureScaling()
-        temperature._fit(data)
+        minimise = _minimise_nll if choice("objective", self.objective, ("nll", "mse")) == "nll" else _minimise_mse
+        temperature = TemperatureScaling().fit(data)
         self.temperature_ = temperature.temperature_
-        found = _nll(data, self.temperature_) if self.objective == "nll" else _mse(data, self.temperature_)
-        self.weights_, self.gap_ = found
+        self.weights_, self.gap_ = minimise(data, self.temperature_)
         if self.weights_[2] > 1 - _LEAST:
             tempered = _LEAST if temperature.converged_ else 1.0  # without a minimiser the first part is uniform too
             self.weights_ = np.array([tempered, 0.0, 1 - tempered])
-        self.converged_, self.passes_ = self.gap_ <= 1e-9, data.passes
+        self.converged_ = self.gap_ <= 1e-9
 
     def apply(self, ops: Ops[V], z: V) -> V:
         """The mixture's logarithm, 0 for the predicted class."""
@@ -117,31 +106,28 @@ class EnsembleTemperatureScaling(Calibrator):
         mixed = ops.exp(ops.sub(parts[0], top))
         for part in parts[1:]:
             mixed = ops.add(mixed, ops.exp(ops.sub(part, top)))
-        found = ops.add(ops.log(mixed), top)
+        logs = ops.add(ops.log(mixed), top)
         # Relative to the largest, where float32 is finest: near-uniform rows keep their order.
-        return ops.sub(found, ops.largest(found))
+        return ops.sub(logs, ops.largest(logs))
 
-    def state(self) -> dict[str, Any]:
-        """T and the weights."""
-        self._check_fitted(self.learned)
+    def _state(self) -> dict[str, Any]:
         return {"temperature": self.temperature_, **dict(zip(_PARTS, self.weights_.tolist(), strict=True))}
 
-    def restore(self, state: Mapping[str, Any], num_classes: int) -> None:
-        """Take over T and the weights."""
-        temperature = float(numbers(state, "temperature", (), low=LEAST))
-        weights = np.array([float(numbers(state, part, ())) for part in _PARTS])
+    def _restore(self, state: Mapping[str, Any], num_classes: int) -> None:
+        temperature = float(read_numbers(state, "temperature", (), low=LEAST))
+        weights = np.array([float(read_numbers(state, part, ())) for part in _PARTS])
         if weights.min() < 0 or abs(weights.sum() - 1) > 1e-9 or weights[2] == 1:
             raise ValueError(f"{', '.join(_PARTS)} must be at least 0 with sum 1, and the last below 1")
-        self.temperature_, self.weights_, self.n_classes_ = temperature, weights, num_classes
+        self.temperature_, self.weights_ = temperature, weights
 
 
-def _nll(data: Stream, temperature: float) -> tuple[Doubles, float]:
+def _minimise_nll(data: Stream, temperature: float) -> tuple[Doubles, float]:
     """Weights with the least NLL, and the gap."""
-    kept = []
+    chunks = []
     for z, y in data:
         z, rows = z.astype(np.float64, copy=False), np.arange(len(y))
-        kept.append(np.exp([log_softmax(NumpyOps(), part)[rows, y] for part in (z / temperature, z)]).T)
-    parts = np.concatenate(kept)
+        chunks.append(np.exp([log_softmax(NumpyOps(), part)[rows, y] for part in (z / temperature, z)]).T)
+    parts = np.concatenate(chunks)
     parts = np.concatenate([parts, np.full((len(parts), 1), 1 / data.num_classes)], 1)
     w = np.array([1.0, 0.0, 0.0])
     if not (parts @ w).all():  # a label's probability rounds to 0: its logarithm needs a little of the uniform
@@ -168,7 +154,7 @@ def _nll(data: Stream, temperature: float) -> tuple[Doubles, float]:
     return _tidy(w), max(gap, 0.0)
 
 
-def _mse(data: Stream, temperature: float) -> tuple[Doubles, float]:
+def _minimise_mse(data: Stream, temperature: float) -> tuple[Doubles, float]:
     """Weights with the least squared error, and the gap."""
     squares, hits, rows = np.zeros((3, 3)), np.zeros(3), 0
     for z, y in data:

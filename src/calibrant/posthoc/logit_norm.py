@@ -12,7 +12,6 @@ precision, those that `score` gives are float64.
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
@@ -29,11 +28,10 @@ from calibrant._arrays import (
     in_threads,
     row_slices,
 )
-from calibrant._validation import as_logits, check_finite
+from calibrant._validation import as_logits, check_finite, whole
 from calibrant.metrics import aurc, is_large, top_label_blocks
-from calibrant.posthoc.base import Parameters
+from calibrant.posthoc.base import Doubles, Parameters, Stream, logits_of
 from calibrant.posthoc.ops import NumpyOps, Ops, softmax
-from calibrant.posthoc.stream import Stream, logits_of
 from calibrant.predictions import Predictions
 
 V = TypeVar("V")
@@ -71,33 +69,20 @@ class LogitNorm(Parameters):
         self.centre = centre
 
     def fit(self, logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> Self:
-        """Choose p by AURC on held-out data; returns self.
-
-        Args:
-            logits: ``[N, C]``, for segmentation ``[N, C, ...]``; or `Predictions`, which may be larger than memory.
-            labels: ``[N]`` or ``[N, ...]``; none with predictions, which hold them.
-            ignore_index: a label that counts nowhere; predictions know theirs.
-        """
+        """Choose p by AURC on held-out data, in the forms that `Calibrator.fit` takes; returns self."""
         powers = self._powers()
-        plain: list[Array] = []
-        tried: dict[int, list[Array]] = {p: [] for p in powers}
-        right: list[Array] = []
         data = Stream(logits, labels, ignore_index=ignore_index)
+        tops: list[tuple[Array, Array]] = []
+        scores: list[dict[int, Array]] = []
         for z, y in data:
-            for top in top_label_blocks(z, y, kind="logits", large=data.large):
-                plain.append(top.confidence)
-                right.append(top.correct)
-            for p, score in self._all(z, powers, large=data.large).items():
-                tried[p].append(score)
-        scores = {p: np.concatenate(parts).astype(np.float64) for p, parts in tried.items()}
-        return self.choose(np.concatenate(plain), scores, np.concatenate(right))
+            blocks = top_label_blocks(z, y, kind="logits", large=data.large)
+            tops += [(block.confidence, block.correct) for block in blocks]
+            scores.append(self._scores(z, powers, large=data.large))
+        confidence, correct = map(np.concatenate, zip(*tops, strict=True))
+        by_power = {p: np.concatenate([part[p] for part in scores]).astype(np.float64) for p in powers}
+        return self.choose(confidence, by_power, correct)
 
-    def choose(
-        self,
-        plain: npt.NDArray[np.float64],
-        scores: Mapping[int, npt.NDArray[np.float64]],
-        correct: npt.NDArray[np.bool_],
-    ) -> Self:
+    def choose(self, plain: Doubles, scores: Mapping[int, Doubles], correct: npt.NDArray[np.bool_]) -> Self:
         """Choose p from the scores of every p and the plain softmax's, all ``[N]``; returns self."""
         areas = list(in_threads(lambda score: aurc(score, correct), [plain, *scores.values()]))
         self.aurc_ = dict(zip([None, *scores], areas, strict=True))
@@ -116,24 +101,21 @@ class LogitNorm(Parameters):
         p = self.p_
         return score_rows(logits, lambda z: normalised_max_logit_formula(NumpyOps(), z, p, centre=self.centre))
 
-    def scores(self, logits: Any, powers: Sequence[int] | None = None) -> dict[int, Array]:
+    def scores(self, logits: Any) -> dict[int, Array]:
         """The score of each row for every p, ``[N]`` float64, all in one pass."""
-        wanted = self._powers() if powers is None else powers
-        parts: dict[int, list[Array]] = {p: [] for p in wanted}
-        z = as_logits(logits)
+        powers, z = self._powers(), as_logits(logits)
+        parts = []
         for part in cache_chunks(z):
             check_finite(part)
-            for p, score in self._all(class_rows(part).astype(np.float64), wanted, large=is_large(z.size)).items():
-                parts[p].append(score)
-        return {p: np.concatenate(part) for p, part in parts.items()}
+            parts.append(self._scores(class_rows(part).astype(np.float64), powers, large=is_large(z.size)))
+        return {p: np.concatenate([part[p] for part in parts]) for p in powers}
 
     def _powers(self) -> Sequence[int]:
-        whole = [isinstance(p, numbers.Integral) and not isinstance(p, bool) and p >= 1 for p in self.powers]
-        if not whole or not all(whole):
+        if not len(self.powers):
             raise ValueError(f"powers must be whole numbers from 1 on, got {self.powers!r}")
-        return [int(p) for p in self.powers]
+        return [whole("powers", p, 1) for p in self.powers]
 
-    def _all(self, z: Array, powers: Sequence[int], *, large: bool) -> dict[int, Array]:
+    def _scores(self, z: Array, powers: Sequence[int], *, large: bool) -> dict[int, Array]:
         """The scores of rows ``[n, C]`` for several p, each power from the one before."""
         if large:
             return _compiled_scores(z, sorted(powers), self.centre)

@@ -28,25 +28,21 @@ is never above temperature scaling's. L-BFGS does it, preconditioned by a Kronec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant.posthoc.affine import Moments, Solve, minimise, moments, probabilities, strength_of
-from calibrant.posthoc.base import Calibrator, numbers
+from calibrant._validation import at_least
+from calibrant.posthoc.affine import Affine, Problem, Solve, exponentials, moments
+from calibrant.posthoc.base import Doubles, Stream
 from calibrant.posthoc.ops import Ops
-from calibrant.posthoc.stream import Stream
 
 V = TypeVar("V")
-Doubles = npt.NDArray[np.float64]
 
 _FLAT = 1e-4  # of the typical curvature: the least that is assumed
-_RENEW = 12  # steps with one preconditioner
 
 
-class MatrixScaling(Calibrator):
+class MatrixScaling(Affine):
     """A matrix and a bias for the logits, by exact minimisation of the NLL with ODIR.
 
     Args:
@@ -59,7 +55,6 @@ class MatrixScaling(Calibrator):
         bias_: b, ``[C]``.
         gradient_: norm of the objective's gradient, relative to that of its label part.
         converged_: whether that is at most 1e-6.
-        passes_: how many passes over the logits it took.
 
     Example:
         >>> import torch
@@ -75,65 +70,46 @@ class MatrixScaling(Calibrator):
     """
 
     name = "matrix"
-    learned = "weight_"
-
-    weight_: npt.NDArray[np.float64]
-    bias_: npt.NDArray[np.float64]
-    gradient_: float
-    converged_: bool
-    passes_: int
+    weight_dims = 2
+    renew = 12
 
     def __init__(self, off_diagonal: float = 0.5, intercept: float = 0.01, *, strength: float = 0.1) -> None:
         self.off_diagonal = off_diagonal
         self.intercept = intercept
         self.strength = strength
 
-    def _fit(self, data: Stream) -> None:
-        odir = [strength_of(name, getattr(self, name)) for name in ("off_diagonal", "intercept", "strength")]
-        found = _Problem(data, moments(data, full=True), *odir)
-        least = minimise(found.objective, found.start, found.curvature, found.scale, renew=_RENEW)
-        weight, bias = found.raw(least.at)
-        self.weight_, self.bias_ = weight, bias
-        self.gradient_, self.converged_, self.passes_ = least.gradient, least.converged, data.passes
+    def _problem(self, data: Stream) -> Problem:
+        return _MatrixProblem(data, *(at_least(name, value, 0.0) for name, value in self.get_params().items()))
 
     def apply(self, ops: Ops[V], z: V) -> V:
         """W z + b."""
         return ops.add(ops.matmul(z, np.ascontiguousarray(self.weight_.T)), ops.constant(self.bias_))
 
-    def state(self) -> dict[str, Any]:
-        """The matrix and the biases."""
-        self._check_fitted(self.learned)
-        return {"weight": self.weight_.tolist(), "bias": self.bias_.tolist()}
 
-    def restore(self, state: Mapping[str, Any], num_classes: int) -> None:
-        """Take over the matrix and the biases."""
-        weight, bias = numbers(state, "weight", (num_classes, num_classes)), numbers(state, "bias", (num_classes,))
-        self.weight_, self.bias_, self.n_classes_ = weight, bias, num_classes
-
-
-class _Problem:
+class _MatrixProblem:
     """The objective in u = V z / T + b, with the numbers (V, b) of a row ``[C, C + 1]`` in one vector."""
 
-    def __init__(self, data: Stream, known: Moments, off_diagonal: float, intercept: float, strength: float) -> None:
-        self.data, self.known = data, known
-        self.classes = classes = len(known.mean)
+    def __init__(self, data: Stream, off_diagonal: float, intercept: float, strength: float) -> None:
+        self.data, self.moments = data, moments(data, full=True)
+        facts = self.moments
+        self.classes = classes = len(facts.mean)
         self.eye = np.eye(classes)
         # Penalties of each entry of W, and of each bias.
         self.on_weight = off_diagonal / (classes * (classes - 1)) * (1 - self.eye)
-        self.on_weight += np.diag(strength / known.rows * np.square(known.spread))
+        self.on_weight += np.diag(strength / facts.rows * np.square(facts.spread))
         self.on_bias = intercept / classes
         self.start = np.pad(self.eye, ((0, 0), (0, 1))).reshape(-1)
-        self.labels = self._standard(known.sums, known.counts) / known.rows
+        self.labels = self._standard(facts.sums, facts.counts) / facts.rows
         self.scale = float(np.linalg.norm(self.labels))
 
     def raw(self, x: Doubles) -> tuple[Doubles, Doubles]:
         """The matrix and the biases of the logits themselves."""
         both = x.reshape(self.classes, self.classes + 1)
-        return self.known.sharpness * both[:, :-1], both[:, -1].copy()
+        return self.moments.sharpness * both[:, :-1], both[:, -1].copy()
 
     def _standard(self, by_weight: Doubles, by_bias: Doubles) -> Doubles:
         """The gradient by x of the gradients by W and b."""
-        return np.concatenate([self.known.sharpness * by_weight, by_bias[:, None]], 1).reshape(-1)
+        return np.concatenate([self.moments.sharpness * by_weight, by_bias[:, None]], 1).reshape(-1)
 
     def objective(self, x: Doubles) -> tuple[float, Doubles]:
         """Value and gradient, in one pass."""
@@ -142,36 +118,36 @@ class _Problem:
         value = 0.0
         for z, _ in self.data:
             z = z.astype(np.float64, copy=False)
-            logs, exps, total = probabilities(z @ weight.T + bias)
+            logs, exps, total = exponentials(z @ weight.T + bias)
             value += logs
             p = exps / total[:, None]
             by_bias += p.sum(0)
             by_weight += p.T @ z
-        off = weight - self.known.sharpness * self.eye
+        off = weight - self.moments.sharpness * self.eye
         pull = self.on_weight * off
         penalty = float((pull * off).sum()) + self.on_bias * float(bias @ bias)
-        gradient = self._standard(by_weight, by_bias) / self.known.rows - self.labels
+        gradient = self._standard(by_weight, by_bias) / self.moments.rows - self.labels
         gradient += self._standard(2 * pull, 2 * self.on_bias * bias)
-        return value / self.known.rows - float(x @ self.labels) + penalty, gradient
+        return value / self.moments.rows - float(x @ self.labels) + penalty, gradient
 
-    def curvature(self, at: Doubles) -> Solve:
+    def curvature(self, x: Doubles) -> Solve:
         """The inverse of the Kronecker product, its diagonal corrected for the penalties."""
-        weight, bias = self.raw(at)
-        classes, sharp = self.classes, self.known.sharpness
+        weight, bias = self.raw(x)
+        classes, sharp = self.classes, self.moments.sharpness
         outer = np.zeros((classes, classes))
         inner = np.zeros((classes + 1, classes + 1))
         doubt = 0.0
         for z, _ in self.data:
             z = z.astype(np.float64, copy=False)
-            _, exps, total = probabilities(z @ weight.T + bias)
+            _, exps, total = exponentials(z @ weight.T + bias)
             p = exps / total[:, None]
             # A row counts in the second factor by what it adds to the first one's trace.
             unsure = np.maximum(1 - np.square(p).sum(1), 1e-12)
-            x = np.pad(sharp * z, ((0, 0), (0, 1)), constant_values=1.0)
+            extended = np.pad(sharp * z, ((0, 0), (0, 1)), constant_values=1.0)
             outer += np.diag(p.sum(0)) - p.T @ p
-            inner += (x * unsure[:, None]).T @ x
+            inner += (extended * unsure[:, None]).T @ extended
             doubt += float(unsure.sum())
-        outer, inner = outer / self.known.rows, inner / doubt
+        outer, inner = outer / self.moments.rows, inner / doubt
         penalty = np.pad(2 * sharp**2 * self.on_weight, ((0, 0), (0, 1)), constant_values=2 * self.on_bias)
         plain = outer.diagonal()[:, None] * inner.diagonal() + 1e-12
         # What stands for the penalty in directions that the data do not bend; too large is slow, too small leaps.

@@ -1,15 +1,21 @@
 """The few operations that calibrators and scores are written in, so that each formula is typed once.
 
-A formula takes `Ops` and values ``[n, C]`` and says what is done to them. Run with `NumpyOps` it computes, in float64;
-with `torch_ops.TorchOps` it is part of a PyTorch module; with the export's own `Ops` it is drawn into an ONNX graph.
+A formula takes `Ops` and values ``[n, C]`` and says what is done to them. Run with `NumpyOps` it computes in float64,
+with `TorchOps` it is part of a PyTorch module, and with the export's own `Ops` it becomes nodes of an ONNX graph.
+`Ops` documents every operation once, for all three.
 """
+# ruff: noqa: D102
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 V = TypeVar("V")
 Array = npt.NDArray[Any]
@@ -86,96 +92,112 @@ class Ops(Protocol[V]):
         """The first of the largest classes, ``[n, 1]`` int64."""
 
 
-class NumpyOps:
-    """`Ops` computed by NumPy in float64."""
+class _ArrayOps:
+    """What NumPy and PyTorch, the module ``xp``, write alike."""
 
-    def constant(self, values: npt.ArrayLike) -> Doubles:
-        """A float64 array."""
-        return np.asarray(values, dtype=np.float64)
+    xp: Any
 
-    def add(self, a: Doubles, b: Doubles) -> Doubles:
-        """a + b."""
+    def add(self, a: Any, b: Any) -> Any:
         return a + b
 
-    def sub(self, a: Doubles, b: Doubles) -> Doubles:
-        """a - b."""
+    def sub(self, a: Any, b: Any) -> Any:
         return a - b
 
-    def mul(self, a: Doubles, b: Doubles) -> Doubles:
-        """a b."""
+    def mul(self, a: Any, b: Any) -> Any:
         return a * b
 
-    def div(self, a: Doubles, b: Doubles) -> Doubles:
-        """a / b."""
+    def div(self, a: Any, b: Any) -> Any:
         return a / b
 
+    def maximum(self, a: Any, b: Any) -> Any:
+        return self.xp.maximum(a, b)
+
+    def absolute(self, a: Any) -> Any:
+        return abs(a)
+
+    def exp(self, a: Any) -> Any:
+        return self.xp.exp(a)
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        return self.xp.where(condition, a, b)
+
+    def greater_equal(self, a: Any, b: Any) -> Any:
+        return a >= b
+
+    def largest(self, a: Any) -> Any:
+        return self.xp.amax(a, 1, keepdims=True)
+
+    def total(self, a: Any) -> Any:
+        return a.sum(1, keepdims=True)
+
+    def mean(self, a: Any) -> Any:
+        return a.mean(1, keepdims=True)
+
+    def columns(self, a: Any, start: int, stop: int) -> Any:
+        return a[:, start:stop]
+
+    def argmax(self, a: Any) -> Any:
+        return a.argmax(1, keepdims=True)
+
+
+class NumpyOps(_ArrayOps):
+    """`Ops` computed by NumPy in float64."""
+
+    xp = np
+
+    def constant(self, values: npt.ArrayLike) -> Doubles:
+        return np.asarray(values, dtype=np.float64)
+
     def power(self, a: Doubles, b: Doubles) -> Doubles:
-        """a to the b."""
         return np.power(a, b)
 
-    def maximum(self, a: Doubles, b: Doubles) -> Doubles:
-        """The larger of two."""
-        return np.maximum(a, b)
-
-    def absolute(self, a: Doubles) -> Doubles:
-        """|a|."""
-        return np.abs(a)
-
-    def exp(self, a: Doubles) -> Doubles:
-        """The exponential."""
-        return np.exp(a)
-
     def log(self, a: Doubles) -> Doubles:
-        """The natural logarithm."""
         with np.errstate(divide="ignore"):
             return np.log(a)
 
-    def where(self, condition: Array, a: Doubles, b: Doubles) -> Doubles:
-        """a where the condition holds, else b."""
-        return np.where(condition, a, b)
-
-    def greater_equal(self, a: Doubles, b: Doubles) -> Array:
-        """Whether a >= b."""
-        return a >= b
-
-    def largest(self, a: Doubles) -> Doubles:
-        """The largest over the classes."""
-        return a.max(1, keepdims=True)
-
     def top(self, a: Doubles, k: int) -> Doubles:
-        """The k largest over the classes, falling."""
         return -np.sort(np.partition(-a, k - 1, axis=1)[:, :k], axis=1)
 
-    def total(self, a: Doubles) -> Doubles:
-        """The sum over the classes."""
-        return a.sum(1, keepdims=True)
-
-    def mean(self, a: Doubles) -> Doubles:
-        """The mean over the classes."""
-        return a.mean(1, keepdims=True)
-
-    def columns(self, a: Doubles, start: int, stop: int) -> Doubles:
-        """Some of the columns."""
-        return a[:, start:stop]
-
     def matmul(self, a: Doubles, weight: Doubles) -> Doubles:
-        """a times a matrix."""
         return a @ weight
 
     def lookup(self, a: Doubles, knots: Doubles, values: Doubles) -> Doubles:
-        """The value after as many knots as are at most a, of each column's own table."""
-        columns = [
-            row[np.searchsorted(steps, x, side="right")] for x, steps, row in zip(a.T, knots, values, strict=True)
-        ]
-        return np.stack(columns, 1)
+        tables = zip(a.T, knots, values, strict=True)
+        return np.stack([row[np.searchsorted(steps, x, side="right")] for x, steps, row in tables], 1)
 
     def predicted(self, a: Doubles) -> Array:
-        """Whether a class is the first of the largest."""
-        return np.arange(a.shape[1]) == a.argmax(1, keepdims=True)
+        return np.arange(a.shape[1]) == self.argmax(a)
 
-    def argmax(self, a: Doubles) -> Array:
-        """The first of the largest classes."""
-        return a.argmax(1, keepdims=True)
+
+class TorchOps(_ArrayOps):
+    """`Ops` computed by PyTorch in float64 on one device."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        import torch
+
+        self.xp, self.device = torch, device
+
+    def constant(self, values: npt.ArrayLike) -> Tensor:
+        return self.xp.tensor(np.asarray(values, dtype=np.float64), device=self.device)
+
+    def power(self, a: Tensor, b: Tensor) -> Tensor:
+        return a.pow(b)
+
+    def log(self, a: Tensor) -> Tensor:
+        return a.log()
+
+    def top(self, a: Tensor, k: int) -> Tensor:
+        return a.topk(k, dim=1).values
+
+    def matmul(self, a: Tensor, weight: Doubles) -> Tensor:
+        return a @ self.constant(weight)
+
+    def lookup(self, a: Tensor, knots: Doubles, values: Doubles) -> Tensor:
+        index = self.xp.searchsorted(self.constant(knots), a.mT.contiguous(), right=True)
+        return self.constant(values).gather(1, index).mT
+
+    def predicted(self, a: Tensor) -> Tensor:
+        return self.xp.arange(a.shape[1], device=a.device) == self.argmax(a)
 
 
 def softmax(ops: Ops[V], z: V) -> V:

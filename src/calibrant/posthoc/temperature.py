@@ -37,16 +37,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from calibrant._arrays import CHUNK, Array, import_compiled, in_threads, row_slices
-from calibrant._validation import MOST_BINS, whole
-from calibrant.posthoc.base import LEAST, Calibrator, numbers
+from calibrant._validation import MOST_BINS, choice, whole
+from calibrant.posthoc.base import LEAST, Calibrator, Stream, read_numbers
 from calibrant.posthoc.ops import Ops
-from calibrant.posthoc.stream import Stream
 
 V = TypeVar("V")
 
@@ -73,7 +71,6 @@ class TemperatureScaling(Calibrator):
         temperature_: the fitted T.
         gradient_: dNLL/dT at T.
         converged_: whether |dNLL/dT| < 1e-8 there; of a grid's choice nothing of the kind is asked.
-        passes_: how many passes over the logits it took.
         objective_: the value of the objective at T; None for the exact minimiser, which does not need it.
 
     Example:
@@ -91,11 +88,11 @@ class TemperatureScaling(Calibrator):
 
     name = "temperature"
     learned = "temperature_"
+    keeps_order = True
 
     temperature_: float
     gradient_: float
     converged_: bool
-    passes_: int
     objective_: float | None
 
     def __init__(
@@ -109,20 +106,13 @@ class TemperatureScaling(Calibrator):
         self.grid = grid
         self.bins = bins
 
-    @property
-    def keeps_order(self) -> bool:
-        """Yes."""
-        return True
-
     def _fit(self, data: Stream) -> None:
-        if self.objective not in ("nll", "ece"):
-            raise ValueError(f"objective must be 'nll' or 'ece', got {self.objective!r}")
+        choice("objective", self.objective, ("nll", "ece"))
         grid = self._grid()
         if grid is None:
             self._minimise(data)
         else:
             self._choose(data, grid)
-        self.passes_ = data.passes
 
     def _grid(self) -> tuple[float, ...] | None:
         if self.grid is None:
@@ -131,10 +121,10 @@ class TemperatureScaling(Calibrator):
             if self.grid not in GRIDS:
                 raise ValueError(f"grid must be 'lr', 'mbls' or temperatures, got {self.grid!r}")
             return GRIDS[self.grid]
-        chosen = tuple(float(t) for t in self.grid)
-        if not chosen or not all(0 < t < math.inf for t in chosen):
+        grid = tuple(float(t) for t in self.grid)
+        if not grid or not all(0 < t < math.inf for t in grid):
             raise ValueError(f"grid must be temperatures above 0, got {self.grid!r}")
-        return chosen
+        return grid
 
     def _minimise(self, data: Stream) -> None:
         z, _ = data.sample(1000)
@@ -173,51 +163,45 @@ class TemperatureScaling(Calibrator):
             self._take(1 / (FLAT * ends.widest), -ends.lead)
             return
         wanted = math.log(ends.rows + 2)  # -log of the doubt that the rule of succession leaves
-        seen: list[tuple[float, float]] = []
+        points: list[tuple[float, float]] = []
         # Where logits tie, some doubt remains however large s is; beyond this no other gap of float64 leaves any.
         most = math.log(min(STEEP / ends.widest, 1e300))
         # The doubt falls about as 1 / s once s is large.
         for guess in (1.0, max(2.0, s * ends.rows / 8), *[math.nan] * 4):
-            s = math.exp(min(_secant(seen, wanted), most)) if math.isnan(guess) else guess
+            s = math.exp(min(_secant(points, wanted), most)) if math.isnan(guess) else guess
             doubt = _doubt(data, s)
-            seen.append((math.log(s), -math.log(doubt) if doubt > 0 else math.inf))
-            if abs(seen[-1][1] - wanted) < 1e-3 or (s == 1.0 and seen[-1][1] >= wanted):
+            points.append((math.log(s), -math.log(doubt) if doubt > 0 else math.inf))
+            if abs(points[-1][1] - wanted) < 1e-3 or (s == 1.0 and points[-1][1] >= wanted):
                 break
         self._take(s, _derivatives(data, s).slope)
 
     def _choose(self, data: Stream, grid: tuple[float, ...]) -> None:
         values = _nlls(data, grid) if self.objective == "nll" else _eces(data, grid, self.bins)
         best = min(values)
-        at = min(
-            (abs(math.log(t)), t) for t, value in zip(grid, values, strict=True) if value <= best + 1e-12 * abs(best)
-        )[1]
-        self._take(1 / at, _derivatives(data, 1 / at).slope)
-        self.temperature_, self.objective_ = at, best
+        equal = [t for t, value in zip(grid, values, strict=True) if value <= best + 1e-12 * abs(best)]
+        chosen = min(equal, key=lambda t: (abs(math.log(t)), t))
+        self._take(1 / chosen, _derivatives(data, 1 / chosen).slope)
+        self.temperature_, self.objective_ = chosen, best
         self.converged_ = abs(self.gradient_) < 1e-8
 
     def apply(self, ops: Ops[V], z: V) -> V:
         """Logits over T."""
         return ops.div(z, ops.constant(self.temperature_))
 
-    def state(self) -> dict[str, Any]:
-        """T."""
-        self._check_fitted(self.learned)
+    def _state(self) -> dict[str, Any]:
         return {"temperature": self.temperature_}
 
-    def restore(self, state: Mapping[str, Any], num_classes: int) -> None:
-        """Take over T."""
-        temperature = float(numbers(state, "temperature", (), low=LEAST))
-        self.temperature_, self.n_classes_ = temperature, num_classes
+    def _restore(self, state: Mapping[str, Any], num_classes: int) -> None:
+        self.temperature_ = float(read_numbers(state, "temperature", (), low=LEAST))
 
 
-@dataclass
-class _Ends:
+class _Ends(NamedTuple):
     """What does not depend on s: A and B of the module's docstring, the number of rows, the widest spread of a row."""
 
-    lead: float = 0.0
-    above: float = 0.0
-    rows: int = 0
-    widest: float = 0.0
+    lead: float
+    above: float
+    rows: int
+    widest: float
 
 
 class _Derivatives(NamedTuple):
@@ -228,49 +212,46 @@ class _Derivatives(NamedTuple):
 
 def _derivatives(data: Stream, s: float, dtype: Any = np.float64, ends: _Ends | None = None) -> _Derivatives:
     """f' and f'' at s, in one pass, which also finds the ends if they are not known."""
-    if data.large:
-        return _compiled_derivatives(data, s, dtype == np.float64, ends)
-    limits = _Ends() if ends is None else ends
-    slope = curvature = 0.0
-    for z, y in data:
-        shifted = z.astype(dtype) - z.max(1, keepdims=True).astype(dtype)
-        at_label = shifted[np.arange(len(y)), y].astype(np.float64)
-        if ends is None:
-            limits.lead += float((at_label - shifted.mean(1, dtype=np.float64)).sum())
-            limits.above -= float(at_label.sum())
-            limits.rows += len(y)
-            limits.widest = max(limits.widest, -float(shifted.min()))
-        exps = np.exp(shifted * dtype(s))
-        total = exps.sum(1, dtype=np.float64)
-        exps *= shifted
-        mean = exps.sum(1, dtype=np.float64) / total
-        square = np.einsum("ij,ij->i", exps, shifted, dtype=np.float64) / total
-        slope += float((mean - at_label).sum())
-        curvature += float(np.maximum(square - np.square(mean), 0.0).sum())
-    if ends is None:
-        limits.lead, limits.above = limits.lead / limits.rows, limits.above / limits.rows
-    return _Derivatives(slope / limits.rows, curvature / limits.rows, limits)
-
-
-def _compiled_derivatives(data: Stream, s: float, double: bool, ends: _Ends | None) -> _Derivatives:
-    """The same of many logits, by a compiled pass on all cores."""
-    passes = import_compiled("calibrant.posthoc._compiled")
     sums, rows = np.zeros(5), 0
     for z, y in data:
-
-        def work(part: slice, z: Array = z, y: Array = y) -> Array:
-            found = np.zeros(5)
-            passes.derivatives(np.ascontiguousarray(z[part]), y[part], s, double or z.dtype == np.float64, found)
-            return found
-
-        for found in in_threads(work, row_slices(len(z), z.shape[1], CHUNK // 4)):
-            widest = max(sums[4], found[4])
-            sums += found
-            sums[4] = widest
+        if data.large:
+            _add_compiled(sums, z, y, s, double=dtype == np.float64 or z.dtype == np.float64)
+        else:
+            _add(sums, z, y, s, dtype, first=ends is None)
         rows += len(y)
-    if ends is None:
-        ends = _Ends(float(sums[2]) / rows, float(sums[3]) / rows, rows, float(sums[4]))
-    return _Derivatives(float(sums[0]) / rows, float(sums[1]) / rows, ends)
+    slope, curvature, lead, above = (float(total) / rows for total in sums[:4])
+    return _Derivatives(slope, curvature, ends or _Ends(lead, above, rows, float(sums[4])))
+
+
+def _add(sums: Array, z: Array, y: Array, s: float, dtype: Any, *, first: bool) -> None:
+    """Add up what `_compiled.derivatives` does; its last three sums in the first pass alone."""
+    shifted = z.astype(dtype) - z.max(1, keepdims=True).astype(dtype)
+    at_label = shifted[np.arange(len(y)), y].astype(np.float64)
+    if first:
+        sums[2] += (at_label - shifted.mean(1, dtype=np.float64)).sum()
+        sums[3] -= at_label.sum()
+        sums[4] = max(sums[4], -float(shifted.min()))
+    exps = np.exp(shifted * dtype(s))
+    total = exps.sum(1, dtype=np.float64)
+    exps *= shifted
+    mean = exps.sum(1, dtype=np.float64) / total
+    square = np.einsum("ij,ij->i", exps, shifted, dtype=np.float64) / total
+    sums[0] += (mean - at_label).sum()
+    sums[1] += np.maximum(square - np.square(mean), 0.0).sum()
+
+
+def _add_compiled(sums: Array, z: Array, y: Array, s: float, *, double: bool) -> None:
+    """The same of many logits, by a compiled pass on all cores."""
+    passes = import_compiled("calibrant.posthoc._compiled")
+
+    def work(rows: slice) -> Array:
+        part = np.zeros(5)
+        passes.derivatives(np.ascontiguousarray(z[rows]), y[rows], s, double, part)
+        return part
+
+    for part in in_threads(work, row_slices(len(z), z.shape[1], CHUNK // 4)):
+        sums[:4] += part[:4]
+        sums[4] = max(sums[4], part[4])
 
 
 def _newton(s: float, slope: float, curvature: float, ends: _Ends, low: float, high: float) -> float:
@@ -297,12 +278,12 @@ def _usual_spread(z: Array) -> float:
     return float(spread[(len(spread) - 1) // 2]) if len(spread) else 1.0
 
 
-def _secant(seen: list[tuple[float, float]], wanted: float) -> float:
+def _secant(points: list[tuple[float, float]], wanted: float) -> float:
     """Where a line through the last two points is as wanted; kept between the points around it, if there are any."""
-    (x0, y0), (x1, y1) = seen[-2:]
-    low = max((x for x, y in seen if y < wanted), default=-math.inf)
-    high = min((x for x, y in seen if y >= wanted), default=math.inf)
-    slope = (y1 - y0) / (x1 - x0) if len(seen) > 2 and math.isfinite(y0 + y1) and x0 != x1 else 1.0
+    (x0, y0), (x1, y1) = points[-2:]
+    low = max((x for x, y in points if y < wanted), default=-math.inf)
+    high = min((x for x, y in points if y >= wanted), default=math.inf)
+    slope = (y1 - y0) / (x1 - x0) if len(points) > 2 and math.isfinite(y0 + y1) and x0 != x1 else 1.0
     x = x1 + (wanted - y1) / slope if slope > 0 else math.nan
     if low < x < high:
         return x
@@ -340,8 +321,8 @@ def _eces(data: Stream, grid: tuple[float, ...], bins: int) -> list[float]:
         right = z.argmax(1) == y
         for i, t in enumerate(grid):
             confidence = 1 / np.exp(shifted / t).sum(1)
-            place = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
-            gaps[i] += np.bincount(place, confidence - right, bins)
+            cell = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+            gaps[i] += np.bincount(cell, confidence - right, bins)
         rows += len(y)
     return [float(value) for value in np.abs(gaps).sum(1) / rows]
 

@@ -22,27 +22,23 @@ steps. Unlike in a softmax, a common offset of a row has an effect: the logits a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant.posthoc.affine import Moments, Solve, minimise, moments, probabilities, strength_of
-from calibrant.posthoc.base import Calibrator, numbers
+from calibrant._validation import at_least
+from calibrant.posthoc.affine import Affine, Problem, Solve, exponentials, moments
+from calibrant.posthoc.base import Doubles, Stream
 from calibrant.posthoc.ops import Ops
-from calibrant.posthoc.stream import Stream
 
 V = TypeVar("V")
-Doubles = npt.NDArray[np.float64]
 
 _PAIRED = 256  # classes up to which the Hessian is taken as a whole, and beyond which class by class
 _HESSIAN = 8e9  # rows x classes^2 that it may take; then only some rows are used
-_RENEW = 8  # steps with one Hessian
 
 
-class VectorScaling(Calibrator):
+class VectorScaling(Affine):
     """A weight and a bias for each class, by exact minimisation of the NLL.
 
     Args:
@@ -53,7 +49,6 @@ class VectorScaling(Calibrator):
         bias_: b, ``[C]``.
         gradient_: norm of the objective's gradient, relative to that of its label part.
         converged_: whether that is at most 1e-6.
-        passes_: how many passes over the logits it took.
 
     Example:
         >>> import torch
@@ -68,60 +63,41 @@ class VectorScaling(Calibrator):
     """
 
     name = "vector"
-    learned = "weight_"
-
-    weight_: npt.NDArray[np.float64]
-    bias_: npt.NDArray[np.float64]
-    gradient_: float
-    converged_: bool
-    passes_: int
+    weight_dims = 1
+    renew = 8
 
     def __init__(self, strength: float = 0.1) -> None:
         self.strength = strength
 
-    def _fit(self, data: Stream) -> None:
-        strength = strength_of("strength", self.strength)
-        known = moments(data, full=False)
-        found = _Problem(data, known, strength)
-        least = minimise(found.objective, found.start, found.curvature, found.scale, renew=_RENEW)
-        weight, bias = found.raw(least.at)
-        self.weight_, self.bias_ = weight, bias
-        self.gradient_, self.converged_, self.passes_ = least.gradient, least.converged, data.passes
+    def _problem(self, data: Stream) -> Problem:
+        return _VectorProblem(data, at_least("strength", self.strength, 0.0))
 
     def apply(self, ops: Ops[V], z: V) -> V:
         """W z + b."""
         return ops.add(ops.mul(z, ops.constant(self.weight_)), ops.constant(self.bias_))
 
-    def state(self) -> dict[str, Any]:
-        """Weights and biases."""
-        self._check_fitted(self.learned)
-        return {"weight": self.weight_.tolist(), "bias": self.bias_.tolist()}
 
-    def restore(self, state: Mapping[str, Any], num_classes: int) -> None:
-        """Take over weights and biases."""
-        weight, bias = (numbers(state, key, (num_classes,)) for key in ("weight", "bias"))
-        self.weight_, self.bias_, self.n_classes_ = weight, bias, num_classes
-
-
-class _Problem:
+class _VectorProblem:
     """The objective in u = v (z - mean) / spread + a, x = (v, a): there the pull is a plain square of x - start."""
 
-    def __init__(self, data: Stream, known: Moments, strength: float) -> None:
-        self.data, self.known, self.pull = data, known, strength / known.rows
-        sharp = known.sharpness
-        self.start = np.concatenate([sharp * known.spread, sharp * known.mean])
-        self.labels = self._standard(known.sums, known.counts) / known.rows
+    def __init__(self, data: Stream, strength: float) -> None:
+        self.data, self.moments = data, moments(data, full=False)
+        facts = self.moments
+        self.pull = strength / facts.rows
+        sharp = facts.sharpness
+        self.start = np.concatenate([sharp * facts.spread, sharp * facts.mean])
+        self.labels = self._standard(facts.sums, facts.counts) / facts.rows
         self.scale = float(np.linalg.norm(self.labels))
 
     def raw(self, x: Doubles) -> tuple[Doubles, Doubles]:
         """The weights and biases of the logits themselves."""
         v, a = np.split(x, 2)
-        weight = v / self.known.spread
-        return weight, a - weight * self.known.mean
+        weight = v / self.moments.spread
+        return weight, a - weight * self.moments.mean
 
     def _standard(self, by_weight: Doubles, by_bias: Doubles) -> Doubles:
         """The gradient by x of the gradients by w and b."""
-        return np.concatenate([(by_weight - self.known.mean * by_bias) / self.known.spread, by_bias])
+        return np.concatenate([(by_weight - self.moments.mean * by_bias) / self.moments.spread, by_bias])
 
     def objective(self, x: Doubles) -> tuple[float, Doubles]:
         """Value and gradient, in one pass."""
@@ -130,41 +106,41 @@ class _Problem:
         value = 0.0
         for z, _ in self.data:
             z = z.astype(np.float64, copy=False)
-            logs, exps, total = probabilities(z * weight + bias)
+            logs, exps, total = exponentials(z * weight + bias)
             value += logs
             share = 1 / total
             by_bias += share @ exps
             exps *= z
             by_weight += share @ exps
-        rows, off = self.known.rows, x - self.start
+        rows, off = self.moments.rows, x - self.start
         nll = value / rows - float(x @ self.labels)
         gradient = self._standard(by_weight, by_bias) / rows - self.labels + 2 * self.pull * off
         return nll + self.pull * float(off @ off), gradient
 
-    def curvature(self, at: Doubles) -> Solve:
+    def curvature(self, x: Doubles) -> Solve:
         """The inverse of the Hessian: all of it for up to `_PAIRED` classes, from rows spread over all chunks."""
         from scipy import linalg  # here, because it takes a quarter of a second
 
-        weight, bias = self.raw(at)
+        weight, bias = self.raw(x)
         classes = len(bias)
         paired = classes <= _PAIRED
-        step = max(1, round(self.known.rows * classes * (classes if paired else 4) / _HESSIAN))
+        step = max(1, round(self.moments.rows * classes * (classes if paired else 4) / _HESSIAN))
         pairs = np.zeros((2 * classes, 2 * classes)) if paired else None
         blocks = np.zeros((3, classes))
         used = 0
         for z, _ in self.data:
             z = z[::step].astype(np.float64)
-            _, exps, total = probabilities(z * weight + bias)
+            _, exps, total = exponentials(z * weight + bias)
             p = exps / total[:, None]
-            x = (z - self.known.mean) / self.known.spread
+            standard = (z - self.moments.mean) / self.moments.spread
             if pairs is not None:
-                both = np.concatenate([p * x, p], 1)
+                both = np.concatenate([p * standard, p], 1)
                 pairs += both.T @ both
             else:
                 p = p * (1 - p)
             for block in (blocks[2], blocks[1], blocks[0]):  # sums of p, p x and p x^2
                 block += p.sum(0)
-                p = p * x
+                p = p * standard
             used += len(z)
         blocks /= used
         blocks[[0, 2]] += 2 * self.pull + 1e-9 * blocks.max() + 1e-12

@@ -7,26 +7,41 @@ import glob
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from calibrant.predictions import naming
-from calibrant.predictions.about import DATA, GROUP, checked_names
-from calibrant.predictions.hints import absent, choose, lacking, meant, near, short
-from calibrant.predictions.labels import Naming
+import numpy as np
+
+from calibrant._validation import closest, did_you_mean, listing, shorten
+from calibrant.predictions.labels import (
+    Naming,
+    codes_of,
+    name_array,
+    name_listed_columns,
+    name_matched_columns,
+    name_own_columns,
+    rename_columns,
+    sort_columns,
+)
+from calibrant.predictions.schema import DATA, GROUP, Schema, check_class_names, check_schema
 
 SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
-DIGITS = "0123456789"
 MOST_GROUPS = 1000
 PREDICTED = "predicted"  # with confidence and labels it stands for correct
 EXPECTED = "logits or probabilities with labels, or confidence with correct or with predicted and labels"
 
+FACTS = ("class_names", "kind", "ignore_index", "split")
+#: A fact of files alone: that labels are positions, where names that are numbers would leave it open.
+LABELS_ARE, POSITIONS = "labels_are", "positions"
+
+Columns = str | tuple[str, ...]
+
 
 @dataclass(frozen=True)
-class Request:
+class OpenOptions:
     """What the caller of `Predictions.open` said about the files."""
 
-    columns: dict[str, str | tuple[str, ...]] = field(default_factory=dict)
+    columns: dict[str, Columns] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     unlabelled: bool = False  # whether labels may be missing
@@ -34,200 +49,263 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnMap:
     """Our names to the file's: one column, or one per class; for correct perhaps predicted and labels."""
 
     holds: str
-    columns: dict[str, str | tuple[str, ...]]
+    columns: dict[str, Columns]
     naming: Naming
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the data are in one column."""
+        return isinstance(self.columns[self.holds], str)
+
+    @property
+    def compared(self) -> list[str]:
+        """The columns predicted and labels if they stand for correct, else none."""
+        return [] if isinstance(self.columns.get("correct", ""), str) else self.sources("correct")
 
     def title(self, name: str) -> str:
         """What an error calls a column: our name, and the file's where it differs."""
         theirs = self.columns[name]
-        return name if theirs == name or not isinstance(theirs, str) else f"{name} (column {short(theirs)!r})"
+        return name if theirs == name or not isinstance(theirs, str) else f"{name} (column {shorten(theirs)!r})"
 
-    def source(self, name: str) -> list[str]:
+    def sources(self, name: str) -> list[str]:
         """The file's columns behind one of ours."""
         theirs = self.columns[name]
         return [theirs] if isinstance(theirs, str) else list(theirs)
 
+    def with_names(self, facts: dict[str, Any], options: OpenOptions, path: str) -> ColumnMap:
+        """With the class names that a file states, taken out of its ``facts``, if the data are one array of classes."""
+        own, labels_are = facts.pop("class_names", None), facts.pop(LABELS_ARE, None)
+        if labels_are not in (None, POSITIONS):
+            got = shorten(repr(labels_are))
+            raise ValueError(f"{path}: {LABELS_ARE} must be {POSITIONS!r} or not be there, got {got}")
+        if not self.is_single or self.holds == "confidence":
+            return self
+        given = options.facts.get("class_names")
+        own, given = (None if names is None else check_class_names(names, f"{path}: ") for names in (own, given))
+        return replace(self, naming=name_array(own, given, path, positions=labels_are == POSITIONS))
 
-def request(
+    def schema(self, dtype: np.dtype[Any], shape: Sequence[int], facts: dict[str, Any], path: str) -> Schema:
+        """What the file holds, checked; ``shape`` is that of all the data."""
+        facts = facts | {"class_names": self.naming.names}
+        if self.holds == "confidence":
+            facts = {"split": facts.get("split")}
+        return check_schema(self.holds, dtype, shape, **facts, prefix=f"{path}: ")
+
+
+def check_options(
     columns: Mapping[str, str | Sequence[str]] | None,
     groups: Sequence[str] | None,
     facts: dict[str, Any],
     *,
     unlabelled: bool = False,
-) -> Request:
+) -> OpenOptions:
     """Check what the caller said, before any file is opened."""
-    mapped: dict[str, str | tuple[str, ...]] = {}
+    mapped: dict[str, Columns] = {}
     ours = {alias: name for name, aliases in SINGLE.items() for alias in aliases}
     ours |= {name: name for name in (*DATA, PREDICTED)}
     for given, theirs in (columns or {}).items():
         name = given if given.startswith(GROUP) and given != GROUP else ours.get(given, "")
         if not name:
-            known = ", ".join((*DATA, *SINGLE, PREDICTED, GROUP + "NAME"))
-            guess = meant(given, ours)
-            raise ValueError(f"columns maps our names to the file's, expected {known}, got {given!r}{guess}")
+            expected = ", ".join((*DATA, *SINGLE, PREDICTED, GROUP + "NAME"))
+            got = f"{given!r}{did_you_mean(given, ours)}"
+            raise ValueError(f"columns maps our names to the file's, expected {expected}, got {got}")
         if name in mapped:
             raise ValueError(f"columns must give {name} once, got {name} and {given}")
-        if not isinstance(theirs, str) and not (
-            isinstance(theirs, Sequence) and all(isinstance(column, str) for column in theirs)
-        ):
-            raise ValueError(f"columns must give names of columns, got {short(repr(theirs))} for {name}")
-        mapped[name] = theirs if isinstance(theirs, str) else tuple(theirs)
-        if not isinstance(theirs, str) and name not in ("logits", "probabilities"):
+        if isinstance(theirs, str):
+            mapped[name] = theirs
+        elif not isinstance(theirs, Sequence) or not all(isinstance(column, str) for column in theirs):
+            raise ValueError(f"columns must give names of columns, got {shorten(repr(theirs))} for {name}")
+        elif name not in ("logits", "probabilities"):
             raise ValueError(f"columns must give one name for {name}, got {list(theirs)}")
-    if sum(name in DATA for name in mapped) > 1:
-        raise ValueError(
-            f"columns must choose one of {', '.join(DATA)}, got {', '.join(n for n in mapped if n in DATA)}"
-        )
+        else:
+            mapped[name] = tuple(theirs)
+    data = [name for name in mapped if name in DATA]
+    if len(data) > 1:
+        raise ValueError(f"columns must choose one of {', '.join(DATA)}, got {', '.join(data)}")
     if isinstance(groups, str):
         raise ValueError(f"groups must be a list of columns, got {groups!r}")
-    known_facts = {name: value for name, value in facts.items() if value is not None}
-    return Request(mapped, tuple(groups or ()), known_facts, unlabelled)
+    facts = {name: value for name, value in facts.items() if value is not None}
+    return OpenOptions(mapped, tuple(groups or ()), facts, unlabelled)
 
 
-def layout(names: Sequence[str], asked: Request, path: str, *, table: bool, data: str | None = None) -> Layout:
+def match_columns(
+    names: Sequence[str], options: OpenOptions, path: str, *, table: bool, data: str | None = None
+) -> ColumnMap:
     """Find our columns among those that a file holds.
 
     Args:
         names: the file's columns.
-        asked: what the caller said.
+        options: what the caller said.
         path: the file, for errors.
         table: whether the data may be one column per class.
         data: what the file holds, where its name already says so.
     """
     name, count = Counter(names).most_common(1)[0] if names else ("", 0)
     if count > 1:
-        raise ValueError(f"{path}: column names must differ, got {short(name)!r} {count} times")
-    present = set(names)
-    holds, theirs, classes = _data(names, asked, path, table, data)
-    columns = {holds: theirs}
-    if holds == "confidence":
-        columns["correct"] = _correct(names, asked, path)
-    for name in ("ids", "objectness") if holds == "confidence" else ("labels", "ids", "objectness"):
-        single = _single(name, SINGLE[name], names, asked, path)
-        if single is not None:
-            columns[name] = single
-        elif name == "labels" and not asked.unlabelled:
-            raise lacking("no labels", name, names, path, ("true_label", "target", "truth"))
-    columns |= {name: name for name in names if name.startswith(GROUP) and name != GROUP}
-    columns |= {name: c for name, c in asked.columns.items() if name.startswith(GROUP)}
-    columns |= {GROUP + group: group if group in present else GROUP + group for group in asked.groups}
-    if sum(name.startswith(GROUP) for name in columns) > MOST_GROUPS:
-        raise ValueError(
-            f"{path}: there may be at most {MOST_GROUPS:,} groups, got more columns that start with {GROUP}"
-        )
-    for name in columns:
-        if name.startswith(GROUP) and columns[name] not in present:
-            given = str(columns[name]) if name in asked.columns else name.removeprefix(GROUP)
-            raise absent(given, "group", names, path)
-    if not isinstance(theirs, str):
-        data_columns = set(theirs)
-        twice = next((name for name, column in columns.items() if name != holds and column in data_columns), None)
-        if twice is not None:
-            raise ValueError(f"{path}: column {short(str(columns[twice]))!r} is taken both for {holds} and for {twice}")
-    return Layout(holds, columns, classes)
+        raise ValueError(f"{path}: column names must differ, got {shorten(name)!r} {count} times")
+    return _Matcher(names, options, path, table).match(data)
 
 
-def _correct(names: Sequence[str], asked: Request, path: str) -> str | tuple[str, str]:
-    """The column correct, or those whose agreement it is."""
-    if "correct" in asked.columns or PREDICTED not in asked.columns:
-        correct = _single("correct", SINGLE["correct"], names, asked, path)
-        if correct is not None:
-            return correct
-    predicted = _single(PREDICTED, (PREDICTED,), names, asked, path)
-    if predicted is None:
-        raise lacking("confidence, but neither correct nor predicted with labels", "correct", names, path)
-    labels = _single("labels", SINGLE["labels"], names, asked, path)
-    if labels is None:
-        raise lacking("predicted, but no labels to compare with", "labels", names, path)
-    return predicted, labels
+class _Matcher:
+    """The columns of one file, and what the caller said about them."""
 
+    def __init__(self, names: Sequence[str], options: OpenOptions, path: str, table: bool):
+        self.names, self.options, self.path, self.table = names, options, path, table
+        self.present = set(names)
 
-def _single(name: str, aliases: Sequence[str], names: Sequence[str], asked: Request, path: str) -> str | None:
-    if name in asked.columns:
-        theirs = str(asked.columns[name])
-        if theirs not in names:
-            raise absent(theirs, name, names, path)
-        return theirs
-    present = [alias for alias in aliases if alias in names]
-    if len(present) > 1:
-        raise ValueError(f"{path}: holds {' and '.join(present)}: choose with {choose(name, present[0])}")
-    return present[0] if present else None
+    def match(self, data: str | None) -> ColumnMap:
+        holds, theirs, naming = self._data(data)
+        columns = {holds: theirs}
+        if holds == "confidence":
+            columns["correct"] = self._correct()
+        for name in ("ids", "objectness") if holds == "confidence" else ("labels", "ids", "objectness"):
+            column = self._single(name, SINGLE[name])
+            if column is not None:
+                columns[name] = column
+            elif name == "labels" and not self.options.unlabelled:
+                raise self._lacking("no labels", name, ("true_label", "target", "truth"))
+        columns |= self._groups()
+        if not isinstance(theirs, str):
+            data_columns = set(theirs)
+            twice = next((name for name, column in columns.items() if name != holds and column in data_columns), None)
+            if twice is not None:
+                column = shorten(str(columns[twice]))
+                raise ValueError(f"{self.path}: column {column!r} is taken both for {holds} and for {twice}")
+        return ColumnMap(holds, columns, naming)
 
+    def _groups(self) -> dict[str, Columns]:
+        given = self.options.columns
+        groups: dict[str, Columns] = {name: name for name in self.names if name.startswith(GROUP) and name != GROUP}
+        groups |= {name: column for name, column in given.items() if name.startswith(GROUP)}
+        groups |= {GROUP + name: name if name in self.present else GROUP + name for name in self.options.groups}
+        if len(groups) > MOST_GROUPS:
+            expected = f"there may be at most {MOST_GROUPS:,} groups"
+            raise ValueError(f"{self.path}: {expected}, got more columns that start with {GROUP}")
+        for name, column in groups.items():
+            if column not in self.present:
+                raise self._absent(str(column) if name in given else name.removeprefix(GROUP), "group")
+        return groups
 
-Data = tuple[str, str | tuple[str, ...], Naming]
+    def _correct(self) -> Columns:
+        """The column correct, or those whose agreement it is."""
+        if "correct" in self.options.columns or PREDICTED not in self.options.columns:
+            correct = self._single("correct", SINGLE["correct"])
+            if correct is not None:
+                return correct
+        predicted = self._single(PREDICTED, (PREDICTED,))
+        if predicted is None:
+            raise self._lacking("confidence, but neither correct nor predicted with labels", "correct")
+        labels = self._single("labels", SINGLE["labels"])
+        if labels is None:
+            raise self._lacking("predicted, but no labels to compare with", "labels")
+        return predicted, labels
 
+    def _single(self, name: str, aliases: Sequence[str]) -> str | None:
+        if name in self.options.columns:
+            theirs = str(self.options.columns[name])
+            if theirs not in self.present:
+                raise self._absent(theirs, name)
+            return theirs
+        aliases = [alias for alias in aliases if alias in self.present]
+        if len(aliases) > 1:
+            raise ValueError(
+                f"{self.path}: holds {' and '.join(aliases)}: choose with {_column_option(name, aliases[0])}"
+            )
+        return aliases[0] if aliases else None
 
-def _data(names: Sequence[str], asked: Request, path: str, table: bool, data: str | None) -> Data:
-    """What the file holds, its column or columns, and what the columns call the classes."""
-    chosen = next((name for name in asked.columns if name in DATA), data)
-    if chosen is not None and asked.columns.get(chosen, chosen) != chosen:
-        return chosen, *_mapped(chosen, asked, names, path, table)
-    forms = []
-    for name in DATA if chosen is None else (chosen,):
-        if name in names:
-            forms.append((name, name))
-        if table and name != "confidence":
-            forms += [(name, f"{name}{mark}*") for mark in "_." if _per_class(name, mark, names)]
-    if not forms:
-        what = "no logits, probabilities or confidence" if chosen is None else f"no {chosen}"
-        guess = next((name for name in DATA if near(name, names)), "logits")
-        raise lacking(f"{what}, expected {EXPECTED}", chosen or guess, names, path)
-    if len(forms) > 1:
-        (name, first), (_, second) = forms[:2]
-        raise ValueError(f"{path}: holds {first} and {second}: choose with {choose(name, first)}")
-    name, form = forms[0]
-    if form == name:
-        return name, name, Naming()
-    mark = form[len(name)]
-    columns = _per_class(name, mark, names)
-    ordered, parts = naming.ordered(columns, [column[len(name) + 1 :] for column in columns], path)
-    return name, *_with_given(name, naming.of_own_columns(parts, dotted=mark == "."), ordered, asked, path)
+    def _data(self, data: str | None) -> tuple[str, Columns, Naming]:
+        """What the file holds, its column or columns, and what the columns call the classes."""
+        chosen = next((name for name in self.options.columns if name in DATA), data)
+        if chosen is not None and self.options.columns.get(chosen, chosen) != chosen:
+            return chosen, *self._mapped(chosen, self.options.columns[chosen])
+        forms = []
+        for name in DATA if chosen is None else (chosen,):
+            if name in self.present:
+                forms.append((name, name))
+            if self.table and name != "confidence":
+                forms += [(name, f"{name}{mark}*") for mark in "_." if self._per_class(name, mark)]
+        if not forms:
+            what = "no logits, probabilities or confidence" if chosen is None else f"no {chosen}"
+            guess = next((name for name in DATA if closest(name, self.names)), "logits")
+            raise self._lacking(f"{what}, expected {EXPECTED}", chosen or guess)
+        if len(forms) > 1:
+            (name, first), (_, second) = forms[:2]
+            raise ValueError(f"{self.path}: holds {first} and {second}: choose with {_column_option(name, first)}")
+        name, form = forms[0]
+        if form == name:
+            return name, name, Naming()
+        mark = form[len(name)]
+        columns = self._per_class(name, mark)
+        ordered, parts = sort_columns(columns, [column[len(name) + 1 :] for column in columns], self.path)
+        return name, *self._with_given(name, name_own_columns(parts, dotted=mark == "."), ordered)
 
+    def _per_class(self, name: str, mark: str) -> list[str]:
+        """Columns such as logits_0 (numbers only, so that logits_file is none) or logits.cat."""
+        pattern = re.compile(re.escape(name) + (r"_[0-9]{1,9}" if mark == "_" else r"\..+"), re.DOTALL)
+        return [column for column in self.names if pattern.fullmatch(column)]
 
-def _per_class(name: str, mark: str, names: Sequence[str]) -> list[str]:
-    """Columns such as logits_0 (numbers only, so that logits_file is none) or logits.cat."""
-    pattern = re.compile(re.escape(name) + (r"_[0-9]{1,9}" if mark == "_" else r"\..+"), re.DOTALL)
-    return [column for column in names if pattern.fullmatch(column)]
+    def _mapped(self, name: str, theirs: Columns) -> tuple[Columns, Naming]:
+        """The columns that the caller gives for the data: one, a list, or a pattern."""
+        if isinstance(theirs, tuple):
+            return self._listed(name, theirs)
+        if theirs in self.present:
+            return theirs, Naming()
+        columns = [column for column in self.names if fnmatch.fnmatchcase(column, theirs)]
+        if not self.table or not glob.has_magic(theirs) or not columns:
+            raise self._absent(theirs, name)
+        before = re.split(r"[*?\[]", theirs)[0].rstrip("0123456789")  # what begins or ends a number is part of it
+        after = re.split(r"[*?\]]", theirs)[-1].lstrip("0123456789")
+        ordered, parts = sort_columns(columns, [c[len(before) : len(c) - len(after)] for c in columns], self.path)
+        return self._with_given(name, name_matched_columns(ordered, parts), ordered)
 
-
-def _mapped(
-    name: str, asked: Request, names: Sequence[str], path: str, table: bool
-) -> tuple[str | tuple[str, ...], Naming]:
-    theirs, present = asked.columns[name], set(names)
-    if isinstance(theirs, str) and theirs in present:
-        return theirs, Naming()
-    if isinstance(theirs, tuple):
-        lost = next((column for column in theirs if column not in present), None)
-        if lost is not None:
-            raise absent(lost, name, names, path)
-        twice, count = Counter(theirs).most_common(1)[0] if theirs else ("", 0)
+    def _listed(self, name: str, columns: tuple[str, ...]) -> tuple[Columns, Naming]:
+        missing = next((column for column in columns if column not in self.present), None)
+        if missing is not None:
+            raise self._absent(missing, name)
+        twice, count = Counter(columns).most_common(1)[0] if columns else ("", 0)
         if count != 1:
-            got = f"{short(twice)!r} {count} times" if theirs else "none"
-            raise ValueError(f"{path}: columns must list different columns for {name}, got {got}")
-        if not table:
-            raise ValueError(f"{path}: columns must give one array for {name}, got {len(theirs)} names")
-        return _with_given(name, naming.of_listed_columns(theirs), theirs, asked, path, listed=True)
-    if not table or not glob.has_magic(theirs):
-        raise absent(theirs, name, names, path)
-    columns = [column for column in names if fnmatch.fnmatchcase(column, theirs)]
-    if not columns:
-        raise absent(theirs, name, names, path)
-    before = re.split(r"[*?\[]", theirs)[0].rstrip(DIGITS)  # what begins or ends a number is part of it
-    after = re.split(r"[*?\]]", theirs)[-1].lstrip(DIGITS)
-    ordered, parts = naming.ordered(columns, [c[len(before) : len(c) - len(after)] for c in columns], path)
-    return _with_given(name, naming.of_matched_columns(ordered, parts), ordered, asked, path)
+            got = f"{shorten(twice)!r} {count} times" if columns else "none"
+            raise ValueError(f"{self.path}: columns must list different columns for {name}, got {got}")
+        if not self.table:
+            raise ValueError(f"{self.path}: columns must give one array for {name}, got {len(columns)} names")
+        return self._with_given(name, name_listed_columns(columns), columns, listed=True)
+
+    def _with_given(
+        self, holds: str, naming: Naming, columns: tuple[str, ...], *, listed: bool = False
+    ) -> tuple[tuple[str, ...], Naming]:
+        """The columns in the order of the class names that the caller gave, if any."""
+        given = self.options.facts.get("class_names")
+        if given is None:
+            return columns, naming
+        names = check_class_names(given, f"{self.path}: ")
+        return rename_columns(naming, columns, names, self.path, holds, listed=listed)
+
+    def _absent(self, theirs: str, role: str) -> ValueError:
+        """The error about a name that was given and is not there."""
+        guess = did_you_mean(theirs, self.names) or ";"
+        what = f"no column {shorten(theirs)!r} (given as {role}){guess}"
+        return ValueError(f"{self.path}: {what} it holds {listing(self.names)}")
+
+    def _lacking(self, what: str, name: str, aliases: Sequence[str] = ()) -> ValueError:
+        """The error about one of our names that is not there, nor given under another."""
+        guess = next((other for alias in (name, *aliases) if (other := closest(alias, self.names))), "NAME")
+        how = f"say which it is, for example {_column_option(name, guess)}"
+        return ValueError(f"{self.path}: {what}; it holds {listing(self.names)}: {how}")
 
 
-def _with_given(
-    holds: str, classes: Naming, columns: tuple[str, ...], asked: Request, path: str, *, listed: bool = False
-) -> tuple[tuple[str, ...], Naming]:
-    """The columns in the order of the class names that the caller gave, if any."""
-    given = asked.facts.get("class_names")
-    if given is None:
-        return columns, classes
-    names = checked_names(given, f"{path}: ")
-    return naming.with_given_columns(classes, columns, names, path, holds, listed=listed)
+def _column_option(name: str, theirs: str) -> str:
+    return f'--column {name}={theirs} (in Python columns={{"{name}": "{theirs}"}})'
+
+
+def facts_of(schema: Schema) -> dict[str, Any]:
+    """What files state besides their columns, where it is not the default."""
+    facts = {name: getattr(schema, name) for name in FACTS}
+    if schema.kind == "classification":
+        del facts["kind"]
+    if schema.class_names is not None and codes_of(schema.class_names) is not None:
+        facts[LABELS_ARE] = POSITIONS
+    return {name: value for name, value in facts.items() if value is not None}

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from calibrant._lazy import loader
+from calibrant._imports import lazy_names
 
 if TYPE_CHECKING:
     from calibrant.report.audit_page import write_audit
@@ -43,29 +43,7 @@ __all__ = [
     "write_page",
 ]
 
-__getattr__, __dir__ = loader(
-    __name__,
-    {
-        "Cell": "data_figures",
-        "Section": "page",
-        "draw_confidence_histogram": "figures",
-        "draw_contact_sheet": "data_figures",
-        "draw_data_summary": "data_figures",
-        "draw_errors_by_source": "selective_figures",
-        "draw_lens": "lens",
-        "draw_logit_scatter": "figures",
-        "draw_max_logit_given_msp": "selective_figures",
-        "draw_reliability": "figures",
-        "draw_risk_coverage": "figures",
-        "draw_risk_coverage_by_method": "selective_figures",
-        "write_audit": "audit_page",
-        "write_comparison": "compare_page",
-        "write_page": "page",
-        "is_page": "page",
-        "figure_path": "style",
-        "framed": "tables",
-        "labelled": "tables",
-        **dict.fromkeys(("DASH", "MINUS", "TIMES", "escape", "name"), "text"),
-    },
-    extras=dict.fromkeys(("data_figures", "figures", "lens", "selective_figures"), ("train", "matplotlib")),
+_FIGURES = ("data_figures", "figures", "lens", "selective_figures")
+__getattr__, __dir__ = lazy_names(
+    __name__, extras={f"calibrant.report.{module}": ("train", "matplotlib") for module in _FIGURES}
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from calibrant._files import json_value, open_regular, written_aside
+from calibrant.models import one_line
 from calibrant.training.records import State, check_record, parse_values
 
 FORMAT = "calibrant-checkpoint"
@@ -27,7 +28,7 @@ VERSION = 1
 #: The parts of a checkpoint.
 NETWORK, OPTIMISER, LOSS = "model", "optimiser", "loss"
 
-Parts = dict[str, dict[str, Tensor]]
+Parts = Mapping[str, Mapping[str, Tensor]]
 
 _TYPES = {
     "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16, "I32": torch.int32,
@@ -35,13 +36,10 @@ _TYPES = {
 }  # fmt: skip
 
 
-def save(path: Path, parts: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> None:
+def save(path: Path, parts: Parts, state: Mapping[str, Any]) -> None:
     """Write the tensors of some parts, and a state of plain values."""
-    tensors: dict[str, Tensor] = {}
-    for part, members in parts.items():
-        for name, tensor in members.items():
-            # A copy of its own, in rows: safetensors refuses shared and strided memory.
-            tensors[f"{part}/{name}"] = tensor.detach().cpu().contiguous().clone()
+    # A copy of its own, in rows: safetensors refuses shared and strided memory.
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in _flat(parts).items()}
     header = {"format": FORMAT, "version": str(VERSION), "tensors": str(len(tensors))}
     header["state"] = json.dumps(json_value(state))
     with written_aside(path) as aside:
@@ -52,8 +50,8 @@ def save(path: Path, parts: Mapping[str, Mapping[str, Tensor]], state: Mapping[s
 
 
 def load(
-    path: Path, like: Mapping[str, Mapping[str, Tensor]] | None = None, *, longest: int = 0
-) -> tuple[Parts, dict[str, Any]]:
+    path: Path, like: Parts | None = None, *, longest: int = 0
+) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """The parts and the state of a checkpoint.
 
     Args:
@@ -66,20 +64,20 @@ def load(
     open_regular(path).close()
     try:
         with safe_open(str(path), framework="pt") as file:
-            header = file.metadata() or {}
             names = list(file.keys())
-            state = _state(header, names)
+            state = _state(file.metadata() or {}, names)
             if like is not None:
                 names = [name for name in names if name.partition("/")[0] in like]
-                _check_shapes({name: _shape(file.get_slice(name)) for name in names}, like, longest)
+                _check_shapes({name: file.get_slice(name) for name in names}, _flat(like), longest)
             tensors = {name: file.get_tensor(name) for name in names}
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"{name} holds values that are not finite")
     except (SafetensorError, ValueError) as error:
-        raise ValueError(f"{path}: not a checkpoint of this run ({' '.join(str(error).split())[:300]})") from None
-    parts: Parts = {part: {} for part in like or ()}
+        raise ValueError(f"{path}: not a checkpoint of this run ({one_line(error, 300)})") from None
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in like or ()}
     for name, tensor in tensors.items():
         part, _, member = name.partition("/")
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise ValueError(f"{path}: not a checkpoint of this run ({name} holds values that are not finite)")
         parts.setdefault(part, {})[member] = tensor
     return parts, state
 
@@ -92,43 +90,37 @@ def read_state(state: Mapping[str, Any], path: Path) -> State:
         raise ValueError(f"{path}: not a checkpoint of this run (its state is damaged: {error})") from None
 
 
+def _flat(parts: Parts) -> dict[str, Tensor]:
+    """Tensors by part and name: ``"model/fc.weight"``."""
+    return {f"{part}/{name}": tensor for part, members in parts.items() for name, tensor in members.items()}
+
+
 def _state(header: Mapping[str, str], names: list[str]) -> dict[str, Any]:
     if header.get("format") != FORMAT or header.get("version") != str(VERSION):
         raise ValueError(f"it is none of Calibrant's, version {VERSION}")
-    strangers = [name for name in names if name.partition("/")[0] not in (NETWORK, OPTIMISER, LOSS)]
-    if strangers or header.get("tensors", str(len(names))) != str(len(names)):
-        number = header.get("tensors", "")[:20]
-        raise ValueError(
-            f"{strangers[0][:100]} has no place in it"
-            if strangers
-            else f"it was written with {number} tensors, and has {len(names)}"
-        )
+    for name in names:
+        if name.partition("/")[0] not in (NETWORK, OPTIMISER, LOSS):
+            raise ValueError(f"{name[:100]} has no place in it")
+    if header.get("tensors", str(len(names))) != str(len(names)):
+        raise ValueError(f"it was written with {header['tensors'][:20]} tensors, and has {len(names)}")
     state = parse_values(header.get("state", "").encode())
     if not isinstance(state, dict):
         raise ValueError("its state is no table")
     return state
 
 
-def _shape(part: Any) -> tuple[list[int], Any]:
-    return list(part.get_shape()), _TYPES.get(part.get_dtype())
-
-
-def _check_shapes(
-    theirs: Mapping[str, tuple[list[int], Any]], like: Mapping[str, Mapping[str, Tensor]], longest: int
-) -> None:
-    ours = {f"{part}/{name}": tensor for part, members in like.items() for name, tensor in members.items()}
-    parameters = {_parameter(name) for name in theirs}
-    needed = [name for name in ours if not name.startswith(f"{OPTIMISER}/") or _parameter(name) in parameters]
-    for name in needed:
-        if name not in theirs:
+def _check_shapes(slices: Mapping[str, Any], expected: Mapping[str, Tensor], longest: int) -> None:
+    parameters = {_parameter(name) for name in slices}
+    for name in expected:
+        if name not in slices and (not name.startswith(f"{OPTIMISER}/") or _parameter(name) in parameters):
             raise ValueError(f"{name} is missing")
-    for name, (shape, kind) in theirs.items():
-        if name not in ours:
+    for name, part in slices.items():
+        if name not in expected:
             raise ValueError(f"{name[:200]} has no place in it")
-        tensor = ours[name]
+        tensor, shape, dtype = expected[name], list(part.get_shape()), _TYPES.get(part.get_dtype())
         is_longer = name.startswith(f"{LOSS}/") and tensor.dim() == len(shape) == 1 and shape[0] <= longest
-        if kind != tensor.dtype or (shape != list(tensor.shape) and not is_longer):
-            raise ValueError(f"{name} is {kind} {shape}, and {tensor.dtype} {list(tensor.shape)} is needed")
+        if dtype != tensor.dtype or (shape != list(tensor.shape) and not is_longer):
+            raise ValueError(f"{name} is {dtype} {shape}, and {tensor.dtype} {list(tensor.shape)} is needed")
 
 
 def _parameter(name: str) -> str:
@@ -139,15 +131,14 @@ def _parameter(name: str) -> str:
 def optimiser_like(optimiser: Optimizer) -> dict[str, Tensor]:
     """What an optimiser may remember of each parameter: names, shapes and types, without values."""
     shapes: dict[str, Tensor] = {}
-    parameters: Iterable[Tensor] = (p for group in optimiser.param_groups for p in group["params"])
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
     for number, parameter in enumerate(parameters):
         if isinstance(optimiser, SGD):
             members = ["momentum_buffer"] if optimiser.defaults["momentum"] else []
         else:
             members = ["exp_avg", "exp_avg_sq"]
             shapes[f"{number}/step"] = torch.empty((), dtype=torch.float32, device="meta")
-        for member in members:
-            shapes[f"{number}/{member}"] = torch.empty_like(parameter, device="meta")
+        shapes |= {f"{number}/{member}": torch.empty_like(parameter, device="meta") for member in members}
     return shapes
 
 
@@ -172,9 +163,7 @@ def restore_module(module: nn.Module, tensors: Mapping[str, Tensor], path: Path)
     try:
         module.load_state_dict(dict(tensors))
     except RuntimeError as error:
-        raise ValueError(
-            f"{path}: the checkpoint is of another model ({' '.join(str(error).split())[:300]})."
-        ) from error
+        raise ValueError(f"{path}: the checkpoint is of another model ({one_line(error, 300)})") from error
 
 
 def restore_network(model: nn.Module, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The forward pass, and what is said when a model and its inputs do not go together."""
+"""What goes into a model and what comes out of it: inputs and targets of a batch, logits, and a rehearsal of both."""
 
 from __future__ import annotations
 
@@ -10,51 +10,81 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.models import TERMINATED, one_line
+from calibrant.data import Batch, normalised, sample_generator
+from calibrant.models import TERMINATED, one_line, physical_memory
+from calibrant.targets import adaptive_targets, mixed_adaptive_targets
+from calibrant.training.distributed import LOST
+from calibrant.training.run import Run, dtype_of, unwrap
 
 # How torch's allocators say that there is no memory left.
 _NO_MEMORY = re.compile("not enough memory|out of memory|can't allocate memory|std::bad_alloc")
 
-# How the libraries below torch say that a process at the other end is gone.
-LOST = re.compile("gloo|NCCL|ncclRemote|onnection closed|onnection reset|peer")
+# The stream of random numbers of mixing and blanking; those of the samples are 0 and up, that of their order is -1.
+_MIXING = -2
 
 
-def forward(model: nn.Module, inputs: Tensor, name: str, *, first: bool) -> Any:
-    """What a model gives for a batch.
+def inputs_and_target(run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
+    """What the model sees, and what it is trained towards."""
+    recipe, classes = run.recipe, len(run.pipeline.dataset.classes)
+    dtype = dtype_of(recipe)
+    if run.pipeline.dataset.kind != "image":
+        inputs = batch.inputs.to(dtype) if batch.inputs.is_floating_point() else batch.inputs
+        return inputs, batch.labels
+    inputs = normalised(batch.inputs, *recipe.data.normalisation, dtype)
+    if recipe.training.channels_last:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    adaptive = recipe.targets.name == "adaptive"
+    plain_target = run.mixing is batch.context is None and not adaptive
+    if plain_target and run.blanking is None:  # and no generator is needed
+        return inputs, batch.labels if batch.masks is None else batch.masks
+    random = sample_generator(recipe.seed, run.progress.step, _MIXING)
+    if run.blanking is not None:
+        inputs = run.blanking(inputs, random)
+    if batch.masks is not None:
+        return inputs, batch.masks
+    if plain_target:
+        return inputs, batch.labels
+    share = batch.objectness if adaptive and batch.objectness is not None else 1.0
+    settings: dict[str, Any] = {"beta": recipe.targets.beta, "context": batch.context, "dtype": torch.float32}
+    if run.mixing is None:
+        return inputs, adaptive_targets(batch.labels, share, classes, unknown="hard", **settings)
+    mixed = run.mixing(inputs, random)
+    if adaptive and recipe.targets.object_aware_mixing and batch.boxes is not None:
+        target = mixed_adaptive_targets(mixed, batch.labels, batch.boxes, batch.views, classes, **settings)
+    else:
+        target = mixed.targets(adaptive_targets(batch.labels, share, classes, unknown="hard", **settings))
+    return mixed.images, target
+
+
+def forward(model: nn.Module, inputs: Tensor, name: str, *, first: bool) -> Tensor:
+    """The logits that a model gives for a batch.
 
     Args:
-        model: Anybody's.
+        model: Anybody's; torchvision's segmentation models give a dictionary.
         inputs: As it takes them.
         name: Of the model, for messages.
         first: Nothing went through it before in this process: if this fails, the two do not fit.
     """
-    with memory_told():
-        if not first:
-            return model(inputs)
+    with memory_errors():
         try:
-            return model(inputs)
+            output = model(inputs)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             lost = isinstance(error, RuntimeError) and (LOST.search(str(error)) or _NO_MEMORY.search(str(error)))
             ended = isinstance(error, SystemExit) and error.code == TERMINATED
-            if lost or ended or isinstance(error, MemoryError):
+            if not first or lost or ended or isinstance(error, MemoryError):
                 raise
             words = one_line(error, 200) or type(error).__name__
             raise ValueError(f"model {name!r} does not take inputs of shape {list(inputs.shape)} ({words})") from error
-
-
-def logits_of(output: Any) -> Tensor:
-    """The logits among what a model gives; torchvision's segmentation models give a dictionary."""
-    if isinstance(output, dict):
-        output = output.get("out")
-    if not isinstance(output, Tensor):
-        raise ValueError(f"the model must give a tensor of logits, got {type(output).__name__}.")
-    return output
+    logits = output.get("out") if isinstance(output, dict) else output
+    if not isinstance(logits, Tensor):
+        raise ValueError(f"the model must give a tensor of logits, got {type(logits).__name__}")
+    return logits
 
 
 @contextlib.contextmanager
-def memory_told() -> Iterator[None]:
+def memory_errors() -> Iterator[None]:
     """Turn the errors of torch's allocators into a MemoryError."""
     try:
         yield
@@ -62,3 +92,72 @@ def memory_told() -> Iterator[None]:
         if not _NO_MEMORY.search(str(error)):
             raise
         raise MemoryError(f"{one_line(error, 200)}; a smaller batch or model needs less") from error
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """A model in evaluation mode; afterwards every module is in its own mode again: a frozen one stays frozen."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def rehearse(run: Run) -> None:
+    """Raise a ValueError unless the model takes the data's inputs, gives a logit for each class, and the loss fits.
+
+    Where it can be, only shapes go through the model (tensors on the device "meta" have no values): this costs no time,
+    draws no random numbers and changes nothing.
+    """
+    rows = list(range(min(2, len(run.pipeline), run.batches.size)))
+    batch = run.pipeline.batch(rows).to(run.fabric.device)
+    inputs, target = inputs_and_target(run, batch)
+    needed, memory = run.samples_per_batch / run.fabric.world_size * inputs[0].nbytes, physical_memory()
+    if needed > memory:
+        raise ValueError(
+            f"a batch of {run.batches.size} inputs of shape {list(inputs.shape[1:])} takes {needed / 2**30:,.0f} GB, "
+            f"and this machine has {memory / 2**30:,.0f} GB"
+        )
+    logits = _empty_logits(run, inputs)
+    classes = len(run.pipeline.dataset.classes)
+    if logits.dim() < 2 or len(logits) != len(inputs) or logits.shape[1] != classes:
+        raise ValueError(
+            f"model {run.recipe.model.name!r} gives {list(logits.shape)} for inputs of shape {list(inputs.shape)}: "
+            f"logits of {classes} classes are needed, [{len(inputs)}, {classes}, ...]"
+        )
+    with torch.no_grad():
+        run.loss(logits, target, ids=batch.indices)
+
+
+def _empty_logits(run: Run, inputs: Tensor) -> Tensor:
+    """Zeros of the shape of the logits of a few inputs."""
+    model, name = unwrap(run.model), run.recipe.model.name
+    count = -(-run.samples_per_batch // (run.fabric.world_size * run.recipe.training.accumulate))
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        try:
+            without_values = inputs.new_empty((count, *inputs.shape[1:]), device="meta")
+            shape = forward(_WithoutValues(model), without_values, name, first=True).shape
+            shape = torch.Size((len(inputs), *shape[1:])) if shape[:1] == (count,) else shape
+        except ValueError:
+            if ":" not in name and "/" not in name:
+                raise
+            with evaluating(model):  # somebody else's model may look at values, which are not there on "meta"
+                shape = forward(model, inputs, name, first=True).shape
+    return torch.zeros(shape, dtype=inputs.dtype if inputs.is_floating_point() else None, device=inputs.device)
+
+
+class _WithoutValues(nn.Module):
+    """A model with tensors that have shapes alone in the place of its own."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+        shapes = {key: torch.empty_like(tensor, device="meta") for key, tensor in tensors.items()}
+        self._call = lambda inputs: torch.func.functional_call(model, shapes, (inputs,))
+
+    def forward(self, inputs: Tensor) -> object:
+        """As the model's own."""
+        return self._call(inputs)

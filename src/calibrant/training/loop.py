@@ -8,6 +8,7 @@ moment, ends bit for bit as the one that was not (on a CPU, with as many threads
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import signal
 import threading
@@ -22,18 +23,22 @@ from calibrant.data import Batches, Dataset
 from calibrant.metrics import describe
 from calibrant.models import require_trust
 from calibrant.training import checkpoints
-from calibrant.training.forward import memory_told
-from calibrant.training.predicting import Tally, must_fit, outputs
-from calibrant.training.preparing import Run, bare, predicted, prepare_run, restore, save, size
-from calibrant.training.processes import make_fabric, together
+from calibrant.training.datasets import Sets, evaluation_pipeline, load_sets
+from calibrant.training.distributed import ending_together, make_fabric
+from calibrant.training.forward import memory_errors, rehearse
+from calibrant.training.prediction import Tally, check_logits_fit, logits_by_batch, predict_dataset
 from calibrant.training.recipe import Recipe
-from calibrant.training.rehearsal import rehearse
+from calibrant.training.run import Run, prepare_run, restore_run, save_run, unwrap
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RESULT, RunFolder
-from calibrant.training.sets import Sets, evaluation_pipeline, load_sets
-from calibrant.training.stepping import DivergedError, any_of, check_weights, step
+from calibrant.training.step import DivergedError, check_weights, in_any_process, step
 
-#: Told what a run is doing: an event's name and its numbers.
-Listener = Callable[[str, Mapping[str, Any]], None]
+#: Called with an event of a run ("start", "step", "epoch", "checkpoint", "predicting", "predicted", "finished already")
+#: and its numbers.
+EventLog = Callable[[str, Mapping[str, Any]], None]
+
+
+def _no_log(event: str, numbers: Mapping[str, Any]) -> None:
+    """The event log of nobody."""
 
 
 def train(
@@ -46,11 +51,11 @@ def train(
     nodes: int = 1,
     accelerator: str = "auto",
     trust_code: bool = False,
-    listen: Listener = lambda event, numbers: None,
+    event_log: EventLog = _no_log,
 ) -> dict[str, Any]:
     """Train the model of a recipe, and write everything about it into a folder.
 
-    Nothing is written before recipe, data, model and loss have been seen to go together.
+    Nothing is written before recipe, data, model and loss have been checked against each other.
 
     Args:
         recipe: What to do.
@@ -62,7 +67,7 @@ def train(
         accelerator: As Lightning Fabric takes it.
         trust_code: Import and call a model that is neither Calibrant's, torchvision's nor timm's, as
             ``package.module:factory`` is.
-        listen: Told of every step, epoch and checkpoint.
+        event_log: Called with every step, epoch and checkpoint, and their numbers.
 
     Returns:
         The numbers of every set that was predicted, as ``result.json`` holds them.
@@ -70,27 +75,39 @@ def train(
     Raises:
         DivergedError: The loss is not finite.
     """
-    place = RunFolder(folder)
+    run_folder = RunFolder(folder)
     require_trust(recipe.model.name, recipe.model.options, trust_code)
     fabric = make_fabric(recipe, accelerator, devices, nodes)
-    listen = listen if fabric.global_rank == 0 else _nobody
-    with together(fabric), memory_told(), contextlib.ExitStack() as stack:
-        # A folder that is there is held at once; a new one is made when there is something to put into it.
-        if _enter(stack, fabric, place, recipe, resume, make=False):
-            return _finished(place, recipe, listen)
-        sets = load_sets(recipe, data)
-        for dataset in sets.evaluated.values():
-            must_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
-        run = prepare_run(recipe, fabric, sets, None, trust_code=trust_code)
-        rehearse(run)
-        if _enter(stack, fabric, place, recipe, resume, make=True):  # by another process, in the meantime
-            return _finished(place, recipe, listen)
-        restore(run, place)
-        return _run(run, sets, place, data, listen)
+    is_first = fabric.global_rank == 0
+    event_log = event_log if is_first else _no_log
+    with ending_together(fabric), memory_errors(), contextlib.ExitStack() as stack:
+        # A folder that exists is locked at once; a new one is made when there is something to put into it.
+        is_finished = _lock(stack, fabric, run_folder, recipe, resume, make=False)
+        if not is_finished:
+            sets = load_sets(recipe, data)
+            for dataset in sets.evaluated.values():
+                check_logits_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
+            run = prepare_run(recipe, fabric, sets, trust_code=trust_code)
+            rehearse(run)
+            is_finished = _lock(stack, fabric, run_folder, recipe, resume, make=True)  # by another, in the meantime
+        if is_finished:
+            result = run_folder.result(recipe)
+            event_log("finished already", {})
+            return result
+        restore_run(run, run_folder)
+        if is_first:
+            event_log = _written_log(event_log, run_folder, recipe.training.tensorboard)
+            run_folder.claim(recipe, data)
+            run_folder.forget_after(run.progress.step, run.progress.epoch)
+        numbers = {"steps": run.steps, "step": run.progress.step, "parameters": run.size}
+        event_log("start", numbers | {"left_out": sets.left_out})
+        _train(run, sets, run_folder, event_log)
+        _evaluate(run, sets, run_folder, event_log)
+        return run_folder.result()
 
 
-def _enter(
-    stack: contextlib.ExitStack, fabric: Any, place: RunFolder, recipe: Recipe, resume: bool, *, make: bool
+def _lock(
+    stack: contextlib.ExitStack, fabric: Any, folder: RunFolder, recipe: Recipe, resume: bool, *, make: bool
 ) -> bool:
     """Lock the run folder, unless it is new and not to be made yet, and tell whether the run is finished.
 
@@ -99,179 +116,178 @@ def _enter(
     problem: ValueError | None = None
     if fabric.global_rank == 0:
         try:
-            place.check(recipe, resume)
-            if not place.is_locked and (make or not (place.is_new or (place / RESULT).exists())):
-                stack.enter_context(place.held())
-                place.check(recipe, resume)
+            folder.check(recipe, resume)
+            if not folder.is_locked and (make or not (folder.is_new or (folder / RESULT).exists())):
+                stack.enter_context(folder.lock())
+                folder.check(recipe, resume)
         except ValueError as error:
             problem = error
     if fabric.broadcast(problem is not None):
         raise problem or ValueError("cannot lock the run folder")
-    return bool(fabric.broadcast((place / RESULT).exists()))
+    return bool(fabric.broadcast((folder / RESULT).exists()))
 
 
-def _finished(place: RunFolder, recipe: Recipe, listen: Listener) -> dict[str, Any]:
-    result = place.result(recipe)
-    listen("finished already", {})
-    return result
-
-
-def _run(run: Run, sets: Sets, place: RunFolder, data: str | None, listen: Listener) -> dict[str, Any]:
-    """A run in a folder that is held."""
-    if run.fabric.global_rank == 0:
-        listen = _logged(listen, place, run.recipe.training.tensorboard)
-        place.claim(run.recipe, data)
-        place.forget_after(run.progress.step, run.progress.epoch)
-    numbers = {"steps": run.steps, "step": run.progress.step, "parameters": size(run.model)}
-    listen("start", numbers | {"left_out": sets.left_out})
-    _train(run, sets, place, listen)
-    return _evaluated(run, sets, place, listen)
-
-
-def _train(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> None:
+def _train(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> None:
     """From where the run stands to its last step."""
     progress = run.progress
-    saved = time.monotonic()
-    with _interrupts_held() as interrupted:
+    last_save = time.monotonic()
+    with _delayed_interrupts() as interrupts:
         while progress.step < run.steps:
             run.batches.epoch, run.batches.start = progress.epoch, progress.batch
             run.model.train()
             for batch in run.loader:
                 numbers = step(run, batch)
                 progress.batch, progress.step = progress.batch + 1, progress.step + 1
-                listen("step", numbers | {"step": progress.step, "epoch": progress.epoch})
+                event_log("step", numbers | {"step": progress.step, "epoch": progress.epoch})
                 if progress.step >= run.steps:
                     break
-                stopped = any_of(run, bool(interrupted))
-                if stopped or time.monotonic() - saved > run.recipe.training.checkpoint_seconds:
+                is_interrupted = in_any_process(run, bool(interrupts))
+                if is_interrupted or time.monotonic() - last_save > run.recipe.training.checkpoint_seconds:
                     check_weights(run)
-                    save(run, place / LAST)
-                    saved = time.monotonic()
-                    listen("checkpoint", {"step": progress.step})
-                if stopped:
+                    save_run(run, folder / LAST)
+                    last_save = time.monotonic()
+                    event_log("checkpoint", {"step": progress.step})
+                if is_interrupted:
                     raise KeyboardInterrupt
             run.loss.end_epoch()
             progress.epoch, progress.batch = progress.epoch + 1, 0
             check_weights(run)
-            _end_of_epoch(run, sets, place, listen)
-            save(run, place / LAST)
-            saved = time.monotonic()
-            if any_of(run, bool(interrupted)):
+            _end_epoch(run, sets, folder, event_log)
+            save_run(run, folder / LAST)
+            last_save = time.monotonic()
+            if in_any_process(run, bool(interrupts)):
                 raise KeyboardInterrupt
 
 
-def _nobody(event: str, numbers: Mapping[str, Any]) -> None:
-    """What every process but the first tells."""
-
-
-def _logged(listen: Listener, place: RunFolder, tensorboard: bool) -> Listener:
-    """Tell the log what the listener is told: every epoch, and the steps whose terms are known."""
-    writer = _tensorboard(place) if tensorboard else None
-
-    def record(event: str, numbers: Mapping[str, Any]) -> None:
-        if event == "epoch" or (event == "step" and "fidelity" in numbers):
-            place.log({"event": event, **numbers})
-            if writer is not None:
-                for name, value in numbers.items():
-                    if isinstance(value, float):
-                        writer.add_scalar(f"{event}/{name}", value, numbers["step"])
-                writer.flush()
-        listen(event, numbers)
-
-    return record
-
-
-def _tensorboard(place: RunFolder) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    folder = place / "tensorboard"
-    if folder.is_symlink():
-        raise ValueError(f"{folder} is a link, and nothing is written through links: remove it")
-    return SummaryWriter(str(folder))
-
-
-@contextlib.contextmanager
-def _interrupts_held() -> Iterator[list[int]]:
-    """Inside, Ctrl-C only fills the list, so that no step is cut in two; a second Ctrl-C does not wait."""
-    seen: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield seen
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def note(number: int, frame: Any) -> None:
-        if seen and callable(before):
-            before(number, frame)
-        seen.append(number)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield seen
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _end_of_epoch(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> None:
-    """Validate from one sketch, log, and keep the best."""
-    entry: dict[str, Any] = {"epoch": run.progress.epoch, "step": run.progress.step}
+def _end_epoch(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> None:
+    """Validate, log, and keep the best model."""
+    progress, training = run.progress, run.recipe.training
+    entry: dict[str, Any] = {"epoch": progress.epoch, "step": progress.step}
     if run.fabric.world_size > 1:
-        for buffer in bare(run.model).buffers():  # running means are each process's own; the first one's are saved
+        for buffer in unwrap(run.model).buffers():  # running means are each process's own; the first one's are saved
             torch.distributed.broadcast(buffer, src=0)
     if sets.val is not None:
-        entry |= {f"val_{name}": value for name, value in _validated(run, sets.val).items()}
-    run.progress.history.append(entry)
-    listen("epoch", entry)
-    training = run.recipe.training
-    value = entry.get(f"val_{training.best_by}", math.nan)
-    if training.keep == "best" and not math.isnan(value):
-        sign = describe(training.best_by).sign
-        if run.progress.best is None or sign * value < sign * run.progress.best:
-            run.progress.best = value
-            save(run, place / BEST)
+        entry |= {f"val_{name}": value for name, value in _validate(run, sets.val).items()}
+    progress.history.append(entry)
+    event_log("epoch", entry)
+    value, sign = entry.get(f"val_{training.best_by}", math.nan), describe(training.best_by).sign
+    is_better = not math.isnan(value) and (progress.best is None or sign * value < sign * progress.best)
+    if training.keep == "best" and is_better:
+        progress.best = value
+        save_run(run, folder / BEST)
 
 
-def _validated(run: Run, val: Dataset) -> dict[str, float]:
+def _validate(run: Run, val: Dataset) -> dict[str, float]:
     """Accuracy, NLL, ECE, AURC and the rest of one pass; every process takes its share of the samples."""
     settings = run.recipe.training
     pipeline = evaluation_pipeline(run.recipe, val)
     batches = Batches(len(pipeline), settings.eval_batch_size, shuffle=False, rank=run.fabric.global_rank,
                       world=run.fabric.world_size)  # fmt: skip
-    mean, std = run.recipe.data.normalisation
     tally = Tally(val, run.fabric.device, shared=True)
     loader = pipeline.loader(batches, settings.workers)
-    for batch, logits in outputs(bare(run.model), loader, mean, std, run.fabric.device):
+    for batch, logits in logits_by_batch(unwrap(run.model), loader, *run.recipe.data.normalisation, run.fabric.device):
         if not bool(torch.isfinite(logits).all()):
-            raise DivergedError(f"logits of validation samples became NaN or infinite after step {run.progress.step}.")
+            raise DivergedError(f"logits of validation samples became NaN or infinite after step {run.progress.step}")
         tally.update(logits, batch.labels if batch.masks is None else batch.masks)
     return tally.compute()
 
 
-def _evaluated(run: Run, sets: Sets, place: RunFolder, listen: Listener) -> dict[str, Any]:
-    """Predict every set with the model that is kept, write the predictions and their numbers."""
-    if run.recipe.training.keep == "best" and (place / BEST).exists():
-        checkpoints.restore_network(bare(run.model), place / BEST)
-    result: dict[str, Any] = {}
-    if run.fabric.global_rank == 0:
+def _evaluate(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> None:
+    """Predict every set with the model that is kept, write the predictions, their numbers and the model."""
+    model = unwrap(run.model)
+    if run.recipe.training.keep == "best" and (folder / BEST).exists():
+        checkpoints.restore_network(model, folder / BEST)
+    if run.fabric.global_rank == 0:  # the other processes wait at the barrier below
+        numbers: dict[str, Any] = {}
         for name, dataset in sets.evaluated.items():
-            listen("predicting", {"set": name})
-            tally = Tally(dataset, run.fabric.device)  # not shared: the other processes wait at the barrier below
-            predictions = predicted(run.recipe, bare(run.model), dataset, run.fabric.device, tally=tally)
-            predictions.save(place / f"{name}.npz")
-            result[name] = tally.compute()
-            listen("predicted", {"set": name, **result[name]})
-        checkpoints.save(place / MODEL, {checkpoints.NETWORK: bare(run.model).state_dict()}, {})
+            event_log("predicting", {"set": name})
+            tally = Tally(dataset, run.fabric.device)
+            predict_dataset(run.recipe, model, dataset, run.fabric.device, tally=tally).save(folder / f"{name}.npz")
+            numbers[name] = tally.compute()
+            event_log("predicted", {"set": name, **numbers[name]})
+        checkpoints.save(folder / MODEL, {checkpoints.NETWORK: model.state_dict()}, {})
         first = evaluation_pipeline(run.recipe, sets.test).batch([0]).inputs
         facts = {
             "classes": list(sets.test.classes),
             "input_shape": list(first.shape[1:]),
             "images": sets.test.kind == "image",
             "input_dtype": str(first.dtype).removeprefix("torch."),
+            "vocabulary_size": sets.vocabulary_size,
         }
-        place.write(MODEL_FACTS, facts | {"vocabulary_size": sets.vocabulary_size})
-        place.write(RESULT, {"sets": result, "steps": run.progress.step, "history": run.progress.history})
+        folder.write(MODEL_FACTS, facts)
+        folder.write(RESULT, {"sets": numbers, "steps": run.progress.step, "history": run.progress.history})
     run.fabric.barrier()
-    return _result(place)
 
 
-def _result(place: RunFolder) -> dict[str, Any]:
-    return place.result()
+def _written_log(event_log: EventLog, folder: RunFolder, tensorboard: bool) -> EventLog:
+    """Write every epoch, and the steps whose terms are known, to the folder's log too."""
+    writer: Any = None
+    if tensorboard:
+        from torch.utils.tensorboard import SummaryWriter
+
+        if (folder / "tensorboard").is_symlink():
+            raise ValueError(f"{folder / 'tensorboard'} is a link, and nothing is written through links: remove it")
+        writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def write(event: str, numbers: Mapping[str, Any]) -> None:
+        if event == "epoch" or (event == "step" and "fidelity" in numbers):
+            folder.log({"event": event, **numbers})
+            if writer is not None:
+                for name, value in numbers.items():
+                    if isinstance(value, float):
+                        writer.add_scalar(f"{event}/{name}", value, numbers["step"])
+                writer.flush()
+        event_log(event, numbers)
+
+    return write
+
+
+@contextlib.contextmanager
+def _delayed_interrupts() -> Iterator[list[int]]:
+    """Inside, Ctrl-C only fills the list, so that no step is cut in two; a second Ctrl-C does not wait."""
+    interrupts: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupts
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: Any) -> None:
+        if interrupts and callable(before):
+            before(number, frame)
+        interrupts.append(number)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def estimate(recipe: Recipe, data: str | None = None, steps: int = 5, *, trust_code: bool = False) -> dict[str, Any]:
+    """Size and speed of a recipe here, from a few real steps, reading included; nothing is written.
+
+    Args:
+        recipe: What would be done.
+        data: Where the data lies, if not where the recipe says.
+        steps: How many are timed, after a first one.
+        trust_code: As for `train`.
+    """
+    require_trust(recipe.model.name, recipe.model.options, trust_code)
+    sets = load_sets(recipe, data)
+    run = prepare_run(recipe, make_fabric(recipe, "auto", 1, 1), sets, trust_code=trust_code)
+    rehearse(run)
+    run.model.train()
+    times = [time.perf_counter()]
+    for batch in itertools.islice(run.loader, steps + 1):
+        step(run, batch)
+        run.progress.step += 1
+        times.append(time.perf_counter())
+    durations = sorted(b - a for a, b in itertools.pairwise(times))
+    seconds = durations[(len(durations) - 1) // 2]
+    return {
+        "parameters": run.size,
+        "samples": len(sets.train),
+        "steps": run.steps,
+        "seconds_per_step": seconds,
+        "seconds": seconds * run.steps,
+    }

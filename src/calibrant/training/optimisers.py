@@ -1,17 +1,32 @@
-"""Optimisers by name, learning rates by group, and sharpness-aware minimisation [Foret2021]."""
+"""Optimisers by name, learning rates by group, schedules, and sharpness-aware minimisation [Foret2021].
+
+A schedule is a function of the progress of a run: nothing to save, nothing to restore. Progress is counted in epochs,
+as the papers print it, and fractions of an epoch count where a schedule is smooth.
+
+    multistep   base * gamma^(milestones passed)                                    ALS, ACLS, MbLS, LR
+    step        base * gamma^floor(epoch / every)                                   MbLS on CUB and VOC
+    cosine      base * (floor + (1 - floor) (1 + cos(pi t)) / 2)                    SC, ACLS on ImageNet
+    poly        base * (1 - t)^power                                                SC and ACLS on segmentation
+    constant    base
+
+with t the share of the run that is done, after a linear warm-up from ``warmup_start`` of the rate over ``warmup``
+epochs. ``decay`` divides by 1 + decay * step on top of it, as Keras' optimisers do (LR's code).
+"""
 
 from __future__ import annotations
 
+import bisect
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from calibrant.training.settings import Factor, Flag, Number, Rate, Settings
+from calibrant.training.settings import Factor, Flag, Number, Rate, Settings, Share
 
 Momentum = Annotated[Number, Field(ge=0, lt=1)]
 
@@ -58,16 +73,16 @@ class OptimiserSettings(Settings):
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
-                factor = _by_beginning(self.rates, name, 1.0)
+                factor = _by_prefix(self.rates, name, 1.0)
                 decays = parameter.ndim >= 2 or not self.decay_matrices_only
-                decay = _by_beginning(self.decays, name, self.weight_decay) if decays else 0.0
+                decay = _by_prefix(self.decays, name, self.weight_decay) if decays else 0.0
                 groups.setdefault((factor, decay), []).append(parameter)
         for setting in ("rates", "decays"):
-            for start in getattr(self, setting):
-                if not any(name.startswith(start) for name, _ in model.named_parameters()):
-                    raise ValueError(f"optimiser.{setting} names {start!r}, and no parameter of the model begins so.")
+            for prefix in getattr(self, setting):
+                if not any(name.startswith(prefix) for name, _ in model.named_parameters()):
+                    raise ValueError(f"optimiser.{setting} names {prefix!r}, and no parameter of the model begins so")
         if not groups:
-            raise ValueError("the model has no parameters to train.")
+            raise ValueError("the model has no parameters to train")
         arguments: list[dict[str, Any]] = [
             {"params": members, "lr": self.rate * factor, "factor": factor, "weight_decay": decay}
             for (factor, decay), members in groups.items()
@@ -77,10 +92,50 @@ class OptimiserSettings(Settings):
         return (Adam if self.name == "adam" else AdamW)(arguments, lr=self.rate, betas=self.betas)
 
 
-def _by_beginning(table: dict[str, float], name: str, otherwise: float) -> float:
-    """The value of the longest beginning that a name has."""
-    fitting = [start for start in table if name.startswith(start)]
-    return table[max(fitting, key=len)] if fitting else otherwise
+def _by_prefix(table: dict[str, float], name: str, otherwise: float) -> float:
+    """The value of the longest prefix that a name has."""
+    prefixes = [prefix for prefix in table if name.startswith(prefix)]
+    return table[max(prefixes, key=len)] if prefixes else otherwise
+
+
+class Schedule(Settings):
+    """What multiplies the learning rate, from the first step to the last.
+
+    Example:
+        >>> schedule = Schedule(name="multistep", milestones=[2, 4], gamma=0.1)
+        >>> [round(schedule.factor(epoch, epochs=6), 4) for epoch in (0, 1.99, 2, 5)]
+        [1.0, 1.0, 0.1, 0.01]
+        >>> Schedule(name="cosine", warmup=1).factor(0.5, epochs=10)
+        0.5
+    """
+
+    name: Literal["constant", "multistep", "step", "cosine", "poly"] = "constant"
+    milestones: Annotated[tuple[Factor, ...], Field(max_length=10_000)] = ()
+    every: Annotated[Number, Field(ge=1e-6, le=1e6)] = 30.0
+    gamma: Annotated[Number, Field(gt=0, le=1)] = 0.1
+    power: Rate = 0.9
+    floor: Share = 0.0
+    warmup: Factor = 0.0
+    warmup_start: Share = 0.0
+    decay: Factor = 0.0
+
+    def factor(self, epoch: float, epochs: float, step: int = 0) -> float:
+        """What the rate is multiplied by after ``epoch`` of ``epochs`` epochs (a fraction between steps)."""
+        return self._factor_of_epoch(epoch, epochs) / (1.0 + self.decay * step)
+
+    def _factor_of_epoch(self, epoch: float, epochs: float) -> float:
+        if epoch < self.warmup:
+            return self.warmup_start + (1.0 - self.warmup_start) * epoch / self.warmup
+        if self.name == "multistep":
+            return self.gamma ** bisect.bisect_right(sorted(self.milestones), epoch)
+        if self.name == "step":
+            return self.gamma ** math.floor(epoch / self.every)
+        done = min(max((epoch - self.warmup) / max(epochs - self.warmup, 1e-12), 0.0), 1.0)
+        if self.name == "cosine":
+            return self.floor + (1.0 - self.floor) * 0.5 * (1.0 + math.cos(math.pi * done))
+        if self.name == "poly":
+            return (1.0 - done) ** self.power
+        return 1.0
 
 
 def set_rate(optimiser: Optimizer, rate: float) -> None:
@@ -101,22 +156,15 @@ def climbed(parameters: list[nn.Parameter], rho: float) -> Iterator[None]:
     Reference:
         [Foret2021], Eq. 2 and Algorithm 1.
     """
-    moved = [p for p in parameters if p.grad is not None]
-    norm = gradient_norm(moved)
-    before = [p.detach().clone() for p in moved]
+    gradients = {p: p.grad for p in parameters if p.grad is not None}
+    before = [p.detach().clone() for p in gradients]
     with torch.no_grad():
-        scale = rho / (norm + 1e-12)
-        for parameter in moved:
-            assert parameter.grad is not None
-            parameter.add_(parameter.grad * scale.to(parameter.dtype))
+        scale = rho / (nn.utils.get_total_norm(list(gradients.values())) + 1e-12)
+        for parameter, gradient in gradients.items():
+            parameter.add_(gradient * scale.to(parameter.dtype))
     try:
         yield
     finally:
         with torch.no_grad():
-            for parameter, value in zip(moved, before, strict=True):
+            for parameter, value in zip(gradients, before, strict=True):
                 parameter.copy_(value)
-
-
-def gradient_norm(parameters: list[nn.Parameter]) -> Tensor:
-    """Euclidean norm of all gradients together."""
-    return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
 
@@ -16,10 +16,9 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from calibrant._files import DEEPEST, check_depth, parse_toml, read_json, read_regular
 from calibrant.losses import Loss, describe
-from calibrant.training.named import BLANKING, MIXING, Named, make_loss, nearest, shorten
-from calibrant.training.optimisers import OptimiserSettings
-from calibrant.training.schedules import Schedule
-from calibrant.training.schema_errors import first_error, name_of, sentence_of
+from calibrant.training.components import BLANKING, MIXING, Named, make_loss, nearest, shorten
+from calibrant.training.optimisers import OptimiserSettings, Schedule
+from calibrant.training.records import first_error, name_of, sentence_of
 from calibrant.training.settings import (
     DataSettings,
     Expected,
@@ -32,7 +31,7 @@ from calibrant.training.settings import (
 )
 
 #: Parts of a recipe on which no run depends.
-WORDS = {"title", "paper", "table", "notes", "expected", "search", "resources"}
+_WORDS = {"title", "paper", "table", "notes", "expected", "search", "resources"}
 
 #: Bytes of a recipe's file, and of the complete recipe that a run folder keeps.
 LARGEST_FILE, LARGEST_COPY = 2**20, 2**23
@@ -98,16 +97,16 @@ class Recipe(Settings):
 
     def build_mixing(self) -> Any:
         """What mixes the images of a batch, or None."""
-        return None if self.mixing is None else self.mixing.built(MIXING, "mixing")
+        return None if self.mixing is None else self.mixing.build("mixing", MIXING)
 
     def build_blanking(self) -> Any:
         """What blanks parts of the images of a batch, or None."""
-        return None if self.data.blanking is None else self.data.blanking.built(BLANKING, "blanking")
+        return None if self.data.blanking is None else self.data.blanking.build("blanking", BLANKING)
 
     @property
     def key(self) -> str:
         """A hash of everything that the result depends on: where the data lies, and words, are not part of it."""
-        plain = self.model_dump(mode="json", exclude=WORDS)
+        plain = self.model_dump(mode="json", exclude=_WORDS)
         plain["data"].pop("path")
         plain["data"].pop("pixels")
         plain["data"]["mean"], plain["data"]["std"] = (list(v) for v in self.data.normalisation)
@@ -122,9 +121,9 @@ class Recipe(Settings):
 
 def _complete(loss: Named) -> dict[str, Any]:
     """A loss with its defaults, and numbers of one type: whoever writes 10 means 10.0."""
-    own = describe(loss.name).defaults()
-    given = {k: float(v) if isinstance(own.get(k), float) else v for k, v in loss.parameters.items()}
-    return {"name": loss.name} | own | given
+    defaults = describe(loss.name).defaults()
+    parameters = {k: float(v) if isinstance(defaults.get(k), float) else v for k, v in loss.parameters.items()}
+    return {"name": loss.name} | defaults | parameters
 
 
 def load(path: str | Path, overrides: Iterable[str] = (), *, fresh_loss: bool = False) -> Recipe:
@@ -160,6 +159,21 @@ def check_recipe(plain: dict[str, Any], where: str) -> Recipe:
         return Recipe.model_validate(plain)
     except ValidationError as error:
         raise ValueError(f"{where}: {_sentence(error)}") from error
+
+
+def differences(recipe: Recipe, other: Recipe) -> list[str]:
+    """Names of the settings in which two recipes differ, as ``--set`` takes them."""
+    first, second = (dict(_flat(each.model_dump(mode="json"))) for each in (recipe, other))
+    names = [name for name in first | second if first.get(name) != second.get(name)]
+    return [name for name in names if name.partition(".")[0] not in _WORDS and name != "data.path"]
+
+
+def _flat(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in plain.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _check_values(value: Any, name: str) -> None:
@@ -224,15 +238,14 @@ def _sentence(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         parents, _, last = name.rpartition(".")
         known = _fields(parents.split(".") if parents else [])
-        hint = nearest(last, known)
-        return f"unknown key {shorten(name)}{hint}; known here are {', '.join(sorted(known))}"
+        return f"unknown key {shorten(name)}{nearest(last, known)}; known here are {', '.join(sorted(known))}"
     return sentence_of(first)
 
 
-def _fields(place: list[str]) -> list[str]:
+def _fields(path: list[str]) -> list[str]:
     """The keys that a part of a recipe has."""
     model: Any = Recipe
-    for part in place:
+    for part in path:
         if part.isdigit() or not hasattr(model, "model_fields"):
             continue
         annotation = model.model_fields[part].annotation if part in model.model_fields else None

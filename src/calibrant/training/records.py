@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from calibrant._files import parse_json, read_regular
 from calibrant.metrics import METRICS, base_name
-from calibrant.training.named import shorten
-from calibrant.training.schema_errors import first_error, sentence_of
+from calibrant.training.components import shorten
 from calibrant.training.settings import MOST_STEPS, Number, SetName, Whole
 
 #: Bytes of such a file.
@@ -32,6 +32,13 @@ _SLACK = 1e-6
 
 # What Python writes for NaN; Calibrant's earlier versions did.
 _NAN = re.compile(rb"(?<=: )NaN(?=\s*[,}\]])")
+
+_KINDS = {
+    "int_type": "a whole number", "int_from_float": "a whole number", "int_parsing": "a whole number",
+    "float_type": "a number", "float_parsing": "a number", "bool_type": "true or false", "string_type": "text",
+    "tuple_type": "a list", "list_type": "a list", "dict_type": "a table", "model_type": "a table",
+    "model_attributes_type": "a table", "finite_number": "a finite number",
+}  # fmt: skip
 
 Value = Number | None
 Step = Annotated[Whole, Field(ge=0, le=MOST_STEPS)]
@@ -176,15 +183,10 @@ def read_record(path: Path, kind: type[R], advice: str) -> R:
         advice: What to do if it is damaged, for the message.
     """
     try:
-        return parse_record(read_regular(path, LARGEST_RECORD), kind)
+        return check_record(parse_values(read_regular(path, LARGEST_RECORD)), kind)
     except ValueError as error:
         reason = str(error).removeprefix(f"{path}: ")
         raise DamagedError(f"{path} is damaged ({reason}); {advice}") from None
-
-
-def parse_record(text: bytes, kind: type[R]) -> R:
-    """The contents of a text in JSON; whatever is wrong is one sentence."""
-    return check_record(parse_values(text), kind)
 
 
 def parse_values(text: bytes) -> Any:
@@ -198,3 +200,42 @@ def check_record(value: Any, kind: type[R]) -> R:
         return kind.model_validate(value)
     except ValidationError as error:
         raise ValueError(sentence_of(first_error(error))) from None
+
+
+def first_error(error: ValidationError) -> ErrorDetails:
+    """The error that says most: of a setting that is text or a table, the one about what it is."""
+    errors = error.errors(include_url=False)
+    tables = [e for e in errors if isinstance(e["input"], str) or not any(map(_is_literal, e["loc"]))]
+    return (tables or errors)[0]
+
+
+def name_of(error: ErrorDetails) -> str:
+    """The setting, as ``--set`` takes it; what pydantic calls the members of a union is left out."""
+    parts = [part for part in error["loc"] if isinstance(part, int) or not _is_inner(part)]
+    if "[key]" in error["loc"]:
+        parts = parts[:-1]
+    return ".".join(map(str, parts))
+
+
+def sentence_of(error: ErrorDetails) -> str:
+    """What is wrong."""
+    name, kind = name_of(error), error["type"]
+    if kind == "value_error":  # in words of our own
+        message = str(error["ctx"]["error"]).rstrip(".")
+        return f"{name}: {message}" if name else message
+    if kind == "missing":
+        return f"the key {name!r} is missing"
+    if kind in ("too_long", "too_short"):
+        most = "at most" if kind == "too_long" else "at least"
+        limit = error["ctx"].get("max_length", error["ctx"].get("min_length"))
+        return f"{name} must have {most} {limit} members, got {len(error['input'])}"
+    words = _KINDS.get(kind) or error["msg"].removeprefix("Input should be ")
+    return f"{name or 'it'} must be {words}, got {shorten(error['input'])}"
+
+
+def _is_literal(part: Any) -> bool:
+    return isinstance(part, str) and part.startswith("literal[")
+
+
+def _is_inner(part: str) -> bool:
+    return part in ("[key]", "constrained-int", "int", "float") or _is_literal(part) or part.endswith("Settings")

@@ -31,7 +31,7 @@ from calibrant._files import (
     write_json,
     written_aside,
 )
-from calibrant.training.recipe import WORDS, Recipe, load_copy
+from calibrant.training.recipe import Recipe, differences, load_copy
 from calibrant.training.records import (
     DamagedError,
     Entry,
@@ -61,16 +61,16 @@ os.register_at_fork(after_in_child=lambda: [handle.close() for handle in _locks]
 
 
 class InUseError(ValueError):
-    """Another process holds the folder."""
+    """Another process has locked the folder."""
 
 
 class RunFolder:
-    """Where a run keeps what it knows; ``with folder.held():`` keeps others out.
+    """The files of a run; ``with folder.lock():`` keeps other processes out.
 
     Example:
         >>> import tempfile
         >>> folder = RunFolder(Path(tempfile.mkdtemp()) / "run")
-        >>> with folder.held():
+        >>> with folder.lock():
         ...     folder.log({"step": 1, "loss": 0.5})
         >>> folder.entries()[0]["loss"]
         0.5
@@ -92,8 +92,8 @@ class RunFolder:
         except FileNotFoundError:
             return True
 
-    def look(self) -> None:
-        """Raise unless the folder is new or the folder of a run; nothing is changed, not even a time stamp."""
+    def check_run(self) -> None:
+        """Raise unless the folder is new or a run's; nothing is changed, not even a time stamp."""
         check_output(self.path, folder=True)
         if self.is_new:
             return
@@ -101,44 +101,42 @@ class RunFolder:
             try:
                 self.recipe()
             except ValueError as error:
-                raise ValueError(f"{self.path} holds no run ({error}); name a new folder.") from None
+                raise ValueError(f"{self.path} holds no run ({error}); name a new folder") from None
             return
-        with os.scandir(self.path) as entries:
-            names = sorted(entry.name for entry in entries)
+        names = sorted(os.listdir(self.path))
         strangers = [name for name in names if name not in (LOCK, FAILED) and not name.startswith(PART)]
-        if not strangers and FAILED in names:
-            strangers = [] if self.failure() is not None else [FAILED]
-        if not strangers and LOCK in names and not _is_lock(self / LOCK):
-            strangers = [LOCK]
+        if FAILED in names and self.failure() is None:
+            strangers.append(FAILED)
+        if LOCK in names and not _is_lock(self / LOCK):
+            strangers.append(LOCK)
         if strangers:
-            raise ValueError(f"{self.path} holds no run, but {strangers[0]}; name a new folder.")
+            raise ValueError(f"{self.path} holds no run, but {strangers[0]}; name a new folder")
 
     def check(self, recipe: Recipe, resume: bool) -> None:
         """Raise unless the folder is new, or this recipe's and resumable; nothing is changed."""
-        self.look()
-        if not self._begun:  # new, or it failed before its first checkpoint: there is nothing to lose
+        self.check_run()
+        if not self._has_begun:  # new, or it failed before its first checkpoint: there is nothing to lose
             return
         if not resume:
-            raise ValueError(f"{self.path} holds a run already; --resume goes on with it, or name a new folder.")
-        mine = self.recipe()
-        if mine.key != recipe.key:
-            differing = ", ".join(differences(mine, recipe)) or "its software"
-            raise ValueError(f"{self.path} holds a run of another recipe ({differing} differ); name a new folder.")
+            raise ValueError(f"{self.path} holds a run already; --resume goes on with it, or name a new folder")
+        own_recipe = self.recipe()
+        if own_recipe.key != recipe.key:
+            names = ", ".join(differences(own_recipe, recipe)) or "its software"
+            raise ValueError(f"{self.path} holds a run of another recipe ({names} differ); name a new folder")
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the folder; a second process is refused. The lock goes with the process, however it ends."""
-        self.look()
+    def lock(self) -> Iterator[None]:
+        """Lock the folder; a second process is refused. The lock goes with the process, however it ends."""
+        self.check_run()
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
-        with _opened_lock(self / LOCK) as handle:
+        with _open_lock(self / LOCK) as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                holder = handle.read(200).strip() or "another process"
-                raise InUseError(f"{self.path} is in use by {holder}; wait for it, or name another folder.") from error
-            if not _is_still(handle, self / LOCK):  # it was removed by whoever held it until now
-                raise InUseError(f"{self.path} is in use by another process; wait for it, or name another folder.")
+                raise self._in_use(handle.read(200).strip() or "another process") from error
+            if not _is_still(handle, self / LOCK):  # it was removed by the process that had locked it until now
+                raise self._in_use("another process")
             handle.truncate(0)
             handle.write(f"{_HOLDER}{os.getpid()} on {platform.node()}")
             handle.flush()
@@ -156,14 +154,17 @@ class RunFolder:
                         for folder in missing:
                             folder.rmdir()
 
+    def _in_use(self, owner: str) -> InUseError:
+        return InUseError(f"{self.path} is in use by {owner}; wait for it, or name another folder")
+
     @property
-    def _begun(self) -> bool:
-        """Whether there is anything of a run that was computed."""
+    def _has_begun(self) -> bool:
+        """Whether anything was computed."""
         return any((self.path / name).exists() for name in (LAST, BEST, RESULT))
 
     def claim(self, recipe: Recipe, data: str | None) -> None:
         """Make the folder this recipe's; where its data lies is kept, for what comes later."""
-        if not self._begun:
+        if not self._has_begun:
             plain = recipe.model_dump(mode="json")
             if data is not None:
                 plain["data"]["path"] = str(Path(data).absolute())
@@ -173,7 +174,7 @@ class RunFolder:
     def recipe(self) -> Recipe:
         """The recipe of the run."""
         if not os.path.lexists(self / RECIPE):
-            raise ValueError(f"{self.path}: no run lies here ({RECIPE} is missing).")
+            raise ValueError(f"{self.path}: no run lies here ({RECIPE} is missing)")
         return load_copy(self / RECIPE)
 
     def result(self, recipe: Recipe | None = None) -> dict[str, Any]:
@@ -195,7 +196,7 @@ class RunFolder:
                 self / MODEL_FACTS, ModelFacts, f"delete {RESULT}, and train --resume computes both again"
             )
         except FileNotFoundError:
-            raise ValueError(f"{self.path}: there is no {MODEL_FACTS}; the run is not finished.") from None
+            raise ValueError(f"{self.path}: there is no {MODEL_FACTS}; the run is not finished") from None
 
     def failure(self) -> Failed | None:
         """Why the run failed, if it did and that was recorded."""
@@ -241,7 +242,7 @@ class RunFolder:
         return entries
 
 
-def _opened_lock(path: Path) -> IO[str]:
+def _open_lock(path: Path) -> IO[str]:
     """The file of a lock, opened: made if there is none, and never somebody else's file."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
@@ -275,40 +276,27 @@ def _is_lock(path: Path) -> bool:
 
 
 def _check_complete(folder: RunFolder, result: Result, recipe: Recipe) -> None:
-    """See that the numbers of a finished run are all there, and those of this recipe."""
-    validated = recipe.data.val is not None or recipe.data.hold_out is not None
+    """Raise unless the numbers of a finished run are all there, and those of this recipe."""
+    names = {"test", *recipe.data.also}
+    if recipe.data.val is not None or recipe.data.hold_out is not None:
+        names.add("val")
+    lengths = [length for length in (recipe.training.steps, recipe.training.max_steps) if length is not None]
     problem = ""
     for name, values in result.sets.items():
-        if name not in {"test", *(["val"] if validated else []), *recipe.data.also}:
+        if name not in names:
             problem = f"its recipe has no set {name!r}"
         elif missing := [metric for metric in ALWAYS if metric not in values]:
             problem = f"the set {name!r} has no {missing[0]}"
         elif not (folder / f"{name}.npz").is_file():
             problem = f"{name}.npz is missing"
-    steps = [length for length in (recipe.training.steps, recipe.training.max_steps) if length is not None]
-    if recipe.training.steps is not None and result.steps != min(steps):
-        problem = f"its recipe has {min(steps)} steps, not {result.steps}"
+    if recipe.training.steps is not None and result.steps != min(lengths):
+        problem = f"its recipe has {min(lengths)} steps, not {result.steps}"
     if [entry["epoch"] for entry in result.history] != list(range(1, len(result.history) + 1)):
         problem = "its epochs are not all there"
     elif not result.history or result.history[-1]["step"] != result.steps:
         problem = "its history does not end with its last step"
     if problem:
         raise DamagedError(f"{folder / RESULT} is damaged ({problem}); {_AGAIN}")
-
-
-def differences(one: Recipe, other: Recipe) -> list[str]:
-    """Names of the settings in which two recipes differ, as ``--set`` takes them."""
-    first, second = (dict(_flat(recipe.model_dump(mode="json"))) for recipe in (one, other))
-    names = [name for name in first | second if first.get(name) != second.get(name)]
-    return [name for name in names if name.partition(".")[0] not in WORDS and name != "data.path"]
-
-
-def _flat(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in plain.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def environment() -> dict[str, Any]:

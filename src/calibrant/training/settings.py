@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from calibrant.metrics import MEASURED, describe
-from calibrant.training.named import BLANKING, Named, chain, make_colouring, nearest
+from calibrant.training.components import BLANKING, Named, make_colouring, make_steps, nearest
 
 LARGEST_SEED = 2**63 - 1
 MOST_STEPS = 10**9
@@ -165,11 +165,11 @@ class DataSettings(Settings):
         taken = {"train", "val", "test"} & self.also.keys()
         if taken:
             raise ValueError(f"also names {taken.pop()!r}, which every run has; choose another name")
-        chain(self.train_steps)
-        chain(self.steps)
+        make_steps(self.train_steps)
+        make_steps(self.steps)
         make_colouring(self.colouring)
         if self.blanking is not None:
-            self.blanking.built(BLANKING, "blanking")
+            self.blanking.build("blanking", BLANKING)
         for name in ("mean", "std"):
             if len(getattr(self, name)) not in (1, self.channels):
                 raise ValueError(f"{name} has {len(getattr(self, name))} values for {self.channels} channels")

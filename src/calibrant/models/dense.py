@@ -1,0 +1,221 @@
+"""Dense prediction: DeepLab v3 and v3+, logits of every pixel as one tensor, and Faster R-CNN.
+
+Torchvision's DeepLab v3 gives a dictionary; here the logits come alone, under the same names of weights. ACLS and MbLS
+train the DeepLab v3 of another library (segmentation_models_pytorch) on VOC 2012: the same design on the same
+backbone, with other details in the head.
+
+DeepLab v3+ [SC] follows Chen et al. 2018 (Encoder-Decoder with Atrous Separable Convolution): a backbone of output
+stride 16, an atrous pyramid with rates 6, 12 and 18, features of a quarter of the size reduced to 48 channels, and two
+3x3 convolutions of 256 over both. Its convolutions are plain, not separable, and the pyramid is torchvision's, with its
+dropout of 0.5. ``upsample=False`` gives the logits before the last interpolation, from which SC draws its samples.
+
+Torchvision's Faster R-CNN is there for ALS's transfer of a classifier to detection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from calibrant import _torchvision
+from calibrant._validation import flag, size, whole
+from calibrant.models.blocks import Trunk, convolution, initialise
+from calibrant.models.registry import register
+from calibrant.models.weights import load
+
+
+def _resized(x: Tensor, like: Tensor) -> Tensor:
+    return F.interpolate(x, size=like.shape[-2:], mode="bilinear", align_corners=False)
+
+
+class DeepLabV3(nn.Module):
+    """A backbone that gives features as "out", and a head over them."""
+
+    def __init__(self, backbone: nn.Module, classifier: nn.Module, upsample: bool):
+        super().__init__()
+        self.backbone, self.classifier, self.upsample = backbone, classifier, flag("upsample", upsample)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [N, C, H, W], or at the features' size when not upsampled."""
+        logits = self.classifier(self.backbone(x)["out"])
+        return _resized(logits, x) if self.upsample else logits
+
+
+class DeepLabV3Plus(nn.Module):
+    """An atrous pyramid over the backbone's features "out", refined by its early features "low".
+
+    ``low`` and ``out`` are the channels of these, ``width`` those of pyramid and decoder, ``reduced`` what the early
+    features are reduced to, ``rates`` those of the pyramid's convolutions.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        low: int,
+        out: int,
+        *,
+        rates: Sequence[int],
+        width: int,
+        reduced: int,
+        num_classes: int,
+        upsample: bool,
+    ):
+        super().__init__()
+        _torchvision.ensure()
+        from torchvision.models.segmentation.deeplabv3 import ASPP
+
+        def block(inputs: int, outputs: int, kernel: int) -> list[nn.Module]:
+            return [convolution(inputs, outputs, kernel), nn.BatchNorm2d(outputs), nn.ReLU()]
+
+        self.backbone, self.upsample = backbone, flag("upsample", upsample)
+        self.aspp = ASPP(out, list(rates), width)
+        self.reduce = nn.Sequential(*block(low, reduced, 1))
+        self.decoder = nn.Sequential(*block(width + reduced, width, 3), *block(width, width, 3))
+        for part in (self.aspp, self.reduce, self.decoder):
+            initialise(part)
+        self.classifier = nn.Conv2d(width, num_classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [N, C, H, W], or at a quarter of the size when not upsampled."""
+        features = self.backbone(x)
+        low = self.reduce(features["low"])
+        both = torch.cat([_resized(self.aspp(features["out"]), low), low], dim=1)
+        logits = self.classifier(self.decoder(both))
+        return _resized(logits, x) if self.upsample else logits
+
+
+def _backbone(depth: int, output_stride: int, layers: dict[str, str], weights: str | Path | None) -> nn.Module:
+    """Torchvision's ResNet, dilated to an output stride of 8 or 16, without its head."""
+    _torchvision.ensure()
+    from torchvision import models
+    from torchvision.models._utils import IntermediateLayerGetter
+
+    name = f"resnet{depth}"
+    dilated = [False, output_stride == 8, True]
+    classifier: nn.Module = models.get_model(name, weights=None, replace_stride_with_dilation=dilated)
+    if weights is not None:
+        load(classifier, weights, head="drop", torchvision=name)
+    getter: nn.Module = IntermediateLayerGetter(classifier, return_layers=layers)
+    return getter
+
+
+def _register_v3(depth: int, published: int) -> None:
+    @register(
+        f"deeplabv3_resnet{depth}",
+        task="segmentation",
+        summary=f"DeepLab v3 on ResNet-{depth}, output stride 8",
+        source="Chen et al. 2017; ACLS and MbLS on VOC 2012" if depth == 50 else "Chen et al. 2017",
+        input_size=(3, 512, 512),
+        num_classes=21,
+        published=published,
+        published_in="torchvision's table of weights, which counts its auxiliary head too",
+        torchvision=True,
+    )
+    def build_v3(num_classes: int, *, backbone_weights: str | Path | None = None, upsample: bool = True) -> nn.Module:
+        backbone = _backbone(depth, 8, {"layer4": "out"}, backbone_weights)
+        from torchvision.models.segmentation.deeplabv3 import DeepLabHead
+
+        return DeepLabV3(backbone, DeepLabHead(2048, num_classes), upsample)
+
+
+def _register_v3plus(depth: int) -> None:
+    @register(
+        f"deeplabv3plus_resnet{depth}",
+        task="segmentation",
+        summary=f"DeepLab v3+ on ResNet-{depth}, output stride 16",
+        source="Chen et al. 2018; SC on Cityscapes" if depth == 101 else "Chen et al. 2018",
+        input_size=(3, 768, 768),
+        num_classes=19,
+    )
+    def build_v3plus(
+        num_classes: int, *, backbone_weights: str | Path | None = None, upsample: bool = True
+    ) -> nn.Module:
+        backbone = _backbone(depth, 16, {"layer1": "low", "layer4": "out"}, backbone_weights)
+        return DeepLabV3Plus(
+            backbone, 256, 2048, rates=(6, 12, 18), width=256, reduced=48, num_classes=num_classes, upsample=upsample
+        )
+
+
+_register_v3(50, 42_004_074)
+_register_v3(101, 60_996_202)
+_register_v3plus(50)
+_register_v3plus(101)
+
+
+class _Stages(nn.Module):
+    """The second and the last stage of a trunk whose first convolution has stride 2: strides 4 and 16."""
+
+    def __init__(self, trunk: Trunk):
+        super().__init__()
+        self.trunk = trunk
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        stages: Any = self.trunk(x)
+        return {"low": stages[1], "out": stages[-1]}
+
+
+@register(
+    "deeplabv3plus_small",
+    task="segmentation",
+    summary="DeepLab v3+ on the trunk of small_resnet, for CamVid on two cores",
+    source="this project, after Chen et al. 2018",
+    input_size=(3, 180, 240),
+    num_classes=11,
+)
+def deeplabv3plus_small(num_classes: int, *, width: int = 16, in_channels: int = 3, upsample: bool = True) -> nn.Module:
+    """A quarter of the channels of a ResNet-18 and of the decoder; rates 3, 6 and 9 for its small images."""
+    widths = [size("width", width) * factor for factor in (1, 2, 4, 8)]
+    trunk = Trunk(widths, 2, size("in_channels", in_channels), stride=2)
+    return DeepLabV3Plus(
+        _Stages(trunk), widths[1], widths[3], rates=(3, 6, 9), width=4 * width, reduced=width,
+        num_classes=num_classes, upsample=upsample,
+    )  # fmt: skip
+
+
+@register(
+    "fasterrcnn_resnet50_fpn",
+    task="detection",
+    summary="Faster R-CNN with a feature pyramid on ResNet-50, batch norm frozen",
+    source="Ren et al. 2015, Lin et al. 2017 (Feature Pyramid Networks); ALS, Table 4, has it without the pyramid",
+    input_size=(3, 800, 800),
+    num_classes=91,
+    published=41_755_286,
+    published_in="torchvision's table of weights",
+    torchvision=True,
+)
+def fasterrcnn_resnet50_fpn(
+    num_classes: int, *, backbone_weights: str | Path | None = None, trainable_layers: int | None = None
+) -> nn.Module:
+    """Torchvision's detector: a list of images ``[3, H, W]`` with targets gives losses, without gives detections.
+
+    Args:
+        num_classes: with the background, which is class 0.
+        backbone_weights: of a ResNet-50 classifier with stem "imagenet": a file, or ``torchvision:NAME``; its head is
+            left out.
+        trainable_layers: how many of the backbone's 5 parts are trained, from the last on; if left out, 3 of a
+            backbone with weights, as in torchvision, and all of one without.
+    """
+    _torchvision.ensure()
+    from torchvision import models
+    from torchvision.models.detection import FasterRCNN
+    from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+    from torchvision.ops import FrozenBatchNorm2d
+
+    if trainable_layers is None:
+        trainable_layers = 5 if backbone_weights is None else 3
+    whole("trainable_layers", trainable_layers, 0, 5)
+    backbone: Any = resnet_fpn_backbone(
+        backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=trainable_layers
+    )
+    if backbone_weights is not None:
+        classifier = models.resnet50(weights=None, norm_layer=FrozenBatchNorm2d)
+        load(classifier, backbone_weights, head="drop", torchvision="resnet50")
+        state = classifier.state_dict()
+        backbone.body.load_state_dict({key: state[key] for key in backbone.body.state_dict()})
+    detector: nn.Module = FasterRCNN(backbone, num_classes=num_classes)
+    return detector

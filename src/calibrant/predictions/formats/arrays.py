@@ -1,0 +1,422 @@
+"""What files of named arrays share: where the bytes of an array lie, which arrays are ours, and how they are written.
+
+Rows are read into memory of their own rather than mapped: as fast, and what has been read does not stay resident. Where
+a checksum is known, it is computed on the way, and compared before the last rows are given out.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+
+from calibrant._arrays import Array
+from calibrant._validation import shorten
+from calibrant.predictions.columns import FACTS, LABELS_ARE, ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.files import DataFile, Reader
+from calibrant.predictions.formats import check_crc
+from calibrant.predictions.labels import LabelDecoder, LabelValues, compare
+from calibrant.predictions.memory import BATCH, Store, first_dtypes
+from calibrant.predictions.paths import file_errors
+from calibrant.predictions.schema import Schema, as_text, check_characters, check_width, is_text
+from calibrant.predictions.values import Location, shape_hint
+
+MOST_ARRAYS = 10_000
+FACT_BYTES = 1 << 28
+CHUNK = 1 << 18  # bytes that stay in the cache between reading and summing
+HEADER = 10_000  # bytes: NumPy's own limit
+# The parts of a .npy header, which is a dictionary in Python's spelling; they are matched, and nothing is evaluated.
+_DESCR = re.compile(r"""['"]descr['"]\s*:\s*['"]([^'"]*)['"]""")
+_ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b""")
+_SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(((?:\s*[0-9]{1,19}\s*,)*(?:\s*[0-9]{1,19}\s*)?)\)""")
+
+
+class Stream:
+    """Bytes from where a file stands, how many were read, and their checksum."""
+
+    def __init__(self, handle: IO[bytes]):
+        self.handle: Any = handle
+        self.count = self.crc = 0
+
+    def readinto(self, space: memoryview) -> int:
+        """Fill some of a space, and say how much; nothing at the end."""
+        count = self._fill(space[:CHUNK])
+        self.crc = zlib.crc32(space[:count], self.crc)
+        self.count += count
+        return count
+
+    def _fill(self, space: memoryview) -> int:
+        return int(self.handle.readinto(space))
+
+    def read(self, size: int) -> bytes:
+        """That many bytes, fewer at the end."""
+        data = bytearray(size)
+        space = memoryview(data)
+        while space and (count := self.readinto(space)):
+            space = space[count:]
+        return bytes(data[: size - len(space)])
+
+    def skip(self, size: int) -> None:
+        """Read some bytes for the sake of the checksum."""
+        while size:
+            count = len(self.read(min(size, CHUNK)))
+            if not count:
+                raise ValueError("the file ends before its array does")
+            size -= count
+
+
+class InflatingStream(Stream):
+    """What ``size`` compressed bytes from where a file stands become."""
+
+    def __init__(self, handle: IO[bytes], size: int):
+        super().__init__(handle)
+        self.left = size
+        self.engine = zlib.decompressobj(-zlib.MAX_WBITS)
+
+    def _fill(self, space: memoryview) -> int:
+        while not self.engine.eof:
+            data = self.engine.unconsumed_tail
+            if not data and self.left:
+                data = self.handle.read(min(self.left, 1 << 16))
+                self.left -= len(data)
+            piece = self.engine.decompress(data, len(space))
+            if piece:
+                space[: len(piece)] = piece
+                return len(piece)
+            if not data:
+                break
+        return 0
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """An array whose bytes lie in a file, as they are or deflated.
+
+    Attributes:
+        file: the file.
+        start: where its bytes start, or those that its checksum is of.
+        skip: how many bytes come before those of the array.
+        dtype: its type.
+        shape: its shape, known to fit the file.
+        fortran: whether it lies column by column.
+        crc: the CRC-32 of all bytes from ``start`` to the end of the array, if it is known.
+        deflated: the number of compressed bytes, None if they are as they are.
+        mismatch: what another checksum means.
+    """
+
+    file: DataFile
+    start: int
+    skip: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool = False
+    crc: int | None = None
+    deflated: int | None = None
+    mismatch: str = "the file is damaged"
+
+    @property
+    def path(self) -> str:
+        """The file it is in."""
+        return self.file.path
+
+    def blocks(self, rows: int) -> Iterator[Array]:
+        """Its rows in order, in new arrays of ``rows``; the last one may be shorter."""
+        with self.file.opened() as handle:
+            if self.fortran:
+                array = self._map(handle) if self.deflated is None else self._inflate(handle)
+                for start in range(0, len(array), rows):
+                    yield np.array(array[start : start + rows], order="C")
+                return
+            stream: Any = self._stream(handle)
+            left = self.shape[0]
+            for block in read_rows(stream, self.dtype, self.shape, rows):
+                left -= len(block)
+                if not left and isinstance(stream, Stream):
+                    self._check_end(stream)
+                yield block
+
+    def mapped(self) -> Array | None:
+        """A map of the file, or None if it is deflated, or its numbers are not at multiples of their size."""
+        if self.deflated is not None or (self.start + self.skip) % self.dtype.alignment:
+            return None
+        with self.file.opened() as handle:
+            return self._map(handle)
+
+    def _stream(self, handle: IO[bytes]) -> Any:
+        """The bytes of the array: with a checksum if there is one to compare."""
+        if self.crc is None:
+            handle.seek(self.start + self.skip)
+            return handle
+        handle.seek(self.start)
+        stream = Stream(handle) if self.deflated is None else InflatingStream(handle, self.deflated)
+        stream.skip(self.skip)
+        return stream
+
+    def _check_end(self, stream: Stream) -> None:
+        if self.deflated is not None and stream.read(1):
+            raise ValueError(f"{self.path}: the file is damaged: an array goes on after its end")
+        check_crc(stream.crc, self.crc or 0, self.path, self.mismatch)
+
+    def _map(self, handle: IO[bytes]) -> Array:
+        """A map that cannot be written to, after a pass that compares the checksum."""
+        if self.crc is not None:
+            stream = self._stream(handle)
+            stream.skip(math.prod(self.shape) * self.dtype.itemsize)
+            self._check_end(stream)
+        order, offset = "F" if self.fortran else "C", self.start + self.skip
+        return np.asarray(np.memmap(handle, self.dtype, "r", offset, self.shape, order))  # type: ignore[call-overload]
+
+    def _inflate(self, handle: IO[bytes]) -> Array:
+        """The array in a temporary file."""
+        stream = self._stream(handle)
+        with tempfile.TemporaryFile() as copy:
+            while data := stream.read(CHUNK):
+                copy.write(data)
+            self._check_end(stream)
+            copy.flush()
+            return np.asarray(np.memmap(copy, self.dtype, "r", 0, self.shape, "F"))
+
+
+def read_rows(file: Any, dtype: np.dtype[Any], shape: tuple[int, ...], rows: int) -> Iterator[Array]:
+    """Read an array from where a file stands, ``rows`` rows at a time."""
+    if dtype.kind in "US":
+        check_width("an array", min(rows, shape[0]), dtype.itemsize // 4)
+    for start in range(0, shape[0], rows):
+        block = np.empty((min(rows, shape[0] - start), *shape[1:]), dtype)
+        space = as_bytes(block)
+        while space:
+            count = file.readinto(space)
+            if not count:
+                raise ValueError("the file ends before its array does")
+            space = space[count:]
+        yield block
+
+
+@dataclass(frozen=True)
+class ConvertedArray:
+    """An array computed block by block: ``convert`` takes blocks of others and where they are."""
+
+    arrays: tuple[FileArray, ...]
+    dtype: np.dtype[Any]
+    convert: Callable[..., Array]  # of a module, so that it can be pickled
+
+    @property
+    def path(self) -> str:
+        """The file of the first array."""
+        return self.arrays[0].path
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the first array."""
+        return self.arrays[0].shape
+
+    def blocks(self, rows: int) -> Iterator[Array]:
+        """Its rows in order, in new arrays of ``rows``; the last one may be shorter."""
+        row = 0
+        for blocks in zip(*(array.blocks(rows) for array in self.arrays), strict=True):
+            location = Location(f"{self.path}: ", row)
+            yield self.convert(*blocks, location)
+            row += len(blocks[0])
+
+    def mapped(self) -> None:
+        """Not possible."""
+
+
+FileArray: TypeAlias = StoredArray | ConvertedArray
+
+
+def _compare(predicted: Array, labels: Array, location: Location) -> Array:
+    predicted, labels = (as_text(f"{location.prefix}labels", a) if is_text(a) else a for a in (predicted, labels))
+    return compare(predicted, labels, location)
+
+
+def _decode(decoder: LabelDecoder, title: str, ignore_index: int | None, labels: Array, location: Location) -> Array:
+    labels = as_text(location.prefix + title, labels) if is_text(labels) else labels
+    return decoder.decode(title, labels, ignore_index, location)
+
+
+class ArrayReader(Reader):
+    """A file of named arrays, or a set of files with one array each."""
+
+    def __init__(self, path: str, arrays: dict[str, FileArray], columns: ColumnMap, schema: Schema):
+        super().__init__(path, columns, schema, arrays[schema.holds].shape[0])
+        self.arrays = arrays
+        for name, array in arrays.items():
+            expected = (self.rows(), *schema.shape_of(name))
+            if array.shape != expected:
+                got = f"{list(array.shape)}{shape_hint(array.shape, expected)}"
+                raise ValueError(f"{path}: {columns.title(name)} must be {list(expected)}, got {got}")
+
+    def file_of(self, name: str) -> str:
+        """The file that a column is in."""
+        return self.arrays[name].path
+
+    def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
+        """Runs of some columns, as the file has them."""
+        rows = min(rows, self.rows())
+        with file_errors(self.path):
+            for blocks in zip(*(self.arrays[name].blocks(rows) for name in names), strict=True):
+                yield dict(zip(names, blocks, strict=True))
+
+    def mapped(self, name: str) -> Array | None:
+        """A whole column as a map of the file, if that is possible."""
+        return self.arrays[name].mapped()
+
+    def _has_text_labels(self) -> bool:
+        return self.arrays["labels"].dtype.kind == "U"
+
+    def label_values(self) -> LabelValues:
+        """The different labels, in a pass over them."""
+        return self._values(self.arrays["labels"])
+
+    def compared_values(self) -> tuple[LabelValues, LabelValues] | None:
+        """The different values of predicted and labels, if they are text that is compared."""
+        correct = self.arrays.get("correct")
+        if not isinstance(correct, ConvertedArray) or {array.dtype.kind for array in correct.arrays} != {"U"}:
+            return None
+        predicted, labels = map(self._values, correct.arrays)
+        return predicted, labels
+
+    def _values(self, array: FileArray) -> LabelValues:
+        values = LabelValues()
+        with file_errors(self.path):
+            for block in array.blocks(min(self.rows(), self.schema.rows(BATCH // 16))):
+                labels = as_text(f"{array.path}: labels", block) if is_text(block) else block
+                if labels.dtype.kind in "iuU":
+                    values.add(np.unique(labels).tolist())
+        return values
+
+    def set_decoder(self, decoder: LabelDecoder) -> None:
+        """Read labels like this from now on."""
+        super().set_decoder(decoder)
+        if "labels" in self.arrays and (decoder.codes or decoder.numeric or decoder.unclear):
+            labels, title = self.arrays["labels"], self.columns.title("labels")
+            decode = functools.partial(_decode, decoder, title, self.schema.ignore_index)
+            self.arrays["labels"] = ConvertedArray((labels,), labels.dtype, decode)
+
+
+def open_arrays(
+    path: str,
+    names: Sequence[str],
+    array_of: Callable[[str], FileArray],
+    options: OpenOptions,
+    facts: dict[str, Any],
+    data: str | None = None,
+) -> ArrayReader:
+    """Find our arrays in a file of named arrays.
+
+    Args:
+        path: the file, for errors.
+        names: the names of its arrays.
+        array_of: gives an array by name; only those that are ours are asked for.
+        options: what the caller said.
+        facts: class names and the like, as the file states them.
+        data: what the file holds, where its name says so.
+    """
+    names = [name for name in names if name not in (*FACTS, LABELS_ARE)]
+    columns = match_columns(names, options, path, table=False, data=data)
+    arrays = {name: array_of(columns.sources(name)[0]) for name in columns.columns}
+    if columns.compared:
+        pair = tuple(map(array_of, columns.compared))
+        arrays["correct"] = ConvertedArray(pair, np.dtype(np.bool_), _compare)
+    columns = columns.with_names(facts, options, path)
+    numbers = arrays[columns.holds]
+    schema = columns.schema(numbers.dtype, numbers.shape, facts | options.facts, path)
+    return ArrayReader(path, arrays, columns, schema)
+
+
+def read_facts(names: Sequence[str], array_of: Callable[[str], StoredArray]) -> dict[str, Any]:
+    """The facts among the arrays of a file: class names, kind, ignore index, split."""
+    facts: dict[str, Any] = {}
+    for name in (name for name in (*FACTS, LABELS_ARE) if name in names):
+        array = array_of(name)
+        is_list = name == "class_names"
+        if array.shape not in ((), (1,)) if not is_list else len(array.shape) != 1 or not array.shape[0]:
+            expected = "a list" if is_list else "one value"
+            raise ValueError(f"{array.path}: {name} must be {expected}, got {list(array.shape)}")
+        rows = max(1, *array.shape, 1)
+        if array.dtype.itemsize * rows > FACT_BYTES:
+            got = f"{array.dtype} {array.shape}"
+            raise ValueError(f"{array.path}: {name} must be at most {FACT_BYTES:,} bytes, got {got}")
+        (values,) = replace(array, shape=(rows,)).blocks(rows)
+        if values.dtype.kind == "U":
+            check_characters(f"{array.path}: {name}", values)
+        facts[name] = values if is_list else values[0].item()
+    return facts
+
+
+def parse_header(file: Any, size: int) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    """Type, shape and order of a ``.npy`` array of ``size`` bytes with its header, without allocating anything.
+
+    Read here rather than by NumPy, whose reader makes a type of whatever the header names; these are numbers and text.
+    """
+    magic = file.read(8)
+    if magic[:6] != b"\x93NUMPY" or len(magic) < 8 or magic[6] not in (1, 2, 3):
+        raise ValueError("not a .npy array")
+    width = 2 if magic[6] == 1 else 4
+    length = int.from_bytes(file.read(width), "little")
+    if length > HEADER:
+        raise ValueError(f"the header of a .npy array is at most {HEADER} bytes, got {length}")
+    header = file.read(length)
+    if len(header) < length:
+        raise ValueError("the header of the .npy array is cut off")
+    text = header.decode("latin-1").strip()
+    descr, order, lengths = (pattern.search(text) for pattern in (_DESCR, _ORDER, _SHAPE))
+    if descr is None or order is None or not text.startswith("{") or not text.endswith("}"):
+        kind = re.search(r"descr['\"]\s*:\s*(.{1,40})", text)
+        if kind is not None and descr is None:
+            raise ValueError(f"arrays of numbers or text are read and nothing is unpickled, got {kind[1]!r}")
+        raise ValueError("the header of the .npy array is damaged")
+    if not re.fullmatch("[<>=|]?[biufUSc][1-9][0-9]{0,5}", descr[1]):
+        raise ValueError(f"arrays of numbers or text are read and nothing is unpickled, got {shorten(descr[1])!r}")
+    if lengths is None:
+        raise ValueError("the header of the .npy array has no shape of whole numbers")
+    shape = tuple(int(part) for part in lengths[1].split(",") if part.strip())
+    try:
+        dtype = np.dtype(descr[1])
+    except TypeError:
+        raise ValueError(f"the header of the .npy array names a type that NumPy does not have, {descr[1]!r}") from None
+    claimed, stored = math.prod(shape) * dtype.itemsize, size - 8 - width - length
+    if claimed != stored:
+        raise ValueError(f"the header claims {dtype} {list(shape)}, {claimed} bytes, but the file holds {stored}")
+    return dtype, shape, order[1] == "True"
+
+
+def write_array(file: Any, array: Array) -> None:
+    """Write an array in the ``.npy`` format."""
+    _write_header(file, array.dtype, array.shape)
+    file.write(as_bytes(array))
+
+
+def write_column(file: Any, store: Store, name: str) -> None:
+    """Write a column in the ``.npy`` format, block by block."""
+    dtype, blocks = column_blocks(store, name)
+    _write_header(file, dtype, (len(store), *store.schema.shape_of(name)))
+    for block in blocks:
+        file.write(as_bytes(block))
+
+
+def _write_header(file: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, fields)
+
+
+def column_blocks(store: Store, name: str) -> tuple[np.dtype[Any], Iterator[Array]]:
+    """A column to write: its type, and its rows block by block."""
+    dtype = first_dtypes(store, [name])[name]
+    if dtype.kind == "U":  # its width is known only at the end
+        column = store.column(name)
+        return column.dtype, iter([column])
+    return dtype, (block[name] for block in store.blocks(store.schema.rows(BATCH), [name]))
+
+
+def as_bytes(array: Array) -> memoryview:
+    """The bytes of an array in C order."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -1,0 +1,393 @@
+"""CSV: comma-separated text with a header line, streamed by Arrow's reader; ``.tsv`` with tabs, ``.gz`` compressed.
+
+Written with one column per class, ``logits_0`` or, with class names, ``logits.cat``; numbers so that they read back as
+the same float64. Ids and groups are whole numbers if every row is one, else text: that, and the number of rows, takes
+a pass over the file, made when it is first needed. Labels are what those of the first block are, unless the names of
+classes leave it open: then all labels decide, in the same pass.
+
+The header line, and the line behind an error of Arrow's reader, are read by Python's.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import operator
+import re
+import zlib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from calibrant._arrays import Array
+from calibrant._files import written_aside
+from calibrant._validation import shorten
+from calibrant.predictions import formats
+from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.files import DataFile, Reader, open_first
+from calibrant.predictions.formats import check_expansion
+from calibrant.predictions.formats.tables import arrow_types, convert_batch, distinct_values
+from calibrant.predictions.labels import LabelDecoder, LabelValues, are_digits, codes_of_columns, number_of
+from calibrant.predictions.memory import BATCH, Store
+from calibrant.predictions.paths import BROKEN, file_errors, suffix_of
+from calibrant.predictions.schema import GROUP, WHOLE, Schema, is_whole
+from calibrant.predictions.values import Location, count_row
+
+LONGEST_LINE = 1 << 24  # bytes
+MOST_HEADER = 1 << 22  # bytes in which the header line must end
+SEARCHED = 1 << 24  # characters that are looked through for the line of an error
+SAMPLE = 1 << 23  # bytes of a compressed file that are decompressed before anything else
+NUMBER = r"\s*[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?|nan|inf(inity)?)\s*"
+NUMBERS = f"(?i)^{NUMBER}$"  # for Arrow's expressions
+EXPECTED = {pa.bool_(): "true or false, or 0 or 1", pa.int64(): "a whole number", pa.float64(): "a number"}
+_is_number = re.compile(NUMBER, re.IGNORECASE).fullmatch
+_ARROW_ERROR = re.compile(r"In CSV column #([0-9]+): .*?invalid value '(.*)'", re.DOTALL)
+
+
+class CsvReader(Reader):
+    """A CSV file of which only the header line has been read.
+
+    Args:
+        file: the file.
+        columns: where our columns are in it.
+        schema: what it holds.
+        header: the names of all its columns, as they are written.
+        block: bytes that are read at once.
+    """
+
+    def __init__(self, file: DataFile, columns: ColumnMap, schema: Schema, header: list[str], block: int):
+        super().__init__(file.path, columns, schema, None)
+        self.file, self.block = file, block
+        self.header = [name.strip() for name in header]
+        self.raw = dict(zip(self.header, header, strict=True))
+        self.types: dict[str, Any] = {}
+        self.decoder = LabelDecoder()
+        self.labels: LabelValues | None = None  # the different ones, if they were looked at
+
+    def rows(self) -> int:
+        """The number of samples, counted."""
+        self._survey()
+        return self.count or 0
+
+    def name_row(self, row: int) -> str:
+        """The line of the file that a row starts in, as an editor counts it; for errors, so it raises none itself."""
+        try:
+            return next(f"line {line}" for number, (line, _) in enumerate(_read_lines(self.file)) if number == row)
+        except (StopIteration, *BROKEN):
+            return count_row(row)
+
+    def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
+        """Runs of rows as arrays."""
+        with file_errors(self.path):
+            if any(map(_is_whole_or_text, names)) or ("correct" in names and self.columns.compared):
+                self._survey()
+            if "labels" in names and "labels" not in self.types:
+                self.types["labels"] = self._first_label_type()
+            types = {}
+            for name in names:
+                for column in self.columns.sources(name):
+                    types[column] = self.types.get(name) or (pa.bool_() if name == "correct" else pa.float64())
+            row = 0
+            for batch in self._batches(types):
+                if batch.num_rows:
+                    yield convert_batch(batch, self, names, Location(f"{self.path}: ", row, self.name_row))
+                row += batch.num_rows
+            if not row:
+                raise ValueError(f"{self.path}: no rows after the header line")
+
+    def _first_label_type(self) -> Any:
+        """What the labels of the first block are."""
+        column = self.columns.sources("labels")[0]
+        batches = self._batches({column: pa.string()})
+        first = next(batches, None)
+        batches.close()
+        return pa.int64() if first is None or _all_match(first.column(column), WHOLE) else pa.string()
+
+    def needs_labels(self) -> bool:
+        """Whether all labels must be seen to know how they are read: several names may be meant, or some numbers."""
+        mixed = self.naming.codes is not None and None in self.naming.codes
+        return "labels" in self.names and (len(self.naming.spellings) > 1 or mixed)
+
+    def label_values(self) -> LabelValues:
+        """The different labels, numbers if all are whole numbers."""
+        self._survey(labels=True)
+        assert self.labels is not None
+        return self.labels
+
+    def set_decoder(self, decoder: LabelDecoder) -> None:
+        """Read labels like this from now on; numbers are then read as numbers."""
+        super().set_decoder(replace(decoder, numeric=False))
+        if self.labels is not None:
+            self.types["labels"] = pa.int64() if decoder.numeric else pa.string()
+
+    def _batches(self, types: dict[str, Any]) -> Generator[Any, None, None]:
+        raw = {self.raw[column]: kind for column, kind in types.items()}
+        convert = pacsv.ConvertOptions(
+            column_types=raw, include_columns=list(raw), null_values=[], strings_can_be_null=False
+        )
+        with file_errors(self.path), self.file.opened() as handle:
+            try:
+                with (
+                    pa.input_stream(self.file.native_path(handle), "gzip" if _is_gzip(self.path) else None) as stream,
+                    pacsv.open_csv(
+                        stream,
+                        read_options=pacsv.ReadOptions(block_size=self.block),
+                        parse_options=pacsv.ParseOptions(delimiter=_delimiter(self.path), newlines_in_values=True),
+                        convert_options=convert,
+                    ) as reader,
+                ):
+                    yield from self._bounded(map(operator.methodcaller("rename_columns", list(types)), reader))
+            except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+                if "straddl" in str(error):
+                    raise ValueError(f"{self.path}: a line must have at most {self.block:,} bytes") from error
+                raise _explain(error, self.file, self.header, types) from error
+
+    def _bounded(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Refuse a compressed file that becomes far larger than it is; a field has a character and a mark, at least."""
+        rows = 0
+        for batch in batches:
+            rows += batch.num_rows
+            if _is_gzip(self.path):
+                check_expansion(f"{self.path}: the file", 2 * rows * len(self.header), self.file.stamp.size)
+            yield batch
+
+    def _survey(self, *, labels: bool = False) -> None:
+        """Count the rows, see whether ids and groups are whole numbers, and what is compared; collect the labels."""
+        if self.count is not None and not (labels and self.labels is None):
+            return
+        names = {name: self.columns.sources(name)[0] for name in self.names if _is_whole_or_text(name)}
+        compared = self.columns.compared
+        label = self.columns.sources("labels")[:1] if labels else []
+        surveys = {column: _Survey() for column in [*names.values(), *compared]}
+        values, count = LabelValues(), 0
+        for batch in self._batches(dict.fromkeys([*surveys, *label] or self.header[:1], pa.string())):
+            count += batch.num_rows
+            for column, survey in surveys.items():
+                survey.add(batch.column(column), numbers=column in compared)
+            for column in label:
+                values.add(distinct_values(batch, column, f"{self.path}: "))
+        if not count:
+            raise ValueError(f"{self.path}: no rows after the header line")
+        self.count, self.labels = count, values if labels else self.labels
+        self.types |= {name: pa.int64() if surveys[column].whole else pa.string() for name, column in names.items()}
+        if compared:
+            self.types["correct"] = _compared_type(surveys[compared[0]], surveys[compared[1]], self.path)
+
+
+class _Survey:
+    """What the values of a column of text are, over all batches."""
+
+    def __init__(self) -> None:
+        self.whole, self.numbers, self.some_numbers = True, True, False
+
+    def add(self, column: Any, *, numbers: bool) -> None:
+        """Look at a batch; whether values are any numbers takes longer."""
+        self.whole = self.whole and _all_match(column, WHOLE)
+        if numbers:
+            matches = pc.match_substring_regex(column, NUMBERS)
+            self.numbers = self.numbers and bool(pc.all(matches, min_count=0).as_py())
+            self.some_numbers = self.some_numbers or bool(pc.any(matches, min_count=0).as_py())
+
+
+def _compared_type(predicted: _Survey, labels: _Survey, path: str) -> Any:
+    """Numbers if both columns are, else text; numbers in one and none in the other would never agree."""
+    for side, other, kinds in ((predicted, labels, "numbers and text"), (labels, predicted, "text and numbers")):
+        if side.numbers and not other.some_numbers:
+            raise ValueError(f"{path}: predicted and labels must be alike to be compared, got {kinds}")
+    if predicted.whole and labels.whole:
+        return pa.int64()
+    return pa.float64() if predicted.numbers and labels.numbers else pa.string()
+
+
+def _is_whole_or_text(name: str) -> bool:
+    """Whether a column may be whole numbers or text, and every row must be looked at to know."""
+    return name == "ids" or name.startswith(GROUP)
+
+
+def _all_match(column: Any, expression: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(column, expression), min_count=0).as_py())
+
+
+def open_file(path: Path, options: OpenOptions) -> CsvReader:
+    """Read the header line and find our columns."""
+    with open_first(path) as (file, handle):
+        header, length = _read_header(handle, path, file.stamp.size)
+    try:
+        columns = match_columns([name.strip() for name in header], options, str(path), table=True)
+    except ValueError as error:
+        mark = next((mark for mark in ",;\t|" if len(header) == 1 and mark in header[0]), None)
+        if mark is None:
+            raise
+        marks, hint = "tabs" if _delimiter(path) == "\t" else "commas", " (name it .tsv)" if mark == "\t" else ""
+        raise ValueError(
+            f"{path}: expected columns separated by {marks}, the header line has {mark!r}{hint}"
+        ) from error
+    holds, sources = columns.holds, columns.sources(columns.holds)
+    if columns.is_single and holds != "confidence":
+        hint = " (of two classes? add a column of 1 - p)" if holds == "probabilities" else ""
+        got = shorten(sources[0])
+        raise ValueError(f"{path}: {holds} must be one column per class, {got}_0, {got}_1, ..., got {got}{hint}")
+    shape = (1,) if columns.is_single else (1, len(sources))
+    schema = columns.schema(np.dtype(np.float64), shape, options.facts, str(path))
+    # Arrow reads many blocks ahead, so that their size decides how much memory a pass takes.
+    return CsvReader(file, columns, schema, header, max(1 << 18, min(LONGEST_LINE, 8 * length)))
+
+
+def _is_gzip(path: str | Path) -> bool:
+    return suffix_of(Path(path)).endswith(".gz")
+
+
+def _delimiter(path: str | Path) -> str:
+    return "\t" if suffix_of(Path(path)).startswith(".tsv") else ","
+
+
+def _decompress(handle: IO[bytes], path: str | Path) -> Any:
+    return gzip.GzipFile(fileobj=handle) if _is_gzip(path) else handle
+
+
+def _read_header(handle: IO[bytes], path: Path, size: int) -> tuple[list[str], int]:
+    """The names in the header line, and its length in bytes."""
+    if _is_gzip(path):
+        _check_start(handle, f"{path}: the file", size)
+        handle.seek(0)
+    start = _decompress(handle, path).read(MOST_HEADER)
+    if not start.strip():
+        raise ValueError(f"{path}: the file is empty")
+    if b"\0" in start[:4096]:
+        raise ValueError(f"{path}: expected text in UTF-8, got bytes that are none")
+    text = io.StringIO(start.decode("utf-8-sig", errors="replace"), newline="")
+    try:
+        header = next((row for row in csv.reader(text, delimiter=_delimiter(path)) if row), [])
+    except csv.Error:
+        limit = f"{csv.field_size_limit():,} characters"
+        raise ValueError(f"{path}: a name in the header line has more than {limit}") from None
+    if len(start) == MOST_HEADER and text.tell() >= len(text.getvalue()):
+        raise ValueError(f"{path}: the header line does not end within {MOST_HEADER:,} bytes")
+    return header, text.tell()
+
+
+def _check_start(handle: IO[bytes], name: str, size: int) -> None:
+    """Refuse a gzip file of ``size`` bytes whose first megabytes become far too large."""
+    if size * 1032 <= formats.LEAST:  # deflate cannot compress better
+        return
+    handle.seek(0)
+    data, count = handle.read(SAMPLE), 0
+    engine = zlib.decompressobj(31)
+    while data:
+        count += len(engine.decompress(data, 1 << 20))
+        data = engine.unconsumed_tail
+        if engine.eof:  # a file may have several parts, one after the other
+            data, engine = engine.unused_data, zlib.decompressobj(31)
+        check_expansion(name, count, min(size, SAMPLE))
+
+
+def _read_lines(file: DataFile) -> Iterator[tuple[int, list[str]]]:
+    """The rows after the header, each with the number of the line it starts in; empty lines are no rows."""
+    with file.opened() as handle:
+        text = io.TextIOWrapper(_decompress(handle, file.path), "utf-8-sig", errors="replace", newline="")
+        rows = csv.reader(_first_lines(text), delimiter=_delimiter(file.path))
+        end, header = 0, True
+        for row in rows:
+            start, end = end + 1, rows.line_num
+            if row and not header:
+                yield start, row
+            header = header and not row
+
+
+def _first_lines(text: io.TextIOWrapper) -> Iterator[str]:
+    """Lines up to `SEARCHED` characters altogether; a line that never ends is not read to its end."""
+    left = SEARCHED
+    while left > 0 and (line := text.readline(left)):
+        left -= len(line)
+        if left > 0:
+            yield line
+
+
+def _explain(error: pa.ArrowException, file: DataFile, header: list[str], types: dict[str, Any]) -> Exception:
+    """The error of Arrow's reader with the line that it is about, if that is not too far away."""
+    index = {name: i for i, name in enumerate(header)}
+    line = 1
+    try:
+        for line, row in _read_lines(file):
+            if len(row) != len(header):
+                return ValueError(f"{file.path}: line {line} has {len(row)} fields, expected {len(header)}")
+            for column, kind in types.items():
+                if not _fits(row[index[column]], kind):
+                    return _field_error(column, kind, row[index[column]], f" in line {line}", file)
+    except csv.Error:
+        limit = csv.field_size_limit()
+        return ValueError(f"{file.path}: a field after line {line} has more than {limit:,} characters")
+    match = _ARROW_ERROR.search(str(error))
+    if match and int(match[1]) < len(types):
+        column, kind = list(types.items())[int(match[1])]
+        return _field_error(column, kind, match[2], "", file)
+    return error
+
+
+def _field_error(column: str, kind: Any, text: str, where: str, file: DataFile) -> ValueError:
+    expected = EXPECTED.get(kind, "text in UTF-8")
+    return ValueError(f"{file.path}: column {shorten(column)!r} must be {expected}, got {shorten(text)!r}{where}")
+
+
+def _fits(text: str, kind: Any) -> bool:
+    if kind == pa.bool_():
+        return text.lower() in ("0", "1", "true", "false")
+    if kind == pa.int64():
+        return is_whole(text) is not None
+    return kind == pa.string() or _is_number(text) is not None
+
+
+def save(store: Store, path: Path) -> None:
+    """Write the header and the rows, block by block."""
+    schema = store.schema
+    if schema.kind == "segmentation":
+        raise ValueError(f"{path}: images do not fit a CSV file: write .npz, .npy, .parquet or .safetensors")
+    data = _data_columns(schema, path)
+    types = {column: pa.float64() for column in data}
+    for name, kind in arrow_types(store).items():
+        types[name] = pa.int64() if pa.types.is_boolean(kind) else pa.float64() if name == "objectness" else kind
+    names = schema.class_names if schema.class_names and codes_of_columns(schema.class_names) else None
+    if "labels" in store.names:
+        types["labels"] = pa.int64() if names is None else pa.string()
+    arrow_schema = pa.schema(types.items())
+    with written_aside(path) as aside, pacsv.CSVWriter(aside, arrow_schema) as writer:
+        for block in store.blocks(schema.rows(BATCH), store.names):
+            values = block.pop(schema.holds).astype(np.float64, copy=False).reshape(-1, len(data))
+            columns = dict(zip(data, values.T, strict=True)) | block
+            if names is not None and "labels" in columns:
+                columns["labels"] = _name_labels(columns["labels"], names)
+            arrays = [_to_arrow(columns[name], kind) for name, kind in types.items()]
+            writer.write_batch(pa.record_batch(arrays, schema=arrow_schema))
+
+
+def _data_columns(schema: Schema, path: Path) -> list[str]:
+    if schema.num_classes is None:
+        return [schema.holds]
+    if schema.class_names is None:
+        return [f"{schema.holds}_{j}" for j in range(schema.num_classes)]
+    if are_digits(schema.class_names):
+        numbers = [number_of(name) or 0 for name in schema.class_names]
+        if any(number >= other for number, other in itertools.pairwise(numbers)):
+            count = len(numbers)
+            order = f"be 0..{count - 1}" if sorted(numbers) == [*range(count)] else "be in ascending order"
+            raise ValueError(f"{path}: in a CSV file class names that are numbers must {order}")
+    return [f"{schema.holds}.{name}" for name in schema.class_names]
+
+
+def _name_labels(labels: Array, names: tuple[str, ...]) -> Array:
+    """Labels by name, where numbers would be taken for names; what is no class stays a number."""
+    levels, codes = np.unique(labels, return_inverse=True)
+    texts = [names[level] if 0 <= level < len(names) else str(level) for level in levels.tolist()]
+    return np.array(texts, dtype=np.str_)[codes]
+
+
+def _to_arrow(array: Array, kind: Any) -> Any:
+    return pa.array(np.ascontiguousarray(array), kind) if array.dtype.kind == "U" else pa.array(array).cast(kind)

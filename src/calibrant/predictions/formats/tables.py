@@ -1,0 +1,317 @@
+"""What tables share, CSV, Parquet and frames: their columns as NumPy arrays, without a Python object per value.
+
+Frames of pandas, polars and others (whatever narwhals knows) are read here, by the rules for columns of files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from calibrant._arrays import Array
+from calibrant._validation import shorten
+from calibrant.predictions.columns import ColumnMap, check_options, match_columns
+from calibrant.predictions.files import FileStore, Reader, choose_decoders
+from calibrant.predictions.labels import LabelValues, compare
+from calibrant.predictions.memory import BATCH, MemoryStore, Store, first_dtypes
+from calibrant.predictions.paths import file_errors
+from calibrant.predictions.schema import Schema, check_texts, check_width
+from calibrant.predictions.values import Location, class_positions, count_row
+
+PIECE = 1 << 19  # numbers per record batch: large enough for Arrow's threads, small enough for the cache
+NUMBERS_OR_TEXT = "whole numbers or text"
+FLOATS = {pa.float16(): np.float16, pa.float32(): np.float32, pa.float64(): np.float64}
+FRAME = "frame"  # what errors call one
+
+
+class TableReader(Reader):
+    """A table whose types are known, read as record batches."""
+
+    def __init__(self, path: str, columns: ColumnMap, schema: Schema, count: int, arrow_schema: Any):
+        super().__init__(path, columns, schema, count)
+        self.text = "labels" in self.names and is_text(arrow_schema.field(columns.sources("labels")[0]).type)
+
+    def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
+        """Record batches as arrays."""
+        theirs = [column for name in names for column in self.columns.sources(name)]
+        numbers = sum(math.prod(self.schema.shape_of(name)) for name in names)
+        rows = min(rows, max(1, PIECE // numbers, min(4096, BATCH // numbers)))
+        row = 0
+        with file_errors(self.path):
+            for batch in self._batches(theirs, rows):
+                if batch.num_rows:
+                    yield convert_batch(batch, self, names, Location(f"{self.path}: ", row))
+                row += batch.num_rows
+            if row != self.count:
+                raise ValueError(f"{self.path}: the footer promises {self.count} rows, the file holds {row}")
+
+    def _has_text_labels(self) -> bool:
+        return self.text
+
+    def label_values(self) -> LabelValues:
+        """The different labels, in a pass over them."""
+        return self._values(self.columns.sources("labels")[0])
+
+    def compared_values(self) -> tuple[LabelValues, LabelValues] | None:
+        """The different values of predicted and labels, if they are compared."""
+        columns = self.columns.compared
+        return (self._values(columns[0]), self._values(columns[1])) if columns else None
+
+    def _values(self, column: str) -> LabelValues:
+        values = LabelValues()
+        with file_errors(self.path):
+            for batch in self._batches([column], 1 << 16):
+                values.add(distinct_values(batch, column, f"{self.path}: "))
+        return values
+
+
+class FrameReader(TableReader):
+    """A table in memory."""
+
+    def __init__(self, table: Any, columns: ColumnMap, schema: Schema):
+        super().__init__(FRAME, columns, schema, table.num_rows, table.schema)
+        self.table = table
+
+    def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
+        yield from self.table.select(columns).to_batches(max_chunksize=rows)
+
+
+def from_frame(
+    frame: Any,
+    columns: Mapping[str, str | Sequence[str]] | None,
+    groups: Sequence[str] | None,
+    facts: dict[str, Any],
+    *,
+    unlabelled: bool,
+) -> MemoryStore:
+    """The predictions of a frame, in memory; see `Predictions.from_frame`."""
+    options = check_options(columns, groups, facts, unlabelled=unlabelled)
+    table = _as_table(frame)
+    with file_errors(FRAME):
+        matched = match_columns(table.schema.names, options, FRAME, table=True)
+        dtype = float_type(table.schema, matched, FRAME)
+        shape = sample_shape(table.schema, matched, lambda column: table.select([column]).to_batches(1))
+        schema = matched.schema(dtype, (table.num_rows, *shape), options.facts, FRAME)
+    reader = FrameReader(table, matched, schema)
+    choose_decoders([reader])
+    return FileStore([reader]).load()
+
+
+def _as_table(frame: Any) -> Any:
+    """A frame as Arrow's table; what is no frame is refused in one sentence."""
+    if isinstance(frame, pa.Table):
+        return frame
+    import narwhals as nw  # here, because it looks for every kind of frame there is
+
+    try:
+        table = nw.from_native(frame, eager_only=True).to_arrow()
+    except TypeError:
+        expected = "a frame of pandas, polars or another library with eager frames"
+        raise ValueError(f"frame must be {expected}, got {type(frame).__name__}") from None
+    if not all(isinstance(name, str) for name in table.schema.names):
+        raise ValueError("frame must have columns named by text")
+    return table
+
+
+def storage(kind: Any) -> Any:
+    """The plain type below extension types such as tensors, and below dictionaries."""
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def plain(column: Any) -> Any:
+    """A column without extension types and dictionaries; runs put together."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    while isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a type is text."""
+    kind = storage(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a type is a list of any kind that is read."""
+    kind = storage(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def float_type(arrow_schema: Any, columns: ColumnMap, path: str) -> np.dtype[Any]:
+    """The NumPy type of the data, columns of numbers or of lists of numbers."""
+    types = []
+    for column in columns.sources(columns.holds):
+        kind = storage(arrow_schema.field(column).type)
+        inner = storage(kind.value_type) if is_list(kind) else kind
+        if inner not in FLOATS:
+            raise ValueError(f"{path}: column {shorten(column)!r} must be floating point, got {shorten(str(kind))}")
+        types.append(FLOATS[inner])
+    return np.result_type(*types)
+
+
+def sample_shape(
+    arrow_schema: Any, columns: ColumnMap, batches: Callable[[str], Iterable[Any]], stated: Sequence[int] | None = None
+) -> tuple[int, ...]:
+    """The shape of one sample: of the columns, of their type, as the file states it, or of the first list."""
+    if columns.holds == "confidence":
+        return ()
+    column, *others = columns.sources(columns.holds)
+    if not columns.is_single:
+        return (1 + len(others),)
+    title = f"column {shorten(column)!r}"
+    kind = arrow_schema.field(column).type
+    if isinstance(kind, pa.FixedShapeTensorType):
+        if kind.permutation not in (None, [*range(len(kind.shape))]):
+            raise ValueError(f"{title} must be tensors in C order, got {shorten(str(kind))}")
+        return tuple(kind.shape)
+    kind = storage(kind)
+    if not is_list(kind):
+        hint = " (of two classes? lists of 1 - p and p)" if columns.holds == "probabilities" else ""
+        raise ValueError(f"{title} must be lists, got {shorten(str(kind))}{hint}")
+    if pa.types.is_fixed_size_list(kind):
+        size = kind.list_size
+    else:
+        first = next((batch.column(0)[0] for batch in batches(column) if batch.num_rows), None)
+        if first is None or not first.is_valid:
+            raise ValueError(f"{title} has no value in {count_row(0)}")
+        size = len(first.values)
+    if stated is not None and math.prod(stated) != size:
+        raise ValueError(f"{title} must be lists of {math.prod(stated)} numbers, got {size} in {count_row(0)}")
+    return (size,) if stated is None else tuple(stated)
+
+
+def convert_batch(batch: Any, reader: Reader, names: Sequence[str], location: Location) -> dict[str, Array]:
+    """The columns of a record batch that are ours; labels are positions, or names of classes."""
+    arrays: dict[str, Array] = {}
+    schema = reader.schema
+    for name in names:
+        theirs = reader.columns.columns[name]
+        if not isinstance(theirs, str):
+            parts = [_column(batch, column, location) for column in theirs]
+            if name == "correct":
+                predicted, labels = (_values(p, title, location) for p, title in zip(parts, theirs, strict=True))
+                arrays[name] = compare(predicted, labels, location)
+                continue
+            arrays[name] = np.empty((batch.num_rows, len(theirs)), schema.dtype)
+            for j, (part, title) in enumerate(zip(parts, theirs, strict=True)):
+                arrays[name][:, j] = _numbers(part, title, location)
+            continue
+        column = _column(batch, theirs, location)
+        shape = schema.shape_of(name)
+        if name == "labels":
+            arrays[name] = _labels(column, theirs, reader, location)
+        elif shape:
+            arrays[name] = _lists(column, theirs, shape, location)
+        else:
+            expected = "numbers" if name in (schema.holds, "correct", "objectness") else NUMBERS_OR_TEXT
+            arrays[name] = _values(column, theirs, location, expected)
+    return arrays
+
+
+def _labels(column: Any, theirs: str, reader: Reader, location: Location) -> Array:
+    """Labels as positions, or as text that is no name of a class, for an error."""
+    title, schema, decoder = reader.columns.title("labels"), reader.schema, reader.decoder
+    if is_text(column.type) and not decoder.numeric and schema.class_names is not None:
+        levels, codes = _encode(column, theirs, location)
+        if set(levels.tolist()) <= set(schema.class_names):
+            return class_positions(title, levels, schema, location)[codes]
+        return levels[codes]
+    shape = schema.shape_of("labels")
+    values = _lists(column, theirs, shape, location) if shape else _values(column, theirs, location)
+    return decoder.decode(title, values, schema.ignore_index, location)
+
+
+def _values(column: Any, title: str, location: Location, expected: str = NUMBERS_OR_TEXT) -> Array:
+    """Numbers or text."""
+    if not is_text(column.type):
+        return _numbers(column, title, location, expected)
+    levels, codes = _encode(column, title, location)
+    return levels[codes]
+
+
+def _encode(column: Any, title: str, location: Location) -> tuple[Array, Array]:
+    """Text as its different values, decoded once each, and their numbers."""
+    encoded = column.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    check_texts(f"{location.prefix}column {shorten(title)!r}", texts)
+    check_width(f"{location.prefix}column {shorten(title)!r}", len(column), max(map(len, texts), default=1))
+    return np.array(texts, dtype=np.str_), as_array(encoded.indices)
+
+
+def distinct_values(batch: Any, column: str, prefix: str) -> list[Any]:
+    """The different values of a column of a record batch, if they are whole numbers or text."""
+    values = plain(batch.column(batch.schema.get_field_index(column)))
+    if not is_text(values.type) and not pa.types.is_integer(values.type):
+        return []
+    texts = [value for value in values.unique().to_pylist() if value is not None]
+    if is_text(values.type):
+        check_texts(f"{prefix}column {shorten(column)!r}", texts)
+    return texts
+
+
+def _column(batch: Any, name: str, location: Location) -> Any:
+    """A column in which every row has a value."""
+    column = plain(batch.column(batch.schema.get_field_index(name)))
+    if column.null_count:
+        row = int(np.argmax(as_array(column.is_null())))
+        raise ValueError(f"{location.prefix}column {shorten(name)!r} has no value in {location.at(row)}")
+    return column
+
+
+def as_array(column: Any) -> Array:
+    """An Arrow array of numbers or truth values, all there, as NumPy's; pyarrow's own way imports pandas for it."""
+    if pa.types.is_boolean(column.type):
+        return np.from_dlpack(column.cast(pa.uint8())).view(np.bool_)
+    return np.from_dlpack(column)
+
+
+def _numbers(column: Any, title: str, location: Location, expected: str = "numbers") -> Array:
+    kind = column.type
+    if pa.types.is_boolean(kind) or kind in FLOATS or pa.types.is_integer(kind):
+        return as_array(column)
+    raise _type_error(column, title, expected, location)
+
+
+def _type_error(column: Any, title: str, expected: str, location: Location) -> ValueError:
+    kind = shorten(str(column.type))
+    with contextlib.suppress(ValueError, ArithmeticError, pa.ArrowException):  # dates beyond Python's, for example
+        kind += f": {shorten(str(column[0].as_py()))!r} in {location.at(0)}"
+    return ValueError(f"{location.prefix}column {shorten(title)!r} must be {expected}, got {kind}")
+
+
+def _lists(column: Any, title: str, shape: tuple[int, ...], location: Location) -> Array:
+    """Lists of one length as an array: their values lie one after the other already."""
+    if not is_list(column.type):
+        raise _type_error(column, title, "lists", location)
+    size = math.prod(shape)
+    if pa.types.is_fixed_size_list(column.type):
+        lengths = np.array([column.type.list_size])
+    else:
+        lengths = np.diff(as_array(column.offsets))
+    if (lengths != size).any():
+        row = int(np.argmax(lengths != size))
+        got = f"{lengths[row]} in {location.at(row)}"
+        raise ValueError(f"{location.prefix}column {shorten(title)!r} must be lists of {size} numbers, got {got}")
+    values = plain(column.flatten())
+    if values.null_count:
+        row = int(np.argmax(as_array(values.is_null()))) // size
+        raise ValueError(f"{location.prefix}column {shorten(title)!r} has no value in the list of {location.at(row)}")
+    return _numbers(values, title, location).reshape(len(column), *shape)
+
+
+def arrow_types(store: Store) -> dict[str, Any]:
+    """The Arrow type of every column that has one value per sample."""
+    names = [name for name in store.names if name not in (store.schema.holds, "labels")]
+    return {name: pa.from_numpy_dtype(dtype) for name, dtype in first_dtypes(store, names).items()}

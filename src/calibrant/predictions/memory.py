@@ -1,0 +1,241 @@
+"""Columns in memory: built from arrays, cut into batches, and joined from the pieces that files are read in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from calibrant._arrays import Array, as_numpy
+from calibrant.predictions.schema import GROUP, TEXT_WIDTH, Schema, check_schema, check_width
+from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors
+
+BATCH = 1 << 22  # numbers per batch where no size is given
+
+
+class Store(Protocol):
+    """Where the columns of `Predictions` are; every array that comes out has been checked."""
+
+    schema: Schema
+    names: tuple[str, ...]
+
+    def __len__(self) -> int: ...
+
+    def column(self, name: str) -> Array:
+        """A whole column."""
+
+    def blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, Array]]:
+        """Consecutive runs of ``size`` samples of some columns; the last one may be shorter."""
+
+    def take(self, rows: slice | Array) -> MemoryStore:
+        """Some of the samples: a slice, or an array of row numbers."""
+
+    def load(self) -> MemoryStore:
+        """Everything, in memory."""
+
+    def describe(self) -> str:
+        """How many samples, or which file when that is not known without reading it."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files behind it."""
+
+
+class MemoryStore:
+    """Columns that are arrays."""
+
+    files = ()
+
+    def __init__(self, schema: Schema, columns: dict[str, Array]):
+        self.schema, self.columns, self.names = schema, columns, tuple(columns)
+
+    def __len__(self) -> int:
+        return len(self.columns[self.schema.holds])
+
+    def column(self, name: str) -> Array:
+        """A column."""
+        return self.columns[name]
+
+    def blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, Array]]:
+        """Views of consecutive runs."""
+        for start in range(0, len(self), size):
+            yield {name: self.columns[name][start : start + size] for name in names}
+
+    def take(self, rows: slice | Array) -> MemoryStore:
+        """Some of the samples; a slice gives views."""
+        columns = {name: array[rows] for name, array in self.columns.items()}
+        return MemoryStore(self.schema, columns if isinstance(rows, slice) else freeze(columns))
+
+    def load(self) -> MemoryStore:
+        """Itself."""
+        return self
+
+    def describe(self) -> str:
+        """The number of samples."""
+        return f"{len(self)} samples"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        freeze(self.columns)  # what comes out of a pickle is ours
+
+
+def freeze(columns: dict[str, Array]) -> dict[str, Array]:
+    """Mark arrays that are ours as not writeable."""
+    for array in columns.values():
+        array.setflags(write=False)
+    return columns
+
+
+def store_arrays(
+    data: dict[str, Any], *, ids: Any = None, groups: Any = None, objectness: Any = None, **facts: Any
+) -> MemoryStore:
+    """Check arrays as they were given: the data with labels or correct, and what may come with them."""
+    missing = next((name for name, values in data.items() if values is None), None)
+    if missing is not None:
+        raise ValueError(f"{missing} must be an array, got None")
+    holds = next(iter(data))
+    given = data | {"ids": ids, "objectness": objectness} | _group_columns(groups)
+    arrays = {name: as_numpy(name, values) for name, values in given.items() if values is not None}
+    numbers = arrays[holds][0]
+    schema = check_schema(holds, numbers.dtype, numbers.shape, **facts)
+    columns = {}
+    for name, (array, is_ours) in arrays.items():
+        columns[name] = check_column(name, array, len(numbers), schema, Location())
+        if is_ours or columns[name] is not array:
+            columns[name].setflags(write=False)
+    return MemoryStore(schema, columns)
+
+
+def _group_columns(groups: Any) -> dict[str, Any]:
+    if groups is None:
+        return {}
+    if not hasattr(groups, "items"):
+        raise ValueError(f"groups must be a dict of name to one value per sample, got {type(groups).__name__}")
+    odd = [name for name in groups if not isinstance(name, str) or not name]
+    if odd:
+        raise ValueError(f"groups must have names that are text, got {odd[0]!r}")
+    empty = next((name for name in groups if groups[name] is None), None)
+    if empty is not None:
+        raise ValueError(f"groups must have one value per sample, got None for {empty!r}")
+    return {GROUP + name: values for name, values in groups.items()}
+
+
+def first_dtypes(store: Store, names: Sequence[str]) -> dict[str, np.dtype[Any]]:
+    """The types of columns, from their first row; text may be wider further on."""
+    return {name: array.dtype for name, array in next(store.blocks(1, names)).items()} if names else {}
+
+
+def find_remarks(store: Store) -> tuple[str, ...]:
+    """What is odd about values that are allowed, one sentence each."""
+    holds = store.schema.holds
+    if holds != "logits":
+        return ()
+    for block in store.blocks(store.schema.rows(BLOCK), [holds]):
+        values = block[holds]
+        tolerance, blocks = sum_errors(values)
+        if values.min() < 0 or values.max() > 1 or any((errors > tolerance).any() for _, _, errors in blocks):
+            return ()
+    return ("The logits lie in 0..1 and sum to 1 in every row: if they are probabilities, name them probabilities.",)
+
+
+def rebatch(pieces: Iterable[dict[str, Array]], size: int, prefix: str = "") -> Iterator[dict[str, Array]]:
+    """Pieces of any length as runs of ``size`` samples; the last one may be shorter. Errors start with ``prefix``."""
+    buffer = _BatchBuffer(size, prefix)
+    for piece in pieces:
+        start, rows = 0, _rows_in(piece)
+        while start < rows:
+            stop = min(rows, start + size - buffer.rows)
+            buffer.add({name: array[start:stop] for name, array in piece.items()})
+            start = stop
+            if buffer.rows == size:
+                yield buffer.batch()
+                buffer = _BatchBuffer(size, prefix)
+    if buffer.rows:
+        yield buffer.batch()
+
+
+class _BatchBuffer:
+    """Pieces of a batch; copied at once, while they are in the cache, unless the batch may be very large."""
+
+    def __init__(self, size: int, prefix: str):
+        self.size, self.rows, self.prefix = size, 0, prefix
+        self.pieces: list[dict[str, Array]] = []
+        self.columns: dict[str, Array] = {}
+
+    def add(self, piece: dict[str, Array]) -> None:
+        count = _rows_in(piece)
+        numbers = sum(math.prod(array.shape[1:]) for array in piece.values())
+        wide = any(array.dtype.kind == "U" and array.itemsize > 4 * TEXT_WIDTH for array in piece.values())
+        if not self.rows and (count == self.size or wide or self.size * numbers > 4 * BATCH):
+            self.pieces = [piece]
+        elif self.pieces:
+            self.pieces.append(piece)
+        else:
+            for name, array in piece.items():
+                self.columns[name] = self._fill(name, array, count)
+        self.rows += count
+
+    def _fill(self, name: str, array: Array, count: int) -> Array:
+        column = self.columns.get(name)
+        if column is None:
+            column = _empty(self.prefix + name, (self.size, *array.shape[1:]), array.dtype)
+        elif column.dtype != array.dtype:  # longer text
+            dtype = np.result_type(column, array)
+            column, shorter = _empty(self.prefix + name, column.shape, dtype), column
+            column[: self.rows] = shorter[: self.rows]
+        column[self.rows : self.rows + count] = array
+        return column
+
+    def batch(self) -> dict[str, Array]:
+        """The batch, in memory that is nobody else's."""
+        if self.pieces:
+            return _join(self.pieces, self.prefix)
+        return {name: column[: self.rows] for name, column in self.columns.items()}
+
+
+def _join(pieces: list[dict[str, Array]], prefix: str = "") -> dict[str, Array]:
+    """Pieces put together, in memory that is nobody else's; each is let go as soon as it is copied."""
+    if len(pieces) == 1:
+        return {name: array if array.flags.writeable else array.copy() for name, array in pieces.pop().items()}
+    columns = {}
+    for name in list(pieces[0]):
+        parts = [piece.pop(name) for piece in pieces]
+        column = _empty(prefix + name, (sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts))
+        start = 0
+        for i in range(len(parts)):
+            column[start : start + len(parts[i])] = parts[i]
+            start += len(parts[i])
+            parts[i] = parts[i][:0].copy()
+        columns[name] = column
+    return columns
+
+
+def _empty(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Memory for a column, unless one long text would make all others too wide."""
+    if dtype.kind == "U":
+        check_width(name, math.prod(shape), dtype.itemsize // 4)
+    return np.empty(shape, dtype)
+
+
+def _rows_in(piece: dict[str, Array]) -> int:
+    return len(next(iter(piece.values())))
+
+
+def gather(blocks: Iterable[dict[str, Array]], rows: Array) -> dict[str, Array]:
+    """The samples with the given numbers, in that order, out of consecutive blocks that are read only once."""
+    order = np.argsort(rows, kind="stable")
+    wanted = rows[order]
+    pieces, start, done = [], 0, 0
+    for block in blocks:
+        stop = start + _rows_in(block)
+        until = int(np.searchsorted(wanted, stop))
+        if until > done:
+            pieces.append({name: array[wanted[done:until] - start] for name, array in block.items()})
+        start, done = stop, until
+        if done == len(wanted):
+            break
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return {name: array[back] for name, array in _join(pieces).items()}

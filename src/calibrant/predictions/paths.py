@@ -1,0 +1,234 @@
+"""Which files a path means: a file, a folder of shards, a pattern or a list, here or behind a URI.
+
+URIs are those of Arrow's file systems (s3, gs, abfs, hdfs, ...). They may carry the options of their file system,
+``s3://bucket/x.parquet?region=eu-west-1``; credentials come from the environment, as that file system takes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import glob
+import os
+import re
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from calibrant.predictions.schema import DATA
+
+SUFFIXES = (".csv", ".npy", ".npz", ".parquet", ".safetensors")
+#: What is read, each with the suffix of its format.
+READ = {suffix: suffix for suffix in SUFFIXES} | dict.fromkeys((".tsv", ".csv.gz", ".tsv.gz"), ".csv")
+PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt")
+
+#: What reading a damaged or hostile file raises, besides ValueError: NumPy, zipfile, zlib, Arrow, JSON.
+BROKEN = (
+    ValueError,
+    OSError,
+    EOFError,
+    LookupError,
+    TypeError,
+    SyntaxError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,  # and its kin: NotImplementedError, RecursionError
+    zipfile.BadZipFile,
+    zlib.error,
+    csv.Error,
+)
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_OPTIONS = re.compile(r"\?(?=\w+=)[^/]*\Z")  # a question mark is of a pattern unless it begins options
+_SECRET = re.compile(r"[^/]+://[^/]*:[^/]*@")
+
+
+class FileError(ValueError):
+    """A sentence that starts with the file it is about."""
+
+
+@contextlib.contextmanager
+def file_errors(path: str) -> Iterator[None]:
+    """Turn whatever a file's contents raise into one ValueError that starts with the path, or with that of a part."""
+    try:
+        yield
+    except FileError:
+        raise
+    except FileNotFoundError:
+        raise FileError(f"{path}: no such file") from None
+    except BROKEN as error:
+        reason = str(error).strip().partition("\n")[0]
+        if isinstance(error, ValueError) and reason.startswith(f"{path}: "):
+            raise FileError(reason) from error
+        raise FileError(f"{path}: cannot read predictions: {reason[:300] or type(error).__name__}") from error
+
+
+class Remote:
+    """A file by its URI, with the parts of its name as a path has them."""
+
+    def __init__(self, uri: str):
+        path = PurePosixPath(_OPTIONS.sub("", uri))
+        self.uri, self.name, self.stem, self.suffix, self.suffixes = (
+            uri,
+            path.name,
+            path.stem,
+            path.suffix,
+            path.suffixes,
+        )
+
+    def __str__(self) -> str:
+        return self.uri
+
+    def stamp(self) -> tuple[int, int]:
+        """Bytes, and when they were last written."""
+        system, path = _file_system(self.uri)
+        info = system.get_file_info(path)
+        if not info.is_file:
+            raise FileNotFoundError(self.uri)
+        return info.size or 0, info.mtime_ns or 0
+
+    def open(self) -> Any:
+        """A handle of Arrow's for random access."""
+        system, path = _file_system(self.uri)
+        return system.open_input_file(path)
+
+
+def is_remote(path: Any) -> bool:
+    """Whether something names a file by a URI."""
+    return isinstance(path, str) and _URI.match(path) is not None
+
+
+def _file_system(uri: str) -> tuple[Any, str]:
+    """The file system of a URI, and what it calls the file; imported here, as most predictions are local."""
+    from pyarrow.fs import FileSystem
+
+    system, path = FileSystem.from_uri(uri)
+    return system, path
+
+
+def find_files(path: Any, data: Collection[str]) -> list[Any]:
+    """The files that a path, a URI, a folder, a pattern or a list of them means: paths, or `Remote` files.
+
+    ``data`` are the names that the file of the data may end in, for ``.npy``.
+    """
+    if isinstance(path, (str, os.PathLike)):
+        return _expand(path, data)
+    if not isinstance(path, Sequence):
+        raise ValueError(f"path must be a file, a folder, a pattern or a list of them, got {type(path).__name__}")
+    files = [file for entry in path for file in _expand(entry, data)]
+    if not files:
+        raise ValueError("path must name at least one file, got an empty list")
+    name, count = Counter(map(str, files)).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{name}: listed twice")
+    return files
+
+
+def _expand(path: Any, data: Collection[str]) -> list[Any]:
+    with file_errors(str(path)):
+        if is_remote(path):
+            return _expand_uri(path, data)
+        if Path(path).is_dir():
+            return _shards([p for p in Path(path).iterdir() if p.is_file()], path, "the folder holds", data)
+        if Path(path).exists() or not glob.has_magic(str(path)):
+            _check_suffix(Path(path))
+            return [Path(path)]
+        return _shards([Path(p) for p in glob.glob(str(path), recursive=True)], path, "the pattern matches", data)
+
+
+def _expand_uri(uri: str, data: Collection[str]) -> list[Any]:
+    if _SECRET.match(uri):
+        raise ValueError("credentials belong into the environment: what is opened is named in reports")
+    options = (_OPTIONS.search(uri) or [""])[0]
+    plain = uri.removesuffix(options)
+    if glob.has_magic(plain):
+        parts = plain.split("/")
+        first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
+        matches = _list_remote("/".join(parts[:first]), options, "/".join(parts[first:]))
+        files = _shards(matches, uri, "the pattern matches", data)
+    else:
+        system, path = _file_system(uri)
+        files = [Remote(uri)]
+        if system.get_file_info(path).type.name == "Directory":
+            files = _shards(_list_remote(plain.rstrip("/"), options, "*"), uri, "the folder holds", data)
+    _check_suffix(files[0])
+    if suffix_of(files[0]) != ".parquet":
+        raise ValueError(
+            f"{files[0]}: only Parquet is read from other storage than this machine's; copy the file first"
+        )
+    return files
+
+
+def _list_remote(folder: str, options: str, pattern: str) -> list[Remote]:
+    """The files below a folder that a pattern matches, part by part; ``**`` is any number of folders."""
+    from pyarrow.fs import FileSelector
+
+    system, root = _file_system(folder + options)
+    selector = FileSelector(root, allow_not_found=True, recursive="/" in pattern)
+    paths = [info.path.removeprefix(root).lstrip("/") for info in system.get_file_info(selector) if info.is_file]
+    return [Remote(f"{folder}/{path}{options}") for path in paths if _matches(path.split("/"), pattern.split("/"))]
+
+
+def _matches(parts: list[str], pattern: list[str]) -> bool:
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(parts[i:], pattern[1:]) for i in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+
+
+def suffix_of(file: Any) -> str:
+    """The suffix that tells the format; of compressed files both."""
+    both = "".join(file.suffixes[-2:]).lower()
+    return both if both.endswith(".gz") else file.suffix.lower()
+
+
+def _check_suffix(file: Any) -> None:
+    suffix = suffix_of(file)
+    if suffix not in READ:
+        save = " (save arrays instead: np.savez('x.npz', logits=..., labels=...); pickles are never read)"
+        got = f"{suffix or file.name!r}{save if suffix in PICKLES else ''}"
+        raise ValueError(f"{file}: predictions are files that end in {', '.join(READ)}, got {got}")
+
+
+def _shards(files: Sequence[Any], path: str | Path, verb: str, data: Collection[str]) -> list[Any]:
+    """Files of predictions among others, in natural order; hidden ones and Spark's _SUCCESS are no shards."""
+    shards = [file for file in files if suffix_of(file) in READ and not file.name.startswith((".", "_"))]
+    shards = [file for file in shards if file.suffix.lower() != ".npy" or array_name(file, data)]
+    if not shards:
+        raise ValueError(f"{path}: {verb} no predictions, expected files that end in {', '.join(READ)}")
+    suffixes = sorted({suffix_of(file) for file in shards})
+    if len(suffixes) > 1:
+        raise ValueError(f"{path}: {verb} {' and '.join(suffixes)} files: choose with a pattern such as *{suffixes[0]}")
+    if suffixes == [".npy"]:
+        _check_sets(shards, path, data)
+    return sorted(shards, key=_natural_order)
+
+
+def _check_sets(files: list[Path], path: str | Path, data: Collection[str]) -> None:
+    """Refuse two files of data, such as logits and probabilities, in one set of ``.npy`` files."""
+    names: dict[Path, str] = {}
+    for file in files:
+        name = array_name(file, data) or ""
+        start = file.with_name(file.stem.removesuffix(name))
+        if start in names:
+            both = f"{names[start]} and {file.name}"
+            raise ValueError(f"{path}: holds {both}: choose with a pattern such as *_{name}.npy")
+        names[start] = file.name
+
+
+def array_name(file: Any, names: Collection[str] = DATA) -> str | None:
+    """Which of the names a ``.npy`` file ends in: ``x_logits.npy`` and ``logits.npy`` end in logits."""
+    return next((name for name in names if file.stem == name or file.stem.endswith(f"_{name}")), None)
+
+
+def _natural_order(path: Any) -> list[tuple[int, str, str]]:
+    """Sort key in which 2 comes before 10."""
+    parts = re.split(r"([0-9]+)", str(path))
+    numbers = [part.lstrip("0") if i % 2 else "" for i, part in enumerate(parts)]
+    lengths = [len(number) if i % 2 else -1 for i, number in enumerate(numbers)]
+    return list(zip(lengths, numbers, parts, strict=True))

@@ -1,0 +1,393 @@
+"""The type: constructors that say what the numbers mean, columns that cannot be exchanged, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant._arrays import as_numpy
+from calibrant.predictions.files import format_of, open_files
+from calibrant.predictions.memory import BATCH, MemoryStore, Store, find_remarks, store_arrays
+from calibrant.predictions.paths import is_remote
+from calibrant.predictions.schema import GROUP
+
+Kind = Literal["classification", "segmentation"]
+Split = Literal["train", "val", "test"]
+
+
+class Predictions:
+    """What a classifier said about a set of samples and what was true, validated and frozen.
+
+    Build it with `from_logits`, `from_probabilities` or `from_confidence`, or read it with `open`; nothing guesses
+    what an array of numbers means. Arrays may come from NumPy, PyTorch, JAX or TensorFlow, and lists will do. Given
+    arrays are kept as they are, without a copy, unless their type must change; arrays made here cannot be written to.
+
+    Attributes:
+        holds: ``"logits"``, ``"probabilities"`` or ``"confidence"``.
+        logits: floating point ``[N, C]``, for segmentation ``[N, C, H, W]``; None if it does not hold them, as for
+            all that follow.
+        probabilities: the same shape, in 0..1, summing to 1 over the classes.
+        confidence: ``[N]`` in 0..1.
+        correct: ``[N]`` bool, with confidence.
+        labels: ``[N]`` or ``[N, H, W]`` int64, from 0 to C - 1 or ``ignore_index``.
+        ids: ``[N]`` sample ids, int64 or text.
+        groups: name to ``[N]`` int64 or text: the site, the sex, the camera.
+        objectness: ``[N]`` in 0..1, the share of the sample that shows the object.
+        class_names: one name per class.
+        num_classes: the number of classes.
+        kind: ``"classification"`` or ``"segmentation"``.
+        ignore_index: labels with this value count nowhere.
+        split: ``"train"``, ``"val"``, ``"test"`` or None.
+        labelled: whether it is known what was right.
+        files: what the predictions are read from, if they are not in memory.
+        remarks: sentences about values that are allowed and look odd, such as logits that look like probabilities.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant import Predictions
+        >>> p = Predictions.from_logits(np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 1.0]]), [0, 1, 1], split="val")
+        >>> len(p), p.num_classes, p.holds
+        (3, 2, 'logits')
+        >>> p
+        Predictions(3 samples, logits of 2 classes, labels, split='val')
+        >>> [len(batch) for batch in p.batches(2)]
+        [2, 1]
+        >>> p.samples(p.labels == 1).logits
+        array([[0., 1.], [3., 1.]])
+    """
+
+    __slots__ = ("__weakref__", "_store")
+    _store: Store
+
+    def __init__(self) -> None:
+        raise TypeError("use Predictions.from_logits, from_probabilities, from_confidence or open")
+
+    @classmethod
+    def _of(cls, store: Store) -> Predictions:
+        predictions = object.__new__(cls)
+        object.__setattr__(predictions, "_store", store)
+        return predictions
+
+    @classmethod
+    def from_logits(
+        cls,
+        logits: Any,
+        labels: Any,
+        *,
+        ids: Any = None,
+        groups: Mapping[str, Any] | None = None,
+        objectness: Any = None,
+        class_names: Sequence[str] | None = None,
+        kind: Kind = "classification",
+        ignore_index: int | None = None,
+        split: Split | None = None,
+    ) -> Predictions:
+        """Predictions that are logits, any finite numbers.
+
+        Args:
+            logits: ``[N, C]``, for segmentation ``[N, C, H, W]``; float16, float32 or float64 are kept.
+            labels: ``[N]`` or ``[N, H, W]`` whole numbers, or text where class_names are given.
+            ids: ``[N]`` whole numbers or text.
+            groups: name to ``[N]`` whole numbers or text.
+            objectness: ``[N]`` in 0..1.
+            class_names: one name per class.
+            kind: ``"classification"`` or ``"segmentation"``.
+            ignore_index: a label that marks samples or pixels to leave out.
+            split: what the samples are for; kept and written with them.
+        """
+        data = {"logits": logits, "labels": labels}
+        facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
+        return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, **facts))
+
+    @classmethod
+    def from_probabilities(
+        cls,
+        probabilities: Any,
+        labels: Any,
+        *,
+        ids: Any = None,
+        groups: Mapping[str, Any] | None = None,
+        objectness: Any = None,
+        class_names: Sequence[str] | None = None,
+        kind: Kind = "classification",
+        ignore_index: int | None = None,
+        split: Split | None = None,
+    ) -> Predictions:
+        """Predictions that are probabilities, in 0..1 and summing to 1 within 1e-3 (half precision: 1e-2).
+
+        The arguments are those of `from_logits`; nothing is clipped or normalised.
+        """
+        data = {"probabilities": probabilities, "labels": labels}
+        facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
+        return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, **facts))
+
+    @classmethod
+    def from_confidence(
+        cls,
+        confidence: Any,
+        correct: Any,
+        *,
+        ids: Any = None,
+        groups: Mapping[str, Any] | None = None,
+        objectness: Any = None,
+        split: Split | None = None,
+    ) -> Predictions:
+        """Predictions of which only the confidence ``[N]`` in 0..1 is known, and whether each was correct ``[N]``."""
+        data = {"confidence": confidence, "correct": correct}
+        return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, split=split))
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path | Sequence[str | Path],
+        *,
+        columns: Mapping[str, str | Sequence[str]] | None = None,
+        groups: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
+        kind: Kind | None = None,
+        ignore_index: int | None = None,
+        split: Split | None = None,
+        unlabelled: bool = False,
+    ) -> Predictions:
+        """Open files of predictions; values are read when they are asked for, and `batches` never holds them all.
+
+        Formats: ``.npz``, ``.npy`` (``x_logits.npy`` goes with ``x_labels.npy``), ``.parquet``, ``.safetensors``,
+        ``.csv`` and ``.tsv``, these two also with ``.gz``. A file holds ``logits`` or ``probabilities`` with
+        ``labels``, or ``confidence`` with ``correct`` (or with ``predicted`` and ``labels``, which are compared), and
+        perhaps ``ids``, ``objectness`` and ``group.NAME``. A table has a list column, or one column per class:
+        ``logits_0``, ``logits_1``, ... or ``logits.cat``, ``logits.dog``, ... Nothing is ever unpickled.
+
+        Labels are matched with columns by name: text, and also numbers where columns are numbered otherwise than 0, 1,
+        2, ...; else numbers are positions. What may be read in two ways is refused. A file that changes while it is
+        read is noticed, and so is a damaged one where the format has checksums (``.csv`` and other programs'
+        ``.npy`` and ``.safetensors`` have none).
+
+        Args:
+            path: a file, a folder of shards, a pattern such as ``"runs/*.parquet"``, or a list of them. Shards of a
+                folder or a pattern come in natural order (2 before 10), those of a list as listed. Parquet may lie
+                elsewhere: ``"s3://bucket/runs/*.parquet"``, ``gs://``, ``hdfs://``, as Arrow's file systems take it.
+            columns: our names to the file's: ``{"labels": "truth", "probabilities": ["cat", "dog"]}``; ``"p_*"``
+                stands for all columns that match. The columns name the classes, without the p_ that they share.
+            groups: further columns to take as groups.
+            class_names: names of the classes, where the file does not say; labels that are text need them. Columns that
+                have names are brought into this order, or refused if their names are others; columns that are listed
+                in ``columns`` are called so in the order of that list.
+            kind: ``"segmentation"`` for images, where the file does not say.
+            ignore_index: where the file does not say.
+            split: where the file does not say.
+            unlabelled: whether labels may be missing, as they are where a policy is applied to new data; everything
+                else needs them.
+        """
+        facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
+        return cls._of(open_files(path, columns, groups, facts, unlabelled=unlabelled))
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        columns: Mapping[str, str | Sequence[str]] | None = None,
+        groups: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
+        ignore_index: int | None = None,
+        split: Split | None = None,
+        unlabelled: bool = False,
+    ) -> Predictions:
+        """Predictions in a frame of pandas or polars, found by the names of its columns as in a file; see `open`.
+
+        Args:
+            frame: with columns such as ``labels`` and ``probabilities.cat``, ``probabilities.dog``.
+            columns: our names to the frame's.
+            groups: further columns that name groups.
+            class_names: one name per class, where the columns do not say.
+            ignore_index: a label that marks samples to leave out.
+            split: what the samples are for.
+            unlabelled: whether labels may be missing.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from calibrant import Predictions
+            >>> frame = pa.table({"truth": ["cat", "dog"], "p_cat": [0.9, 0.2], "p_dog": [0.1, 0.8]})
+            >>> Predictions.from_frame(frame, columns={"labels": "truth", "probabilities": "p_*"})
+            Predictions(2 samples, probabilities of 2 classes, labels)
+        """
+        from calibrant.predictions.formats.tables import from_frame  # loads pyarrow
+
+        facts = {"class_names": class_names, "ignore_index": ignore_index, "split": split}
+        return cls._of(from_frame(frame, columns, groups, facts, unlabelled=unlabelled))
+
+    def save(self, path: str | Path) -> None:
+        """Write a file in the format of its suffix, aside and then renamed; see `open` for the formats.
+
+        Opened files are converted batch by batch. ``.csv`` keeps float64 and no ignore_index and split; class names
+        become names of columns. ``.npy`` writes one file per array, the one named by ``path`` last, and one of
+        checksums that hold the set together.
+        """
+        if is_remote(path):
+            raise ValueError(f"{path}: predictions are written to this machine alone; save a file here and copy it")
+        format_of(Path(path)).save(self._store, Path(path))
+
+    def load(self) -> Predictions:
+        """The same predictions with all arrays in memory; `open` is what reads a file."""
+        if not isinstance(self, Predictions):
+            raise TypeError("Predictions.load takes opened predictions: read a file with Predictions.open(path)")
+        return Predictions._of(self._store.load())
+
+    def samples(self, index: slice | npt.ArrayLike) -> Predictions:
+        """Some of the samples: a slice, an array of row numbers or a bool mask.
+
+        An opened file is read through once, and only the chosen samples are kept.
+        """
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if not range(start, stop, step):
+                raise ValueError(f"samples must be at least one, got none of {len(self)} with {index}")
+            return Predictions._of(self._store.take(index))
+        chosen, _ = as_numpy("index", index)
+        if chosen.dtype.kind == "b" and chosen.shape == (len(self),):
+            chosen = np.flatnonzero(chosen)
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+            raise ValueError(
+                f"samples takes a slice, row numbers or a mask [{len(self)}], got {chosen.dtype} {list(chosen.shape)}"
+            )
+        if not len(chosen):
+            raise ValueError(f"samples must be at least one, got none of {len(self)}")
+        outside = chosen[(chosen < -len(self)) | (chosen >= len(self))]
+        if len(outside):
+            raise ValueError(f"samples must lie in 0..{len(self) - 1}, got {outside[0]}")
+        chosen = chosen.astype(np.int64)
+        return Predictions._of(self._store.take(np.where(chosen < 0, chosen + len(self), chosen)))
+
+    def batches(self, size: int | None = None) -> Iterator[Predictions]:
+        """Consecutive runs of at most ``size`` samples, by default as many as hold about four million numbers.
+
+        Batches of an opened file are read as they are asked for, in memory of their own that may be written to.
+        """
+        if size is None:
+            size = self._store.schema.rows(BATCH)
+        if size < 1:
+            raise ValueError(f"batch size must be at least 1, got {size}")
+        schema, names = self._store.schema, self._store.names
+        return (Predictions._of(MemoryStore(schema, block)) for block in self._store.blocks(size, names))
+
+    def _column(self, name: str) -> Any:
+        return self._store.column(name) if name in self._store.names else None
+
+    # What a file may not hold is None; the type is Any because callers know what they opened.
+    @property
+    def holds(self) -> str:
+        """What the numbers are."""
+        return self._store.schema.holds
+
+    @property
+    def logits(self) -> Any:
+        """``[N, C]`` or ``[N, C, H, W]``, or None."""
+        return self._column("logits")
+
+    @property
+    def probabilities(self) -> Any:
+        """``[N, C]`` or ``[N, C, H, W]``, or None."""
+        return self._column("probabilities")
+
+    @property
+    def confidence(self) -> Any:
+        """``[N]``, or None."""
+        return self._column("confidence")
+
+    @property
+    def correct(self) -> Any:
+        """``[N]`` bool, or None."""
+        return self._column("correct")
+
+    @property
+    def labels(self) -> Any:
+        """``[N]`` or ``[N, H, W]`` int64, or None."""
+        return self._column("labels")
+
+    @property
+    def ids(self) -> Any:
+        """``[N]`` int64 or text, or None."""
+        return self._column("ids")
+
+    @property
+    def objectness(self) -> Any:
+        """``[N]``, or None."""
+        return self._column("objectness")
+
+    @property
+    def groups(self) -> dict[str, Any]:
+        """Name to ``[N]`` int64 or text."""
+        return {name: self._store.column(GROUP + name) for name in self.group_names}
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """The names of the groups; unlike `groups` it reads no data."""
+        return tuple(name.removeprefix(GROUP) for name in self._store.names if name.startswith(GROUP))
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """One name per class, or None."""
+        return self._store.schema.class_names
+
+    @property
+    def num_classes(self) -> Any:
+        """The number of classes, or None."""
+        return self._store.schema.num_classes
+
+    @property
+    def kind(self) -> str:
+        """Classification or segmentation."""
+        return self._store.schema.kind
+
+    @property
+    def ignore_index(self) -> int | None:
+        """The label that counts nowhere, or None."""
+        return self._store.schema.ignore_index
+
+    @property
+    def split(self) -> str | None:
+        """What the samples are for, or None."""
+        return self._store.schema.split
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it is known what was right; unlike `labels` it reads no data."""
+        return "labels" in self._store.names or "correct" in self._store.names
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that the predictions are read from; none where they are in memory."""
+        return self._store.files
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What looks odd though it is allowed, one sentence each; values are used as they were declared.
+
+        Reads no further than the first block that looks as it should.
+        """
+        return find_remarks(self._store)
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __repr__(self) -> str:
+        schema = self._store.schema
+        size = " x ".join(map(str, schema.shape[1:]))
+        data = f"{schema.holds} of {schema.num_classes} classes{' at ' + size if size else ''}"
+        parts = [self._store.describe(), data if schema.shape else schema.holds]
+        parts += [name for name in self._store.names if name != schema.holds]
+        parts += [f"{k}={v!r}" for k in ("ignore_index", "split") if (v := getattr(schema, k)) is not None]
+        return f"Predictions({', '.join(parts)})"
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"Predictions cannot be changed: build new ones instead of setting {name}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"Predictions cannot be changed: {name} cannot be deleted")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Predictions._of, (self._store,)

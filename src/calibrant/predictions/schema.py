@@ -1,0 +1,184 @@
+"""What is known of predictions before any value is read, and what text their columns may hold."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrant._arrays import Array
+from calibrant._validation import choice, shorten
+
+DATA = ("logits", "probabilities", "confidence")
+KINDS = ("classification", "segmentation")
+SPLITS = ("train", "val", "test")
+GROUP = "group."
+LONGEST_NAME = 1000
+
+#: What whole numbers of 64 bits look like in text, for Arrow's expressions and for Python's.
+WHOLE = "^(0|-?[1-9][0-9]{0,17})$"
+is_whole = re.compile(WHOLE.removesuffix("$") + r"\Z").match
+
+TEXT_BYTES = 1 << 28  # that a column of text may take, in which every value is as wide as the widest,
+TEXT_WIDTH = 64  # unless the widest has no more characters than this
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What predictions hold; ``shape`` is that of one sample's data."""
+
+    holds: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] = ()
+    kind: str = "classification"
+    class_names: tuple[str, ...] | None = None
+    ignore_index: int | None = None
+    split: str | None = None
+
+    @property
+    def num_classes(self) -> int | None:
+        """The number of classes, None for confidences."""
+        return self.shape[0] if self.shape else None
+
+    @property
+    def numbers(self) -> int:
+        """Numbers per sample."""
+        return math.prod(self.shape)
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """The shape of one sample in a column."""
+        if name == self.holds:
+            return self.shape
+        return self.shape[1:] if name == "labels" else ()
+
+    def rows(self, numbers: int) -> int:
+        """How many samples hold about that many numbers, at least one."""
+        return max(1, numbers // max(1, self.numbers))
+
+
+def check_schema(
+    holds: str,
+    dtype: np.dtype[Any],
+    shape: Sequence[int],
+    *,
+    kind: str = "classification",
+    class_names: Any = None,
+    ignore_index: Any = None,
+    split: str | None = None,
+    prefix: str = "",
+) -> Schema:
+    """Check everything but the values; ``shape`` is that of all the data, errors start with ``prefix``."""
+    choice(f"{prefix}kind", kind, KINDS)
+    choice(f"{prefix}split", split, (None, *SPLITS))
+    form = "[N]" if holds == "confidence" else "[N, C]" if kind == "classification" else "[N, C, H, W]"
+    few = len(shape) > 1 and shape[1] < 2
+    if dtype.kind != "f" or dtype.itemsize > 8 or len(shape) != form.count(",") + 1 or 0 in shape or few:
+        size = "N >= 1" if holds == "confidence" else "N >= 1 and C >= 2"
+        hint = '; images take kind="segmentation"' if len(shape) == 4 and kind == "classification" else ""
+        if holds == "probabilities" and (len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)):
+            hint = f" (of two classes? np.stack([1 - p, p], 1){' with p = p[:, 0]' if len(shape) > 1 else ''})"
+        raise ValueError(
+            f"{prefix}{holds} must be floating point {form} with {size} (float16, float32 or float64), "
+            f"got {dtype} {list(shape)}{hint}"
+        )
+    if class_names is not None:
+        class_names = check_class_names(class_names, prefix)
+        if len(class_names) != shape[1]:
+            raise ValueError(f"{prefix}class_names must be {shape[1]}, one per class, got {len(class_names)}")
+    ignore_index = None if ignore_index is None else _label(f"{prefix}ignore_index", ignore_index)
+    sample = tuple(int(n) for n in shape[1:])
+    return Schema(holds, dtype.newbyteorder("="), sample, kind, class_names, ignore_index, split)
+
+
+def check_class_names(names: Any, prefix: str) -> tuple[str, ...]:
+    """Class names that differ and that every format can keep."""
+    if isinstance(names, (str, bytes, dict)) or not hasattr(names, "__iter__"):
+        raise ValueError(f"{prefix}class_names must be a list of text, got {shorten(repr(names))}")
+    texts = tuple(names.tolist() if isinstance(names, np.ndarray) else names)
+    odd = [name for name in texts if not isinstance(name, str)]
+    if odd:
+        raise ValueError(f"{prefix}class_names must be a list of text, got {shorten(repr(odd[0]))}")
+    check_texts(f"{prefix}class_names", texts)
+    long = next((name for name in texts if len(name) > LONGEST_NAME), None)
+    if long is not None:
+        got = f"{len(long)}: {shorten(long)!r}"
+        raise ValueError(f"{prefix}class_names must have at most {LONGEST_NAME} characters, got {got}")
+    name, count = Counter(texts).most_common(1)[0] if texts else ("", 0)
+    if count > 1:
+        often = "twice" if count == 2 else f"{count} times"
+        raise ValueError(f"{prefix}class_names must differ, got {shorten(name)!r} {often}")
+    return texts
+
+
+def _label(name: str, value: Any) -> int:
+    try:
+        if not isinstance(value, (bool, np.bool_)):
+            number = operator.index(value)
+            if -(2**63) <= number < 2**63:
+                return number
+    except TypeError:
+        pass
+    raise ValueError(f"{name} must be None or a whole number of 64 bits, got {shorten(repr(value))}")
+
+
+def is_text(array: Array) -> bool:
+    """Whether an array holds text, or Python objects that may be text."""
+    return array.dtype.kind in "UTO"
+
+
+def as_text(name: str, array: Array) -> Array:
+    """Text of any NumPy kind (fixed width, variable width, objects that are all ``str``) as fixed-width text."""
+    if array.dtype.kind == "O" and not all(isinstance(value, str) for value in array.flat):
+        odd = next(value for value in array.flat if not isinstance(value, str))
+        raise ValueError(f"{name} must be text or whole numbers, got an object array with {type(odd).__name__}")
+    if array.dtype.kind in "OT":
+        check_width(name, array.size, max(map(len, array.flat), default=1))
+        array = array.astype(np.str_)
+    check_characters(name, array)
+    return array
+
+
+def check_characters(name: str, array: Array) -> None:
+    """Refuse fixed-width text with code points that are no characters: Python fails on them, or cannot write them."""
+    flat = array.reshape(-1)
+    rows = max(1, _BLOCK // max(1, array.itemsize))
+    for start in range(0, len(flat), rows):
+        block = np.ascontiguousarray(flat[start : start + rows])
+        points = block.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if len(points) and points.max() > 0xD7FF:
+            odd = points[(points > 0x10FFFF) | ((points >= 0xD800) & (points <= 0xDFFF))]
+            if len(odd):
+                raise ValueError(f"{name} must be text, got a character that does not exist, {int(odd[0]):#x}")
+
+
+def check_texts(name: str, texts: Iterable[str]) -> None:
+    """Refuse texts that NumPy or UTF-8 could not keep: with characters that do not exist, or with zeros."""
+    for text in texts:
+        if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):
+            raise ValueError(f"{name} must be text, got {text[:60]!r} with a character that cannot be kept")
+
+
+def check_width(name: str, rows: int, width: int) -> None:
+    """Refuse a column of text whose longest value would make all others too wide."""
+    size = 4 * rows * width
+    if width > TEXT_WIDTH and size > TEXT_BYTES:
+        raise ValueError(
+            f"{name} must be short text, got a value of {width:,} characters among {rows:,}: "
+            f"{size:,} bytes in memory, at most {TEXT_BYTES:,} are allowed"
+        )
+
+
+def as_numbers(texts: Array) -> Array | None:
+    """Whole numbers that are written as text, or None if a text is something else."""
+    levels, codes = np.unique(texts, return_inverse=True)
+    if not all(map(is_whole, levels.tolist())):
+        return None
+    numbers: Array = np.array([int(level) for level in levels.tolist()], np.int64)[codes].reshape(texts.shape)
+    return numbers

@@ -1,0 +1,264 @@
+"""What `Predictions` accepts: one check per column, the same for arrays in memory and for pieces of a file.
+
+Values are looked at in blocks, so that checking never needs memory of the size of the data. An error names the first
+bad value and its row, and the likely mistake behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from calibrant._arrays import Array
+from calibrant._validation import did_you_mean, listing, shorten
+from calibrant.predictions.schema import GROUP, Schema, as_text, is_text
+
+BLOCK = 1 << 17  # numbers: a block stays in the cache between the passes of its check
+NO_CLASS = np.iinfo(np.int64).min  # a label that is none, until the error about it
+GIVE_NAMES = "give the names in the order of the classes: class_names=[...], on the command line --class-names"
+
+
+def count_row(row: int) -> str:
+    """What errors call a row, unless the file has lines."""
+    return f"row {row} (counted from 0)"
+
+
+class Location(NamedTuple):
+    """Where an array comes from: what an error starts with, the number of its first row, and what rows are called."""
+
+    prefix: str = ""
+    row: int = 0
+    name_row: Callable[[int], str] = count_row
+
+    def at(self, row: int) -> str:
+        """What errors call a row of the array."""
+        return self.name_row(self.row + row)
+
+
+def row_blocks(array: Array) -> Iterator[tuple[int, Array]]:
+    """Runs of rows of about ``BLOCK`` numbers, each with the number of its first row."""
+    rows = max(1, BLOCK // max(1, math.prod(array.shape[1:])))
+    for start in range(0, len(array), rows):
+        yield start, array[start : start + rows]
+
+
+def value_error(
+    text: str, values: Array, bad: Array, location: Location, *, start: int = 0, classes: bool = False, hint: str = ""
+) -> ValueError:
+    """The error about the first bad value.
+
+    Args:
+        text: what was expected.
+        values: rows of a column.
+        bad: which of them are bad.
+        location: where the column is.
+        start: the first of the rows.
+        classes: whether the second axis counts classes; further ones are those of images.
+        hint: the likely mistake, and what to do.
+    """
+    index = tuple(int(i) for i in np.argwhere(bad)[0])
+    row, *rest = index
+    at = location.at(start + row)
+    if rest and classes:
+        at += f", class {rest.pop(0)}"
+    if rest:
+        at += f", pixel {rest}"
+    value = values[index].item()
+    value = shorten(value) if isinstance(value, str) else value
+    return ValueError(f"{location.prefix}{text}, got {value!r} in {at}{hint}")
+
+
+def check_column(
+    name: str, array: Array, rows: int, schema: Schema, location: Location, title: str | None = None
+) -> Array:
+    """A column as `Predictions` holds it, or a ValueError that names the row.
+
+    Args:
+        name: its name: what ``schema`` holds, correct, labels, ids, objectness or group.NAME.
+        array: its values as they came.
+        rows: how many samples there must be.
+        schema: what is known of the predictions.
+        location: file and first row, for errors.
+        title: what errors call the column, its name if not given.
+    """
+    title = title or name
+    shape = (rows, *schema.shape_of(name))
+    if name in ("labels", "ids") or name.startswith(GROUP):
+        array = as_text(location.prefix + title, array) if is_text(array) else array
+    if name == schema.holds or name == "objectness":
+        array = _check_floats(title, array, shape, location)
+        if name == "logits":
+            _check_finite(title, array, location)
+        else:
+            _check_share(name, title, array, location)
+        if name == "probabilities":
+            _check_sums(array, location)
+        return array
+    if name == "labels":
+        return _check_labels(title, array, shape, schema, location)
+    if name == "correct":
+        return _check_correct(title, array, shape, location)
+    if array.dtype.kind == "b" and name != "ids":
+        array = array.astype(np.int64)
+    return _check_whole_or_text(title, array, shape, location)
+
+
+def _shape_error(title: str, expected: str, array: Array, shape: tuple[int, ...], location: Location) -> ValueError:
+    hint = ""
+    if "whole" in expected:
+        fits = array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.trunc(array)).all()
+        hint = shape_hint(array.shape, shape)
+        if array.shape == shape and (fits or array.dtype.kind == "b"):
+            hint = " (use .astype(int))"
+    got = f"{array.dtype} {list(array.shape)}{hint}"
+    return ValueError(f"{location.prefix}{title} must be {expected} {list(shape)}, got {got}")
+
+
+def shape_hint(shape: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    """How to make one value per sample of one row per sample."""
+    if len(shape) != len(expected) + 1 or shape[0] != expected[0]:
+        return ""
+    return " (use .argmax(1))" if shape[1] > 1 else " (use .squeeze(1))"
+
+
+def _check_floats(title: str, array: Array, shape: tuple[int, ...], location: Location) -> Array:
+    if array.shape != shape or array.dtype.kind != "f" or array.dtype.itemsize > 8:
+        raise _shape_error(title, "floating point", array, shape, location)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _check_finite(title: str, array: Array, location: Location) -> None:
+    for start, block in row_blocks(array):
+        if array.itemsize == 2:  # NumPy's isfinite of halves is slow: look at the exponent's bits
+            finite = bool(((block.view(np.uint16) & 0x7FFF) < 0x7C00).all())
+        else:
+            finite = bool(np.isfinite(block).all())
+        if not finite:
+            raise value_error(
+                f"{title} must be finite", block, ~np.isfinite(block), location, start=start, classes=True
+            )
+
+
+def _check_share(name: str, title: str, array: Array, location: Location) -> None:
+    """All values in 0..1. The bits of 0..1 are ordered, and those of anything else (-0.0 too) are larger."""
+    high = 1 + 1e-6 if name == "probabilities" else 1.0
+    bits = np.dtype(f"u{array.itemsize}")
+    bits_of_1 = np.ones(1, array.dtype).view(bits)[0]
+    for start, block in row_blocks(array):
+        if block.view(bits).max() > bits_of_1:
+            outside = ~((block >= 0) & (block.astype(np.float64) <= high))
+            if outside.any():
+                low, top = float(array.min()), float(array.max())
+                hint = " (percentages? divide by 100)" if low >= 0 and 2 < top <= 100.5 else ""
+                if name == "probabilities" and low < -1e-3:
+                    hint = " (if these are logits, name them logits)"
+                text = f"{title} must lie in 0..1"
+                raise value_error(text, block, outside, location, start=start, classes=True, hint=hint)
+
+
+def sum_errors(array: Array) -> tuple[float, Iterator[tuple[int, Array, Array]]]:
+    """How far sums over the classes may be from 1; and per block its first row, the sums, and how far they are."""
+    half = array.itemsize == 2
+    ones = np.ones(array.shape[1], np.float32 if half else array.dtype)
+
+    def block_errors() -> Iterator[tuple[int, Array, Array]]:
+        for start, block in row_blocks(array):
+            values = block.astype(np.float32) if half else block
+            # A product with ones is several times faster than sum(1) when there are few classes.
+            sums = values @ ones if values.ndim == 2 else values.sum(1)
+            yield start, sums, np.abs(sums - 1)
+
+    return 1e-2 if half else 1e-3, block_errors()
+
+
+def _check_sums(array: Array, location: Location) -> None:
+    tolerance, blocks = sum_errors(array)
+    for start, sums, errors in blocks:
+        if (errors > tolerance).any():
+            largest = max(float(errors.max()) for _, _, errors in sum_errors(array)[1])
+            hint = " (saved with too few digits? renormalise them: p / p.sum(1, keepdims=True))"
+            text = f"probabilities must sum to 1 within {tolerance:g}"
+            hint = hint if largest <= 0.05 else ""
+            raise value_error(text, sums, errors > tolerance, location, start=start, hint=hint)
+
+
+def _check_labels(title: str, array: Array, shape: tuple[int, ...], schema: Schema, location: Location) -> Array:
+    if array.dtype.kind == "U" and array.shape == shape:
+        return class_positions(title, array, schema, location)
+    if array.shape != shape or array.dtype.kind not in "iu":
+        raise _shape_error(title, "whole numbers", array, shape, location)
+    classes = schema.num_classes or 0
+    for start, block in row_blocks(array):
+        if block.min() < 0 or block.max() >= classes:
+            outside = _outside(block, schema)
+            if outside.any():
+                from_1 = (array[_outside(array, schema)] == classes).all() and (array != 0).all()
+                hint = " (labels count from 0)" if from_1 else ""
+                ignored = "" if schema.ignore_index is None else f" or be the ignored {schema.ignore_index}"
+                text = f"{title} must lie in 0..{classes - 1}{ignored}"
+                raise value_error(text, block, outside, location, start=start, hint=hint)
+    return array.astype(np.int64, copy=False)
+
+
+def _outside(labels: Array, schema: Schema) -> Array:
+    outside: Array = (labels < 0) | (labels >= (schema.num_classes or 0))
+    return outside if schema.ignore_index is None else outside & (labels != schema.ignore_index)
+
+
+def class_positions(title: str, labels: Array, schema: Schema, location: Location) -> Array:
+    """Labels that are names of classes, as positions."""
+    if schema.class_names is None:
+        raise _unnamed(title, labels, location)
+    position = {} if schema.ignore_index is None else {str(schema.ignore_index): schema.ignore_index}
+    position |= {name: i for i, name in enumerate(schema.class_names)}
+    positions = np.empty(labels.shape, np.int64)
+    for start, block in row_blocks(labels):
+        levels, codes = np.unique(block, return_inverse=True)
+        indices = np.array([position.get(level, NO_CLASS) for level in levels.tolist()], np.int64)
+        positions[start : start + len(block)] = indices[codes].reshape(block.shape)
+        if (indices == NO_CLASS).any():
+            unknown = (indices == NO_CLASS)[codes].reshape(block.shape)
+            hint = f"{did_you_mean(block[unknown][0].item(), schema.class_names)} ({GIVE_NAMES})"
+            text = f"{title} must be among the class names {listing(schema.class_names, 5)}"
+            raise value_error(text, block, unknown, location, start=start, hint=hint)
+    return positions
+
+
+def _unnamed(title: str, labels: Array, location: Location) -> ValueError:
+    """The error about labels of text without class names: the first that is to blame, and what to do."""
+    flat = labels.reshape(-1)
+    try:
+        numbers = flat.astype(np.float64)
+        odd = next((text for text in flat.tolist() if not text.isdecimal()), flat[0].item())
+        hint = " (use .astype(int))" if (numbers == np.trunc(numbers)).all() else ""
+    except ValueError:
+        odd, hint = flat[0].item(), f" ({GIVE_NAMES})"
+    text = f"{title} must be whole numbers, or text with class names given"
+    row = location.at(int(np.argwhere(labels == odd)[0][0]))
+    return ValueError(f"{location.prefix}{text}, got {shorten(odd)!r} in {row}{hint}")
+
+
+def _check_correct(title: str, array: Array, shape: tuple[int, ...], location: Location) -> Array:
+    if array.shape != shape or array.dtype.kind not in "biuf":
+        raise _shape_error(title, "true or false, or 0 or 1,", array, shape, location)
+    if array.dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
+        raise ValueError(f"{location.prefix}{title} must be true or false, got bytes that are neither")
+    if array.dtype.kind != "b":
+        for start, block in row_blocks(array):
+            odd = (block != 0) & (block != 1)
+            if odd.any():
+                raise value_error(f"{title} must be true or false, or 0 or 1", block, odd, location, start=start)
+    return array.astype(np.bool_, copy=False)
+
+
+def _check_whole_or_text(title: str, array: Array, shape: tuple[int, ...], location: Location) -> Array:
+    if array.shape != shape or array.dtype.kind not in "iuU":
+        raise _shape_error(title, "whole numbers or text", array, shape, location)
+    if array.dtype.kind == "U":
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.dtype.kind == "u" and array.itemsize == 8 and (array > np.iinfo(np.int64).max).any():
+        raise value_error(f"{title} must fit 64-bit whole numbers", array, array > np.iinfo(np.int64).max, location)
+    return array.astype(np.int64, copy=False)

@@ -1,0 +1,178 @@
+"""The data of a recipe: read, split, varied, and turned into pipelines."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant.data import (
+    Dataset,
+    Pipeline,
+    Vocabulary,
+    context_only,
+    disjoint,
+    encoded,
+    hold_out,
+    layouts,
+    read,
+    resample,
+    single_object,
+)
+from calibrant.training.components import make_colouring, make_steps
+from calibrant.training.recipe import Recipe
+from calibrant.training.settings import AlsoSettings, DataSettings, Role, TextSettings
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Training, validation and test data, what else is predicted at the end, and what has no path to be read from."""
+
+    train: Dataset
+    val: Dataset | None
+    test: Dataset
+    also: dict[str, Dataset]
+    left_out: tuple[str, ...] = ()
+    vocabulary: Vocabulary | None = None
+
+    @property
+    def vocabulary_size(self) -> int | None:
+        """Number of words, for data sets of texts."""
+        return None if self.vocabulary is None else len(self.vocabulary.words)
+
+    @property
+    def evaluated(self) -> dict[str, Dataset]:
+        """Every set that is predicted at the end, by name."""
+        named = {"val": self.val, "test": self.test} | self.also
+        return {name: data for name, data in named.items() if data is not None}
+
+
+def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
+    """Read the data of a recipe; ``path`` goes before the recipe's own."""
+    settings = recipe.data
+
+    def part(role: Role) -> Dataset:
+        return read_split(recipe, path, getattr(settings, role), **settings.split_options.get(role, {}))
+
+    train = part("train")
+    if settings.test_share is None:
+        test = align_classes(part("test"), train.classes, by_position=False)
+    else:
+        train, test = hold_out(train, fraction=settings.test_share)
+    if settings.resample:
+        train, test = resample(train, test, seed=recipe.seed)
+    val = None
+    if settings.val is not None and settings.val != settings.test:
+        val = align_classes(part("val"), train.classes, by_position=False)
+    if settings.hold_out is not None:
+        if val is not None:
+            raise ValueError("data.val and data.hold_out both name a validation set; one of them is enough")
+        amount = settings.hold_out.model_dump(exclude_none=True, exclude={"of"})
+        if settings.hold_out.of == "test":
+            test, val = hold_out(test, **amount)
+        else:
+            train, val = hold_out(train, **amount)
+    disjoint(train, *([val] if val is not None else []), test)
+    more = {n: AlsoSettings(variant=also) if isinstance(also, str) else also for n, also in settings.also.items()}
+    left_out = tuple(name for name, also in more.items() if also.layout is not None and not also.path)
+    others = {name: _read_also(recipe, path, also, test) for name, also in more.items() if name not in left_out}
+    if settings.variant == "single-object":
+        train = single_object(train) if "train" in settings.variant_of else train
+        test = single_object(test) if "test" in settings.variant_of else test
+        val = single_object(val) if val is not None and "val" in settings.variant_of else val
+    sets = Sets(train, val, test, others, left_out)
+    return sets if settings.text is None else _with_tokens(sets, settings.text)
+
+
+def read_split(recipe: Recipe, path: str | None, split: str, layout: str | None = None, **options: Any) -> Dataset:
+    """One split as it lies on disk: of the recipe's data, or of another layout with none of the recipe's options."""
+    settings = recipe.data
+    where = path or settings.path
+    known = layouts()
+    if not where and settings.layout in known and not known[settings.layout].splits(Path(settings.layout)):
+        raise ValueError(f"the recipe does not say where its data ({settings.layout}) lies; --data DIR does")
+    where = where or settings.layout  # an embedded set
+    if layout is not None and layout != settings.layout:
+        return read(where, split or None, layout=layout, **options)
+    return read(where, split, layout=settings.layout, **(settings.options | options))
+
+
+def align_classes(dataset: Dataset, classes: tuple[str, ...], *, by_position: bool = True) -> Dataset:
+    """The same samples with labels in other classes' order, by name.
+
+    With ``by_position``, names that are whole numbers and none of the classes' are positions: ImageNetV2 is such a data
+    set, whose folders are called 0 to 999.
+    """
+    if dataset.classes == classes:
+        return dataset
+    indices = {name: index for index, name in enumerate(classes)}
+    if by_position and all(name.isdecimal() for name in dataset.classes) and not set(dataset.classes) <= indices.keys():
+        indices = {str(index): index for index in range(len(classes))}
+    if dataset.masks is not None:
+        raise ValueError(f"{dataset.title}: its masks name other classes than those that were trained")
+    if unknown := [name for name in dataset.classes if name not in indices]:
+        raise ValueError(f"{dataset.title}: the class {unknown[0]!r} is none of the {len(classes)} that were trained")
+    table = np.array([indices[name] for name in dataset.classes], dtype=np.int64)
+    labels = np.where(dataset.labels >= 0, table[dataset.labels], dataset.labels)
+    boxes = dataset.boxes
+    if boxes is not None and boxes.labels is not None:
+        boxes = dataclasses.replace(boxes, labels=np.where(boxes.labels >= 0, table[boxes.labels], boxes.labels))
+    return dataclasses.replace(dataset, classes=classes, labels=labels, boxes=boxes, soft=None)
+
+
+def labelled(dataset: Dataset) -> Dataset:
+    """The samples that have a class; all of them, if it has masks."""
+    if dataset.masks is None and (dataset.labels < 0).any():
+        dataset = dataset.take(dataset.labels >= 0)
+    if len(dataset) == 0:
+        raise ValueError(f"{dataset.title}: no samples with a class to predict")
+    return dataset
+
+
+def _read_also(recipe: Recipe, path: str | None, also: AlsoSettings, test: Dataset) -> Dataset:
+    """One more set to predict: the test set or data of its own, as it is or in a variant."""
+    data = test
+    if {"layout", "path", "split", "options"} & also.model_fields_set:
+        split = also.split or ("" if also.layout else recipe.data.test)
+        options = also.options if also.layout else recipe.data.split_options.get("test", {}) | also.options
+        data = align_classes(read_split(recipe, also.path or path, split, also.layout, **options), test.classes)
+    if also.variant is None:
+        return data
+    return context_only(data) if also.variant == "context-only" else single_object(data)
+
+
+def _with_tokens(sets: Sets, text: TextSettings) -> Sets:
+    """Texts as rows of token ids, by a vocabulary of the training data."""
+    if sets.train.kind != "text":
+        raise ValueError(f"data.text is for data sets of texts, and {sets.train.title} is one of {sets.train.kind}s")
+    words = Vocabulary.build((sample.input for sample in sets.train), size=text.vocabulary, min_count=text.min_count)
+    train, test = (encoded(data, words, text.length) for data in (sets.train, sets.test))
+    val = None if sets.val is None else encoded(sets.val, words, text.length)
+    also = {name: encoded(data, words, text.length) for name, data in sets.also.items()}
+    return Sets(train, val, test, also, sets.left_out, words)
+
+
+def training_pipeline(recipe: Recipe, train: Dataset) -> Pipeline:
+    """Training data as the model takes it."""
+    settings = recipe.data
+    return Pipeline(
+        train,
+        make_steps(settings.train_steps or settings.steps),
+        colouring=make_colouring(settings.colouring),
+        seed=recipe.seed,
+        context_rate=settings.context_rate,
+        reading=recipe.targets.reading,
+        **_rendering(settings),
+    )
+
+
+def evaluation_pipeline(recipe: Recipe, dataset: Dataset) -> Pipeline:
+    """Data as the model takes it for validation and predictions."""
+    return Pipeline(labelled(dataset), make_steps(recipe.data.steps), **_rendering(recipe.data))
+
+
+def _rendering(settings: DataSettings) -> dict[str, Any]:
+    return {"padding": settings.padding, "resampling": settings.resampling, "channels": settings.channels}

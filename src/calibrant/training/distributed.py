@@ -1,0 +1,138 @@
+"""The processes of one run: how they start, and how what ends one of them ends them all with one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch
+from torch.distributed.distributed_c10d import _get_default_store
+
+from calibrant import _torchvision
+from calibrant.models import one_line
+from calibrant.training.recipe import Recipe
+
+#: Of one run, per machine, and machines: more is a slip of the pen.
+MOST_DEVICES, MOST_NODES = 1024, 1024
+
+#: How the libraries below torch say that a process at the other end is gone.
+LOST = re.compile("gloo|NCCL|ncclRemote|onnection closed|onnection reset|peer")
+
+# Seconds that the first process waits for the others when the run has failed.
+_PATIENCE = 2.0
+
+_REASON = "calibrant/reason"
+
+
+def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> Any:
+    """Lightning Fabric, launched."""
+    if not 1 <= devices <= MOST_DEVICES or not 1 <= nodes <= MOST_NODES:
+        raise ValueError(
+            f"a run takes from 1 to {MOST_DEVICES} devices on each of 1 to {MOST_NODES} machines, got {devices} on "
+            f"{nodes}"
+        )
+    _torchvision.ensure()
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
+    for name in ("lightning.fabric", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    # The last evaluation is the first process's, and the others wait for it, however long it takes.
+    strategy = DDPStrategy(timeout=timedelta(days=7)) if devices * nodes > 1 else "auto"
+    try:
+        fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy,
+                        precision=recipe.training.precision)  # fmt: skip
+    except Exception as error:  # of many kinds, one of them Lightning's own
+        raise ValueError(
+            f"the accelerator {accelerator!r} cannot be used here ({one_line(error, 200)}); --accelerator cpu "
+            "always can"
+        ) from error
+    most = max(8, 2 * (os.cpu_count() or 1))
+    if fabric.device.type == "cpu" and devices > most:
+        raise ValueError(f"{devices} processes were asked for, and on this machine's cores at most {most} make sense")
+    fabric.launch()
+    return fabric
+
+
+@contextlib.contextmanager
+def ending_together(fabric: Any) -> Iterator[None]:
+    """Inside, several processes do one run: a failure is reported by the first of them, and leaves none behind."""
+    if fabric.world_size == 1:
+        yield
+        return
+    children = _take_over_children(fabric)
+    try:
+        yield
+        torch.distributed.destroy_process_group()  # else its threads may end the process in their own way
+    except BaseException as error:
+        lost = isinstance(error, RuntimeError) and LOST.search(str(error)) is not None
+        if fabric.global_rank > 0 and not lost:
+            _leave_reason(error)
+            _end(children)
+            leave(2 if fabric.local_rank == 0 else 0)
+        _end(children)
+        if lost:
+            raise ConnectionError(
+                f"another process of this run has ended{_read_reason()}; --resume goes on from the last checkpoint"
+            ) from error
+        raise
+
+
+def leave(code: int) -> NoReturn:
+    """End this process: at once if it is one of several, else as Python does.
+
+    Taking a process group down while its other end is doing the same can wait for ever.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _take_over_children(fabric: Any) -> list[subprocess.Popen[bytes]]:
+    """What this process has started of the run, taken over from Fabric where a lost connection tells of its end.
+
+    Fabric kills all processes, this one too, within five seconds of one's end, be it before the reason is reported.
+    NCCL needs that; gloo says itself that a process is gone.
+    """
+    processes = getattr(fabric.strategy.launcher, "procs", [])
+    children = list(processes)
+    if fabric.device.type == "cpu":
+        processes.clear()
+    return children
+
+
+def _end(children: list[subprocess.Popen[bytes]]) -> None:
+    """Wait a moment for them, and not longer: only the first process of a run writes anything."""
+    for child in children:
+        try:
+            child.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            child.kill()
+
+
+def _leave_reason(error: BaseException) -> None:
+    """Leave the reason where the first process finds it if it has not met the same."""
+    is_sentence = isinstance(error, (ValueError, ArithmeticError, OSError))
+    with contextlib.suppress(RuntimeError):
+        _get_default_store().set(_REASON, str(error) if is_sentence else repr(error))
+    if not is_sentence and not isinstance(error, (KeyboardInterrupt, SystemExit)):
+        traceback.print_exception(error)
+
+
+def _read_reason() -> str:
+    """The reason that another process has left, if it had time to."""
+    with contextlib.suppress(RuntimeError):
+        store = _get_default_store()
+        if store.check([_REASON]):
+            return f" ({store.get(_REASON).decode().rstrip('.')})"
+    return ""

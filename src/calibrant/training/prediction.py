@@ -1,0 +1,326 @@
+"""A model's predictions on a data set, as the `Predictions` that everything else takes; and the model of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from calibrant._progress import Progress, silent, track
+from calibrant.data import Batch, Batches, Dataset, Pipeline, Step, encoded, normalised, sample_generator
+from calibrant.models import require_trust
+from calibrant.predictions import Predictions
+from calibrant.torchmetrics import ConfidenceSketch
+from calibrant.training.checkpoints import restore_network
+from calibrant.training.datasets import Sets, align_classes, evaluation_pipeline, labelled, load_sets, read_split
+from calibrant.training.distributed import make_fabric
+from calibrant.training.forward import evaluating, forward, memory_errors
+from calibrant.training.recipe import Recipe
+from calibrant.training.run import make_model
+from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RunFolder
+
+#: Logits of whole images are kept in memory up to this many bytes.
+MOST_BYTES = 8 * 2**30
+
+#: Logits, labels and ids of some samples.
+_Samples = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]
+
+
+class Tally:
+    """What is counted of a set: a sketch of its confidences, and with masks the right and wrong pixels of every class.
+
+    Args:
+        dataset: Whose labels are counted.
+        device: Where logits are.
+        shared: Add up the counts of several processes.
+    """
+
+    def __init__(self, dataset: Dataset, device: torch.device | str = "cpu", *, shared: bool = False):
+        self.sketch = ConfidenceSketch(ignore_index=dataset.ignore_index, sync_on_compute=shared).to(device)
+        self.ignore_index = dataset.ignore_index
+        classes = len(dataset.classes)
+        self.pixels = torch.zeros(classes, classes, dtype=torch.int64) if dataset.masks is not None else None
+        self.shared = shared
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Count a batch."""
+        labels = labels.to(logits.device)
+        self.sketch.update(logits, labels)
+        if self.pixels is not None:
+            counted = slice(None) if self.ignore_index is None else labels != self.ignore_index
+            pairs = (labels[counted] * len(self.pixels) + logits.argmax(1)[counted]).flatten()
+            self.pixels += pairs.bincount(minlength=self.pixels.numel()).view_as(self.pixels).cpu()
+
+    def compute(self) -> dict[str, float]:
+        """Every metric, by name."""
+        metrics = {name: float(value) for name, value in self.sketch.compute().items()}
+        if self.pixels is None:
+            return metrics
+        pixels = self.pixels.to(self.sketch.device)
+        if self.shared and torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(pixels)
+        both, either = pixels.diagonal(), pixels.sum(0) + pixels.sum(1) - pixels.diagonal()
+        there = either > 0
+        metrics["mean_iou"] = float((both[there] / either[there]).double().mean()) if bool(there.any()) else math.nan
+        return metrics
+
+
+def predict(
+    model: nn.Module,
+    dataset: Dataset | Pipeline,
+    steps: Sequence[Step] = (),
+    *,
+    mean: Sequence[float] = (0.5, 0.5, 0.5),
+    std: Sequence[float] = (0.25, 0.25, 0.25),
+    padding: int = 0,
+    batch_size: int = 256,
+    workers: int = 0,
+    device: torch.device | str = "cpu",
+    pixels: int | None = None,
+    tally: Tally | None = None,
+    progress: Progress = silent,
+) -> Predictions:
+    """Run a model over a data set without training it.
+
+    Args:
+        model: Takes images [N, 3, H, W] as floats, or the data set's rows; gives logits.
+        dataset: Samples without a class are left out, unless it has masks. A pipeline brings its own steps.
+        steps: As for `calibrant.data.Pipeline`: usually a resize and a centre crop.
+        mean: Of the channels, for `calibrant.data.normalised`.
+        std: Of the channels.
+        padding: The colour of padding.
+        batch_size: Samples at a time.
+        workers: Processes that read.
+        device: Where the model is.
+        pixels: Of data with masks: keep the logits of so many labelled pixels of every image, drawn at random, each as
+            a sample of its own whose id is ``image * 2**32 + pixel``, both counted from 0. Images may then differ in
+            size.
+        tally: Updated with every batch, all pixels included.
+        progress: Called after every batch.
+
+    Returns:
+        Logits, labels, ids, class names; groups where the data set has them, objectness where it is known for all.
+
+    Example:
+        >>> from calibrant.data import ImageArray
+        >>> images = np.full((5, 8, 8, 3), 255, dtype=np.uint8)
+        >>> data = Dataset("tiny", "test", ("cat", "dog"), tuple("abcde"), [0, 1, 0, 1, 1], ImageArray(images))
+        >>> model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LazyLinear(2))
+        >>> predict(model, data).logits.shape
+        (5, 2)
+    """
+    pipeline = dataset if isinstance(dataset, Pipeline) else Pipeline(labelled(dataset), steps, padding=padding)
+    data = pipeline.dataset
+    check_logits_fit(pipeline, pixels)
+    drawn_pixels = pixels if data.masks is not None else None
+    loader = pipeline.loader(Batches(len(data), batch_size, shuffle=False), workers)
+    samples: list[_Samples] = []
+    shares = []
+    batches = track(loader, "predicting", len(loader), progress)
+    for batch, logits in logits_by_batch(model, batches, mean, std, device):
+        labels = batch.labels if batch.masks is None else batch.masks
+        if tally is not None:
+            tally.update(logits, labels)
+        if batch.objectness is not None:
+            shares.append(batch.objectness)
+        if drawn_pixels is not None:
+            samples += _draw_pixels(logits, labels, batch.indices, drawn_pixels, data.ignore_index)
+            continue
+        if samples and logits.shape[2:] != samples[0][0].shape[2:]:
+            raise ValueError(
+                f"{data.title}: images of different sizes: end the steps with a resize, or keep some pixels of every "
+                "image (data.pixels = 5000)"
+            )
+        samples.append((logits.cpu().numpy(), labels.numpy(), batch.indices.numpy()))
+    values, all_labels, indices = (np.concatenate(column) for column in zip(*samples, strict=True))
+    objectness = torch.cat(shares).numpy() if shares and drawn_pixels is None else None
+    return Predictions.from_logits(
+        values,
+        all_labels,
+        ids=indices if drawn_pixels is not None else list(data.ids),
+        objectness=objectness if objectness is not None and np.isfinite(objectness).all() else None,
+        groups=None if data.groups is None or drawn_pixels is not None else {"group": list(data.groups)},
+        class_names=data.classes,
+        kind="classification" if data.masks is None or drawn_pixels is not None else "segmentation",
+        ignore_index=data.ignore_index,
+    )
+
+
+def predict_dataset(
+    recipe: Recipe,
+    model: nn.Module,
+    dataset: Dataset,
+    device: Any,
+    *,
+    tally: Tally | None = None,
+    progress: Progress = silent,
+) -> Predictions:
+    """A model's predictions on a data set, prepared as the recipe does."""
+    mean, std = recipe.data.normalisation
+    return predict(
+        model, evaluation_pipeline(recipe, dataset), mean=mean, std=std, batch_size=recipe.training.eval_batch_size,
+        workers=recipe.training.workers, device=device, pixels=recipe.data.pixels, tally=tally, progress=progress,
+    )  # fmt: skip
+
+
+def check_logits_fit(pipeline: Pipeline, pixels: int | None) -> None:
+    """Stop before memory does, by the size of the first image: logits of whole images are large."""
+    data = pipeline.dataset
+    if data.masks is None or pixels is not None:
+        return
+    needed = 4 * len(data) * len(data.classes) * pipeline.batch([0]).inputs[0, 0].nelement()
+    if needed > MOST_BYTES:
+        raise ValueError(
+            f"{data.title}: the logits of {len(data)} images are {needed / 2**30:.0f} GB, more than are kept in memory "
+            f"({MOST_BYTES / 2**30:.0f} GB); keep some pixels of every image instead (data.pixels = 5000)"
+        )
+
+
+def logits_by_batch(
+    model: nn.Module, batches: Iterable[Batch], mean: Sequence[float], std: Sequence[float], device: torch.device | str
+) -> Iterator[tuple[Batch, Tensor]]:
+    """Every batch with the logits that a model gives for it, in at least single precision, without training."""
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    first = True
+    with evaluating(model):
+        for batch in batches:
+            inputs = batch.inputs.to(device)
+            if batch.views:
+                inputs = normalised(inputs, mean, std, dtype)
+            elif inputs.is_floating_point():
+                inputs = inputs.to(dtype)
+            with torch.inference_mode():
+                logits = forward(model, inputs, type(model).__name__, first=first)
+            first = False
+            yield batch, logits.float() if logits.dtype.itemsize < 4 else logits
+
+
+def _draw_pixels(
+    logits: Tensor, masks: Tensor, images: Tensor, number: int, ignore_index: int | None
+) -> Iterator[_Samples]:
+    """Of every image: logits [n, K], labels and ids of some labelled pixels, by a draw that is the image's own."""
+    for values, mask, image in zip(logits, masks, images.tolist(), strict=True):
+        flat = mask.flatten()
+        places = np.arange(len(flat)) if ignore_index is None else (flat != ignore_index).nonzero()[:, 0].numpy()
+        chosen = np.sort(sample_generator(0, 0, image).choice(places, min(number, len(places)), replace=False))
+        rows = values.flatten(1)[:, torch.from_numpy(chosen).to(values.device)].T
+        yield rows.cpu().numpy(), flat.numpy()[chosen], (image << 32) + chosen
+
+
+def predict_run(
+    folder: str | Path,
+    *,
+    data: str | None = None,
+    split: str | None = None,
+    layout: str | None = None,
+    checkpoint: Literal["kept", "last", "best"] = "kept",
+    accelerator: str = "auto",
+    trust_code: bool = False,
+    progress: Progress = silent,
+) -> Predictions:
+    """Predict a split with the model of a run.
+
+    Args:
+        folder: Of the run.
+        data: Where the data lies, if not where the recipe says.
+        split: Which; the recipe's test split if left out.
+        layout: Of ``data``, if it is another data set than the one that was trained on; classes are matched by name, or
+            by position if their names are numbers.
+        checkpoint: ``"kept"`` is the model that the run itself was judged by, the last or the best as its recipe says.
+        accelerator: As Lightning Fabric takes it.
+        trust_code: Import and call the run's model also if it is neither Calibrant's, torchvision's nor timm's: it
+            is the run folder that names it.
+        progress: Called after every batch.
+    """
+    run_folder = RunFolder(folder)
+    recipe = run_folder.recipe()
+    require_trust(recipe.model.name, recipe.model.options, trust_code)
+    kept = MODEL if (run_folder / MODEL).exists() else BEST if recipe.training.keep == "best" else LAST
+    file = run_folder / {"kept": kept, "last": LAST, "best": BEST}[checkpoint]
+    if not file.exists():
+        raise ValueError(f"{run_folder.path}: there is no {file.name}; the run has not come that far")
+    sets = load_sets(recipe, None if layout else data)
+    dataset = None if layout else _set_of_run(recipe, sets, split)
+    if dataset is None:
+        dataset = align_classes(read_split(recipe, data, split or "", layout), sets.train.classes)
+        if sets.vocabulary is not None and recipe.data.text is not None:
+            dataset = encoded(dataset, sets.vocabulary, recipe.data.text.length)
+    model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, trust_code=trust_code, filled=True)
+    restore_network(model, file)
+    device = make_fabric(recipe, accelerator, 1, 1).device
+    with memory_errors():
+        return predict_dataset(recipe, model.to(device), dataset, device, progress=progress)
+
+
+def _set_of_run(recipe: Recipe, sets: Sets, split: str | None) -> Dataset | None:
+    """A set by its part in the run (val, test, a name in also), or by the name of a split that the run has whole."""
+    if split is None:
+        return sets.test
+    if split in sets.evaluated:
+        if split == "val" == recipe.data.test and recipe.data.hold_out is not None:
+            raise ValueError("'val' is what was held out of this run and the name of its test split; leave --split out "
+                             "for the test data, or read another with --layout")  # fmt: skip
+        return sets.evaluated[split]
+    is_whole = recipe.data.hold_out is None or recipe.data.hold_out.of == "train"
+    return sets.test if split == recipe.data.test and is_whole and not recipe.data.resample else None
+
+
+def load_model(folder: str | Path, *, trust_code: bool = False) -> tuple[nn.Module, list[int], list[str]]:
+    """The model of a finished run, ready to be exported.
+
+    Args:
+        folder: Of the run.
+        trust_code: As for `predict_run`.
+
+    Returns:
+        The model, which takes images with values from 0 to 1 (or the rows of the data set) and normalises them itself;
+        the shape of its input without the batch; and the names of the classes.
+    """
+    run_folder = RunFolder(folder)
+    recipe = run_folder.recipe()
+    require_trust(recipe.model.name, recipe.model.options, trust_code)
+    facts = run_folder.model_facts()
+    model = make_model(recipe, len(facts.classes), facts.vocabulary_size, trust_code=trust_code, filled=True)
+    if not (run_folder / MODEL).exists():
+        raise ValueError(f"{run_folder.path}: there is no {MODEL}; the run is not finished")
+    restore_network(model, run_folder / MODEL)
+    model = model.float()
+    if facts.images:
+        mean, std = recipe.data.normalisation
+        if facts.input_shape[0] != len(mean):
+            raise ValueError(
+                f"{run_folder / MODEL_FACTS}: images of {len(mean)} channels are expected, got {facts.input_shape}"
+            )
+        model = nn.Sequential(Normalise(mean, std), model)
+    return model.eval(), list(facts.input_shape), list(facts.classes)
+
+
+def example_inputs(folder: str | Path) -> np.ndarray | None:
+    """Inputs that a finished run's model can take, where random numbers will not do: rows of word ids."""
+    facts = RunFolder(folder).model_facts()
+    if not facts.vocabulary_size:
+        return None
+    words = np.random.default_rng(0).integers(0, facts.vocabulary_size, (4, *facts.input_shape))
+    return words.astype(facts.input_dtype)
+
+
+class Normalise(nn.Module):
+    """(x - mean) / std per channel, as a part of an exported model."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalise [N, C, H, W]."""
+        return (images - self.mean) / self.std

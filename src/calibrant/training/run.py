@@ -1,0 +1,264 @@
+"""What a run is made of: model, loss, optimiser and progress, as a recipe or a checkpoint gives them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from calibrant._files import nulls_as_nan
+from calibrant._imports import need
+from calibrant.data import Batches, Pipeline, read_glove
+from calibrant.losses import Loss
+from calibrant.metrics import describe
+from calibrant.models import TIMM, build
+from calibrant.training import checkpoints
+from calibrant.training.checkpoints import LOSS, NETWORK, OPTIMISER
+from calibrant.training.datasets import Sets, training_pipeline
+from calibrant.training.recipe import Recipe
+from calibrant.training.records import State
+from calibrant.training.run_folder import BEST, LAST, RunFolder
+
+
+@dataclass
+class RunProgress:
+    """How far a run has come: what a checkpoint's state holds."""
+
+    epoch: int = 0
+    batch: int = 0  # of this epoch, the next
+    step: int = 0
+    best: float | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Run:
+    """Everything that a step needs."""
+
+    recipe: Recipe
+    fabric: Any
+    model: nn.Module
+    loss: Loss
+    optimiser: Optimizer
+    pipeline: Pipeline
+    batches: Batches
+    backward: Callable[[Tensor], None]
+    progress: RunProgress = field(default_factory=RunProgress)
+    has_begun: bool = False  # whether anything went through the model in this process
+
+    def __post_init__(self) -> None:
+        self.mixing, self.blanking = self.recipe.build_mixing(), self.recipe.build_blanking()
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches of one pass over the data."""
+        return self.batches.per_epoch
+
+    @property
+    def epochs(self) -> float:
+        """Of the whole run, on which its schedule depends."""
+        length = self.recipe.training
+        return length.steps / self.steps_per_epoch if length.steps is not None else length.epochs or 1.0
+
+    @property
+    def steps(self) -> int:
+        """Of the whole run."""
+        length = self.recipe.training.steps or math.ceil(self.epochs * self.steps_per_epoch - 1e-9)
+        return min(length, self.recipe.training.max_steps or length)
+
+    @property
+    def samples_per_batch(self) -> int:
+        """Samples of a full batch, of all processes together."""
+        return min(self.batches.size, self.batches.number)
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of the next batch, of all processes together: the last of an epoch may be smaller."""
+        return min(self.batches.size, self.batches.number - self.progress.batch * self.batches.size)
+
+    @functools.cached_property
+    def loader(self) -> Any:
+        """Batches of the epoch that ``batches`` stands at; its workers live as long as the run."""
+        memory = {"pin_memory": True} if self.fabric.device.type == "cuda" else {}
+        return self.pipeline.loader(self.batches, self.recipe.training.workers, **memory)
+
+    @functools.cached_property
+    def parameters(self) -> list[nn.Parameter]:
+        """What is trained."""
+        return [p for group in self.optimiser.param_groups for p in group["params"]]
+
+    @property
+    def size(self) -> int:
+        """Number of the model's parameters."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def scaler(self) -> Any:
+        """What scales the loss in 16-bit precision and remembers by how much; None otherwise."""
+        return getattr(self.fabric.strategy.precision, "scaler", None)
+
+
+def prepare_run(recipe: Recipe, fabric: Any, sets: Sets, *, trust_code: bool = False) -> Run:
+    """Model, loss and optimiser as the recipe makes them."""
+    _check_fit(recipe, sets)
+    text, vectors = recipe.data.text, None
+    if text is not None and text.vectors is not None and sets.vocabulary is not None:
+        vectors = read_glove(text.vectors, sets.vocabulary, text.dimensions, seed=recipe.seed).values
+    model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, vectors, trust_code=trust_code)
+    optimiser = recipe.optimiser.build(model)
+    loss = recipe.build_loss(sets.train.ignore_index).to(fabric.device)
+    wrapped, optimiser = fabric.setup(torch.compile(model) if recipe.training.compile else model, optimiser)
+    batches = Batches(
+        len(sets.train), recipe.training.batch_size, seed=recipe.seed, drop_last=recipe.training.drop_last,
+        rank=fabric.global_rank, world=fabric.world_size,
+    )  # fmt: skip
+    if batches.per_epoch == 0:
+        raise ValueError(f"{sets.train.title}: {len(sets.train)} samples do not fill a batch of {batches.size}")
+    backward = fabric.backward
+    if recipe.training.precision.endswith("true"):
+        # Nothing has to be done around the model then, and Fabric's doing nothing is 2% of a small model's step.
+        wrapped, optimiser, backward = wrapped._forward_module, optimiser.optimizer, Tensor.backward
+    return Run(recipe, fabric, wrapped, loss, optimiser, training_pipeline(recipe, sets.train), batches, backward)
+
+
+def _check_fit(recipe: Recipe, sets: Sets) -> None:
+    """Refuse a recipe that asks for something which the data would let pass in silence."""
+    train = sets.train
+    plain = "data of images with one class each"
+    if recipe.mixing is not None and (train.kind != "image" or train.masks is not None):
+        raise ValueError(f"mixing is for {plain}, and {train.title} is not")
+    if recipe.targets.name == "adaptive" and (train.kind != "image" or train.masks is not None or train.boxes is None):
+        raise ValueError(f"adaptive targets are for {plain} and boxes, and {train.title} is not or has none")
+    if recipe.training.tensorboard:
+        need("training.tensorboard", "tensorboard", "tensorboard")
+    if recipe.training.keep == "best" and sets.val is None:
+        raise ValueError("training.keep = 'best' needs validation data: data.val or data.hold_out")
+
+
+def make_model(
+    recipe: Recipe,
+    classes: int,
+    vocabulary_size: int | None,
+    vectors: Any = None,
+    *,
+    trust_code: bool = False,
+    filled: bool = False,
+) -> nn.Module:
+    """The network of a recipe, from its seed or its weights.
+
+    Args:
+        recipe: Whose network.
+        classes: Number of classes.
+        vocabulary_size: Number of words, for texts.
+        vectors: What its embedding starts from.
+        trust_code: Whether a model that is neither Calibrant's, torchvision's nor timm's may be imported.
+        filled: It will be filled from a checkpoint: weights that it would start from are neither read nor downloaded.
+    """
+    options, weights = recipe.model.options, recipe.model.weights
+    if vocabulary_size is not None:
+        options.setdefault("vocabulary_size", vocabulary_size)
+        options.setdefault("dimensions", recipe.data.text.dimensions if recipe.data.text else 100)
+    if vectors is not None:
+        options["vectors"] = vectors
+    if filled:
+        weights = None
+        unread = {"pretrained": False} if recipe.model.name.startswith(TIMM) else {"backbone_weights": None}
+        options |= {name: value for name, value in unread.items() if name in options and ":" not in recipe.model.name}
+    model = build(recipe.model.name, num_classes=classes, stem=recipe.model.stem, weights=weights,
+                  head=recipe.model.head, seed=recipe.seed, trust_code=trust_code, **options)  # fmt: skip
+    if recipe.training.channels_last:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model.to(dtype_of(recipe))
+
+
+def dtype_of(recipe: Recipe) -> torch.dtype:
+    """Of weights and inputs."""
+    return torch.float64 if recipe.training.precision == "64-true" else torch.float32
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The model itself, without what Fabric and torch.compile put around it."""
+    for name in ("_forward_module", "_orig_mod", "module", "_orig_mod"):
+        is_wrapper = name != "module" or isinstance(model, DistributedDataParallel)
+        model = getattr(model, name, model) if is_wrapper else model
+    return model
+
+
+def save_run(run: Run, path: Path) -> None:
+    """Write a checkpoint, from the first process."""
+    if run.fabric.global_rank == 0:
+        parts = {
+            NETWORK: unwrap(run.model).state_dict(),
+            OPTIMISER: checkpoints.optimiser_tensors(run.optimiser),
+            LOSS: run.loss.state_dict(),
+        }
+        scaler = {} if run.scaler is None else {"scaler": run.scaler.state_dict()}
+        checkpoints.save(path, parts, vars(run.progress) | scaler)
+
+
+def restore_run(run: Run, folder: RunFolder) -> None:
+    """Take a run up where its last checkpoint left it, if there is one.
+
+    After the set-up: tensors come back at the precision and on the device that they were saved from.
+    """
+    path = folder / LAST
+    if not path.exists():
+        return
+    like = {
+        NETWORK: unwrap(run.model).state_dict(),
+        OPTIMISER: checkpoints.optimiser_like(run.optimiser),
+        LOSS: run.loss.state_dict(),
+    }
+    parts, plain = checkpoints.load(path, like, longest=len(run.pipeline))
+    state = checkpoints.read_state(plain, path)
+    if problem := _state_problem(run, state, parts[OPTIMISER]):
+        raise ValueError(f"{path}: not a checkpoint of this run ({problem})")
+    if run.recipe.training.keep == "best" and state.best is not None:  # now, not when it is needed at the end
+        if not (folder / BEST).exists():
+            raise ValueError(f"{folder / BEST} is missing, the model that did best so far: the run cannot go on")
+        checkpoints.load(folder / BEST, {NETWORK: like[NETWORK]})
+    checkpoints.restore_module(unwrap(run.model), parts[NETWORK], path)
+    checkpoints.restore_optimiser(run.optimiser, parts[OPTIMISER])
+    checkpoints.restore_module(run.loss, parts[LOSS], path)
+    if run.scaler is not None:
+        run.scaler.load_state_dict(state.scaler)
+    run.progress = RunProgress(state.epoch, state.batch, state.step, state.best, nulls_as_nan(state.history))
+
+
+def _state_problem(run: Run, state: State, memory: Mapping[str, Tensor]) -> str:
+    """What is wrong with the numbers of a checkpoint, among each other or for the length of the run; or nothing."""
+    per_epoch = run.steps_per_epoch
+    # Where the last batch of an epoch is small, whether it counts depends on the number of processes.
+    slack = 0 if run.batches.drop_last else state.epoch
+    adds_up = abs(state.epoch * per_epoch + state.batch - state.step) <= slack
+    counts = [float(tensor) for name, tensor in memory.items() if name.endswith("/step")]
+    if not 0 < state.step <= run.steps:
+        return f"step {state.step} is none of the run's {run.steps}"
+    if state.batch > per_epoch or not (adds_up or (state.step == run.steps and state.batch == 0)):
+        return f"epoch {state.epoch} and batch {state.batch} do not lead to step {state.step}"
+    if [entry["epoch"] for entry in state.history] != list(range(1, state.epoch + 1)):
+        return f"its history does not have every one of {state.epoch} epochs"
+    if run.recipe.training.keep == "best" and state.best != _best(run.recipe, state.history):
+        return "its best value is not in its history"
+    if any(not 0 < count <= state.step for count in counts):
+        return "the optimiser's count of steps is another"
+    if not memory and checkpoints.optimiser_like(run.optimiser):
+        return "what the optimiser remembers is missing"
+    if set(state.scaler or ()) != set({} if run.scaler is None else run.scaler.state_dict()):
+        return "what scales the loss is missing, or not needed"
+    return ""
+
+
+def _best(recipe: Recipe, history: Sequence[Mapping[str, Any]]) -> float | None:
+    """The best value so far of the metric that a model is kept by."""
+    values = (entry.get(f"val_{recipe.training.best_by}") for entry in history)
+    sign = describe(recipe.training.best_by).sign
+    return min((v for v in values if v is not None), key=lambda value: sign * value, default=None)

@@ -1,0 +1,172 @@
+"""A model, its inputs, its classes and its loss are seen to go together before anything is written or trained."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from calibrant.data import Dataset, Rows
+from calibrant.training import estimate, load, train
+from calibrant.training.datasets import align_classes, load_sets
+from calibrant.training.distributed import make_fabric
+from calibrant.training.forward import forward, memory_errors, rehearse
+from calibrant.training.prediction import logits_by_batch
+from calibrant.training.run import prepare_run
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["model.input_size=[3, 9, 9]"], r"model 'mlp' does not take inputs of shape \[512, 3, 8, 8\] \(the mlp takes"),
+        (["data.channels=1"], r"does not take inputs of shape \[512, 1, 8, 8\]"),
+        (["data.steps=[{step='resize', size=9}]"], r"of shape \[512, 3, 9, 9\]"),
+        (["model={name='resnet18', in_channels=1, stem='32'}"], r"model 'resnet18' does not take inputs of shape"),
+        (["model={name='vit_s_16', image_size=32}"], "Wrong image height"),
+        (["model={name='gpcn'}"], "model 'gpcn' does not take inputs"),
+        (["model={name='fasterrcnn_resnet50_fpn'}"], "model 'fasterrcnn_resnet50_fpn' does not take inputs"),
+        (["model={name='deeplabv3plus_small'}"], r"takes labels \[2, 8, 8\] for logits \[2, 10, 8, 8\], got \[2\]"),
+        (["model={name='timm/test_vit', img_size=32}"], "model 'timm/test_vit' does not take inputs of shape"),
+        (["loss={name='ce', weight=[1.0, 2.0]}"], "has weights for 2 classes, the logits have 10"),
+        (["loss={name='crl'}", "mixing={name='mixup'}"], "takes class labels; soft targets have no meaning"),
+        (["data.text={}"], "data.text is for data sets of texts, and digits train is one of images"),
+        (["model={name='small_resnet'}", "training.batch_size=1"], "does not take inputs of shape .*1, 3, 8, 8"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_does_not_go_together_is_said_before_anything_is_written(overrides, words, recipe, tmp_path):
+    plan = load(recipe, overrides)
+    for attempt in (lambda: train(plan, tmp_path / "run"), lambda: estimate(plan)):
+        with pytest.raises(ValueError, match=words) as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def own(tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_net.py").write_text("import torch, sys\nfrom torch import nn\n" + text)
+    monkeypatch.delitem(__import__("sys").modules, "own_net", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return x.flatten(1)[:, :7]", r"gives \[2, 7\] for inputs of shape \[2, 3, 8, 8\]: logits of 10 classes"),
+        ("return x.flatten(1)[0, :10]", r"gives \[10\] for inputs"),
+        ("return {'logits': x}", "must give a tensor of logits, got NoneType"),
+        ("return None", "must give a tensor of logits, got NoneType"),
+        ("raise KeyError('weights')", r"does not take inputs of shape .* \('weights'\)"),
+        ("sys.exit(0)", "does not take inputs of shape"),
+        ("return x.view(3, 5)", "does not take inputs of shape .*shape"),
+    ],
+)
+def test_models_of_ones_own(body, words, recipe, tmp_path, monkeypatch):
+    own(tmp_path, monkeypatch, f"class Net(nn.Linear):\n    def __init__(self, num_classes): super().__init__(4, 5)\n"
+                               f"    def forward(self, x):\n        {body}\n")  # fmt: skip
+    plan = load(recipe, ["model={name='own_net:Net'}"])
+    with pytest.raises(ValueError, match=words):
+        train(plan, tmp_path / "run", trust_code=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_looks_at_values_is_trained(recipe, tmp_path, monkeypatch):
+    """Shapes alone cannot go through it; a few inputs do."""
+    own(tmp_path, monkeypatch, "class Net(nn.Linear):\n    def __init__(self, num_classes): super().__init__(192, 10)\n"
+                               "    def forward(self, x):\n        assert float(x.max()) > 0\n"
+                               "        return super().forward(x.flatten(1))\n")  # fmt: skip
+    result = train(load(recipe, ["model={name='own_net:Net'}"]), tmp_path / "run", trust_code=True)
+    assert result["sets"]["test"]["accuracy"] > 0.2
+
+
+@pytest.mark.parametrize("model", ["{name='mlp', input_size=[3, 8, 8], hidden=[8]}", "{name='small_cnn'}"])
+def test_a_rehearsal_changes_nothing(model, recipe):
+    """Neither weights, nor running means, nor modes, nor random numbers."""
+    plan = load(recipe, [f"model={model}"])
+    run = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan))
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    modes = [module.training for module in run.model.modules()]
+    torch.manual_seed(5)
+    rehearse(run)
+    drawn = torch.rand(4)
+    torch.manual_seed(5)
+    assert torch.equal(drawn, torch.rand(4))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in run.model.state_dict().items())
+    assert [module.training for module in run.model.modules()] == modes
+    assert not run.has_begun
+
+
+def test_a_batch_that_is_larger_than_the_memory(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.training.forward.physical_memory", lambda: 1000)
+    with pytest.raises(ValueError, match=r"a batch of 512 inputs of shape \[3, 8, 8\] takes"):
+        train(load(recipe), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[enforce fail at alloc_cpu.cpp:118] . DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.",
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1000 bytes",
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+    ],
+)
+def test_no_memory_is_a_memory_error(text):
+    with pytest.raises(MemoryError, match="a smaller batch or model needs less"), memory_errors():
+        raise RuntimeError(text)
+
+
+def test_no_memory_in_a_step_is_one_sentence(recipe, tmp_path, monkeypatch, refused):
+    def full(*_):
+        raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.")
+
+    monkeypatch.setattr(torch.optim.SGD, "step", full)
+    assert "not enough memory" in refused("train", recipe, "-o", tmp_path / "run", "-q")
+
+
+def test_other_errors_of_torch_stay_what_they_are():
+    """Only the first batch can say that a model and its inputs do not fit; later it is a bug, and shown as one."""
+
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("some bug")
+
+    with pytest.raises(RuntimeError, match="some bug"):
+        forward(Broken(), torch.zeros(2, 3), "broken", first=False)
+    with pytest.raises(ValueError, match=r"model 'broken' does not take inputs of shape \[2, 3\] \(some bug\)"):
+        forward(Broken(), torch.zeros(2, 3), "broken", first=True)
+    with pytest.raises(RuntimeError, match="some bug"), memory_errors():
+        raise RuntimeError("some bug")
+
+
+def test_a_lost_process_is_not_taken_for_a_misfit():
+    class Lost(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("[gloo] Connection closed by peer")
+
+    with pytest.raises(RuntimeError, match="gloo"):
+        forward(Lost(), torch.zeros(2), "lost", first=True)
+
+
+def test_predicting_says_what_does_not_fit(recipe):
+    plan = load(recipe)
+    batch = prepare_run(plan, make_fabric(plan, "cpu", 1, 1), load_sets(plan)).pipeline.batch([0, 1])
+    with pytest.raises(ValueError, match=r"model 'Linear' does not take inputs of shape \[2, 3, 8, 8\]"):
+        list(logits_by_batch(nn.Linear(5, 6), [batch], (0.5,) * 3, (0.25,) * 3, "cpu"))
+
+
+def test_a_diverged_dry_run_is_one_sentence(recipe, refused):
+    words = [word for setting in ("optimiser.rate=1e6", "data.std=[1e-34]") for word in ("--set", setting)]
+    assert "the loss is" in refused("train", recipe, "--dry-run", *words)
+
+
+# --- classes of the parts ---------------------------------------------------------------------------------------------
+
+
+def test_labels_of_the_parts_are_matched_by_name():
+    """A test file that lists its classes in another order has the same labels all the same."""
+    test = Dataset("t", "test", ("dog", "cat"), ("a", "b", "c"), [0, 1, 0], Rows(np.zeros((3, 2))))
+    assert align_classes(test, ("cat", "dog"), by_position=False).labels.tolist() == [1, 0, 1]
+    numbered = Dataset("t", "test", ("0", "1"), ("a", "b", "c"), [0, 1, 0], Rows(np.zeros((3, 2))))
+    assert align_classes(numbered, ("cat", "dog")).labels.tolist() == [0, 1, 0]  # another data set, by position
+    with pytest.raises(ValueError, match="the class '0' is none of the 2 that were trained"):
+        align_classes(numbered, ("1", "2"), by_position=False)
