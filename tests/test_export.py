@@ -17,9 +17,9 @@ from calibrant.export.compare import Comparison
 from calibrant.export.graph import OUTPUTS, OnnxOps
 from calibrant.metrics.bootstrap.intervals import Interval
 from calibrant.posthoc import Calibrator, TemperatureScaling, TorchOps
-from calibrant.selective.formula import Score
 from calibrant.selective.policy import Policy
-from calibrant.selective.threshold import Threshold
+from calibrant.selective.scores import Score
+from calibrant.selective.thresholds import Threshold
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")

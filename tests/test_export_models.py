@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from calibrant.export import export_onnx
 from calibrant.posthoc import TemperatureScaling
-from calibrant.selective.formula import Score
+from calibrant.selective.scores import Score
 from tests.test_export import C, agree, data, make_policy, run
 
 onnx = pytest.importorskip("onnx")

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Policy, Predictions, audit
 from calibrant.cli import main
-from calibrant.selective.applied import Outcome
+from calibrant.selective.outcome import Counts, Outcome
 
 
 def write(folder, name, n=3000, seed=0, noise=0.0, **more):
@@ -126,8 +126,8 @@ def test_a_promise_kept_in_every_group_is_seldom_called_broken():
     rng = np.random.default_rng(0)
     called = 0
     for _ in range(300):
-        counts = {str(k): [20, 20, int(rng.binomial(20, 0.01))] for k in range(40)}
-        called += Outcome(policy, 800, 800, True, 8, 8, counts).kept == "no"
+        counts = {str(k): Counts(20, 20, int(rng.binomial(20, 0.01))) for k in range(40)}
+        called += Outcome(policy, 800, 800, True, 8, 8, counts).promise_kept == "no"
     assert called / 300 <= 0.05 + 3 * np.sqrt(0.0475 / 300)
 
 

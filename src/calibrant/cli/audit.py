@@ -22,7 +22,7 @@ from calibrant.cli.common import (
     invocation,
     open_for_policy,
 )
-from calibrant.cli.console import batch_progress, print_json, print_line, print_table, remark, say
+from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.metrics import check_level
 from calibrant.predictions import Predictions, Remote, is_remote
 from calibrant.selective import Policy
@@ -90,19 +90,19 @@ def audit_command(
         # The policy is judged on the first model alone.
         named[name] = open_for_policy(None if named else fitted, path, groups=group or None, **opening)
     held_out = None if val is None else open_for_policy(fitted, val, **opening)
-    sizes = {f"reading {name}": len(one) for name, one in named.items()}
-    found = audit(
-        named,
-        val=held_out,
-        groups=group,
-        level=level,
-        replicates=replicates,
-        seed=seed,
-        reproduce=shlex.join(["calibrant", *invocation]),
-        policy=fitted,
-        collecting=collecting,
-        progress=lambda items, what: batch_progress(items, sizes.get(what, 0), what, quiet),
-    )
+    with show_progress(quiet) as progress:
+        found = audit(
+            named,
+            val=held_out,
+            groups=group,
+            level=level,
+            replicates=replicates,
+            seed=seed,
+            reproduce=shlex.join(["calibrant", *invocation]),
+            policy=fitted,
+            collecting=collecting,
+            progress=progress,
+        )
     if report is not None:
         found.to_html(report)
     if as_json:

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import check_output, parse_json
+from calibrant._validation import differing_names, listing
 from calibrant.cli.common import Json, Quiet
 from calibrant.cli.console import print_json, print_line, print_table, progress, remark
 from calibrant.cli.trust import TrustCode, trusts_run
 from calibrant.export import Exported, export_onnx, read_inputs
-from calibrant.selective import Policy, differing_names, some_names
+from calibrant.selective import Policy
 
 
 def export_command(
@@ -119,7 +120,7 @@ def export_command(
     elif not quiet:
         _print(done)
     if chosen.group_names is not None:
-        places = some_names([f"{place} = {name}" for place, name in enumerate(chosen.group_names)], 20)
+        places = listing([f"{place} = {name}" for place, name in enumerate(chosen.group_names)], 20)
         remark(
             f"note: the input group is the place of a sample's {chosen.group}: {places}; others are not accepted", quiet
         )

@@ -6,11 +6,12 @@ import difflib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from calibrant._validation import differing_names
 from calibrant.export.graph import OLDEST
 from calibrant.export.meaning import check_graph, operation
 from calibrant.export.model_file import brief, check
 from calibrant.export.surgery import prune
-from calibrant.selective import Policy, differing_names
+from calibrant.selective import Policy
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto

@@ -20,10 +20,13 @@ class Method:
 
     Attributes:
         name: short name, as in `get`.
+        title: name in words.
         loss: the class.
         paper: key in references.bib.
         equation: where the formula stands.
         summary: one line.
+        use: when to use it.
+        avoid: when not to.
         hyper: for each hyper-parameter, what raising it does.
         soft: whether soft targets make sense.
         per_sample: whether the value of a sample depends on that sample alone.
@@ -31,10 +34,13 @@ class Method:
     """
 
     name: str
+    title: str
     loss: type[Loss]
     paper: str
     equation: str
     summary: str
+    use: str
+    avoid: str
     hyper: Mapping[str, str]
     soft: bool
     per_sample: bool
@@ -52,10 +58,13 @@ _L = TypeVar("_L", bound="type[Loss]")
 
 def register(
     name: str,
+    title: str,
     *,
     paper: str,
     equation: str,
     summary: str,
+    use: str,
+    avoid: str,
     hyper: Mapping[str, str] | None = None,
     soft: bool = True,
     per_sample: bool = True,
@@ -64,7 +73,9 @@ def register(
     """Class decorator: enters a loss into the registry under a short name."""
 
     def enter(loss: _L) -> _L:
-        method = Method(name, loss, paper, equation, summary, dict(hyper or {}), soft, per_sample, cost)
+        method = Method(
+            name, title, loss, paper, equation, summary, use, avoid, dict(hyper or {}), soft, per_sample, cost
+        )
         unexplained = set(method.defaults()) - set(method.hyper)
         if name in METHODS or unexplained:
             raise TypeError(f"cannot register {loss.__name__} as {name!r}: taken, or no direction for {unexplained}")
