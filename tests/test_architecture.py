@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from calibrant.losses import describe, names
+
 SOURCE = Path(__file__).parents[1] / "src" / "calibrant"
 
 #: The arrow of the design, from left to right: a part imports only from parts before it.
@@ -53,9 +55,8 @@ PUBLIC = {
     ],
     "calibrant.export": ["Exported", "TensorInfo", "export_onnx", "load_model"],
     "calibrant.losses": [
-        "ACLS", "CPC", "CRL", "FLSD", "MDCA", "MMCE", "ConfidencePenalty", "CrossEntropy", "Focal", "LabelRelaxation",
-        "LabelSmoothing", "Loss", "MbLS", "Method", "SoftTargetCrossEntropy", "Target", "Terms", "describe", "get",
-        "names", "nll", "register",
+        *(describe(name).loss.__name__ for name in names()),
+        "Loss", "Method", "Target", "Terms", "describe", "get", "names", "nll", "register",
     ],
     "calibrant.metrics": [
         "MEASURED", "METRICS", "Approximate", "ConfidenceSketch", "ContextReliance", "Interval", "Judged", "Metric",

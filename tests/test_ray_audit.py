@@ -205,7 +205,7 @@ def test_the_command_on_a_cluster_and_an_object_store_says_what_it_says_on_one_m
     [
         (["--engine", "spark"], "unknown engine 'spark'; known are local and ray"),
         (["--address", "auto"], "an address is for the engine ray"),
-        (["--engine", "ray", "--address", "here"], "the address of a Ray cluster is auto or host:port"),
+        (["--engine", "ray", "--address", "here"], "the address of a Ray cluster must be auto or host:port"),
     ],
     ids=lambda value: str(value),
 )

@@ -131,3 +131,17 @@ def test_acls_smooths_more_as_the_confidence_grows():
         z = torch.tensor([[float(top), 1.0, 0.0, -1.0]], dtype=torch.float64)
         pulls.append((gradient(L.ACLS(margin=6.0), z, y) - gradient(L.CrossEntropy(), z, y))[0, 0])
     assert (torch.stack(pulls).diff() > 0).all()
+
+
+def test_acls_with_the_ranking_condition():
+    """Where a neighbour is ranked the wrong way round the squares act without relu; elsewhere nothing does."""
+    z, y = batch()
+    loss = L.ACLS(margin=4.0, indicator="ranking")
+    loss.history.counts, loss.history.epochs = torch.tensor(COUNTS), loss.history.epochs + 5
+    ids = torch.arange(7)
+    c, k = torch.tensor(COUNTS) / 5, z.softmax(1).amax(1)
+    wrong = (c - c.roll(-1)) * (k - k.roll(-1)) < 0
+    assert 0 < wrong.sum() < 7
+    free = L.ACLS(margin=4.0, indicator="none", reduction="none").terms(z, y)["regulariser"]
+    mine = loss.terms(z, y, ids=ids)["regulariser"]
+    torch.testing.assert_close(mine, torch.where(wrong, free, 0.0).mean())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from calibrant import Policy, Predictions
 from calibrant.export import export_onnx
-from calibrant.export.input_file import read_inputs
+from calibrant.export.inputs import read_inputs
 from calibrant.metrics import ConfidenceSketch
 from calibrant.selective.policy_file import from_dict as rule_from_dict
 from calibrant.selective.policy_file import to_dict

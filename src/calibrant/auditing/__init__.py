@@ -1,7 +1,7 @@
 """The audit of a model's confidence.
 
-`collect` goes through predictions once, `shards` does so on a cluster, `breakdown` counts by class and group; `repairs`
-and `findings` judge, `document` is what a page draws, `audit` puts them together.
+`collect` goes through predictions once and fills in `breakdown`, `shards` does so on a cluster; `repairs`, `findings`
+and `policy_check` judge, `document` is what a page draws, `audit` puts them together.
 """
 
 from typing import TYPE_CHECKING

@@ -143,7 +143,8 @@ def audit(
     from calibrant import __version__
     from calibrant._files import json_value
     from calibrant.auditing.collect import collect
-    from calibrant.auditing.document import CONVENTIONS, describe, describe_policy
+    from calibrant.auditing.document import CONVENTIONS, describe
+    from calibrant.auditing.policy_check import describe_policy
     from calibrant.metrics import check_level
     from calibrant.selective import Outcome
 

@@ -1,20 +1,20 @@
-"""Counts by class and by group, and the sums behind class-wise ECE: small, additive, filled in the same pass."""
+"""What a pass fills in, small and additive: counts by class and by group, sums of class-wise ECE, a sample of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import CHUNK, Precision, in_threads, row_slices
-from calibrant.metrics import BASE, Reduced, TopLabel, bin_edges, compiled_passes
+from calibrant._arrays import CHUNK, Array, Precision, in_threads, row_slices
+from calibrant._validation import Bools, Ints
+from calibrant.metrics import BASE, Doubles, Reduced, TopLabel, bin_edges, compiled_passes
 from calibrant.selective import binomial_tail
 
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+Columns = tuple[Array, ...]
 
 BINS = 15
 MOST_LEVELS = 10_000
@@ -89,9 +89,7 @@ class Breakdown:
         ]  # fmt: skip
 
 
-def _worse_than_the_rest(
-    n: npt.NDArray[np.int64], right: npt.NDArray[np.int64], sure: npt.NDArray[np.float64], level: float
-) -> npt.NDArray[np.bool_]:
+def _worse_than_the_rest(n: Ints, right: Ints, sure: Doubles, level: float) -> Bools:
     """Whose gap of confidence and accuracy is larger than that of all others together, by Holm's procedure.
 
     Were a row like the rest, each of its predictions would be right as often as its confidence says, less the rest's
@@ -132,7 +130,7 @@ class Levels:
     column: str
     codes: dict[Any, int] = field(default_factory=dict)
 
-    def encode(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    def encode(self, values: Array) -> Ints:
         """The code of each value."""
         distinct, inverse = np.unique(values, return_inverse=True)
         for value in distinct.tolist():
@@ -172,7 +170,7 @@ class ClasswiseSums:
         self.counts = np.zeros(classes * BINS, np.int64)
         self.hits = np.zeros(classes * BINS, np.int64)
 
-    def visit(self, z: npt.NDArray[Any], reduced: Reduced, labels: Ints, large: bool) -> None:
+    def visit(self, z: Array, reduced: Reduced, labels: Ints, large: bool) -> None:
         """Add a block of values ``[n, C]``, as `top_label_blocks` shows them."""
         self.samples += len(labels)
         if not large or z.dtype not in (np.float32, np.float64):
@@ -180,7 +178,7 @@ class ClasswiseSums:
                 self._add(z[rows].astype(np.float64), reduced.top[rows], reduced.total[rows], labels[rows])
             return
 
-        def work(rows: slice) -> list[npt.NDArray[Any]]:
+        def work(rows: slice) -> list[Array]:
             sums = [np.zeros_like(state) for state in (self.total, self.sums, self.counts, self.hits)]
             part = np.ascontiguousarray(z[rows])
             logits = self.kind == "logits"
@@ -217,9 +215,7 @@ class ClasswiseSums:
         counts[:, 0] = self.samples - counts[:, 1:].sum(1)
         return sums, counts
 
-    def replicates(
-        self, rng: np.random.Generator, number: int
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def replicates(self, rng: np.random.Generator, number: int) -> tuple[Doubles, Doubles]:
         """Bootstrap replicates of the mean over classes minus its value, and values of a perfectly calibrated model.
 
         The counts of each class and bin are drawn as Poisson numbers, those of the class and the others, each with the
@@ -236,3 +232,56 @@ class ClasswiseSums:
             null[i] = np.abs(n * p - rng.binomial(n.astype(np.int64), np.clip(p, 0, 1))).sum()
         scale = max(1, self.samples) * len(sums)
         return (drawn - np.abs(n * p - hit).sum()) / scale, null / scale
+
+
+class HashSample:
+    """At most ``size`` samples, each kept or not by a hash of its number, so that two files keep the same ones."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.parts: list[Columns] = []
+        self.keys: list[npt.NDArray[np.uint64]] = []
+        self.limit = np.iinfo(np.uint64).max
+        self.count = 0
+
+    def add(self, numbers: Ints, take: Callable[[Ints], Columns]) -> None:
+        """Offer samples by their numbers; ``take`` gives the columns of those that stay."""
+        keys = _hash(numbers)
+        rows = np.flatnonzero(keys <= self.limit)
+        if len(rows):
+            self._append([keys[rows]], [take(rows)], len(rows))
+
+    def absorb(self, other: HashSample) -> None:
+        """Add what was kept of other samples."""
+        self._append(other.keys, other.parts, other.count)
+
+    def _append(self, keys: list[npt.NDArray[np.uint64]], parts: list[Columns], count: int) -> None:
+        self.keys += keys
+        self.parts += parts
+        self.count += count
+        if self.count > 2 * self.size:
+            self.prune()
+
+    def prune(self) -> None:
+        """Let go of what is more than ``size``."""
+        keys = np.concatenate(self.keys)
+        columns = tuple(np.concatenate(column) for column in zip(*self.parts, strict=True))
+        if len(keys) > self.size:
+            self.limit = np.partition(keys, self.size - 1)[self.size - 1]
+            rows = keys <= self.limit
+            keys, columns = keys[rows], tuple(column[rows] for column in columns)
+        self.keys, self.parts, self.count = [keys], [columns], len(keys)
+
+    def columns(self) -> Columns:
+        """The columns of the kept samples, in order of their numbers."""
+        self.prune()
+        return self.parts[0]
+
+
+def _hash(numbers: Ints) -> npt.NDArray[np.uint64]:
+    """Splitmix64: numbers that look random and depend on nothing else."""
+    with np.errstate(over="ignore"):
+        x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))

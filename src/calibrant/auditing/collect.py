@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant._arrays import precision_of
+from calibrant._arrays import Array, precision_of
 from calibrant._progress import Progress, silent, track
-from calibrant._validation import Ints, check_finite
-from calibrant.auditing.breakdown import Breakdown, ClasswiseSums, Levels
+from calibrant._validation import Bools, Ints, check_finite
+from calibrant.auditing.breakdown import Breakdown, ClasswiseSums, Columns, HashSample, Levels
+from calibrant.auditing.policy_check import calibrate
 from calibrant.metrics import (
     BLOCK,
     Clusters,
@@ -29,8 +29,6 @@ from calibrant.metrics import (
 )
 from calibrant.predictions import Predictions
 from calibrant.selective import Outcome, Policy
-
-Columns = tuple[npt.NDArray[Any], ...]
 
 ERRORS_KEPT = 50
 JUDGED_KEPT = 2**18
@@ -102,59 +100,6 @@ class Collected:
         return self.class_names[index] if self.class_names else str(index)
 
 
-class HashSample:
-    """At most ``size`` samples, each kept or not by a hash of its number, so that two files keep the same ones."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.parts: list[Columns] = []
-        self.keys: list[npt.NDArray[np.uint64]] = []
-        self.limit = np.iinfo(np.uint64).max
-        self.count = 0
-
-    def add(self, numbers: Ints, take: Callable[[Ints], Columns]) -> None:
-        """Offer samples by their numbers; ``take`` gives the columns of those that stay."""
-        keys = _hash(numbers)
-        rows = np.flatnonzero(keys <= self.limit)
-        if len(rows):
-            self._append([keys[rows]], [take(rows)], len(rows))
-
-    def absorb(self, other: HashSample) -> None:
-        """Add what was kept of other samples."""
-        self._append(other.keys, other.parts, other.count)
-
-    def _append(self, keys: list[npt.NDArray[np.uint64]], parts: list[Columns], count: int) -> None:
-        self.keys += keys
-        self.parts += parts
-        self.count += count
-        if self.count > 2 * self.size:
-            self.prune()
-
-    def prune(self) -> None:
-        """Let go of what is more than ``size``."""
-        keys = np.concatenate(self.keys)
-        columns = tuple(np.concatenate(column) for column in zip(*self.parts, strict=True))
-        if len(keys) > self.size:
-            self.limit = np.partition(keys, self.size - 1)[self.size - 1]
-            rows = keys <= self.limit
-            keys, columns = keys[rows], tuple(column[rows] for column in columns)
-        self.keys, self.parts, self.count = [keys], [columns], len(keys)
-
-    def columns(self) -> Columns:
-        """The columns of the kept samples, in order of their numbers."""
-        self.prune()
-        return self.parts[0]
-
-
-def _hash(numbers: Ints) -> npt.NDArray[np.uint64]:
-    """Splitmix64: numbers that look random and depend on nothing else."""
-    with np.errstate(over="ignore"):
-        x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
-
-
 def wanted_groups(predictions: Predictions, groups: Iterable[str] | None) -> list[str]:
     """The groups that were asked for, all of them if none were."""
     wanted = list(predictions.group_names if groups is None else groups)
@@ -165,7 +110,7 @@ def wanted_groups(predictions: Predictions, groups: Iterable[str] | None) -> lis
     return wanted
 
 
-def start(predictions: Predictions, groups: Iterable[str]) -> Collected:
+def begin(predictions: Predictions, groups: Iterable[str]) -> Collected:
     """What a pass over predictions begins with."""
     holds, classes = predictions.holds, predictions.num_classes
     detailed = holds != "confidence"
@@ -206,7 +151,7 @@ def collect(
         what: the stage, for the progress.
         progress: is told how many rows were read.
     """
-    collected = start(predictions, wanted_groups(predictions, groups))
+    collected = begin(predictions, wanted_groups(predictions, groups))
     total = None if progress is silent else len(predictions)  # which may take a pass over the files
     for batch in track(predictions.batches(), what, total, progress, size=len):
         if outcome is not None:
@@ -215,19 +160,6 @@ def collect(
     if not collected.samples:
         raise ValueError("every position is ignored: there is nothing to audit")
     return collected
-
-
-def calibrate(batch: Predictions, policy: Policy) -> Predictions:
-    """The batch with the policy's calibrator applied, holding what it held."""
-    if policy.calibrator is None:
-        return batch
-    calibrated = policy.calibrator.transform(batch)
-    if batch.holds == "logits":
-        return calibrated
-    columns = {"ids": batch.ids, "groups": batch.groups or None, "objectness": batch.objectness}
-    facts: dict[str, Any] = {name: getattr(batch, name) for name in ("class_names", "kind", "ignore_index", "split")}
-    exps = np.exp(calibrated.logits - calibrated.logits.max(1, keepdims=True))
-    return Predictions.from_probabilities(exps / exps.sum(1, keepdims=True), batch.labels, **columns, **facts)
 
 
 def add_batch(collected: Collected, batch: Predictions) -> None:
@@ -255,18 +187,18 @@ def _add_to_checksums(collected: Collected, batch: Predictions) -> None:
         collected.of_ids = zlib.crc32(id_bytes(batch.ids), collected.of_ids or 0)
 
 
-def _named(batch: Predictions, counted: npt.NDArray[np.bool_]) -> bytes:
+def _named(batch: Predictions, counted: Bools) -> bytes:
     """What the checksum of class names is of: four bytes a label, which do not depend on the order of the classes."""
     names = [zlib.crc32(name.encode("utf-8", "surrogatepass")) for name in batch.class_names or ()]
     return np.where(counted, np.array(names, np.uint32)[np.where(counted, batch.labels, 0)], np.uint32(0)).tobytes()
 
 
-def id_bytes(ids: npt.NDArray[Any]) -> bytes:
+def id_bytes(ids: Array) -> bytes:
     """What the checksum of ids is of: each with its own end, so that it does not matter where batches end."""
-    return "".join(f"{one}\n" for one in ids.tolist()).encode("utf-8", "surrogatepass")
+    return "".join(f"{name}\n" for name in ids.tolist()).encode("utf-8", "surrogatepass")
 
 
-def _judged_blocks(batch: Predictions, collected: Collected) -> Iterable[tuple[TopLabel, npt.NDArray[Any] | None]]:
+def _judged_blocks(batch: Predictions, collected: Collected) -> Iterable[tuple[TopLabel, Array | None]]:
     """The samples of a batch that count, a block at a time, with the numbers they were judged by."""
     if batch.holds == "confidence":
         for start in range(0, len(batch), BLOCK):
@@ -284,7 +216,7 @@ def _judged_blocks(batch: Predictions, collected: Collected) -> Iterable[tuple[T
         yield top, values
 
 
-def _of_confidence(confidence: npt.NDArray[Any], correct: npt.NDArray[np.bool_], first: int) -> TopLabel:
+def _of_confidence(confidence: Array, correct: Bools, first: int) -> TopLabel:
     sure = confidence.astype(np.float64)
     nothing = np.zeros_like(sure)
     return TopLabel(
@@ -303,7 +235,7 @@ def _of_confidence(confidence: npt.NDArray[Any], correct: npt.NDArray[np.bool_],
     )
 
 
-def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: npt.NDArray[Any] | None) -> None:
+def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: Array | None) -> None:
     """Add a block of a batch."""
     if not len(top.labels):
         return
@@ -357,7 +289,7 @@ def _place(batch: Predictions, top: TopLabel, at: int) -> tuple[int, int] | None
     return position // width, position % width
 
 
-def _keep_sample(collected: Collected, top: TopLabel, values: npt.NDArray[Any] | None) -> None:
+def _keep_sample(collected: Collected, top: TopLabel, values: Array | None) -> None:
     numbers = np.arange(collected.samples, collected.samples + len(top.labels))
     columns = (top.confidence, top.correct, top.nll, top.brier, top.max_logit)
     collected.judged.add(numbers, lambda stay: tuple(column[stay] for column in columns))

@@ -29,7 +29,6 @@ from calibrant.metrics import (
     z_value,
 )
 from calibrant.metrics import describe as describe_metric
-from calibrant.selective import Outcome, Policy
 
 POINTS = 1000  # of a curve
 
@@ -152,6 +151,11 @@ def _error(error: WorstError, collected: Collected) -> dict[str, Any]:
     return row if error.place is None else row | {"place": f"row {error.place[0]}, column {error.place[1]}"}
 
 
+def _facts(name: str) -> dict[str, Any]:
+    metric = describe_metric(name)
+    return {"label": metric.label, "unit": metric.unit, "better": metric.better}
+
+
 def compare(
     first: str,
     second: str,
@@ -159,37 +163,30 @@ def compare(
     numbers: tuple[Mapping[str, Interval], Mapping[str, Interval]],
 ) -> dict[str, Any]:
     """Paired differences between two models as a document, beside each model's own numbers."""
-    rows = []
-    for key, label in (("accuracy", "accuracy"), ("nll", "nll"), ("brier", "brier"), ("ece", "ece_15"),
-                       ("mean_confidence", "mean_confidence"), ("aurc", "aurc"), ("augrc", "augrc")):  # fmt: skip
-        if key in change:
-            difference, metric = change[key], describe_metric(label)
-            rows.append(
-                {
-                    "name": label,
-                    "label": metric.label,
-                    "unit": metric.unit,
-                    "better": metric.better,
-                    "first": numbers[0][key].value,
-                    "second": numbers[1][key].value,
-                    "difference": difference.value,
-                    "low": difference.low,
-                    "high": difference.high,
-                }
-            )
+    compared = ("accuracy", "nll", "brier", "ece", "mean_confidence", "aurc", "augrc")
+    rows = [
+        {
+            "name": (name := "ece_15" if key == "ece" else key),
+            **_facts(name),
+            "first": numbers[0][key].value,
+            "second": numbers[1][key].value,
+            "difference": change[key].value,
+            "low": change[key].low,
+            "high": change[key].high,
+        }
+        for key in compared
+        if key in change
+    ]
     return {"first": first, "second": second, "rows": rows}
 
 
 def _metric(name: str, value: Approximate, limits: Interval, collected: Collected) -> dict[str, Any]:
-    metric = describe_metric(name)
-    note = None
+    metric, note = describe_metric(name), None
     if name == "nll" and collected.impossible:
         note = f"infinite: {collected.impossible:,} samples give their label probability 0 (saved with too few digits?)"
     return {
         "name": name,
-        "label": metric.label,
-        "unit": metric.unit,
-        "better": metric.better,
+        **_facts(name),
         "value": float(value),
         "low": limits.low,
         "high": limits.high,
@@ -201,14 +198,13 @@ def _metric(name: str, value: Approximate, limits: Interval, collected: Collecte
 
 
 def _repair(repair: Repair) -> dict[str, Any]:
-    metric = describe_metric(repair.metric)
+    facts = _facts(repair.metric)
     return {
         "repair": repair.name,
         "name": repair.metric,
         "fitted": repair.fitted,
-        "metric": metric.label,
-        "unit": metric.unit,
-        "better": metric.better,
+        "metric": facts.pop("label"),
+        **facts,
         "before": repair.before,
         "after": repair.before + repair.change.value,
         "difference": repair.change.value,
@@ -288,53 +284,3 @@ def _curve(name: str, title: str, curve: RiskCoverage, samples: int, level: floa
         "risk": risk[at], "risk_low": low, "risk_high": high, "threshold": curve.threshold[at],
         "accepted": accepted.astype(np.int64), "errors": errors.astype(np.int64),
     }  # fmt: skip
-
-
-_PROMISES = {  # level and title by `Outcome.promise_kept`
-    "yes": ("good", "The policy keeps its promise"),
-    "no": ("poor", "The policy breaks its promise"),
-    "unclear": ("fair", "More answers are wrong than promised, which may be chance"),
-    "no sign": ("info", "No sign that the policy breaks its promise"),
-    "nothing": ("info", "The policy answers nothing here"),
-    "unknown": ("info", "The policy promises no risk"),
-}
-
-
-def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
-    """What a policy does to audited predictions: the promise it made against what happened."""
-    policy, promised, expected = outcome.policy, outcome.policy.promised, outcome.policy.threshold.coverage
-    level, title = _PROMISES[outcome.promise_kept]
-    nobody = Interval(outcome.all_errors / outcome.samples, math.nan, math.nan)
-    rows = [
-        ("Answered", outcome.coverage, "" if policy.groups or policy.abstains else f"expected {expected.value:.1%}"),
-        ("Wrong answers", outcome.risk, "" if promised is None else f"promised: at most {promised:.2%}"),
-        ("Wrong if all were answered", nobody, ""),
-    ]
-    if policy.kind == "segmentation":  # pixels are not independent, and images were not kept apart here
-        rows = [(label, Interval(share.value, math.nan, math.nan), note) for label, share, note in rows]
-    return {
-        "model": model,
-        "level": level,
-        "title": title,
-        "text": " ".join(outcome.sentences()),
-        "evidence": f"Promised: {policy.summary} {policy.method_summary}",
-        "kept": outcome.promise_kept,
-        "column": policy.group,
-        "rows": [{"label": label, **vars(share), "unit": "share", "note": note} for label, share, note in rows],
-        "groups": [_group(policy, name, *counts) for name, counts in outcome.groups.items()],
-    }
-
-
-def _group(policy: Policy, name: str, samples: int, accepted: int, errors: int) -> dict[str, Any]:
-    own = (policy.groups or {}).get(name)
-    low, high = wilson(errors, accepted, 0.95)
-    return {
-        "name": name,
-        "samples": samples,
-        "answered": accepted / samples,
-        "wrong": errors / accepted if accepted else None,
-        "low": float(low) if accepted else None,
-        "high": float(high) if accepted else None,
-        "promised": None if own is None or own.abstains else policy.promised,
-        "note": "unknown to the policy: never answered" if own is None else "never answered" if own.abstains else "",
-    }

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from calibrant._progress import Progress, silent, track
-from calibrant._ray import check_fits, connected
+from calibrant._ray import check_fits, connect
 from calibrant.auditing.breakdown import Breakdown, Levels
-from calibrant.auditing.collect import ERRORS_KEPT, Collected, add_batch, collect, id_bytes, start, wanted_groups
+from calibrant.auditing.collect import ERRORS_KEPT, Collected, add_batch, begin, collect, id_bytes, wanted_groups
 from calibrant.predictions import BATCH, FileStore, Predictions
 
 #: Shards beyond this number are counted several at a time. It depends on nothing else, nor do the results.
@@ -65,7 +65,7 @@ class Part:
 
 def collect_part(predictions: Predictions, groups: Sequence[str], place: Place) -> Part:
     """Go through consecutive samples of a larger whole."""
-    collected = start(predictions, groups)
+    collected = begin(predictions, groups)
     collected.rows, collected.samples = place.rows, place.samples
     if place.total > collected.confidences.most:
         collected.confidences.most = 0  # the whole will not keep them either
@@ -222,7 +222,7 @@ def collect_on_ray(
     if not isinstance(store, FileStore):
         return collect(predictions, groups=groups, what=what, progress=progress)
     columns, pieces = wanted_groups(predictions, groups), pieces_of(store)
-    with connected("an audit with the engine ray", address) as ray:
+    with connect("an audit with the engine ray", address) as ray:
         check_fits(ray, "a pass over a piece of the predictions", cpus=1, gpus=0)
         arguments = [(piece, columns, place) for piece, place in zip(pieces, _places(ray, pieces), strict=True)]
         parts = track(_in_order(ray, _packed_part, arguments), what, len(pieces), progress)
@@ -294,4 +294,4 @@ def _in_order(ray: Any, work: Callable[..., Any], arguments: Sequence[tuple[Any,
                 raise ValueError(row["problem"])
             yield pickle.loads(row["result"])
     except ray.exceptions.RayError as error:
-        raise ValueError(f"a piece of the predictions was lost again and again: {type(error).__name__}.") from error
+        raise ValueError(f"a piece of the predictions was lost again and again: {type(error).__name__}") from error

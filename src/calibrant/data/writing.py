@@ -31,7 +31,7 @@ from calibrant._progress import Progress, silent, track
 from calibrant._validation import choice
 from calibrant.data.dataset import Dataset
 from calibrant.data.files import MAX_TEXT, UnreadableError, inside, printable
-from calibrant.data.readers._checks import check_image
+from calibrant.data.readers._folder import check_image
 from calibrant.data.sources import ImageFiles
 
 FORMAT: Final = "calibrant-dataset"

@@ -8,7 +8,7 @@ from calibrant.experiments.labels import check_reference
 from calibrant.experiments.local import Local
 from calibrant.experiments.presenting import write
 from calibrant.experiments.results import Results, Row
-from calibrant.experiments.spaces import methods, space
+from calibrant.experiments.spaces import losses_to_compare, methods, space
 from calibrant.experiments.study import Method, Planned, Study
 
 __all__ = [

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant import __version__
-from calibrant._ray import RETRIES, check_fits, connected, imported
+from calibrant._ray import RETRIES, check_fits, connect, import_ray
 from calibrant.experiments.local import Staged, Told
 from calibrant.experiments.spaces import Settings
 from calibrant.experiments.study import Planned, Study
@@ -48,11 +48,11 @@ class OnRay:
     accelerator: str = "auto"
 
     def __post_init__(self) -> None:
-        imported(_WHAT)
+        import_ray(_WHAT)
 
     def run(self, jobs: Sequence[Job], told: Told) -> None:
         """Do all jobs; each leaves its numbers or why it failed."""
-        with connected(_WHAT, self.address) as ray:
+        with connect(_WHAT, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
             _Sweep(ray, self, told).run(jobs)
 
@@ -62,7 +62,7 @@ class OnRay:
         """Search by Ray Tune's ASHA: the runs that came to the end, and the choice by label, seed and target."""
         from calibrant.experiments.asha import searched
 
-        with connected(_WHAT, self.address) as ray:
+        with connect(_WHAT, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
             return searched(study, runs, data, self.resources, self.accelerator, self.jobs, told, stage, trust_code)
 

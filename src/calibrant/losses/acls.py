@@ -75,6 +75,8 @@ from calibrant.losses.target import Target
         "indicator": "'margin'; 'none' and 'ranking' are the ablations",
         "num_samples": "size of the training set, if known beforehand (indicator='ranking')",
     },
+    # ACLS, Table A and section 4.1
+    search={"margin": (6.0, 10.0), "lambda1": (0.05, 0.1, 0.15), "lambda2": (0.005, 0.01, 0.015)},
 )
 class ACLS(RankingLoss):
     """Cross-entropy plus adaptive and conditional label smoothing.

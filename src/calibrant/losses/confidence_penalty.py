@@ -43,6 +43,7 @@ from calibrant.losses.target import Target
         "strength": "larger: lower confidence",
         "variant": "'paper': entropy per sample; 'released': entropy divided by the number of classes",
     },
+    search={"strength": (0.1, 0.3, 0.5, 1.0, 2.0, 4.0, 8.0)},  # LR, section 4 (its beta)
 )
 class ConfidencePenalty(Loss):
     """Cross-entropy minus an entropy bonus.

@@ -73,6 +73,7 @@ def focal_closed_form(z: Tensor, t: Target, gamma: Gamma) -> tuple[Tensor, Tenso
     use="Many easy samples drown the hard ones, or classes are imbalanced: what is already predicted well counts less.",
     avoid="The model is not overconfident to begin with: a large gamma can end underconfident.",
     hyper={"gamma": "larger: less pull on easy samples, lower confidence; 0 is cross-entropy"},
+    search={"gamma": (0.1, 0.2, 0.5, 1.0, 2.0, 3.5, 5.0)},  # LR, section 4
 )
 class Focal(Loss):
     """Focal loss.

@@ -43,6 +43,7 @@ from calibrant.losses.target import Target
     use="A prediction that is sure enough should be left alone: once the label has 1 - alpha, the loss is 0.",
     avoid="Labels are soft or mixed, which it does not take.",
     hyper={"alpha": "larger: training stops at a lower confidence"},
+    search={"alpha": (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4)},  # LR, section 4
     soft=False,
 )
 class LabelRelaxation(Loss):

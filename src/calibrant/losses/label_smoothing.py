@@ -49,6 +49,7 @@ from calibrant.losses.target import Target, values_visible
         "alpha": "larger: flatter targets, lower confidence",
         "spread": "'all': alpha/K to every class; 'others': alpha/(K-1) to the classes other than the label",
     },
+    search={"alpha": (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4)},  # LR, section 4
 )
 class LabelSmoothing(Loss):
     """Label smoothing.

@@ -57,6 +57,7 @@ from calibrant.losses.target import Target
         "strength": "larger: stronger pull on logits beyond the margin",
         "variant": "'released': mean over classes, gradient through the maximum; 'paper': sum, none at yhat",
     },
+    search={"margin": (6.0, 10.0), "strength": (0.05, 0.1, 0.2)},  # MbLS, Figure 1 (it prints no values)
 )
 class MbLS(Loss):
     """Cross-entropy plus a linear penalty on logit distances beyond a margin.
