@@ -49,8 +49,8 @@ PUBLIC = {
         "read", "read_glove", "recognise", "render", "resample", "single_object", "tokens", "union_area",
     ],
     "calibrant.experiments": [
-        "Comparison", "Engine", "Failure", "Local", "Method", "Planned", "Results", "Row", "Study", "compare",
-        "engine_of", "methods", "space", "tables", "write",
+        "Comparison", "Contender", "Engine", "Failure", "Local", "Results", "Study", "compare", "engine_of", "methods",
+        "space", "tables", "write",
     ],
     "calibrant.export": ["Exported", "TensorInfo", "export_onnx", "load_model"],
     "calibrant.losses": [

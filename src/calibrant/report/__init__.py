@@ -7,6 +7,7 @@ from calibrant._imports import lazy_names
 if TYPE_CHECKING:
     from calibrant.report.audit_page import write_audit
     from calibrant.report.compare_page import write_comparison
+    from calibrant.report.comparison_table import PrintedNumber, render_comparison_table
     from calibrant.report.data_figures import Cell, draw_contact_sheet, draw_data_summary
     from calibrant.report.figures import (
         draw_confidence_histogram,
