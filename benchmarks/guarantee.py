@@ -31,7 +31,7 @@ from benchmarks._harness import say
 from benchmarks._speed_metrics import table
 from calibrant._files import written_aside
 from calibrant.selective import Threshold, threshold_for_risk
-from calibrant.selective.planning import Scored, threshold_planned
+from calibrant.selective.policy_thresholds import Scored, threshold_planned
 
 RESULTS = Path("benchmarks/results/guarantee.json")
 PAGE = Path("docs/guarantee.md")

@@ -21,8 +21,9 @@ from calibrant.cli import main
 from calibrant.experiments import Contender, Local, Results, Study, compare
 from calibrant.experiments.evaluation import NUMBERS, numbers
 from calibrant.experiments.job import FAILED, Job, Stage, perform
-from calibrant.experiments.spaces import SPACES, changes, draw, grid, methods
+from calibrant.experiments.spaces import changes, draw, grid, methods, space
 from calibrant.experiments.study import search, shortened
+from calibrant.losses import describe
 from calibrant.metrics import aurc
 from calibrant.training.datasets import load_sets
 from calibrant.training.recipe import check_recipe
@@ -66,12 +67,12 @@ def walked(plan, judge):
 
 
 def test_spaces_are_those_of_the_papers():
-    assert SPACES["lr"]["alpha"] == (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4)
-    assert SPACES["ecp"]["strength"] == (0.1, 0.3, 0.5, 1, 2, 4, 8)
-    assert SPACES["focal"]["gamma"] == (0.1, 0.2, 0.5, 1, 2, 3.5, 5)
-    assert len(grid(SPACES["acls"])) == 2 * 3 * 3
-    for method, space in SPACES.items():
-        for settings in grid(space):
+    assert describe("lr").search["alpha"] == (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4)
+    assert describe("ecp").search["strength"] == (0.1, 0.3, 0.5, 1, 2, 4, 8)
+    assert describe("focal").search["gamma"] == (0.1, 0.2, 0.5, 1, 2, 3.5, 5)
+    assert len(grid(describe("acls").search)) == 2 * 3 * 3
+    for method in methods():
+        for settings in grid(space(method, recipe())):
             changes(method, settings, recipe())
 
 
@@ -90,11 +91,11 @@ def test_a_method_changes_nothing_but_itself():
 
 
 def test_random_combinations_are_some_of_the_grid():
-    some = draw(SPACES["acls"], 5, seed=0)
+    some = draw(describe("acls").search, 5, seed=0)
     assert len(some) == 5
-    assert all(one in grid(SPACES["acls"]) for one in some)
-    assert some == draw(SPACES["acls"], 5, seed=0) != draw(SPACES["acls"], 5, seed=1)
-    assert draw(SPACES["acls"], 100, seed=0) == grid(SPACES["acls"])
+    assert all(one in grid(describe("acls").search) for one in some)
+    assert some == draw(describe("acls").search, 5, seed=0) != draw(describe("acls").search, 5, seed=1)
+    assert draw(describe("acls").search, 100, seed=0) == grid(describe("acls").search)
 
 
 def test_without_tuning_every_method_runs_once_per_seed():
@@ -116,7 +117,7 @@ def test_the_protocol_of_label_relaxation():
 
     (search, final), every = walked(plan, judge)
     assert {run.method for run in search} == {"lr"}  # nothing to search for ce
-    assert [run.settings["alpha"] for run in search] == list(SPACES["lr"]["alpha"])
+    assert [run.settings["alpha"] for run in search] == list(describe("lr").search["alpha"])
     assert all(run.recipe.data.hold_out.fraction == pytest.approx(1 / 6) for run in search)
     assert all(run.recipe.data.hold_out is None for run in final)
     chosen = {(run.method, run.tuned_for): run.settings for run in final}
@@ -189,7 +190,7 @@ def test_one_method_under_two_names_is_refused():
 
 
 def test_a_candidate_without_a_number_is_never_chosen():
-    values = dict(zip(SPACES["ls"]["alpha"], (0.3, float("nan"), 0.1, 0.2, 0.4, 0.5, 0.6), strict=True))
+    values = dict(zip(describe("ls").search["alpha"], (0.3, float("nan"), 0.1, 0.2, 0.4, 0.5, 0.6), strict=True))
     plan = study(["ls"], tune=("ece",), seeds=(0,), recipe=recipe())
     _, every = walked(plan, lambda run: {"ece": values[run.settings["alpha"]]})
     assert every[-1].stage == "final"

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.guarantee import METHODS, Outcome, Setting, by, oracle, simulate
 from calibrant import Policy, Predictions
 from calibrant.selective import threshold_for_coverage
-from calibrant.selective.images import shows
+from calibrant.selective.policy_thresholds import shows
 
 DRAWS = 2000
 GUARANTEED = {name: METHODS[name] for name in ("fixed-sequence", "sgr", "best", "planned")}

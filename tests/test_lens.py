@@ -1,4 +1,4 @@
-"""The lens against the closed forms of ACLS Table 2, written in each method's file."""
+"""The lens against the closed forms of ACLS Table 2 in tests/reference/smoothing.py."""
 
 import math
 
@@ -8,7 +8,8 @@ import torch
 from calibrant import lens
 from calibrant import losses as L
 from calibrant._lens import activity
-from tests.catalogue import COUNTS, batch
+from tests.helpers.loss_cases import COUNTS, batch
+from tests.reference.smoothing import exact, printed
 
 TABLE_2 = [
     L.LabelSmoothing(0.2),
@@ -41,7 +42,7 @@ def prepared(loss):
 def test_closed_forms_of_table_2_equal_autograd(loss, seed):
     z, y = batch(seed=seed)
     extra = prepared(loss)
-    seen, form = lens(loss, z, y, **extra), loss.lens_form(z, y, **extra)
+    seen, form = lens(loss, z, y, **extra), exact(loss, z, y, **extra)
     torch.testing.assert_close(form.f * form.indicator, seen.smoothing, rtol=1e-10, atol=1e-13)
     always = isinstance(loss, (L.LabelSmoothing, L.FLSD, L.CPC, L.MDCA)) or getattr(loss, "indicator", "") == "none"
     if always:
@@ -73,8 +74,8 @@ def test_table_2_of_acls_and_label_smoothing_as_printed():
     seen = lens(eq12, z, y)
     torch.testing.assert_close(seen.smoothing, z.new_tensor([[0.1 * 2, 0.0, 0.01 * 1, 0.01 * 2]]))
     assert seen.active.tolist() == [[True, False, True, True]]
-    printed = eq12.table2(z, y)
-    torch.testing.assert_close(printed.f * printed.indicator, seen.smoothing)
+    form = printed(eq12, z, y)
+    torch.testing.assert_close(form.f * form.indicator, seen.smoothing)
     assert lens(L.MbLS(margin=10.0, variant="paper"), z, y).active.tolist() == [[False, False, True, True]]
 
 
@@ -84,10 +85,10 @@ def test_what_table_2_drops_for_mdca_is_lambda_p_times_one_minus_the_confidence(
     y = torch.tensor([0, 1])  # class 0 overconfident on average, class 1 under; make class 2 under too
     soft = torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.25, 0.25]], dtype=torch.float64)
     loss = L.MDCA(variant="paper")
-    exact, printed = loss.lens_form(z, soft).f, loss.table2(z, soft).f
+    difference = exact(loss, z, soft).f - printed(loss, z, soft).f
     p = z.softmax(1)
-    torch.testing.assert_close((exact - printed).abs(), p * (1 - p.amax(1, keepdim=True)), rtol=1e-12, atol=1e-15)
-    assert (loss.lens_form(z, y).f - loss.table2(z, y).f).abs().max() > 0.01
+    torch.testing.assert_close(difference.abs(), p * (1 - p.amax(1, keepdim=True)), rtol=1e-12, atol=1e-15)
+    assert (exact(loss, z, y).f - printed(loss, z, y).f).abs().max() > 0.01
 
 
 def test_what_table_2_turns_for_cpc_is_twice_the_1v1_term():
@@ -97,7 +98,7 @@ def test_what_table_2_turns_for_cpc_is_twice_the_1v1_term():
     p = z.softmax(1)
     top = p.gather(1, y[:, None])
     expected = (2 * loss.lambda1 * p / (p + top)).scatter(1, y[:, None], 0.0)
-    torch.testing.assert_close(loss.table2(z, y).f - loss.lens_form(z, y).f, expected, rtol=1e-9, atol=1e-13)
+    torch.testing.assert_close(printed(loss, z, y).f - exact(loss, z, y).f, expected, rtol=1e-9, atol=1e-13)
 
 
 def test_crl_table_2_holds_for_a_single_pair_without_margin():
@@ -106,10 +107,10 @@ def test_crl_table_2_holds_for_a_single_pair_without_margin():
     y, ids = torch.tensor([0, 0]), torch.tensor([0, 1])
     loss = L.CRL(strength=0.4, variant="paper")
     loss.history.counts, loss.history.epochs = torch.tensor([0, 2]), loss.history.epochs + 2
-    printed, exact = loss.table2(z, y, ids=ids), loss.lens_form(z, y, ids=ids)
-    assert (printed.indicator == 1).all()
-    torch.testing.assert_close(exact.f[0], 2 * printed.f[0])
-    torch.testing.assert_close(exact.f[1], -2 * printed.f[1])
+    one_pair, every_pair = printed(loss, z, y, ids=ids), exact(loss, z, y, ids=ids)
+    assert (one_pair.indicator == 1).all()
+    torch.testing.assert_close(every_pair.f[0], 2 * one_pair.f[0])
+    torch.testing.assert_close(every_pair.f[1], -2 * one_pair.f[1])
 
 
 def test_lens_of_any_callable_and_of_soft_targets_and_images():
@@ -146,19 +147,12 @@ def test_lens_looks_at_gradients_also_where_they_are_switched_off(off):
 def test_lens_takes_the_predicted_class_from_the_logits():
     z, y = torch.tensor([[0.0, 1e-17, -9.0]], dtype=torch.float64), torch.tensor([0])  # softmax ties, the logits do not
     loss = L.ACLS(margin=2.0, variant="paper")
-    form = loss.lens_form(z, y)
+    form = exact(loss, z, y)
     torch.testing.assert_close(lens(loss, z, y).smoothing, form.f * form.indicator)
 
 
-def test_lens_forms_refuse_what_they_do_not_cover():
-    z, y = batch()
-    for loss, call in (
-        (L.MDCA(base="ls"), "lens_form"),
-        (L.CRL(score="entropy"), "lens_form"),
-        (L.CRL(indicator="margin"), "table2"),
-    ):
-        with pytest.raises(ValueError, match=r"lens form|Table 2"):
-            getattr(loss, call)(z, y)
+def test_lens_takes_tensors():
+    _, y = batch()
     with pytest.raises(ValueError, match="lens takes logits and target as tensors, got list"):
         lens(L.CrossEntropy(), [[1.0, 2.0]], y)
 

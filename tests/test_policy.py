@@ -9,9 +9,9 @@ import torch
 
 from calibrant import Policy, Predictions
 from calibrant.metrics import ece
-from calibrant.selective import planning
-from calibrant.selective.formula import Score
-from calibrant.selective.split import draws
+from calibrant.selective import policy_thresholds
+from calibrant.selective.holdout import draws
+from calibrant.selective.scores import Score
 
 
 def drawn(n, classes=6, seed=0, scale=2.0, spread=3.0):
@@ -219,7 +219,7 @@ def test_files_are_read_a_batch_at_a_time(tmp_path, suffix):
 
 
 def test_of_very_many_samples_a_part_chooses(monkeypatch):
-    monkeypatch.setattr("calibrant.selective.split.ROWS_KEPT", 1000)
+    monkeypatch.setattr("calibrant.selective.holdout.MOST_ROWS", 1000)
     found = Policy.fit(Predictions.from_logits(*drawn(9000)), 0.1)
     assert found.evidence["for_choice"] <= 2000
     assert found.threshold.samples == (draws(0, 0, 9000) >= 1 / 3).sum()
@@ -365,7 +365,8 @@ def test_rounding_of_a_calibrator_makes_no_ties():
 def test_planning_is_on_other_samples(monkeypatch):
     """The order of the tests must not depend on the samples that are tested."""
     seen = []
-    real = planning.planned
-    monkeypatch.setattr(planning, "planned", lambda plan, *rest: seen.append(len(plan.score)) or real(plan, *rest))
+    real = policy_thresholds.plan_tests
+    watch = lambda score, *rest: seen.append(len(score)) or real(score, *rest)  # noqa: E731
+    monkeypatch.setattr(policy_thresholds, "plan_tests", watch)
     found = Policy.fit(Predictions.from_logits(*drawn(1200)), 0.1)
     assert seen == [found.evidence["for_choice"]]

@@ -82,7 +82,7 @@ def test_saving_twice_gives_the_same_bytes(saved, tmp_path):
         (["calibrator", "temperature"], None, "temperature"),
         (["calibrator", "extra"], 1, "calibrator.extra is not known"),
         (["calibrator"], [], "calibrator must be an object"),
-        (["score"], {"name": "msp"}, "score must have a name"),
+        (["score"], {"name": "msp"}, "score.of is missing"),
         (["score", "name"], "os.system", "score must be one of"),
         (["score", "p"], 3, "p goes with"),
         (["score", "of"], "calibrated", None),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrant._ray import connected
+from calibrant._ray import connect
 from calibrant.experiments import Contender, Local, Results, Study, compare, engine_of
 from calibrant.training import checkpoints
 from calibrant.training.recipe import Resources, check_recipe
@@ -48,7 +48,7 @@ def rows(found):
 @pytest.fixture(scope="module")
 def cluster():
     """Connected once: workers then know what they have imported from one test to the next."""
-    with nodes(2) as found, connected("the tests", found.address):
+    with nodes(2) as found, connect("the tests", found.address):
         yield found
 
 
@@ -219,7 +219,7 @@ def test_an_address_that_does_not_answer(tmp_path):
         address = f"127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(ValueError, match=f"no Ray cluster answers at {address}"):
         compare(study((0,)), tmp_path, engine=RayEngine(address))
-    with pytest.raises(ValueError, match="the address of a Ray cluster is auto or host:port, got 'here'"):
+    with pytest.raises(ValueError, match="the address of a Ray cluster must be auto or host:port, got 'here'"):
         compare(study((0,)), tmp_path, engine=RayEngine("here"))
 
 

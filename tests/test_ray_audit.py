@@ -9,15 +9,15 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.auditing.collect import collect
-from calibrant.auditing.merging import Place, collect_part, joined_crc32, merged
+from calibrant.auditing.shards import Place, collect_part, joined_crc32, merge
 from calibrant.cli import main
 from calibrant.metrics import ece
-from tests.object_store import serving
+from tests.helpers.object_store import serving
 from tests.ray_nodes import nodes
 
 pytest.importorskip("ray", reason="pip install 'calibrant[cluster]'")
-from calibrant.auditing import on_ray
-from calibrant.auditing.on_ray import collect_on_ray
+from calibrant.auditing import shards as shards_module
+from calibrant.auditing.shards import collect_on_ray
 
 pytestmark = [
     pytest.mark.xdist_group("ray"),
@@ -65,7 +65,7 @@ def same(found, expected):
         assert bool((getattr(found.sketch, name) == getattr(expected.sketch, name)).all())
     values = expected.sketch.compute()
     assert found.sketch.compute() == pytest.approx(values, rel=1e-12, abs=1e-15)
-    tables = [(found.whole, expected.whole), (found.by_class, expected.by_class)]
+    tables = [(found.overall, expected.overall), (found.by_class, expected.by_class)]
     for name, (levels, table) in expected.groups.items():
         assert list(found.groups[name][0].codes) == sorted(levels.codes)
         order = [levels.codes[value] for value in sorted(levels.codes)]
@@ -125,8 +125,8 @@ def test_a_damaged_shard_is_one_sentence_that_names_it(cluster, tmp_path):
 
 
 def parts(opened, groups=("site",)):
-    pieces = on_ray.pieces_of(opened._store)
-    rows, samples = zip(*(on_ray._size(piece) for piece in pieces), strict=True)
+    pieces = shards_module.pieces_of(opened._store)
+    rows, samples = zip(*(shards_module._counted_size(piece) for piece in pieces), strict=True)
     for i, piece in enumerate(pieces):
         yield collect_part(piece, list(groups), Place(sum(rows[:i]), sum(samples[:i]), sum(samples)))
 
@@ -139,7 +139,7 @@ def test_ignored_labels_and_small_samples(text, tmp_path, monkeypatch):
     given["labels"][100:720] = 9  # all of the second shard is ignored
     opened = shards(tmp_path, given, ignore_index=9)
     expected = collect(Predictions.from_logits(**given, ignore_index=9))
-    found = merged(parts(opened))
+    found = merge(parts(opened))
     assert len(expected.logits.columns()[1]) == 40
     same(found, expected)
 
@@ -150,15 +150,15 @@ def test_images(tmp_path):
     labels = rng.integers(0, 4, (len(logits), 2, 5))
     given = {"logits": logits, "labels": labels, "groups": {"site": rng.choice(["x", "y"], len(logits))}}
     opened = shards(tmp_path, given, ignore_index=3, kind="segmentation")
-    same(merged(parts(opened)), collect(Predictions.from_logits(**given, ignore_index=3, kind="segmentation")))
+    same(merge(parts(opened)), collect(Predictions.from_logits(**given, ignore_index=3, kind="segmentation")))
 
 
 def test_checksums_do_not_depend_on_the_shards(tmp_path):
     given = arrays()
     opened = shards(tmp_path, given)
     (whole,) = [collect_part(opened, ["site"], Place(0, 0, len(opened)))]
-    found = merged(parts(opened))
-    assert found.of_ids == whole.found.of_ids == zlib.crc32("".join(f"{i}\n" for i in given["ids"]).encode())
+    found = merge(parts(opened))
+    assert found.of_ids == whole.collected.of_ids == zlib.crc32("".join(f"{i}\n" for i in given["ids"]).encode())
     assert found.of_labels == zlib.crc32(given["labels"].tobytes())
     data = np.random.default_rng(0).bytes(100_003)
     for cut in (0, 1, 777, 100_003):
@@ -168,14 +168,14 @@ def test_checksums_do_not_depend_on_the_shards(tmp_path):
 def test_parts_must_hold_the_same(tmp_path):
     first, second = (collect_part(Predictions.from_logits(**arrays(text=text)), [], Place(0, 0, 9)) for text in (1, 0))
     with pytest.raises(ValueError, match="shards must hold the same, got ids int64 after text"):
-        merged([first, second])
+        merge([first, second])
 
 
 def test_nothing_that_counts(tmp_path):
     given = arrays()
     given["labels"][:] = 9
     with pytest.raises(ValueError, match="every position is ignored"):
-        merged(parts(shards(tmp_path, given, ignore_index=9)))
+        merge(parts(shards(tmp_path, given, ignore_index=9)))
 
 
 def test_the_command_on_a_cluster_and_an_object_store_says_what_it_says_on_one_machine(cluster, tmp_path, capsys):
@@ -205,7 +205,7 @@ def test_the_command_on_a_cluster_and_an_object_store_says_what_it_says_on_one_m
     [
         (["--engine", "spark"], "unknown engine 'spark'; known are local and ray"),
         (["--address", "auto"], "an address is for the engine ray"),
-        (["--engine", "ray", "--address", "here"], "the address of a Ray cluster is auto or host:port"),
+        (["--engine", "ray", "--address", "here"], "the address of a Ray cluster must be auto or host:port"),
     ],
     ids=lambda value: str(value),
 )

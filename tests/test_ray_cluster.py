@@ -17,8 +17,8 @@ pytestmark = [
 
 DRIVER = """
 import sys
-from calibrant._ray import connected
-with connected("the test") as ray:
+from calibrant._ray import connect
+with connect("the test") as ray:
     assert ray.get(ray.remote(lambda: 7).remote()) == 7
     print("ready", flush=True)
     sys.stdin.read()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant.data import read, recognise
-from calibrant.data.readers._cifar_pickle import read_pickle
+from calibrant.data.readers._pickle import read_pickle
 from calibrant.data.readers.cifar import CIFAR10, CIFAR100, SUPERCLASSES, cifar10, cifar100
 from calibrant.data.readers.mnist import FASHION, mnist
 

@@ -7,7 +7,8 @@ import pytest
 
 from calibrant.data import read, recognise
 from calibrant.data.files import UnreadableError
-from calibrant.data.readers._checks import check_image, number
+from calibrant.data.readers._annotations import number
+from calibrant.data.readers._folder import check_image
 from tests import box_files as files
 from tests.box_files import cut, image, odd, skipped, write, xml
 
@@ -284,7 +285,7 @@ def test_open_images_options(tmp_path):
     # A smaller set of images keeps those of the choice that are still there.
     (root / next(name for name in data.ids if name not in capped.ids)).unlink()
     assert read(root, leaf_only=False, merge={"Man": "Person", "Woman": "Person"}, cap=3).ids == capped.ids
-    with pytest.raises(ValueError, match="cap takes a number of images"):
+    with pytest.raises(ValueError, match="cap must be a whole number of at least 1, got 0"):
         read(root, cap=0)
     (root / "bbox_labels_600_hierarchy.json").unlink()
     with pytest.raises(ValueError, match=r"leaf_only needs bbox_labels_600_hierarchy\.json"):

@@ -7,14 +7,12 @@ import pytest
 from PIL import Image
 
 from calibrant.data import ImageFiles, layouts, read, recognise
-from calibrant.data.readers.camvid import camvid
 from calibrant.data.readers.cifar import CIFAR10, CIFAR100, SUPERCLASSES, cifar10, cifar100
-from calibrant.data.readers.cityscapes import CLASSES as CITYSCAPES
-from calibrant.data.readers.cityscapes import FROM_IDS, cityscapes
-from calibrant.data.readers.image_folder import image_folder
-from calibrant.data.readers.pacs import CLASSES as PACS
-from calibrant.data.readers.pacs import pacs
-from calibrant.data.readers.voc_segmentation import voc_segmentation
+from calibrant.data.readers.image_folder import PACS as PACS
+from calibrant.data.readers.image_folder import image_folder, pacs
+from calibrant.data.readers.segmentation import CITYSCAPES as CITYSCAPES
+from calibrant.data.readers.segmentation import FROM_IDS, camvid, cityscapes
+from calibrant.data.readers.voc import voc_segmentation
 
 
 def picture(path, size=(5, 4), mode="RGB", color=None):
@@ -163,7 +161,7 @@ def test_cifar_100_in_folders(tmp_path):
     coarse = cifar100(tmp_path, "train", labels="coarse")
     assert coarse.labels.tolist() == COARSE
     assert coarse.classes == tuple(SUPERCLASSES) == tuple(sorted(SUPERCLASSES))
-    with pytest.raises(ValueError, match="'fine' and 'coarse', got 'medium'"):
+    with pytest.raises(ValueError, match="option labels must be 'fine' or 'coarse', got 'medium'"):
         cifar100(tmp_path, "train", labels="medium")
 
 
@@ -301,5 +299,5 @@ def test_voc_masks_are_palette_indices(tmp_path):
     assert np.asarray(data[0].mask).tolist() == [[0, 20, 255], [15, 0, 0]]
     assert np.asarray(voc_segmentation(root, "train_aug")[0].mask).tolist() == [[1, 2, 3], [4, 5, 6]]
     reasons = "mask that cannot be read (1), mask that is missing (1), file name that leads out of the data folder (1)"
-    with pytest.raises(ValueError, match=re.escape(f"'val' holds no image that can be used: {reasons}.")):
+    with pytest.raises(ValueError, match=re.escape(f"'val' holds no image that can be used: {reasons}")):
         voc_segmentation(root, "val", on_error="skip")

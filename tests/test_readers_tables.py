@@ -12,8 +12,7 @@ from PIL import Image
 
 from calibrant.data import layouts, read
 from calibrant.data.readers.arrays import arrays
-from calibrant.data.readers.cifar import CIFAR10
-from calibrant.data.readers.cifar10h import cifar10h
+from calibrant.data.readers.cifar import CIFAR10, cifar10h
 
 X = np.array([[1.0, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]])
 
@@ -198,7 +197,7 @@ def test_parquet_with_categories_and_without_rows(tmp_path):
     data = arrays(path, "all", on_error="skip")
     assert (data.classes, data.labels.tolist(), data.ids) == (("a", "b"), [1, 0, 1], ("c/0", "c/2", "c/3"))
     pq.write_table(table.slice(0, 0), path)
-    with pytest.raises(ValueError, match=r"c\.parquet: the split 'all' holds no row that can be used\."):
+    with pytest.raises(ValueError, match=r"c\.parquet: the split 'all' holds no row that can be used"):
         arrays(path, "all")
 
 
@@ -235,24 +234,24 @@ def test_votes_without_images(humans):
     assert data.soft[0].tolist() == [0, 0, 0, 0.8, 0, 0.2, 0, 0, 0, 0]
     assert data[2].input.tolist() == [1, 1, 1, 1, 1, 1, 1, 1, 42, 0]
     (humans / "cifar10h-probs.npy").unlink()
-    assert np.array_equal(cifar10h(humans).soft, COUNTS / 50)
+    assert np.array_equal(cifar10h(humans, "test").soft, COUNTS / 50)
     (humans / "jpeg_index.csv").unlink()
-    assert cifar10h(humans).labels.tolist() == [-1, -1, -1]
+    assert cifar10h(humans, "test").labels.tolist() == [-1, -1, -1]
 
 
 def test_votes_for_the_official_batch(humans, tmp_path):
     batch = {"data": np.zeros((3, 3072), dtype=np.uint8), "labels": [3, 0, 8]}
     (tmp_path / "test_batch").write_bytes(pickle.dumps(batch))
-    data = cifar10h(humans, images=tmp_path)
+    data = cifar10h(humans, "test", images=tmp_path)
     assert (data.kind, data.ids[2], data.labels.tolist()) == ("image", "test_batch/0002", [3, 0, 8])
     assert np.array_equal(data.soft, COUNTS / 50)
     (tmp_path / "test_batch").write_bytes(pickle.dumps(batch | {"labels": [3, 8, 0]}))
     with pytest.raises(ValueError, match="test_batch/0001: its label is not the one of its votes"):
-        cifar10h(humans, images=tmp_path)
-    assert cifar10h(humans, images=tmp_path, on_error="skip").ids == ("test_batch/0000",)
+        cifar10h(humans, "test", images=tmp_path)
+    assert cifar10h(humans, "test", images=tmp_path, on_error="skip").ids == ("test_batch/0000",)
     (tmp_path / "test_batch").write_bytes(pickle.dumps({"data": batch["data"][:2], "labels": [3, 0]}))
     with pytest.raises(ValueError, match="3 rows of votes for the 2 images"):
-        cifar10h(humans, images=tmp_path)
+        cifar10h(humans, "test", images=tmp_path)
 
 
 def test_votes_for_images_in_folders(humans, tmp_path):
@@ -260,29 +259,29 @@ def test_votes_for_images_in_folders(humans, tmp_path):
         (tmp_path / "test" / name).mkdir(parents=True)
     for name in ("cat", "airplane", "ship"):
         Image.new("RGB", (32, 32)).save(tmp_path / "test" / name / "0000.jpg")
-    data = cifar10h(humans, images=tmp_path)
+    data = cifar10h(humans, "test", images=tmp_path)
     assert data.ids == ("test/airplane/0000.jpg", "test/cat/0000.jpg", "test/ship/0000.jpg")
     assert np.array_equal(data.soft, COUNTS[[1, 0, 2]] / 50)
     Image.new("RGB", (32, 32)).save(tmp_path / "test" / "ship" / "0001.jpg")
     with pytest.raises(ValueError, match=r"ship/0001\.jpg: no row of votes"):
-        cifar10h(humans, images=tmp_path)
+        cifar10h(humans, "test", images=tmp_path)
     (humans / "jpeg_index.csv").unlink()
     with pytest.raises(ValueError, match=r"jpeg_index\.csv is needed"):
-        cifar10h(humans, images=tmp_path)
+        cifar10h(humans, "test", images=tmp_path)
 
 
 def test_votes_that_are_wrong(humans):
     probs, index = humans / "cifar10h-probs.npy", humans / "jpeg_index.csv"
     np.save(probs, COUNTS / 49)
     with pytest.raises(ValueError, match=r"row 0 of cifar10h-probs\.npy is not that of"):
-        cifar10h(humans)
+        cifar10h(humans, "test")
     (humans / "cifar10h-counts.npy").unlink()
     with pytest.raises(
         ValueError, match=r"cifar10h-probs\.npy\[0\]: votes that are no probabilities \(they sum to 1\.02041\)"
     ):
-        cifar10h(humans)
+        cifar10h(humans, "test")
     np.save(probs, np.stack([COUNTS[0] / 50, COUNTS[1] / 50, np.full(10, np.nan)]))
-    assert cifar10h(humans, on_error="skip").ids == ("test/00000", "test/00001")
+    assert cifar10h(humans, "test", on_error="skip").ids == ("test/00000", "test/00001")
     for data in (
         b"",
         npy(np.eye(9)),
@@ -294,9 +293,9 @@ def test_votes_that_are_wrong(humans):
     ):
         probs.write_bytes(data)
         with pytest.raises(ValueError, match=r"cifar10h-probs\.npy"):
-            cifar10h(humans, on_error="skip")
+            cifar10h(humans, "test", on_error="skip")
     np.save(probs, COUNTS / 50)
     for line in ("0,3,other.jpg", "9,3,other.jpg", "1", "a,b,c", "2,8,test/cat/0000.jpg"):
         index.write_text(f"0,3,test/cat/0000.jpg\n{line}\n")
         with pytest.raises(ValueError, match=r"jpeg_index\.csv: line 2"):
-            cifar10h(humans)
+            cifar10h(humans, "test")

@@ -76,7 +76,7 @@ def test_parts_are_removed_also_after_take(messages):
         "empty once parts are removed": (2, ("20news-bydate-test/rec.autos/1", "20news-bydate-test/sci.space/3"))
     }
     for wrong in ("headers", ["signature"]):
-        with pytest.raises(ValueError, match="remove takes some of headers, footers, quotes"):
+        with pytest.raises(ValueError, match="option remove must be a list with some of 'headers' or 'footers'"):
             newsgroups(messages, "test", remove=wrong)
 
 

@@ -13,11 +13,7 @@ from matplotlib.figure import Figure
 
 from calibrant.metrics import RiskCoverage
 from calibrant.posthoc import LogitNorm
-from calibrant.report.selective_figures import (
-    draw_errors_by_source,
-    draw_max_logit_given_msp,
-    draw_risk_coverage_by_method,
-)
+from calibrant.report import draw_errors_by_source, draw_max_logit_given_msp, draw_risk_coverage_by_method
 from calibrant.selective.analysis import errors_by_source, max_logit_given_msp, risk_coverage_by_method
 from tests.helpers.metric_data import CASES, close
 from tests.reference import metrics as R

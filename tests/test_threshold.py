@@ -11,8 +11,8 @@ from scipy.stats import beta, binom
 from calibrant.metrics import coverage_at_risk
 from calibrant.selective import threshold_for_coverage, threshold_for_risk, thresholds_by_group
 from calibrant.selective.bounds import binomial_tail, fewest, lower_limit, upper_limit
-from calibrant.selective.planning import Scored, threshold_planned
-from calibrant.selective.threshold import curve_of
+from calibrant.selective.policy_thresholds import Scored, threshold_planned
+from calibrant.selective.search import curve_of
 
 METHODS = ("best", "fixed-sequence", "sgr", "empirical")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -25,8 +25,10 @@ def silent(what: str, done: float, total: float | None) -> None:
     """Say nothing."""
 
 
-def track(items: Iterable[T], what: str, total: int | None, progress: Progress) -> Iterator[T]:
-    """The items as they are, with the progress told after each.
+def track(
+    items: Iterable[T], what: str, total: int | None, progress: Progress, *, size: Callable[[T], int] = lambda _: 1
+) -> Iterator[T]:
+    """The items as they are, with the progress told after each; ``size`` is what an item counts for.
 
     Example:
         >>> list(track("ab", "letters", 2, lambda what, done, total: print(what, done, total)))
@@ -35,7 +37,9 @@ def track(items: Iterable[T], what: str, total: int | None, progress: Progress) 
         letters 2 2
         ['a', 'b']
     """
-    progress(what, 0, total)
-    for done, item in enumerate(items, 1):
+    done = 0
+    progress(what, done, total)
+    for item in items:
         yield item
+        done += size(item)
         progress(what, done, total)

@@ -60,12 +60,8 @@ for process, _, start in processes():
 """
 
 
-def imported(what: str) -> Any:
-    """Ray itself, or one sentence.
-
-    Args:
-        what: Who needs it.
-    """
+def import_ray(what: str) -> Any:
+    """Ray itself, or one sentence about how to install it; ``what`` needs it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     need(what, "cluster", "ray")
     import ray
@@ -74,21 +70,21 @@ def imported(what: str) -> Any:
 
 
 @contextlib.contextmanager
-def connected(what: str, address: str | None = None) -> Iterator[Any]:
-    """Ray, connected; a connection that the process has already is used and left as it is.
+def connect(what: str, address: str | None = None) -> Iterator[Any]:
+    """Ray, connected to a cluster; a connection that the process has already is used and left as it is.
 
     Args:
-        what: Who needs it.
-        address: Of a cluster, or ``"auto"`` for the one this machine belongs to; None starts one here, and ends it.
+        what: the part that needs it.
+        address: of a cluster, or ``"auto"`` for the one this machine belongs to; None starts one here, and ends it.
     """
-    ray = imported(what)
+    ray = import_ray(what)
     if address is not None:
         _check_answer(address)
     if ray.is_initialized():
         yield ray
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    ending = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
     undertaker = None
     if address is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
@@ -104,11 +100,11 @@ def connected(what: str, address: str | None = None) -> Iterator[Any]:
         except (ConnectionError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split()).partition(". ")[0]
             raise ValueError(
-                f"no Ray cluster could be reached at {address!r}: {reason}. A cluster that was started with a token in "
-                "~/.ray/auth_token is reached with the same token and RAY_AUTH_MODE=token."
+                f"no Ray cluster could be reached at {address!r}: {reason}; a cluster that was started with a token in "
+                "~/.ray/auth_token is reached with the same token and RAY_AUTH_MODE=token"
             ) from error
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, ending)  # Ray has its own answer, a trace
+        signal.signal(signal.SIGTERM, handler)  # Ray has its own answer, a trace
     try:
         yield ray
     finally:
@@ -150,24 +146,25 @@ def _start_undertaker() -> subprocess.Popen[bytes] | None:
 
 def _check_answer(address: str) -> None:
     """Ask before Ray does, which goes on asking for minutes."""
-    given = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
-    if given == "auto":
+    address = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
+    if address == "auto":
         return
-    host, colon, port = given.removeprefix("ray://").rpartition(":")
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():
-        raise ValueError(f"the address of a Ray cluster is auto or host:port, got {given!r}.")
+        raise ValueError(f"the address of a Ray cluster must be auto or host:port, got {address!r}")
     try:
         socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise ValueError(f"no Ray cluster answers at {given}: {error}.") from None
+        raise ValueError(f"no Ray cluster answers at {address}: {error}") from None
 
 
 def check_fits(ray: Any, what: str, cpus: float, gpus: float) -> None:
-    """Refuse what no machine of the cluster could ever hold; Ray would wait for one without a word."""
-    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(one.get("CPU", 0) >= cpus and one.get("GPU", 0) >= gpus for one in machines):
-        held = "; ".join(sorted({f"{one.get('CPU', 0):g} and {one.get('GPU', 0):g}" for one in machines}))
+    """Refuse what no machine of the cluster can ever run; Ray would wait for such a machine without a word."""
+    resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    machines = [(machine.get("CPU", 0), machine.get("GPU", 0)) for machine in resources]
+    if not any(own_cpus >= cpus and own_gpus >= gpus for own_cpus, own_gpus in machines):
+        available = "; ".join(sorted({f"{own_cpus:g} and {own_gpus:g}" for own_cpus, own_gpus in machines}))
         raise ValueError(
-            f"{what} takes {cpus:g} CPUs and {gpus:g} GPUs, and no machine of the Ray cluster has as many: "
-            f"they have {held}."
+            f"{what} takes {cpus:g} CPUs and {gpus:g} GPUs, and no machine of the Ray cluster has as many: they have "
+            f"{available}"
         )

@@ -204,3 +204,18 @@ def check_finite(z: npt.NDArray[Any]) -> float:
     if size > LARGEST_LOGIT:
         raise ValueError(f"logits must lie between -{LARGEST_LOGIT:g} and {LARGEST_LOGIT:g}, got one of size {size:g}")
     return size
+
+
+def differing_names(first: Sequence[str], second: Sequence[str], most: int = 5) -> tuple[str, str]:
+    """Some names of two lists that are not the same, where they begin to differ.
+
+    Example:
+        >>> differing_names(["a", "b", "c", "d", "e", "f"], ["a", "b", "c", "d", "e", "g"])
+        ('..., b, c, d, e, f', '..., b, c, d, e, g')
+    """
+    pairs = enumerate(zip(first, second, strict=False))
+    index = next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
+    start = max(0, index + 1 - most)
+    head = ["..."] if start else []
+    a, b = (", ".join([*head, *names[start : start + most]]) for names in (first, second))
+    return a, b

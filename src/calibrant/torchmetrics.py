@@ -24,6 +24,8 @@ from calibrant.metrics import ConfidenceSketch as PlainSketch
 _torchvision.ensure()
 from torchmetrics import Metric  # noqa: E402  (importing torchmetrics imports torchvision)
 
+__all__ = ["ConfidenceSketch"]
+
 
 class ConfidenceSketch(Metric):
     """`calibrant.metrics.ConfidenceSketch` with torchmetrics' interface.

@@ -123,14 +123,14 @@ def test_a_file_is_opened_once(tmp_path, monkeypatch):
     np.savez(path, x=np.zeros((3, 2), np.float32), y=np.array(["a", "b", "a"]))
     other = io.BytesIO()
     np.savez(other, x=np.ones((3, 2), np.float32), y=np.array(["c", "d", "c"]))
-    header = _array_files._header
+    header = _array_files._read_header
 
     def replacing(member):
         (tmp_path / "new").write_bytes(other.getvalue())
         os.replace(tmp_path / "new", path)
         return header(member)
 
-    monkeypatch.setattr(_array_files, "_header", replacing)
+    monkeypatch.setattr(_array_files, "_read_header", replacing)
     from calibrant.data.readers.arrays import arrays
 
     data = arrays(path, "all")

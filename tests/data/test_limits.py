@@ -12,9 +12,9 @@ from PIL import Image
 from calibrant.data import Vocabulary, read
 from calibrant.data.inspection import inspect
 from calibrant.data.layouts import recognise
-from calibrant.data.readers import _masks
+from calibrant.data.readers import segmentation
 from calibrant.data.readers._boxes import MAX_BOXES
-from calibrant.data.readers.camvid import GROUPS
+from calibrant.data.readers.segmentation import CAMVID
 from tests import box_files
 from tests.box_files import skipped, write, xml
 from tests.properties.data_trees import TREES, cifar_10, cifar_10h, imagenet, own, published_camvid
@@ -223,9 +223,9 @@ def test_hostile_xml(tmp_path, case):
 
 def test_masks_are_looked_up_part_by_part(tmp_path, monkeypatch):
     """30 pixels, seven at a time; the colours are (i, 0, 7) for the i-th of CamVid's 32 names."""
-    monkeypatch.setattr(_masks, "_PIXELS", 7)
+    monkeypatch.setattr(segmentation, "_PIXELS", 7)
     root = published_camvid(tmp_path)
-    names = [label for label, group in enumerate(GROUPS.values()) for _ in group]
+    names = [label for label, group in enumerate(CAMVID.values()) for _ in group]
     which = np.random.default_rng(0).integers(0, len(names), (6, 5))
     colours = np.stack([which, np.zeros_like(which), np.full_like(which, 7)], axis=2).astype(np.uint8)
     Image.fromarray(colours).save(root / "LabeledApproved_full/a_L.png")

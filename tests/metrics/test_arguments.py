@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import metrics as M
+from tests.docs_tools.test_build import bibliography, cited
 from tests.helpers.metric_data import CASES, LOGITS, images, scores
-from tests.test_docs import bibliography, cited
 
 SOURCE = Path(M.__file__).parent
 

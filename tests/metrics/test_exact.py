@@ -5,7 +5,7 @@ import pytest
 
 from calibrant import Predictions, audit
 from calibrant.auditing.collect import collect
-from calibrant.auditing.merging import Place, collect_part, merged
+from calibrant.auditing.shards import Place, collect_part, merge
 from calibrant.metrics.sketch import exact
 from tests.reference import metrics as reference
 
@@ -111,7 +111,7 @@ def test_parts_together_are_as_exact_as_the_whole(monkeypatch, most):
         collect_part(Predictions.from_probabilities(p[rows], labels[rows]), (), Place(rows.start, rows.start, 1500))
         for rows in halves
     ]
-    together = merged(parts).summary().metrics()
+    together = merge(parts).summary().metrics()
     for name, value in together.items():
         assert value.bound == pytest.approx(whole[name].bound, rel=1e-9)
         assert value == pytest.approx(whole[name], abs=1e-12)

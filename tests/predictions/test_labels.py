@@ -1,4 +1,4 @@
-"""Which class a label means: worked by hand, in every format that can say it."""
+"""Which class a label means, in every format."""
 
 import numpy as np
 import pyarrow as pa
@@ -7,9 +7,9 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.predictions.labels import codes_of, number_of
+from tests.helpers.predictions import CLASSES, FORMATS, Q, refusal_of, write_table
 
 P = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.5, 0.3, 0.2]])
-FORMATS = (".npz", ".npy", ".parquet", ".safetensors", ".csv")
 LISTED = {"probabilities": ["p_1", "p_2", "p_3"]}
 MATCHED = {"probabilities": "p_*"}
 
@@ -31,7 +31,7 @@ def arrays(path, labels, **facts):
     return path
 
 
-def refusal(path, **how):
+def load_refusal(path, **how):
     with pytest.raises(ValueError, match=r".") as error:
         Predictions.open(path, **how).load()
     assert str(error.value).startswith(f"{path}: ")
@@ -86,7 +86,7 @@ def test_labels_that_are_numbers_are_matched_with_the_numbers_of_columns(
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 @pytest.mark.parametrize("labels", [[0, 1, 2, 1], [1, 2, 4, 1], [-1, 1, 2, 1], [10, 20, 30, 10]])
 def test_a_label_that_is_no_number_of_a_column_is_refused_with_both_lists(suffix, labels, tmp_path):
-    text = refusal(table(tmp_path / f"a{suffix}", ["p_1", "p_2", "p_3"], labels), columns=MATCHED)
+    text = load_refusal(table(tmp_path / f"a{suffix}", ["p_1", "p_2", "p_3"], labels), columns=MATCHED)
     assert "among the numbers of the classes, 1, 2, 3, got" in text
     assert f"the labels are {', '.join(map(str, sorted(set(labels))))};" in text
     assert "--class-names" in text
@@ -97,14 +97,14 @@ def test_a_list_of_columns_with_names_says_otherwise(suffix, tmp_path):
     path = table(tmp_path / f"a{suffix}", ["p_1", "p_2", "p_3"], [0, 1, 2, 1])
     opened = Predictions.open(path, columns=LISTED, class_names=["0", "1", "2"])
     assert opened.labels.tolist() == [0, 1, 2, 1]
-    assert "must be those of the columns, p_1, p_2, p_3, got 0, 1, 2: list the columns" in refusal(
+    assert "must be those of the columns, p_1, p_2, p_3, got 0, 1, 2: list the columns" in load_refusal(
         path, columns=MATCHED, class_names=["0", "1", "2"]
     )
     path = table(tmp_path / f"a{suffix}", ["p_1", "p_2", "p_3"], ["sick", "well", "well", "dead"])
     opened = Predictions.open(path, columns=LISTED, class_names=["well", "sick", "dead"])
     assert opened.labels.tolist() == [1, 0, 0, 2]
     path = table(tmp_path / f"a{suffix}", ["p_1", "p_2", "p_3"], [1, 2, 2, 1])
-    text = refusal(path, columns=LISTED, class_names=["well", "sick", "dead"])
+    text = load_refusal(path, columns=LISTED, class_names=["well", "sick", "dead"])
     assert "numbers may be those of the columns, p_1, p_2, p_3, or of the class names, well, sick, dead" in text
 
 
@@ -121,7 +121,7 @@ def test_given_names_bring_columns_into_their_order(suffix, tmp_path):
     assert opened.labels.tolist() == [1, 2, 1, 2]
     unlabelled = Predictions.open(path, columns=MATCHED, class_names=["p_cow", "p_dog", "p_cat"], unlabelled=True)
     assert np.array_equal(unlabelled.probabilities, P[:, [2, 1, 0]])
-    text = refusal(path, columns=MATCHED, class_names=["cow", "dog", "hen"])
+    text = load_refusal(path, columns=MATCHED, class_names=["cow", "dog", "hen"])
     assert "must be those of the columns, p_cat, p_dog, p_cow, got cow, dog, hen" in text
     positions = table(tmp_path / f"c{suffix}", ["p_cat", "p_dog", "p_cow"], [1, 0, 2, 1])
     assert Predictions.open(positions, columns=MATCHED, class_names=["cat", "dog", "cow"]).labels.tolist() == [
@@ -130,7 +130,7 @@ def test_given_names_bring_columns_into_their_order(suffix, tmp_path):
         2,
         1,
     ]
-    assert "labels must be text, as numbers may be" in refusal(
+    assert "labels must be text, as numbers may be" in load_refusal(
         positions, columns=MATCHED, class_names=["cow", "dog", "cat"]
     )
 
@@ -148,7 +148,7 @@ def test_all_rows_decide_what_labels_call_the_classes(suffix, tmp_path):
         else:
             path.write_text("p_1,p_2,labels\n" + "0.5,0.5,1\n" * (count - 1) + f"0.5,0.5,{last}\n")
         if number is None:
-            assert "labels must be among the class names" in refusal(path, columns=MATCHED)
+            assert "labels must be among the class names" in load_refusal(path, columns=MATCHED)
         else:
             assert Predictions.open(path, columns=MATCHED).labels[[0, -1]].tolist() == [0, number]
 
@@ -193,11 +193,11 @@ def test_codes_beside_an_array_and_in_other_formats(tmp_path):
 
 def test_what_may_be_both_is_refused_with_both_lists_and_can_be_said(tmp_path):
     path = arrays(tmp_path / "a.npz", [1, 2, 1, 2], class_names=["1", "2", "3"])
-    text = refusal(path)
+    text = load_refusal(path)
     assert "the labels are 1, 2, the class names 1, 2, 3; store the labels as text" in text
     assert "--class-names" in text
     assert Predictions.open(path, class_names=["0", "1", "2"]).labels.tolist() == [1, 2, 1, 2]
-    assert "the labels are 1, 7, the class names 1, 2, 3" in refusal(
+    assert "the labels are 1, 7, the class names 1, 2, 3" in load_refusal(
         arrays(tmp_path / "b.npz", [1, 7, 1, 7], class_names=["1", "2", "3"])
     )
     arrays(tmp_path / "s1.npz", [1, 2, 1, 2], class_names=["1", "2", "3"])
@@ -209,10 +209,10 @@ def test_what_may_be_both_is_refused_with_both_lists_and_can_be_said(tmp_path):
 def test_names_that_the_file_states_are_not_overridden(tmp_path):
     path = arrays(tmp_path / "a.npz", [1, 2, 1, 0], class_names=["cat", "dog", "cow"])
     assert Predictions.open(path, class_names=["cat", "dog", "cow"]).labels.tolist() == [1, 2, 1, 0]
-    assert "in their order: expected cat, dog, cow, got dog, cat, cow" in refusal(
+    assert "in their order: expected cat, dog, cow, got dog, cat, cow" in load_refusal(
         path, class_names=["dog", "cat", "cow"]
     )
-    assert "expected cat, dog, cow, got a, b, c" in refusal(path, class_names=["a", "b", "c"])
+    assert "expected cat, dog, cow, got a, b, c" in load_refusal(path, class_names=["a", "b", "c"])
     numbers = arrays(tmp_path / "b.npz", [1, 2, 1, 0], class_names=["0", "1", "2"])
     assert Predictions.open(numbers, class_names=["cat", "dog", "cow"]).class_names == ("cat", "dog", "cow")
 
@@ -233,7 +233,7 @@ def test_ignored_labels_are_numbers_as_labels_have_them(tmp_path):
     assert Predictions.open(
         arrays(tmp_path / "a.npz", [0, 10, 255, 20], **codes), ignore_index=255
     ).labels.tolist() == [0, 1, 255, 2]
-    assert "ignore_index must not be the position of a class" in refusal(
+    assert "ignore_index must not be the position of a class" in load_refusal(
         arrays(tmp_path / "b.npz", [0, 10, 1, 20], **codes), ignore_index=1
     )
     path = table(tmp_path / "a.csv", ["p_0", "p_10", "p_20"], [0, 10, -1, 20])
@@ -241,13 +241,13 @@ def test_ignored_labels_are_numbers_as_labels_have_them(tmp_path):
 
 
 def test_numbers_that_are_one_number_twice_are_refused(tmp_path):
-    text = refusal(table(tmp_path / "a.csv", ["p_1", "p_01", "p_2"], [1, 2, 1, 2]), columns=MATCHED)
+    text = load_refusal(table(tmp_path / "a.csv", ["p_1", "p_01", "p_2"], [1, 2, 1, 2]), columns=MATCHED)
     assert "must have different numbers, got p_01 and p_1" in text
-    text = refusal(
+    text = load_refusal(
         table(tmp_path / "b.csv", ["p_1", "p_2", "p_3"], [1, 2, 1, 2]), columns={"probabilities": ["p_1"] * 2}
     )
     assert "different columns for probabilities, got 'p_1' 2 times" in text
-    text = refusal(table(tmp_path / "c.csv", ["p_1", "p_2", "p_3"], [1, 2, 1, 2]), columns={"probabilities": "*"})
+    text = load_refusal(table(tmp_path / "c.csv", ["p_1", "p_2", "p_3"], [1, 2, 1, 2]), columns={"probabilities": "*"})
     assert "column 'labels' is taken both for probabilities and for labels" in text
 
 
@@ -284,3 +284,60 @@ def test_numbers_in_names():
     assert codes_of(["0", "1", "other"]) is None
     assert codes_of(["1", "2"]) == (1, 2)
     assert codes_of(["x", "5"]) == (None, 5)
+
+
+def test_unknown_labels_list_the_class_names_and_how_to_give_them(tmp_path):
+    path = write_table(tmp_path / "a.csv", "p_cat,p_dog,p_bird,labels", ["dog", "Cat", "bird", "dog"])
+    text = refusal_of(Predictions.open, path, columns={"probabilities": "p_*"})
+    assert "must be among the class names cat, dog, bird, got 'Cat' in line 3; did you mean 'cat'?" in text
+    assert "class_names=[...]" in text
+    assert "--class-names" in text
+    many = refusal_of(Predictions.from_logits, np.eye(9), ["x"] * 9, class_names=list("abcdefghi"))
+    assert "class names a, b, c, d, e and 4 more, got 'x'" in many
+
+
+def test_predicted_and_labels_stand_for_correct(tmp_path):
+    sure, right = [0.5, 0.75, 1.0], [True, False, True]
+    for number, (said, true) in enumerate(
+        [([2, 0, 1], [2, 1, 1]), (["a", "b", "c"], ["a", "a", "c"]), ([2.0, 0.0, 1.0], [2, 1, 1])]
+    ):
+        text = "\n".join(
+            ["confidence,predicted,labels", *(f"{c},{s},{t}" for c, s, t in zip(sure, said, true, strict=True))]
+        )
+        (tmp_path / f"{number}.csv").write_text(text)
+        columns = {"confidence": np.array(sure), "predicted": np.array(said), "label": np.array(true)}
+        pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet")
+        np.savez(tmp_path / f"{number}.npz", **columns)
+        for name, values in columns.items():
+            np.save(tmp_path / f"{number}_{name}.npy", values)
+        for path in (f"{number}.csv", f"{number}.parquet", f"{number}.npz", f"{number}_confidence.npy"):
+            opened = Predictions.open(tmp_path / path)
+            assert opened.correct.tolist() == right
+            assert [b.correct.tolist() for b in opened.batches(2)] == [right[:2], right[2:]]
+    mapped = tmp_path / "m.csv"
+    mapped.write_text("confidence,said,true,correct\n0.5,a,a,0\n0.5,a,b,1\n")
+    assert Predictions.open(mapped).correct.tolist() == [False, True]
+    assert Predictions.open(mapped, columns={"predicted": "said", "labels": "true"}).correct.tolist() == [True, False]
+    mapped.write_text("confidence,predicted,labels\n0.5,a,0\n0.5,b,1\n")
+    assert refusal_of(Predictions.open, mapped).endswith("must be alike to be compared, got text and numbers")
+    np.savez(tmp_path / "m.npz", confidence=sure, predicted=["a", "b", "c"], labels=[0, 1, 2])
+    assert "must be alike to be compared, got text [3] and numbers [3]" in refusal_of(
+        Predictions.open, tmp_path / "m.npz"
+    )
+    np.savez(tmp_path / "m.npz", confidence=sure, predicted=[0, np.nan, 1], labels=[0, 1, 2])
+    assert "predicted must have a value everywhere, got nan in row 1" in refusal_of(
+        Predictions.open, tmp_path / "m.npz"
+    )
+    np.savez(tmp_path / "m.npz", confidence=sure, labels=[0, 1, 2])
+    text = refusal_of(Predictions.open, tmp_path / "m.npz")
+    assert "neither correct nor predicted with labels; it holds confidence, labels" in text
+    assert text.endswith('--column correct=NAME (in Python columns={"correct": "NAME"})')
+
+
+def test_text_labels_of_a_list_column_take_class_names(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"probabilities": Q.tolist(), "labels": ["dog", "cat", "bird", "dog"]}), path)
+    assert Predictions.open(path, class_names=CLASSES).labels.tolist() == [1, 0, 2, 1]
+    text = refusal_of(Predictions.open, path)
+    assert "class_names=[...]" in text
+    assert "--class-names" in text

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from calibrant.data import Boxes, Dataset, ImageArray
-from calibrant.data.readers.camvid import GROUPS
 from calibrant.data.readers.cifar import CIFAR10
-from calibrant.data.readers.pacs import CLASSES as PACS
+from calibrant.data.readers.image_folder import PACS as PACS
+from calibrant.data.readers.segmentation import CAMVID
 from calibrant.data.writing import write_dataset
 from tests import box_files
 from tests.box_files import write, xml
@@ -71,7 +71,7 @@ def camvid(root):
 
 
 def published_camvid(root):
-    names = [name for group in GROUPS.values() for name in group] + ["Void"]
+    names = [name for group in CAMVID.values() for name in group] + ["Void"]
     write(root / "label_colors.txt", "".join(f"{i} 0 7\t\t{name}\n" for i, name in enumerate(names)))
     picture(root / "701_StillsRaw_full/a.png")
     colours = np.zeros((6, 5, 3), np.uint8) + np.array([4, 0, 7], np.uint8)

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from calibrant import Policy, Predictions
 from calibrant.export import export_onnx
-from calibrant.export.input_file import read_inputs
+from calibrant.export.inputs import read_inputs
 from calibrant.metrics import ConfidenceSketch
-from calibrant.selective.policy_file import from_dict, to_dict
+from calibrant.selective.policy_file import from_dict as rule_from_dict
+from calibrant.selective.policy_file import to_dict
 
 onnx = pytest.importorskip("onnx")
 
@@ -36,6 +37,10 @@ def policies():
     ]
     fitted.append(Policy.fit(data, 0.3, group="site", calibrator="none", score="normalised_max_logit"))
     return [json.dumps(to_dict(policy), indent=2).encode() for policy in fitted]
+
+
+def from_dict(fields):
+    return Policy(**vars(rule_from_dict(fields)))
 
 
 def content(make):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,45 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.integer[Any]]
 Terms = dict[str, Array]
+
+
+class Check(NamedTuple):
+    """Parameters under which a loss is held against its reference, and what is known about it there.
+
+    Attributes:
+        name: of the loss, as in `calibrant.losses.get`.
+        reference: its function below.
+        parameters: of the loss and of the reference alike.
+        frozen: the reference's gradient needs the stop-gradient.
+        shift_invariant: a number added to all logits changes nothing.
+        ranks: the loss knows how often each sample was right, and the reference takes it as ``correctness``.
+        halved: the gradient of the regulariser is half the derivative of its value.
+    """
+
+    name: str
+    reference: Callable[..., Terms]
+    parameters: dict[str, Any]
+    frozen: bool = False
+    shift_invariant: bool = True
+    ranks: bool = False
+    halved: bool = False
+
+
+#: Every loss under several parameters; the properties of tests/properties/test_losses.py run over them.
+CHECKS: list[Check] = []
+
+
+def checks(name: str, *parameters: dict[str, Any], **facts: bool) -> Callable[[Callable[..., Terms]], Any]:
+    """Decorator of a reference: the loss it belongs to and the parameters to check it with."""
+
+    def enter(reference: Callable[..., Terms]) -> Callable[..., Terms]:
+        CHECKS.extend(Check(name, reference, each, **facts) for each in parameters)
+        return reference
+
+    return enter
+
+
+VARIANTS = ("released", "paper")
 
 
 # ---- building blocks -------------------------------------------------------------------------------------------------
@@ -117,6 +156,8 @@ def _minus_log_sigmoid(x: float) -> float:
 # ---- cross-entropy and soft targets ----------------------------------------------------------------------------------
 
 
+@checks("ce", {})
+@checks("soft", {})
 def cross_entropy(logits: npt.ArrayLike, labels: npt.ArrayLike) -> Terms:
     """ACLS Eq. 1, ALS Eq. 3: -log p_y."""
     logp, y = log_softmax(logits), _as_labels(labels)
@@ -137,6 +178,7 @@ def soft_cross_entropy(logits: npt.ArrayLike, q: npt.ArrayLike) -> Terms:
     return _terms(fidelity)
 
 
+@checks("ls", {"alpha": 0.1, "spread": "all"}, {"alpha": 0.1, "spread": "others"})
 def label_smoothing(
     logits: npt.ArrayLike, labels: npt.ArrayLike, *, alpha: float | npt.ArrayLike = 0.05, spread: str = "all"
 ) -> Terms:
@@ -170,11 +212,13 @@ def _focal_with(logits: npt.ArrayLike, labels: npt.ArrayLike, gamma: Array) -> T
     return _terms(fidelity)
 
 
+@checks("focal", *({"gamma": gamma} for gamma in (0.0, 0.5, 1.0, 3.0)))
 def focal(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 3.0) -> Terms:
     """DESIGN 3 (ACLS ref. [18]; no stored paper prints it): -(1 - p_y)^gamma log p_y, all in fidelity."""
     return _focal_with(logits, labels, np.full(len(_as_labels(labels)), float(gamma)))
 
 
+@checks("flsd", *({"variant": variant} for variant in VARIANTS))
 def flsd(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 3.0, variant: str = "released") -> Terms:
     """ACLS S Eq. 1, DESIGN 3: focal with gamma by confidence.
 
@@ -199,6 +243,7 @@ def flsd(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 3.0, va
 # ---- entropy and batch calibration -----------------------------------------------------------------------------------
 
 
+@checks("ecp", *({"strength": 0.3, "variant": variant} for variant in VARIANTS))
 def confidence_penalty(
     logits: npt.ArrayLike, labels: npt.ArrayLike, *, strength: float = 0.1, variant: str = "paper"
 ) -> Terms:
@@ -209,6 +254,7 @@ def confidence_penalty(
     return _terms(cross_entropy(logits, labels)["fidelity"], -strength * entropy(logits) / divisor)
 
 
+@checks("mmce", *({"strength": 0.8, "weighted": w, "variant": v} for v in VARIANTS for w in (True, False)))
 def mmce(
     logits: npt.ArrayLike,
     labels: npt.ArrayLike,
@@ -267,6 +313,7 @@ def mmce(
     return _terms(cross_entropy(logits, labels)["fidelity"], np.full(n_samples, strength * value))
 
 
+@checks("mdca", *({"strength": 0.8, "base": b, "variant": v} for v in VARIANTS for b in ("ce", "focal", "ls")))
 def mdca(
     logits: npt.ArrayLike,
     labels: npt.ArrayLike,
@@ -305,6 +352,7 @@ def mdca(
 # ---- pairs of classes ------------------------------------------------------------------------------------------------
 
 
+@checks("cpc", *({"lambda1": 0.2, "lambda2": 0.7, "variant": variant} for variant in VARIANTS))
 def cpc(
     logits: npt.ArrayLike,
     labels: npt.ArrayLike,
@@ -345,6 +393,8 @@ def cpc(
 # ---- logit margins ---------------------------------------------------------------------------------------------------
 
 
+@checks("mbls", {"margin": 4.0, "strength": 0.3, "variant": "released"})
+@checks("mbls", {"margin": 4.0, "strength": 0.3, "variant": "paper"}, frozen=True)
 def mbls(
     logits: npt.ArrayLike,
     labels: npt.ArrayLike,
@@ -372,6 +422,18 @@ def mbls(
     return _terms(cross_entropy(logits, labels)["fidelity"], regulariser)
 
 
+def _acls(variant: str) -> list[dict[str, Any]]:
+    """ACLS and its ablations."""
+    return [
+        {"margin": 4.0, "variant": variant, "smoothing": smoothing, "indicator": indicator}
+        for smoothing in ("adaptive", "constant")
+        for indicator in ("margin", "none")
+    ]
+
+
+@checks("acls", *_acls("released"), frozen=True, shift_invariant=False)
+@checks("acls", *_acls("paper"))
+@checks("acls", {"margin": 4.0, "variant": "paper", "gradient": "eq12"}, frozen=True, halved=True)
 def acls(
     logits: npt.ArrayLike,
     labels: npt.ArrayLike,
@@ -382,12 +444,13 @@ def acls(
     variant: str = "released",
     smoothing: str = "adaptive",
     indicator: str = "margin",
+    gradient: str = "eq13",
     frozen: npt.ArrayLike | None = None,
 ) -> Terms:
     """ACLS Eq. 13 summed over j; released: DESIGN 3 (no min, every tied maximum counts as it, mean over K-1 others).
 
     Ablations (ACLS Table 5): each penalty of x is relu(x)^2; smoothing="constant" takes relu(x), the integral of a
-    constant f; indicator="none" takes x in place of relu(x).
+    constant f; indicator="none" takes x in place of relu(x). The value is the same for either gradient.
     frozen: logits that give the constants. released: the maximum in the terms of the others. paper: that maximum and
     min_k, as in Eq. 12; the adaptive gradient of the regulariser is then twice Eq. 12.
     """
@@ -422,6 +485,7 @@ def acls(
 # ---- ranking ---------------------------------------------------------------------------------------------------------
 
 
+@checks("crl", *({"score": s, "variant": v} for v in VARIANTS for s in ("msp", "entropy", "margin")), ranks=True)
 def crl(
     logits: npt.ArrayLike,
     labels: npt.ArrayLike,
@@ -465,6 +529,7 @@ def crl(
 # ---- credal targets --------------------------------------------------------------------------------------------------
 
 
+@checks("lr", {"alpha": 0.1}, {"alpha": 0.4}, {"alpha": 0.0})
 def label_relaxation(logits: npt.ArrayLike, labels: npt.ArrayLike, *, alpha: float = 0.1) -> Terms:
     """LR Eq. 3, 5, 6: 0 if sum_{k != y} p_k <= alpha, else KL(projected || p), class by class; all in fidelity.
 

@@ -1,4 +1,8 @@
-"""The audit: collecting in one pass, breakdowns, repairs, findings, the document that a page draws."""
+"""The audit of a model's confidence.
+
+`collect` goes through predictions once and fills in `breakdown`, `shards` does so on a cluster; `repairs`, `findings`
+and `policy_check` judge, `document` is what a page draws, `audit` puts them together.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +11,7 @@ from calibrant.auditing.audit import Audit, audit
 
 if TYPE_CHECKING:
     from calibrant.auditing.document import reliability_series
-    from calibrant.auditing.on_ray import collect_on_ray
+    from calibrant.auditing.shards import collect_on_ray
 
 __all__ = ["Audit", "audit"]
 

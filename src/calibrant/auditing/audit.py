@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from calibrant._files import written_aside
+from calibrant._progress import Progress, silent, track
 from calibrant.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -22,16 +23,13 @@ T = TypeVar("T")
 
 TITLE = "Can this model's confidence be trusted?"
 
-#: Shows progress: given things to go through and what is done with them, passes them on.
-Progress = Callable[[Iterable[Any], str], Iterable[Any]]
-Batches = Callable[[Iterable[Predictions]], Iterable[Predictions]]
 #: Goes through predictions once, as `calibrant.auditing.collect.collect` does.
 Collecting = Callable[..., "Collected"]
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What an audit found. Everything is in `document`, the rest are ways to it.
+    """The result of an audit. Everything is in `document`, the rest are ways to it.
 
     Attributes:
         document: the whole audit as a plain dictionary, as `to_json` writes it.
@@ -50,18 +48,22 @@ class Audit:
     @property
     def metrics(self) -> dict[str, float]:
         """The first model's metrics by name."""
-        return _with_default_ece({one["name"]: _number(one["value"]) for one in self.models[0]["metrics"]})
+        return self._by_name(lambda metric: _number(metric["value"]))
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
         """The first model's confidence intervals by name."""
-        limits = {one["name"]: (_number(one["low"]), _number(one["high"])) for one in self.models[0]["metrics"]}
-        return _with_default_ece(limits)
+        return self._by_name(lambda metric: (_number(metric["low"]), _number(metric["high"])))
 
     @property
     def bounds(self) -> dict[str, float]:
         """How far at most the first model's metrics can lie from their exact definitions' values."""
-        return _with_default_ece({one["name"]: one["bound"] for one in self.models[0]["metrics"]})
+        return self._by_name(lambda metric: float(metric["bound"]))
+
+    def _by_name(self, read: Callable[[dict[str, Any]], T]) -> dict[str, T]:
+        """Something of each metric; ``ece`` is the one with 15 bins, as everywhere."""
+        values = {metric["name"]: read(metric) for metric in self.models[0]["metrics"]}
+        return values | {"ece": values["ece_15"]}
 
     @property
     def verdict(self) -> str:
@@ -71,7 +73,8 @@ class Audit:
     @property
     def advice(self) -> list[str]:
         """The first model's findings, a sentence or two each."""
-        return [f"{one['title']}. {one['text']} {one['evidence']}" for one in self.models[0]["findings"]]
+        findings = self.models[0]["findings"]
+        return [f"{finding['title']}. {finding['text']} {finding['evidence']}" for finding in findings]
 
     def to_json(self, path: str | Path | None = None) -> str:
         """The document as JSON text, also written to ``path`` if given."""
@@ -98,7 +101,7 @@ def audit(
     seed: int = 0,
     policy: Policy | None = None,
     reproduce: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     collecting: Collecting | None = None,
 ) -> Audit:
     """Audit a model's confidence: every metric with an interval, and what they mean.
@@ -116,9 +119,9 @@ def audit(
         policy: a fitted policy: what it does to the (first) model's predictions, whether its promise is kept, and the
             audit of the confidence it calibrates beside that of the plain one.
         reproduce: the command that makes this audit, for the report.
-        progress: shows progress over the batches.
+        progress: is told how far each stage is.
         collecting: what goes through the predictions, if not this process alone:
-            ``calibrant.auditing.on_ray.collect_on_ray`` for a cluster. It cannot judge a policy.
+            ``calibrant.auditing.collect_on_ray`` for a cluster. It cannot judge a policy.
 
     Returns:
         The audit, with ``metrics``, ``intervals``, ``advice``, ``to_html`` and ``to_json``.
@@ -129,111 +132,103 @@ def audit(
         >>> rng = np.random.default_rng(0)
         >>> honest = 2 * rng.standard_normal((3000, 5))
         >>> labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
-        >>> found = audit(Predictions.from_logits(3 * honest, labels))
-        >>> print(found.verdict)
+        >>> result = audit(Predictions.from_logits(3 * honest, labels))
+        >>> print(result.verdict)
         Overconfident: it claims 86.9% and is right 64.0% of the time.
-        >>> low, high = found.intervals["ece_15"]
-        >>> bool(low < found.metrics["ece_15"] < high)
+        >>> low, high = result.intervals["ece_15"]
+        >>> bool(low < result.metrics["ece_15"] < high)
         True
     """
     # Here, not above: opening a file, and refusing a wrong one, needs none of them.
     from calibrant import __version__
     from calibrant._files import json_value
-    from calibrant.auditing.collect import collect as by_one_process
+    from calibrant.auditing.collect import collect
     from calibrant.auditing.document import CONVENTIONS, describe
-    from calibrant.auditing.promise import calibrated, watched
-    from calibrant.auditing.promise import described as promise
+    from calibrant.auditing.policy_check import describe_policy
     from calibrant.metrics import check_level
     from calibrant.selective import Outcome
 
     check_level(level, replicates, seed)
     if collecting is not None and policy is not None:
         raise ValueError("a policy is judged by one process, not by a cluster: leave the engine or the policy out")
-    collect = collecting or by_one_process
-    named = _named(predictions)
-    show: Progress = progress or (lambda items, _: items)
+    models = _named(predictions)
     if val is not None and val.split == "test":
         raise ValueError("repairs are not fitted on test data: val is marked split='test'")
+
     columns = [groups] if isinstance(groups, str) else groups
+    read: Collecting = partial(collecting or collect, progress=progress)
+    (first, checked), *others = models.items()
     collected: dict[str, Collected] = {}
-    outcome = None if policy is None else Outcome(policy)
-    for name, one in named.items():
-        reading = partial(_shown, show, f"reading {name}")
-        if outcome is not None and not collected:
-            outcome.policy.check(one)
-            collected[name] = collect(one, groups=columns, progress=_then(reading, partial(watched, outcome)))
-            if outcome.policy.calibrator is not None:
-                changed = _then(partial(_shown, show, f"calibrating {name}"), partial(calibrated, outcome.policy))
-                collected[f"{name}, calibrated"] = collect(one, groups=columns, progress=changed)
-        else:
-            collected[name] = collect(one, groups=columns, progress=reading)
-    held_out = None if val is None else collect(val, groups=(), progress=partial(_shown, show, "reading validation"))
+    outcome = None
+    if policy is None:
+        collected[first] = read(checked, groups=columns, what=f"reading {first}")
+    else:
+        policy.check(checked)
+        outcome = Outcome(policy)
+        collected[first] = read(checked, groups=columns, what=f"reading {first}", outcome=outcome)
+        if policy.calibrator is not None:
+            what = f"calibrating {first}"
+            collected[f"{first}, calibrated"] = read(checked, groups=columns, what=what, calibrated_by=policy)
+    for name, other in others:
+        collected[name] = read(other, groups=columns, what=f"reading {name}")
+    held_out = None if val is None else read(val, groups=(), what="reading validation")
     if held_out is not None:
-        _check_val(next(iter(collected.values())), held_out)
-    described: list[Described] = []
-    for name, found in show(list(collected.items()), "intervals and repairs"):
-        fit_on = held_out if not described else None
-        described.append(describe(name, found, fit_on, level=level, replicates=replicates, seed=seed))
-    models = [one.document for one in described]
-    comparisons = _comparisons(collected, described, level, replicates, seed)
-    verdict = dict(models[0]["verdict"])
-    if len(models) > 1:
-        verdict["headline"] = f"{models[0]['name']}: {verdict['headline']}"
+        _check_val(collected[first], held_out)
+
+    sampling = {"level": level, "replicates": replicates, "seed": seed}
+    described = [
+        describe(name, model, held_out if name == first else None, **sampling)  # type: ignore[arg-type]
+        for name, model in track(collected.items(), "intervals and repairs", len(collected), progress)
+    ]
+    documents = [model.document for model in described]
+    verdict = dict(documents[0]["verdict"])
+    if len(documents) > 1:
+        verdict["headline"] = f"{first}: {verdict['headline']}"
     document = {
         "format": "calibrant.audit",
         "version": 1,
         "calibrant": __version__,
         "created": datetime.date.today().isoformat(),
         "title": TITLE,
-        "level": level,
-        "replicates": replicates,
-        "seed": seed,
+        **sampling,
         "reproduce": reproduce,
         "verdict": verdict,
         "conventions": CONVENTIONS,
-        "models": models,
-        "comparisons": comparisons,
-        "policy": None if outcome is None else promise(outcome, next(iter(named))),
+        "models": documents,
+        "comparisons": _comparisons(collected, described, sampling),
+        "policy": None if outcome is None else describe_policy(outcome, first),
     }
     return Audit(json_value(document))
 
 
 def _named(predictions: Predictions | Mapping[str, Predictions]) -> dict[str, Predictions]:
+    """The models by name, of which there is at least one, with labels."""
     named = {"model": predictions} if isinstance(predictions, Predictions) else predictions
-    if not isinstance(named, Mapping) or not all(isinstance(one, Predictions) for one in named.values()):
-        given = type(predictions).__name__
+    if not isinstance(named, Mapping) or not all(isinstance(model, Predictions) for model in named.values()):
+        kind = type(predictions).__name__
         raise ValueError(
-            f"audit takes Predictions, or several by name, got {given}: Predictions.open reads a file, "
+            f"audit takes Predictions, or several by name, got {kind}: Predictions.open reads a file, "
             "Predictions.from_logits takes arrays"
         )
     if not named:
         raise ValueError("audit takes predictions of at least one model, got none")
-    unlabelled = [name for name, one in named.items() if not one.labelled]
+    unlabelled = [name for name, model in named.items() if not model.labelled]
     if unlabelled:
         raise ValueError(f"an audit needs labels, and the predictions of {unlabelled[0]} have none")
     return dict(named)
 
 
-def _shown(show: Progress, what: str, batches: Iterable[Predictions]) -> Iterable[Predictions]:
-    return show(batches, what)
-
-
-def _then(first: Batches, second: Batches) -> Batches:
-    """Batches through one thing and then another."""
-    return lambda batches: second(first(batches))
-
-
 def _comparisons(
-    collected: Mapping[str, Collected], described: Sequence[Described], level: float, replicates: int, seed: int
+    collected: Mapping[str, Collected], described: Sequence[Described], sampling: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Every further model against the first, on the same samples; a note says where that cannot be."""
     from calibrant.auditing.document import compare
     from calibrant.metrics import paired_differences
 
     (base, first), *others = collected.items()
-    found = []
-    for one, (name, second) in zip(described[1:], others, strict=True):
-        notes = one.document["notes"]
+    comparisons = []
+    for model, (name, second) in zip(described[1:], others, strict=True):
+        notes = model.document["notes"]
         reason = _why_not_the_same(first, second)
         if reason is not None:
             notes.append(f"Not compared with {base}: {reason}.")
@@ -244,9 +239,9 @@ def _comparisons(
             notes.append(f"Differences to {base} are measured on {first.judged.size:,} samples drawn at random.")
         if first.kind == "segmentation":
             notes.append("Intervals of differences take pixels to be independent, and are too narrow.")
-        change = paired_differences(first.pairs(), second.pairs(), level=level, replicates=replicates, seed=seed)
-        found.append(compare(base, name, change, (described[0].numbers, one.numbers)))
-    return found
+        change = paired_differences(first.pairs(), second.pairs(), **sampling)
+        comparisons.append(compare(base, name, change, (described[0].numbers, model.numbers)))
+    return comparisons
 
 
 def _why_not_the_same(first: Collected, second: Collected) -> str | None:
@@ -276,11 +271,6 @@ def _check_val(first: Collected, val: Collected) -> None:
         )
     if (first.of_labels, first.of_values, first.rows) == (val.of_labels, val.of_values, val.rows):
         raise ValueError("the validation predictions are the audited ones: a repair is judged on data it did not see")
-
-
-def _with_default_ece(values: dict[str, T]) -> dict[str, T]:
-    """``ece`` is the one with 15 bins, as everywhere."""
-    return values | {"ece": values["ece_15"]}
 
 
 def _number(value: float | None) -> float:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant._arrays import precision_of
-from calibrant._validation import check_finite
-from calibrant.auditing.tables import Breakdown, ClasswiseSums, Levels
+from calibrant._arrays import Array, precision_of
+from calibrant._progress import Progress, silent, track
+from calibrant._validation import Bools, Ints, check_finite
+from calibrant.auditing.breakdown import Breakdown, ClasswiseSums, Columns, HashSample, Levels
+from calibrant.auditing.policy_check import calibrate
 from calibrant.metrics import (
     BLOCK,
     Clusters,
@@ -27,8 +28,7 @@ from calibrant.metrics import (
     top_label_blocks,
 )
 from calibrant.predictions import Predictions
-
-Columns = tuple[npt.NDArray[Any], ...]
+from calibrant.selective import Outcome, Policy
 
 ERRORS_KEPT = 50
 JUDGED_KEPT = 2**18
@@ -50,7 +50,7 @@ class WorstError:
 
 @dataclass
 class Collected:
-    """What one pass over the predictions found.
+    """What one pass over the predictions gives.
 
     Four checksums tell whether two files are about the same samples, or are the same: of the labels in their order (0
     where there are none), of the names of their classes (None where classes have no names, or there are no labels), of
@@ -65,11 +65,11 @@ class Collected:
     by_class: Breakdown | None
     classwise: ClasswiseSums | None
     groups: dict[str, tuple[Levels, Breakdown]] = field(default_factory=dict)
-    whole: Breakdown = field(default_factory=lambda: Breakdown(1))
+    overall: Breakdown = field(default_factory=lambda: Breakdown(1))
     worst: list[WorstError] = field(default_factory=list)
     confidences: Confidences = field(default_factory=Confidences)
-    judged: Kept = field(default_factory=lambda: Kept(JUDGED_KEPT))
-    logits: Kept = field(default_factory=lambda: Kept(LOGITS_KEPT))
+    judged: HashSample = field(default_factory=lambda: HashSample(JUDGED_KEPT))
+    logits: HashSample = field(default_factory=lambda: HashSample(LOGITS_KEPT))
     rows: int = 0
     samples: int = 0
     impossible: int = 0
@@ -100,55 +100,6 @@ class Collected:
         return self.class_names[index] if self.class_names else str(index)
 
 
-class Kept:
-    """At most ``size`` samples, each kept or not by a hash of its number, so that two files keep the same ones."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.parts: list[Columns] = []
-        self.keys: list[npt.NDArray[np.uint64]] = []
-        self.limit = np.iinfo(np.uint64).max
-        self.held = 0
-
-    def add(self, numbers: npt.NDArray[np.int64], take: Callable[[npt.NDArray[np.int64]], Columns]) -> None:
-        """Offer samples by their numbers; ``take`` gives the columns of those that stay."""
-        keys = _hash(numbers)
-        stay = np.flatnonzero(keys <= self.limit)
-        if not len(stay):
-            return
-        self.keys.append(keys[stay])
-        self.parts.append(take(stay))
-        self.held += len(stay)
-        if self.held > 2 * self.size:
-            self.prune()
-
-    def prune(self) -> None:
-        """Let go of what is more than ``size``."""
-        keys, columns = np.concatenate(self.keys), self._joined()
-        if len(keys) > self.size:
-            self.limit = np.partition(keys, self.size - 1)[self.size - 1]
-            stay = keys <= self.limit
-            keys, columns = keys[stay], tuple(column[stay] for column in columns)
-        self.keys, self.parts, self.held = [keys], [columns], len(keys)
-
-    def _joined(self) -> Columns:
-        return tuple(np.concatenate(column) for column in zip(*self.parts, strict=True))
-
-    def columns(self) -> Columns:
-        """The columns of the kept samples, in order of their numbers."""
-        self.prune()
-        return self.parts[0]
-
-
-def _hash(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Splitmix64: numbers that look random and depend on nothing else."""
-    with np.errstate(over="ignore"):
-        x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
-
-
 def wanted_groups(predictions: Predictions, groups: Iterable[str] | None) -> list[str]:
     """The groups that were asked for, all of them if none were."""
     wanted = list(predictions.group_names if groups is None else groups)
@@ -159,12 +110,12 @@ def wanted_groups(predictions: Predictions, groups: Iterable[str] | None) -> lis
     return wanted
 
 
-def started(predictions: Predictions, groups: Iterable[str]) -> Collected:
-    """What a pass over predictions begins with: nothing seen."""
+def begin(predictions: Predictions, groups: Iterable[str]) -> Collected:
+    """What a pass over predictions begins with."""
     holds, classes = predictions.holds, predictions.num_classes
     detailed = holds != "confidence"
     precision: Any = predictions._store.schema.dtype.name
-    found = Collected(
+    collected = Collected(
         sketch=ConfidenceSketch(kind="probabilities" if holds == "probabilities" else "logits"),
         holds=holds,
         kind=predictions.kind,
@@ -174,61 +125,80 @@ def started(predictions: Predictions, groups: Iterable[str]) -> Collected:
         by_class=Breakdown(classes) if detailed else None,
         classwise=ClasswiseSums(classes, holds, precision) if detailed else None,
         groups={name: (Levels(name), Breakdown()) for name in groups},
+        clusters=Clusters() if predictions.kind == "segmentation" else None,
     )
     if classes:
-        found.logits.size = min(LOGITS_KEPT, max(1, LOGIT_NUMBERS_KEPT // classes))
-    if predictions.kind == "segmentation":
-        found.clusters = Clusters()
-    return found
+        collected.logits.size = min(LOGITS_KEPT, max(1, LOGIT_NUMBERS_KEPT // classes))
+    return collected
 
 
 def collect(
     predictions: Predictions,
     *,
     groups: Iterable[str] | None = None,
-    progress: Callable[[Iterable[Predictions]], Iterable[Predictions]] = lambda batches: batches,
+    outcome: Outcome | None = None,
+    calibrated_by: Policy | None = None,
+    what: str = "reading",
+    progress: Progress = silent,
 ) -> Collected:
-    """Go through the predictions once."""
-    found = started(predictions, wanted_groups(predictions, groups))
-    for batch in progress(predictions.batches()):
-        for top, values in judged_blocks(batch, found):
-            observe(found, batch, top, values)
-        mark(found, batch)
-        found.rows += len(batch)
-    if not found.samples:
+    """Go through the predictions once.
+
+    Args:
+        predictions: labelled predictions, or confidences.
+        groups: group columns to break the numbers down by; all of them if None.
+        outcome: counts what its policy decides about every batch.
+        calibrated_by: a policy whose calibrator is applied to every batch before it is counted.
+        what: the stage, for the progress.
+        progress: is told how many rows were read.
+    """
+    collected = begin(predictions, wanted_groups(predictions, groups))
+    total = None if progress is silent else len(predictions)  # which may take a pass over the files
+    for batch in track(predictions.batches(), what, total, progress, size=len):
+        if outcome is not None:
+            outcome.add(batch, outcome.policy.decide(batch))
+        add_batch(collected, batch if calibrated_by is None else calibrate(batch, calibrated_by))
+    if not collected.samples:
         raise ValueError("every position is ignored: there is nothing to audit")
-    return found
+    return collected
 
 
-def mark(found: Collected, batch: Predictions) -> None:
+def add_batch(collected: Collected, batch: Predictions) -> None:
+    """Add a batch."""
+    for top, values in _judged_blocks(batch, collected):
+        _observe(collected, batch, top, values)
+    _add_to_checksums(collected, batch)
+    collected.rows += len(batch)
+
+
+def _add_to_checksums(collected: Collected, batch: Predictions) -> None:
     """Add the batch to the checksums."""
-    if found.rows == 0:
-        found.remarks += batch.remarks
+    if collected.rows == 0:
+        collected.remarks += batch.remarks
         values = getattr(batch, batch.holds)[:1024]
-        found.of_values = zlib.crc32(np.ascontiguousarray(values).tobytes())
+        collected.of_values = zlib.crc32(np.ascontiguousarray(values).tobytes())
     labels = batch.labels
     if labels is not None:
-        found.of_labels = zlib.crc32(np.ascontiguousarray(labels).tobytes(), found.of_labels)
+        collected.of_labels = zlib.crc32(np.ascontiguousarray(labels).tobytes(), collected.of_labels)
         counted = np.ones(labels.shape, bool) if batch.ignore_index is None else labels != batch.ignore_index
-        found.ignored += int(counted.size - counted.sum())
+        collected.ignored += int(counted.size - counted.sum())
         if batch.class_names is not None:
-            found.of_named_labels = zlib.crc32(_named(batch, counted), found.of_named_labels or 0)
+            collected.of_named_labels = zlib.crc32(_named(batch, counted), collected.of_named_labels or 0)
     if batch.ids is not None:
-        found.of_ids = zlib.crc32(id_bytes(batch.ids), found.of_ids or 0)
+        collected.of_ids = zlib.crc32(id_bytes(batch.ids), collected.of_ids or 0)
 
 
-def _named(batch: Predictions, counted: npt.NDArray[np.bool_]) -> bytes:
+def _named(batch: Predictions, counted: Bools) -> bytes:
     """What the checksum of class names is of: four bytes a label, which do not depend on the order of the classes."""
     names = [zlib.crc32(name.encode("utf-8", "surrogatepass")) for name in batch.class_names or ()]
     return np.where(counted, np.array(names, np.uint32)[np.where(counted, batch.labels, 0)], np.uint32(0)).tobytes()
 
 
-def id_bytes(ids: npt.NDArray[Any]) -> bytes:
+def id_bytes(ids: Array) -> bytes:
     """What the checksum of ids is of: each with its own end, so that it does not matter where batches end."""
-    return "".join(f"{one}\n" for one in ids.tolist()).encode("utf-8", "surrogatepass")
+    return "".join(f"{name}\n" for name in ids.tolist()).encode("utf-8", "surrogatepass")
 
 
-def judged_blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLabel, npt.NDArray[Any] | None]]:
+def _judged_blocks(batch: Predictions, collected: Collected) -> Iterable[tuple[TopLabel, Array | None]]:
     """The samples of a batch that count, a block at a time, with the numbers they were judged by."""
     if batch.holds == "confidence":
         for start in range(0, len(batch), BLOCK):
@@ -238,16 +208,15 @@ def judged_blocks(batch: Predictions, found: Collected) -> Iterable[tuple[TopLab
     values, labels = getattr(batch, batch.holds), batch.labels
     if batch.holds == "logits":
         check_finite(values)
-    visit = None if found.classwise is None else found.classwise.visit
-    found.numbers += values.size
-    large = is_large(found.numbers)
-    for top in top_label_blocks(
-        values, labels, kind=batch.holds, ignore_index=batch.ignore_index, visit=visit, large=large
-    ):
+    visit = None if collected.classwise is None else collected.classwise.visit
+    collected.numbers += values.size
+    large = is_large(collected.numbers)
+    options: dict[str, Any] = {"ignore_index": batch.ignore_index, "visit": visit, "large": large}
+    for top in top_label_blocks(values, labels, kind=batch.holds, **options):
         yield top, values
 
 
-def _of_confidence(confidence: npt.NDArray[Any], correct: npt.NDArray[np.bool_], first: int) -> TopLabel:
+def _of_confidence(confidence: Array, correct: Bools, first: int) -> TopLabel:
     sure = confidence.astype(np.float64)
     nothing = np.zeros_like(sure)
     return TopLabel(
@@ -266,49 +235,49 @@ def _of_confidence(confidence: npt.NDArray[Any], correct: npt.NDArray[np.bool_],
     )
 
 
-def observe(found: Collected, batch: Predictions, top: TopLabel, values: npt.NDArray[Any] | None) -> None:
+def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: Array | None) -> None:
     """Add a block of a batch."""
     if not len(top.labels):
         return
     bins = base_bins(top.cells)
-    found.sketch.observe(top)
+    collected.sketch.observe(top)
     if values is not None:
-        found.impossible += int(np.isinf(top.nll).sum())
-    found.confidences.add(top)
-    if found.clusters is not None:
-        found.clusters.add(top, bins, found.rows)
-    found.whole.add(np.zeros_like(top.labels), top, bins, 1)
-    if found.by_class is not None and top.predicted is not None and found.num_classes:
-        found.by_class.add(top.predicted, top, bins, found.num_classes)
-    if found.groups:
+        collected.impossible += int(np.isinf(top.nll).sum())
+    collected.confidences.add(top)
+    if collected.clusters is not None:
+        collected.clusters.add(top, bins, collected.rows)
+    collected.overall.add(np.zeros_like(top.labels), top, bins, 1)
+    if collected.by_class is not None and top.predicted is not None and collected.num_classes:
+        collected.by_class.add(top.predicted, top, bins, collected.num_classes)
+    if collected.groups:
         rows_of = top.rows()
-        for name, (levels, breakdown) in found.groups.items():
+        for name, (levels, breakdown) in collected.groups.items():
             codes = levels.encode(np.asarray(batch.groups[name])[rows_of])
             breakdown.add(codes, top, bins, len(levels.codes))
-    _keep_worst(found, batch, top)
-    _keep_sample(found, top, values)
-    found.samples += len(top.labels)
+    _keep_worst(collected, batch, top)
+    _keep_sample(collected, top, values)
+    collected.samples += len(top.labels)
 
 
-def _keep_worst(found: Collected, batch: Predictions, top: TopLabel) -> None:
+def _keep_worst(collected: Collected, batch: Predictions, top: TopLabel) -> None:
     wrong = np.flatnonzero(~top.correct)
     if not len(wrong):
         return
-    worst = found.worst[-1].shortfall if len(found.worst) == ERRORS_KEPT else np.inf
+    worst = collected.worst[-1].shortfall if len(collected.worst) == ERRORS_KEPT else np.inf
     shortfall = top.shortfall[wrong]
     shortfall, wrong = shortfall[shortfall < worst], wrong[shortfall < worst]
     rows = top.rows()
     # Of equally confident errors the first ones stay, whatever the size of the batches.
     for at in wrong[np.argsort(shortfall, kind="stable")[:ERRORS_KEPT]].tolist():
         row = int(rows[at])
-        name = found.rows + row if batch.ids is None else batch.ids[row].item()
+        name = collected.rows + row if batch.ids is None else batch.ids[row].item()
         label = None if top.predicted is None else int(top.labels[at])
         predicted = None if top.predicted is None else int(top.predicted[at])
         place = _place(batch, top, at)
         error = WorstError(name, place, label, predicted, float(top.confidence[at]), float(top.shortfall[at]))
-        found.worst.append(error)
-    found.worst.sort(key=lambda error: error.shortfall)
-    del found.worst[ERRORS_KEPT:]
+        collected.worst.append(error)
+    collected.worst.sort(key=lambda error: error.shortfall)
+    del collected.worst[ERRORS_KEPT:]
 
 
 def _place(batch: Predictions, top: TopLabel, at: int) -> tuple[int, int] | None:
@@ -320,14 +289,14 @@ def _place(batch: Predictions, top: TopLabel, at: int) -> tuple[int, int] | None
     return position // width, position % width
 
 
-def _keep_sample(found: Collected, top: TopLabel, values: npt.NDArray[Any] | None) -> None:
-    numbers = np.arange(found.samples, found.samples + len(top.labels))
+def _keep_sample(collected: Collected, top: TopLabel, values: Array | None) -> None:
+    numbers = np.arange(collected.samples, collected.samples + len(top.labels))
     columns = (top.confidence, top.correct, top.nll, top.brier, top.max_logit)
-    found.judged.add(numbers, lambda stay: tuple(column[stay] for column in columns))
+    collected.judged.add(numbers, lambda stay: tuple(column[stay] for column in columns))
     if values is not None:
         rows = values
 
-        def take(stay: npt.NDArray[np.int64]) -> Columns:
-            return top.take(rows)[stay], top.labels[stay], top.rows()[stay] + found.rows
+        def take(stay: Ints) -> Columns:
+            return top.take(rows)[stay], top.labels[stay], top.rows()[stay] + collected.rows
 
-        found.logits.add(numbers, take)
+        collected.logits.add(numbers, take)

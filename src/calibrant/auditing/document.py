@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrant.auditing.breakdown import Row
 from calibrant.auditing.collect import Collected, WorstError
-from calibrant.auditing.diagnosis import Evidence, diagnose, verdict
-from calibrant.auditing.fixes import FEWEST, Fix, fixes, logits_of
-from calibrant.auditing.tables import Row
+from calibrant.auditing.findings import Evidence, list_findings, verdict
+from calibrant.auditing.repairs import FEWEST, Repair, ScoreCurve, judge_repairs, logit_windows, other_scores
 from calibrant.metrics import (
     COVERAGES,
     RISKS,
@@ -25,16 +25,12 @@ from calibrant.metrics import (
     interval_of_error,
     intervals,
     normal_interval,
-    risk_coverage_curve,
     wilson,
     z_value,
 )
 from calibrant.metrics import describe as describe_metric
-from calibrant.posthoc import LogitNorm
 
 POINTS = 1000  # of a curve
-SHOWN = 1500  # points of the scatter of logits
-WINDOWS = 20
 
 #: What an audit shows, in this order.
 SHOWN_METRICS = (
@@ -72,86 +68,92 @@ class Described:
 
 
 def describe(
-    name: str, found: Collected, val: Collected | None, *, level: float, replicates: int, seed: int
+    name: str, collected: Collected, val: Collected | None, *, level: float, replicates: int, seed: int
 ) -> Described:
     """Everything about one model."""
-    summary = found.summary()
-    independent = found.kind == "classification"
-    values, numbers, classwise = _numbers(found, summary, level, replicates, seed)
-    names = [str(found.class_name(k)) for k in range(found.num_classes or 0)]
-    by_class = [] if found.by_class is None else found.by_class.rows(names, level=level, compare=independent)
+    summary = collected.summary()
+    independent = collected.kind == "classification"
+    values, numbers, classwise = _numbers(collected, summary, level, replicates, seed)
+    names = [str(collected.class_name(k)) for k in range(collected.num_classes or 0)]
+    by_class = [] if collected.by_class is None else collected.by_class.rows(names, level=level, compare=independent)
     by_group = {
         column: part.rows(levels.names(), level=level, compare=independent)
-        for column, (levels, part) in found.groups.items()
+        for column, (levels, part) in collected.groups.items()
     }
     plain = {key: float(value) for key, value in values.items()}
-    gained = fixes(found, val, plain, level=level, replicates=replicates, seed=seed)
-    logits, logit_gap = _logits(found, level)
-    whole, bins = found.whole.rows(["all"])[0], summary.reliability(15)
+    repairs = judge_repairs(collected, val, plain, level=level, replicates=replicates, seed=seed)
+    logits, logit_gap = logit_windows(collected, level)
+    overall, bins = collected.overall.rows(["all"])[0], summary.reliability(15)
+    by_confidence = ScoreCurve("msp", "confidence (MSP)", summary.risk_coverage_curve(), summary.samples)
     evidence = Evidence(
-        found=found,
+        collected=collected,
         numbers=numbers,
         reliability=bins,
-        gap=normal_interval(whole.gap, whole.error, level, -1.0, 1.0),
+        gap=normal_interval(overall.gap, overall.error, level, -1.0, 1.0),
         chance=float(ece_by_chance(bins, seed=seed).mean()),
         by_class=by_class,
         by_group=by_group,
-        fixes=gained,
+        repairs=repairs,
         logit_gap=logit_gap,
         confidence_level=level,
     )
     document = {
         "name": name,
-        "samples": found.samples,
+        "samples": collected.samples,
         "unit": "samples" if independent else "pixels",
-        "classes": found.num_classes,
-        "holds": found.holds,
-        "kind": found.kind,
+        "classes": collected.num_classes,
+        "holds": collected.holds,
+        "kind": collected.kind,
         "verdict": dict(zip(("level", "headline", "text"), verdict(evidence), strict=True)),
-        "notes": _notes(found, gained),
-        "metrics": [_metric(key, values[key], numbers[key], found) for key in SHOWN_METRICS if key in values],
-        "findings": [asdict(finding) for finding in diagnose(evidence)],
+        "notes": _notes(collected, repairs),
+        "metrics": [_metric(key, values[key], numbers[key], collected) for key in SHOWN_METRICS if key in values],
+        "findings": [asdict(finding) for finding in list_findings(evidence)],
         "reliability": reliability_series(summary, level),
         "histogram": _histogram(summary),
-        "curves": [_curve_of_sketch(summary, level), *_other_curves(found, val, level)],
+        "curves": [_curve(*curve, level) for curve in (by_confidence, *other_scores(collected, val))],
         "logits": logits,
         "classes_table": _rows(by_class, level, dict(zip(names, classwise, strict=True)) if len(classwise) else {}),
         "groups": [{"column": column, "rows": _rows(rows, level, {})} for column, rows in by_group.items()],
-        "errors": [_error(error, found) for error in found.worst],
-        "fixes": [_fix(fix) for fix in gained],
+        "errors": [_error(error, collected) for error in collected.worst],
+        "fixes": [_repair(repair) for repair in repairs],
     }
     return Described(document, numbers)
 
 
 def _numbers(
-    found: Collected, summary: Summary, level: float, replicates: int, seed: int
+    collected: Collected, summary: Summary, level: float, replicates: int, seed: int
 ) -> tuple[dict[str, Approximate], dict[str, Interval], npt.NDArray[np.float64]]:
     """Values and intervals of every metric, and class-wise ECE by class."""
     values = dict(summary.metrics())
-    if found.clusters is None:
+    if collected.clusters is None:
         numbers = intervals(summary, level=level, replicates=replicates, seed=seed)
     else:
-        numbers = found.clusters.intervals(summary, level=level, replicates=replicates, seed=seed)
-    if found.classwise is None:
+        numbers = collected.clusters.intervals(summary, level=level, replicates=replicates, seed=seed)
+    if collected.classwise is None:
         return values, numbers, np.empty(0)
-    classwise = found.classwise.by_class()
+    classwise = collected.classwise.by_class()
     mean = float(classwise.mean())
     values["classwise_ece"] = Approximate(mean)
     numbers["classwise_ece"] = Interval(mean, math.nan, math.nan)
-    if found.clusters is None and math.isfinite(numbers["ece"].low):
-        drawn, null = found.classwise.replicates(np.random.default_rng(seed), min(200, replicates))
+    if collected.clusters is None and math.isfinite(numbers["ece"].low):
+        drawn, null = collected.classwise.replicates(np.random.default_rng(seed), min(200, replicates))
         numbers["classwise_ece"] = interval_of_error(mean, drawn, level, null=null)
     return values, numbers, classwise
 
 
-def _error(error: WorstError, found: Collected) -> dict[str, Any]:
+def _error(error: WorstError, collected: Collected) -> dict[str, Any]:
     row = {
         "id": error.id,
-        "label": found.class_name(error.label),
-        "predicted": found.class_name(error.predicted),
+        "label": collected.class_name(error.label),
+        "predicted": collected.class_name(error.predicted),
         "confidence": error.confidence,
     }
     return row if error.place is None else row | {"place": f"row {error.place[0]}, column {error.place[1]}"}
+
+
+def _facts(name: str) -> dict[str, Any]:
+    metric = describe_metric(name)
+    return {"label": metric.label, "unit": metric.unit, "better": metric.better}
 
 
 def compare(
@@ -161,37 +163,30 @@ def compare(
     numbers: tuple[Mapping[str, Interval], Mapping[str, Interval]],
 ) -> dict[str, Any]:
     """Paired differences between two models as a document, beside each model's own numbers."""
-    rows = []
-    for key, label in (("accuracy", "accuracy"), ("nll", "nll"), ("brier", "brier"), ("ece", "ece_15"),
-                       ("mean_confidence", "mean_confidence"), ("aurc", "aurc"), ("augrc", "augrc")):  # fmt: skip
-        if key in change:
-            one, metric = change[key], describe_metric(label)
-            rows.append(
-                {
-                    "name": label,
-                    "label": metric.label,
-                    "unit": metric.unit,
-                    "better": metric.better,
-                    "first": numbers[0][key].value,
-                    "second": numbers[1][key].value,
-                    "difference": one.value,
-                    "low": one.low,
-                    "high": one.high,
-                }
-            )
+    compared = ("accuracy", "nll", "brier", "ece", "mean_confidence", "aurc", "augrc")
+    rows = [
+        {
+            "name": (name := "ece_15" if key == "ece" else key),
+            **_facts(name),
+            "first": numbers[0][key].value,
+            "second": numbers[1][key].value,
+            "difference": change[key].value,
+            "low": change[key].low,
+            "high": change[key].high,
+        }
+        for key in compared
+        if key in change
+    ]
     return {"first": first, "second": second, "rows": rows}
 
 
-def _metric(name: str, value: Approximate, limits: Interval, found: Collected) -> dict[str, Any]:
-    metric = describe_metric(name)
-    note = None
-    if name == "nll" and found.impossible:
-        note = f"infinite: {found.impossible:,} samples give their label probability 0 (saved with too few digits?)"
+def _metric(name: str, value: Approximate, limits: Interval, collected: Collected) -> dict[str, Any]:
+    metric, note = describe_metric(name), None
+    if name == "nll" and collected.impossible:
+        note = f"infinite: {collected.impossible:,} samples give their label probability 0 (saved with too few digits?)"
     return {
         "name": name,
-        "label": metric.label,
-        "unit": metric.unit,
-        "better": metric.better,
+        **_facts(name),
         "value": float(value),
         "low": limits.low,
         "high": limits.high,
@@ -202,20 +197,19 @@ def _metric(name: str, value: Approximate, limits: Interval, found: Collected) -
     }
 
 
-def _fix(fix: Fix) -> dict[str, Any]:
-    metric = describe_metric(fix.metric)
+def _repair(repair: Repair) -> dict[str, Any]:
+    facts = _facts(repair.metric)
     return {
-        "repair": fix.name,
-        "name": fix.metric,
-        "fitted": fix.fitted,
-        "metric": metric.label,
-        "unit": metric.unit,
-        "better": metric.better,
-        "before": fix.before,
-        "after": fix.before + fix.change.value,
-        "difference": fix.change.value,
-        "low": fix.change.low,
-        "high": fix.change.high,
+        "repair": repair.name,
+        "name": repair.metric,
+        "fitted": repair.fitted,
+        "metric": facts.pop("label"),
+        **facts,
+        "before": repair.before,
+        "after": repair.before + repair.change.value,
+        "difference": repair.change.value,
+        "low": repair.change.low,
+        "high": repair.change.high,
     }
 
 
@@ -237,30 +231,27 @@ def _rows(rows: Sequence[Row], level: float, classwise: Mapping[str, float]) -> 
     ]
 
 
-def _notes(found: Collected, gained: Sequence[Fix]) -> list[str]:
-    notes = list(found.remarks)
-    if found.kind == "segmentation":
+def _notes(collected: Collected, repairs: Sequence[Repair]) -> list[str]:
+    notes = list(collected.remarks)
+    if collected.kind == "segmentation":
         notes.append(
-            f"{found.rows:,} images, {found.samples:,} pixels that count, pooled over all images. Pixels of an image "
-            "are alike, so intervals draw images; where that is not done, none is given."
+            f"{collected.rows:,} images, {collected.samples:,} pixels that count, pooled over all images. Pixels of "
+            "an image are alike, so intervals draw images; where that is not done, none is given."
         )
-    elif found.samples < found.rows:
-        notes.append(f"{found.rows - found.samples:,} of {found.rows:,} samples are ignored.")
-    if gained and found.samples > found.logits.size:
+    elif collected.samples < collected.rows:
+        notes.append(f"{collected.rows - collected.samples:,} of {collected.rows:,} samples are ignored.")
+    if repairs and collected.samples > collected.logits.size:
         notes.append(
-            f"Changes by repairs, and curves of other scores, are measured on {found.logits.size:,} "
-            f"{_unit_word(found)} drawn at random."
+            f"Changes by repairs, and curves of other scores, are measured on {collected.logits.size:,} "
+            f"{'samples' if collected.kind == 'classification' else 'pixels'} drawn at random."
         )
-    if found.holds == "confidence":
+    if collected.holds == "confidence":
         notes.append("Only confidences are known: no NLL, Brier score, classes or repairs.")
-    elif not gained:
-        why = f"fewer than {FEWEST} samples" if found.samples < FEWEST else "all or none of the predictions are right"
+    elif not repairs:
+        few = collected.samples < FEWEST
+        why = f"fewer than {FEWEST} samples" if few else "all or none of the predictions are right"
         notes.append(f"No repair was tried: {why}.")
     return notes
-
-
-def _unit_word(found: Collected) -> str:
-    return "samples" if found.kind == "classification" else "pixels"
 
 
 def reliability_series(summary: Summary, level: float) -> dict[str, Any]:
@@ -279,32 +270,6 @@ def _histogram(summary: Summary, bins: int = 50) -> dict[str, Any]:
     return {"edges": np.arange(bins + 1) / bins, "right": counts[:, 0], "wrong": counts[:, 1]}
 
 
-def _curve_of_sketch(summary: Summary, level: float) -> dict[str, Any]:
-    return _curve("msp", "confidence (MSP)", summary.risk_coverage_curve(), summary.samples, level)
-
-
-def _other_curves(found: Collected, val: Collected | None, level: float) -> list[dict[str, Any]]:
-    """Curves of other scores of the kept logits; logit normalisation on rows that its p was not chosen on."""
-    if found.holds == "confidence" or found.samples < FEWEST:
-        return []
-    z, y = logits_of(found)
-    correct = z.argmax(1) == y
-    curves = []
-    if found.holds == "logits":
-        curve = risk_coverage_curve(z.max(1), correct)
-        curves.append(_curve("max_logit", "max logit", curve, len(y), level))
-    if val is None:
-        norm = LogitNorm().fit(z[::2], y[::2])
-        z, correct, where = z[1::2], correct[1::2], "p chosen on one half of the kept samples, drawn on the other"
-    else:
-        norm, where = LogitNorm().fit(*logits_of(val)), "p chosen on the validation data"
-    if norm.p_ is not None:
-        curve = risk_coverage_curve(norm.score(z), correct)
-        title = f"normalised max logit (p = {norm.p_}; {where})"
-        curves.append(_curve("logit_norm", title, curve, len(correct), level))
-    return curves
-
-
 def _curve(name: str, title: str, curve: RiskCoverage, samples: int, level: float) -> dict[str, Any]:
     """A curve thinned to points evenly spread over the coverage, those of the risks and coverages of the table kept."""
     coverage, risk = curve.coverage, curve.risk
@@ -319,60 +284,3 @@ def _curve(name: str, title: str, curve: RiskCoverage, samples: int, level: floa
         "risk": risk[at], "risk_low": low, "risk_high": high, "threshold": curve.threshold[at],
         "accepted": accepted.astype(np.int64), "errors": errors.astype(np.int64),
     }  # fmt: skip
-
-
-def _logits(found: Collected, level: float) -> tuple[dict[str, Any] | None, Interval | None]:
-    """Max logit against confidence for right and wrong predictions, and how far they differ at equal confidence."""
-    if found.holds != "logits" or found.samples < FEWEST:
-        return None, None
-    confidence, correct, _, _, top = found.judged.columns()
-    top = top.astype(np.float64)
-    if not np.isfinite(top.std()) or top.std() == 0:
-        return None, None
-    edges = np.unique(np.quantile(confidence, np.linspace(0, 1, WINDOWS + 1)))
-    window = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, max(0, len(edges) - 2))
-    size = max(1, len(edges) - 1)
-    table: dict[str, Any] = {
-        "msp": np.bincount(window, confidence, size) / np.maximum(np.bincount(window, None, size), 1)
-    }
-    for side, which in (("right", correct), ("wrong", ~correct)):
-        n = np.bincount(window[which], minlength=size)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = np.bincount(window[which], top[which], size) / n
-            spread = np.sqrt(np.bincount(window[which], (top[which] - mean[window[which]]) ** 2, size) / n)
-        table |= {f"{side}_mean": mean, f"{side}_spread": spread, f"{side}_count": n}
-    shown = np.unique(np.linspace(0, len(confidence) - 1, SHOWN).astype(np.int64))
-    table["points"] = {"msp": confidence[shown], "max_logit": top[shown], "right": correct[shown]}
-    return table, _gap_at_equal_confidence(confidence, correct, top, window, size, level)
-
-
-def _gap_at_equal_confidence(
-    confidence: npt.NDArray[np.float64],
-    correct: npt.NDArray[np.bool_],
-    top: npt.NDArray[np.float64],
-    window: npt.NDArray[np.int64],
-    size: int,
-    level: float,
-) -> Interval:
-    """Mean difference of the max logit, wrong minus right, over windows with enough of both, in standard deviations.
-
-    Inside a window right predictions are still a little surer than wrong ones, and surer ones have larger logits; so
-    what a straight line on the log-odds explains is taken off first.
-    """
-    sure = np.clip(confidence, 1e-12, 1 - 1e-12)
-    odds = np.log(sure) - np.log1p(-sure)
-    number = np.maximum(np.bincount(window, minlength=size), 1)
-    x, rest = (v - (np.bincount(window, v, size) / number)[window] for v in (odds, top))
-    slope = np.bincount(window, x * rest, size) / np.maximum(np.bincount(window, x * x, size), 1e-30)
-    rest = rest - slope[window] * x
-    right, wrong = (np.bincount(window[side], minlength=size) for side in (correct, ~correct))
-    enough = (right >= 10) & (wrong >= 10)
-    if not enough.any():
-        return Interval(math.nan, math.nan, math.nan)
-    of_wrong = np.bincount(window[~correct], rest[~correct], size)[enough] / wrong[enough]
-    of_right = np.bincount(window[correct], rest[correct], size)[enough] / right[enough]
-    spread = np.sqrt(np.maximum(np.bincount(window, rest**2, size) / number, 1e-30))[enough]
-    variance = 1 / right[enough] + 1 / wrong[enough]
-    weight = (1 / variance) / (1 / variance).sum()
-    error = float(np.sqrt((weight**2 * variance).sum()))
-    return normal_interval(float((weight * (of_wrong - of_right) / spread).sum()), error, level, -math.inf, math.inf)

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from calibrant._files import check_output
-from calibrant.cli.common import (
+from calibrant.cli.console import print_json, print_table, remark, say, show_progress
+from calibrant.cli.options import (
     ClassNames,
     Column,
     IgnoreIndex,
@@ -18,20 +19,18 @@ from calibrant.cli.common import (
     how_to_open,
     open_for_policy,
 )
-from calibrant.cli.console import batch_progress, print_json, print_table, remark, say
 from calibrant.predictions import is_remote
 from calibrant.selective import FORMATS, Outcome, Policy, apply_policy
 
 
 def apply_command(
-    policy: Annotated[Path, typer.Argument(help="A policy that calibrant fit wrote.", show_default=False)],
+    policy: Annotated[Path, typer.Argument(help="A policy that calibrant fit wrote.")],
     files: Annotated[
         str,
         typer.Argument(
             metavar="PREDICTIONS",
             help="Predictions: .npz, .npy, .parquet, .safetensors or .csv, a folder of shards or a quoted glob; labels "
             "may be missing.",
-            show_default=False,
         ),
     ],
     output: Annotated[
@@ -68,24 +67,27 @@ def apply_command(
     predictions = open_for_policy(fitted, files, groups=groups, unlabelled=True, **opening)
     if path.exists() and any(path.samefile(file) for file in predictions.files if not is_remote(file)):
         raise ValueError(f"--output {path}: the predictions would be overwritten, write to another file")
-    total = len(predictions)
-    found = apply_policy(
-        fitted, predictions, path, progress=lambda items, what: batch_progress(items, total, what, quiet)
-    )
+    with show_progress(quiet) as progress:
+        outcome = apply_policy(fitted, predictions, path, progress=progress)
     if as_json:
-        print_json(found.to_dict())
+        print_json(outcome.to_dict())
     elif not quiet:
-        print_outcome(found)
+        print_outcome(outcome)
     remark(f"wrote {path}", quiet)
 
 
-def print_outcome(found: Outcome) -> None:
+def print_outcome(outcome: Outcome) -> None:
     """What the policy did, and by group if it has thresholds for each, on standard output."""
-    for sentence in found.sentences():
+    for sentence in outcome.sentences():
         say(sentence)
-    if found.groups:
+    if outcome.groups:
         rows = [
-            [name, f"{n:,}", f"{accepted / n:.1%}", f"{errors / accepted:.2%}" if accepted and found.labelled else "-"]
-            for name, (n, accepted, errors) in found.groups.items()
+            [
+                name,
+                f"{n:,}",
+                f"{accepted / n:.1%}",
+                f"{errors / accepted:.2%}" if accepted and outcome.labelled else "-",
+            ]
+            for name, (n, accepted, errors) in outcome.groups.items()
         ]
-        print_table(f"\nBy {found.policy.group}", ["", "samples", "answered", "wrong answers"], rows)
+        print_table(f"\nBy {outcome.policy.group}", ["", "samples", "answered", "wrong answers"], rows)

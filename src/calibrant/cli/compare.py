@@ -11,47 +11,50 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant.cli.common import Json, Quiet, parse_methods
-from calibrant.cli.console import print_json, print_line, print_table, remark, say
-from calibrant.cli.progress import ProgressBar
-from calibrant.cli.train import Accelerator, Data
-from calibrant.cli.trust import TrustCode, trusts_models
+from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
+from calibrant.cli.options import (
+    Accelerator,
+    Address,
+    Data,
+    Engine,
+    Json,
+    Quiet,
+    RecipeFile,
+    TrustCode,
+    parse_methods,
+    trusts_models,
+)
 
 REFERENCE = "ce"
 MOST_SEEDS = 1000
-LOSSES = "ce,ls,focal,flsd,ecp,mmce,mdca,cpc,mbls,crl,acls,lr"
+ALL = "all"
 
 
 def compare_command(
-    recipe: Annotated[Path, typer.Argument(help="A recipe, recipes/small/scenes.toml for example.")],
+    recipe: RecipeFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for runs, results, tables and the page.")],
     losses: Annotated[
-        str, typer.Option(help="Methods, with settings if need be: ls,mbls:margin=6,als. als is a method too.")
-    ] = LOSSES,
+        str, typer.Option(help="Methods, with settings if need be: ls,mbls:margin=6,als. all: every loss.")
+    ] = ALL,
     seeds: Annotated[str, typer.Option(help="How many, 5 for 0 to 4; or which, 0,1,7.")] = "5",
     tune: Annotated[
-        list[str] | None,
-        typer.Option(help="Search settings for accuracy, ece, nll or aurc (repeat for more).", show_default=False),
+        list[str] | None, typer.Option(help="Search settings for accuracy, ece, nll or aurc (repeat for more).")
     ] = None,
     search: Annotated[str, typer.Option(help="grid, random or halving.")] = "grid",
     trials: Annotated[
-        int | None,
-        typer.Option(help="Combinations of each method, for random and halving.", min=1, max=1000, show_default=False),
+        int | None, typer.Option(help="Combinations of each method, for random and halving.", min=1, max=1000)
     ] = None,
     data: Data = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Another value of the recipe, as for train.", show_default=False)
+        list[str] | None, typer.Option("--set", help="Another value of the recipe, as for train.")
     ] = None,
     reference: Annotated[str, typer.Option(help="The method that others are tested against.")] = REFERENCE,
     expected: Annotated[bool, typer.Option("--expected", help="Lay the paper's numbers beside ours.")] = False,
     jobs: Annotated[
-        int | None,
-        typer.Option(help="Runs at a time; as many as fit if left out.", min=1, max=4096, show_default=False),
+        int | None, typer.Option(help="Runs at a time; as many as fit if left out.", min=1, max=4096)
     ] = None,
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster, auto for example; none starts one here.", show_default=False)
-    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
     retry: Annotated[
         bool, typer.Option("--retry-failed", help="Also retry runs that failed deterministically.")
     ] = False,
@@ -68,12 +71,22 @@ def compare_command(
     A run is named by its recipe: what is finished is never computed again, and what failed is recorded and does not
     stop the rest.
     """
-    from calibrant.experiments import Contender, Study, check_reference, compare, engine_of, tables, write
+    from calibrant.experiments import (
+        Contender,
+        Study,
+        check_reference,
+        compare,
+        engine_of,
+        losses_to_compare,
+        tables,
+        write,
+    )
     from calibrant.training import load
 
+    specifications = parse_methods(",".join(losses_to_compare()) if losses == ALL else losses)
     study = Study(
         load(recipe, settings or ()),
-        {label: Contender(name, values) for label, (name, values) in parse_methods(losses).items()},
+        {label: Contender(name, values) for label, (name, values) in specifications.items()},
         _seeds(seeds), tuple(tune or ()), _search(search), trials, keep_held_out,
     )  # fmt: skip
     against = None if reference == REFERENCE and REFERENCE not in study.methods else reference
@@ -82,7 +95,7 @@ def compare_command(
     if expected and not study.recipe.expected:
         raise ValueError(f"{recipe}: the recipe has no numbers of a paper to lay beside ours")
     trusted = trusts_models(study.models, trust_code)
-    with ProgressBar(quiet, lines=True) as progress, announced(quiet):
+    with show_progress(quiet, lines=True) as progress, announced(quiet):
         try:
             comparison = compare(
                 study, output, data=data, engine=engine_of(engine, study.recipe, jobs, address, accelerator),

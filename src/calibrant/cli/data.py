@@ -15,9 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import parse_json
-from calibrant.cli.common import Json, Quiet
 from calibrant.cli.console import print_json, print_line, print_table, progress, remark, say
-from calibrant.cli.data_page import check_page_folder, write_inspection
+from calibrant.cli.options import Json, Quiet
 from calibrant.data import (
     NO_CLASS_PIXELS,
     Dataset,
@@ -40,6 +39,7 @@ from calibrant.data import (
     some_names,
     write_dataset,
 )
+from calibrant.report import check_page_folder
 
 app = typer.Typer(help="Data sets: look at one, or write its masked variants.", rich_markup_mode=None)
 
@@ -118,10 +118,12 @@ def inspect_command(
     found, datasets = inspect(kind, root, splits, decode=decode, watch=watch, options=options)
     document = found.to_json()
     if output is not None:
-        findings = _findings(found, 10)
-        document["files"] = write_inspection(
-            output, found, document, datasets, findings, samples=samples, beta=beta, seed=seed
-        )
+        from calibrant.cli.contact_sheet import contact_sheet  # here and below: they bring matplotlib along
+        from calibrant.report import write_data_page
+
+        sheets = {name: contact_sheet(dataset, samples, beta, seed) for name, dataset in datasets.items()}
+        drawn = {name: sheet for name, sheet in sheets.items() if sheet is not None}
+        document["files"] = write_data_page(output, document, drawn, _findings(found, 10), size=found.size)
     if as_json:
         print_json(document)
     elif not quiet:

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant.cli.common import Json, Quiet, parse_losses
 from calibrant.cli.compare import announced
-from calibrant.cli.console import print_json, print_line, print_table, remark, say
+from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.cli.lens import draw, look
-from calibrant.cli.progress import ProgressBar
+from calibrant.cli.options import Json, Quiet, parse_losses
 
 #: One confident prediction, and the losses whose targets for it are drawn.
 LOSSES = "ls,flsd,mbls:margin=6,mdca,cpc,acls:margin=6"
@@ -39,7 +38,7 @@ def demo(
 
     chosen: Any = data
     losses = parse_losses(LOSSES)
-    with ProgressBar(quiet, lines=True) as progress, announced(quiet):
+    with show_progress(quiet, lines=True) as progress, announced(quiet):
         try:
             comparison = compare(demo_study(chosen, seed, quick), output, progress=progress)
             draw(output / "lens.svg", losses, look(losses, LOGITS, LABEL), LOGITS, LABEL)

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import check_output
-from calibrant.cli.common import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open
-from calibrant.cli.console import batch_progress, print_json, print_table, remark, say
+from calibrant.cli.console import print_json, print_table, remark, say, show_progress
+from calibrant.cli.options import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open
 from calibrant.predictions import Predictions
-from calibrant.selective import Policy, method_sentence, threshold_row, to_dict
+from calibrant.selective import Policy, Threshold, share_text, to_dict
 
 
 def fit_command(
@@ -21,15 +21,14 @@ def fit_command(
         typer.Argument(
             metavar="PREDICTIONS",
             help="Held-out predictions: .npz, .npy, .parquet, .safetensors or .csv, a folder or a quoted glob.",
-            show_default=False,
         ),
     ],
     target_risk: Annotated[
-        float | None, typer.Option(help="Share of wrong answers allowed (0.05 if not given).", show_default=False)
+        float | None, typer.Option(help="Share of wrong answers allowed (0.05 if not given).")
     ] = None,
     confidence: Annotated[float, typer.Option(help="How sure it is that the risk stays below the target.")] = 0.95,
     target_coverage: Annotated[
-        float | None, typer.Option(help="Instead of a risk: share of samples to answer.", show_default=False)
+        float | None, typer.Option(help="Instead of a risk: share of samples to answer.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Policy to write.")] = Path("policy.json"),
     method: Annotated[
@@ -39,9 +38,7 @@ def fit_command(
     score: Annotated[
         str, typer.Option(help="auto, msp, max_logit, margin, negative_entropy, energy or normalised_max_logit.")
     ] = "auto",
-    group: Annotated[
-        str | None, typer.Option(help="Column: a threshold for each of its values.", show_default=False)
-    ] = None,
+    group: Annotated[str | None, typer.Option(help="Column: a threshold for each of its values.")] = None,
     column: Column = None,
     class_names: ClassNames = None,
     segmentation: Segmentation = False,
@@ -60,18 +57,19 @@ def fit_command(
     check_output(output)
     opening = how_to_open(column, class_names, segmentation, ignore_index)
     predictions = Predictions.open(files, groups=None if group is None else [group], **opening)
-    policy = Policy.fit(
-        predictions,
-        target_risk,
-        confidence,
-        target_coverage=target_coverage,
-        method=method,  # type: ignore[arg-type]  # checked there
-        calibrator=calibrator,
-        score=score,
-        group=group,
-        seed=seed,
-        progress=lambda items, what: batch_progress(items, len(predictions), what, quiet),
-    )
+    with show_progress(quiet) as progress:
+        policy = Policy.fit(
+            predictions,
+            target_risk,
+            confidence,
+            target_coverage=target_coverage,
+            method=method,  # type: ignore[arg-type]  # checked there
+            calibrator=calibrator,
+            score=score,
+            group=group,
+            seed=seed,
+            progress=progress,
+        )
     policy.save(output)
     if as_json:
         print_json(to_dict(policy))
@@ -83,7 +81,7 @@ def fit_command(
 def print_policy(policy: Policy) -> None:
     """What the policy does, promises and rests on, on standard output."""
     say(policy.summary)
-    say(method_sentence(policy))
+    say(policy.method_summary)
     evidence = policy.evidence
     unit = "images" if policy.kind == "segmentation" else "samples"
     chosen = f"{evidence['for_choice']:,} {unit} chose" if evidence["for_choice"] else "nothing was chosen"
@@ -91,7 +89,9 @@ def print_policy(policy: Policy) -> None:
     if policy.groups is not None:
         each = next(iter(policy.groups.values())).confidence
         head = ["", "samples", "answers", "wrong", "" if each is None else f"with {100 * each:.4g}% confidence"]
-        print_table(f"\nBy {policy.group}", head, [threshold_row(name, one) for name, one in policy.groups.items()])
+        print_table(
+            f"\nBy {policy.group}", head, [_threshold_row(name, threshold) for name, threshold in policy.groups.items()]
+        )
     for title, metric, rows in (
         ("\nCalibrators tried (cross-fitted)", "NLL", evidence["calibrators"]),
         ("\nScores tried (cross-fitted)", "AURC", evidence["scores"]),
@@ -99,6 +99,16 @@ def print_policy(policy: Policy) -> None:
         if len(rows) > 1:
             head = ["", metric, "change", "against", "beyond chance", "chosen"]
             print_table(title, head, [_row(row) for row in rows])
+
+
+def _threshold_row(name: str, threshold: Threshold) -> list[str]:
+    samples = f"{threshold.samples:,}"
+    if threshold.abstains:
+        needed = "" if threshold.needed is None else f"{threshold.needed:,} samples needed"
+        return [name, samples, "never answers", "", needed]
+    risk = threshold.risk
+    limit = "" if threshold.confidence is None or math.isnan(risk.high) else f"at most {share_text(risk.high)}"
+    return [name, samples, share_text(threshold.coverage.value), share_text(risk.value), limit]
 
 
 def _row(tried: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from calibrant.experiments.labels import check_reference
 from calibrant.experiments.local_engine import Engine, Local, engine_of
 from calibrant.experiments.page import write
 from calibrant.experiments.results import ResultRow, Results
-from calibrant.experiments.spaces import methods, space
+from calibrant.experiments.spaces import losses_to_compare, methods, space
 from calibrant.experiments.study import Contender, PlannedRun, Study
 
 __all__ = [

@@ -18,7 +18,7 @@ from typing import Any
 
 from calibrant import __version__
 from calibrant._progress import Progress, silent
-from calibrant._ray import RETRIES, check_fits, connected, imported
+from calibrant._ray import RETRIES, check_fits, connect, import_ray
 from calibrant.experiments.job import Job, Stage, perform
 from calibrant.experiments.study import Choice, PlannedRun, Study
 from calibrant.training import Resources
@@ -47,11 +47,11 @@ class RayEngine:
     accelerator: str = "auto"
 
     def __post_init__(self) -> None:
-        imported(_WHAT)
+        import_ray(_WHAT)
 
     def run(self, jobs: Sequence[Job], stage: Stage) -> None:
         """Do all jobs; each leaves its numbers or why it failed."""
-        with connected(_WHAT, self.address) as ray:
+        with connect(_WHAT, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
             _Sweep(ray, self, stage).run(jobs)
 
@@ -61,7 +61,7 @@ class RayEngine:
         """Search by Ray Tune's ASHA: the runs that came to the end, and what was chosen."""
         from calibrant.experiments.asha import search_with_asha
 
-        with connected(_WHAT, self.address) as ray:
+        with connect(_WHAT, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
             return search_with_asha(study, runs, data, self, progress, trust_code)
 

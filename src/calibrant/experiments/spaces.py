@@ -1,14 +1,6 @@
-"""What is tried for each method: the values of the papers, or those of a recipe.
+"""What is tried for each method: the values that the papers try, which its file has, or those of a recipe.
 
-    ls, lr   alpha      0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4                    LR, section 4
-    ecp      strength   0.1, 0.3, 0.5, 1, 2, 4, 8                                LR, section 4 (its beta)
-    focal    gamma      0.1, 0.2, 0.5, 1, 2, 3.5, 5                              LR, section 4
-    acls     lambda1    0.05, 0.1, 0.15, lambda2 0.005, 0.01, 0.015              ACLS, Table A
-             margin     6, 10                                                    ACLS, section 4.1
-    mbls     margin     6, 10, strength 0.05, 0.1, 0.2                           MbLS, Figure 1 (it prints no values)
-    als      beta       1, 0.75, 0.25                                            ALS, Table 2
-
-The papers give no search for the others: they keep their defaults, unless a recipe has one for them.
+The papers give no search for some: they keep their defaults, unless a recipe has one for them.
 """
 
 from __future__ import annotations
@@ -30,17 +22,8 @@ Settings = dict[str, Any]
 #: Of the values of one method; some of them, or all of a smaller space, are tried.
 MOST_COMBINATIONS = 100_000
 
-_ALPHA = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4)
-
-SPACES: dict[str, Space] = {
-    "ls": {"alpha": _ALPHA},
-    "lr": {"alpha": _ALPHA},
-    "ecp": {"strength": (0.1, 0.3, 0.5, 1.0, 2.0, 4.0, 8.0)},
-    "focal": {"gamma": (0.1, 0.2, 0.5, 1.0, 2.0, 3.5, 5.0)},
-    "acls": {"margin": (6.0, 10.0), "lambda1": (0.05, 0.1, 0.15), "lambda2": (0.005, 0.01, 0.015)},
-    "mbls": {"margin": (6.0, 10.0), "strength": (0.05, 0.1, 0.2)},
-    "als": {"targets.beta": (1.0, 0.75, 0.25)},
-}
+#: Of ALS (its Table 2), which is more than a loss.
+_ALS: Space = {"targets.beta": (1.0, 0.75, 0.25)}
 
 #: Methods that are more than a loss, as settings of the recipe.
 _ADAPTIVE = {"targets.name": "adaptive"}
@@ -54,7 +37,12 @@ def methods() -> tuple[str, ...]:
         >>> methods()[:3], methods()[-1]
         (('ce', 'ls', 'focal'), 'als+context')
     """
-    return tuple(name for name in names() if name != "soft") + tuple(BEYOND_LOSSES)
+    return losses_to_compare() + tuple(BEYOND_LOSSES)
+
+
+def losses_to_compare() -> tuple[str, ...]:
+    """Every loss that trains on labels as they are."""
+    return tuple(name for name in names() if name != "soft")
 
 
 def changes(method: str, settings: Settings, recipe: Recipe) -> Settings:
@@ -87,7 +75,7 @@ def changes(method: str, settings: Settings, recipe: Recipe) -> Settings:
 
 def space(method: str, recipe: Recipe) -> Space:
     """What is searched for a method: the recipe's word, else the papers'."""
-    return recipe.search.get(method, SPACES.get(method.partition("+")[0], {}))
+    return recipe.search.get(method, _ALS if method in BEYOND_LOSSES else describe(method).search)
 
 
 def grid(values: Space) -> list[Settings]:

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from calibrant._imports import lazy_names
-from calibrant.export.core import Exported, export_onnx
-from calibrant.export.input_file import read_inputs
-from calibrant.export.source import TensorInfo
+from calibrant.export.export import Exported, export_onnx
+from calibrant.export.inputs import read_inputs
+from calibrant.export.logits_tensor import TensorInfo
 
 if TYPE_CHECKING:
     from calibrant.export.torch_model import load_model

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant.export.batches import check_logits, given_inputs
-from calibrant.export.model_file import read
-from calibrant.export.source import INPUT, LOGITS, Source, TensorInfo, prepare
+from calibrant.export.inputs import check_logits, given_inputs
+from calibrant.export.logits_tensor import INPUT, LOGITS, LogitsModel, TensorInfo, prepare
+from calibrant.export.onnx_model import read
 from calibrant.models import TERMINATED, call_factory, check_state_fits, find_factory, read_state, without_wrapper
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from calibrant.selective import Policy
 
 
-class Picked(nn.Module):
+class SingleOutput(nn.Module):
     """A model of which one output is taken, by key, attribute or place."""
 
     def __init__(self, model: nn.Module, output: str | None) -> None:
@@ -35,19 +35,19 @@ class Picked(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The logits of a batch."""
-        found = self.model(inputs)
+        result = self.model(inputs)
         if self.output is not None:
-            if isinstance(found, Mapping) and self.output in found:
-                found = found[self.output]
-            elif isinstance(found, list | tuple) and self.output.isdigit() and int(self.output) < len(found):
-                found = found[int(self.output)]
-            elif isinstance(getattr(found, self.output, None), Tensor) and not isinstance(found, Tensor):
-                found = getattr(found, self.output)
+            if isinstance(result, Mapping) and self.output in result:
+                result = result[self.output]
+            elif isinstance(result, list | tuple) and self.output.isdigit() and int(self.output) < len(result):
+                result = result[int(self.output)]
+            elif isinstance(getattr(result, self.output, None), Tensor) and not isinstance(result, Tensor):
+                result = getattr(result, self.output)
             else:
-                raise ValueError(f"the model has no output {self.output!r}, it returns {_described(found)}")
-        if not isinstance(found, Tensor):
-            raise ValueError(f"the model must return the logits as one tensor, got {_described(found)}: name an output")
-        return found
+                raise ValueError(f"the model has no output {self.output!r}, it returns {_describe(result)}")
+        if not isinstance(result, Tensor):
+            raise ValueError(f"the model must return the logits as one tensor, got {_describe(result)}: name an output")
+        return result
 
     def answer(self, inputs: npt.NDArray[Any]) -> Tensor:
         """Logits of a batch that is an array."""
@@ -57,16 +57,16 @@ class Picked(nn.Module):
 
 def _weight(model: nn.Module) -> Tensor:
     """A floating-point weight that tells a model's device and precision, or a number where it has none."""
-    held = (*model.parameters(), *model.buffers())
-    return next((p for p in held if p.is_floating_point()), held[0] if held else torch.zeros(()))
+    tensors = (*model.parameters(), *model.buffers())
+    return next((p for p in tensors if p.is_floating_point()), tensors[0] if tensors else torch.zeros(()))
 
 
-def _described(found: Any) -> str:
-    if isinstance(found, Mapping):
-        return f"a mapping with {', '.join(map(str, found))}"
-    if isinstance(found, Tensor):
-        return f"one tensor {list(found.shape)}"
-    return f"a {type(found).__name__}" + (f" of {len(found)}" if isinstance(found, list | tuple) else "")
+def _describe(result: Any) -> str:
+    if isinstance(result, Mapping):
+        return f"a mapping with {', '.join(map(str, result))}"
+    if isinstance(result, Tensor):
+        return f"one tensor {list(result.shape)}"
+    return f"a {type(result).__name__}" + (f" of {len(result)}" if isinstance(result, list | tuple) else "")
 
 
 @contextlib.contextmanager
@@ -83,29 +83,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             part.training = training
 
 
-def source_of(model: Picked, policy: Policy, shape: Sequence[int] | None, inputs: Any, opset: int) -> Source:
-    """The model as an ONNX graph that a policy can follow, after a look at what it makes of a sample.
-
-    Args:
-        model: in eval mode.
-        policy: what will take the logits.
-        shape: of the model's input without the batch; None if inputs are given.
-        inputs: real ones, or None.
-        opset: of the graph.
-    """
-    weight = _weight(model)
-    floating = weight if weight.is_floating_point() else torch.zeros((), device=weight.device)
-    if inputs is not None:
-        feeds, _ = given_inputs((TensorInfo(INPUT, None, None),), inputs)
-        sample = torch.from_numpy(feeds[INPUT][:2])
-        sample = sample.to(floating.dtype) if sample.is_floating_point() else sample
-        if shape is not None and list(sample.shape[1:]) != list(shape):
-            raise ValueError(f"inputs must have the input_shape {list(shape)}, got {list(sample.shape[1:])}")
-    elif shape is not None:
-        sample = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(floating.dtype)
-    else:
-        raise ValueError("the shape of the model's input is not known: give input_shape (without the batch) or inputs")
-    sample = sample.to(weight.device)
+def to_logits_model(
+    model: SingleOutput, policy: Policy, shape: Sequence[int] | None, inputs: Any, opset: int
+) -> LogitsModel:
+    """The model, in eval mode, as an ONNX graph that a policy can follow, after a look at what it makes of a sample."""
+    sample = _sample(model, shape, inputs)
     with torch.no_grad():
         try:
             check_logits(model(sample), policy)
@@ -125,15 +107,24 @@ def source_of(model: Picked, policy: Policy, shape: Sequence[int] | None, inputs
     return source
 
 
-def to_onnx(model: nn.Module, sample: Tensor, opset: int, *, free: bool) -> ModelProto:
-    """The model as ONNX with a batch of any size, and with ``free`` an image of any size where it allows that.
+def _sample(model: nn.Module, shape: Sequence[int] | None, inputs: Any) -> Tensor:
+    """Two rows of real inputs, or random ones of the shape, in the model's precision and on its device."""
+    weight = _weight(model)
+    dtype = weight.dtype if weight.is_floating_point() else torch.get_default_dtype()
+    if inputs is not None:
+        feeds, _ = given_inputs((TensorInfo(INPUT, None, None),), inputs)
+        sample = torch.from_numpy(feeds[INPUT][:2])
+        if shape is not None and list(sample.shape[1:]) != list(shape):
+            raise ValueError(f"inputs must have the input_shape {list(shape)}, got {list(sample.shape[1:])}")
+    elif shape is not None:
+        sample = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    else:
+        raise ValueError("the shape of the model's input is not known: give input_shape (without the batch) or inputs")
+    return sample.to(weight.device, dtype if sample.is_floating_point() else None)
 
-    Args:
-        model: in eval mode, from one tensor to one tensor.
-        sample: at least two rows, so that none is taken for a constant.
-        opset: of the graph.
-        free: whether dimensions from the third on may vary.
-    """
+
+def to_onnx(model: nn.Module, sample: Tensor, opset: int, *, free: bool) -> ModelProto:
+    """The model as ONNX with a batch of any size, and with ``free`` an image of any size where it allows that."""
     dim = torch.export.Dim
     dims: dict[int, Any] = {0: dim("batch")}
     if free:
@@ -142,13 +133,9 @@ def to_onnx(model: nn.Module, sample: Tensor, opset: int, *, free: bool) -> Mode
         _torchvision.ensure()  # PyTorch's exporter imports it where it is installed
     logging.disable(logging.ERROR)
     try:
-        said = io.StringIO()
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(said),
-            contextlib.redirect_stderr(said),
-            torch.no_grad(),
-        ):
+        output = io.StringIO()
+        muted = contextlib.redirect_stdout(output), contextlib.redirect_stderr(output)
+        with warnings.catch_warnings(), muted[0], muted[1], torch.no_grad():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 model,

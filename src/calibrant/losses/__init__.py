@@ -13,8 +13,10 @@ Example:
 from calibrant._imports import needs_torch
 
 # ruff: noqa: I001  (the order of these lines is the order of `names` and of the docs)
-from calibrant.losses.base import Loss, Smoothing
-from calibrant.losses.registry import Method, describe, get, names
+from calibrant.losses.base import Loss, Terms
+from calibrant.losses.target import Target
+from calibrant.losses.numerics import nll
+from calibrant.losses.registry import Method, describe, get, names, register
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.label_smoothing import LabelSmoothing
 from calibrant.losses.focal import Focal
@@ -29,7 +31,7 @@ from calibrant.losses.acls import ACLS
 from calibrant.losses.label_relaxation import LabelRelaxation
 from calibrant.losses.soft_targets import SoftTargetCrossEntropy
 
-from calibrant.losses.checks import type_words
+from calibrant.losses.target import type_words
 
 __all__ = [
     "ACLS",
@@ -46,9 +48,12 @@ __all__ = [
     "Loss",
     "MbLS",
     "Method",
-    "Smoothing",
     "SoftTargetCrossEntropy",
+    "Target",
+    "Terms",
     "describe",
     "get",
     "names",
+    "nll",
+    "register",
 ]

@@ -32,8 +32,7 @@ without relu where the pair is out of order); it needs ``ids`` as CRL does.
 
 Departures: exactly on the margin the slope is 0, which is also its limit. The released form is not invariant to adding
 a constant to all logits, because it has no minimum. In the lens, f is twice Eq. 10 unless ``gradient="eq12"``, and with
-``gradient="eq13"`` the terms of the others also pull at yhat and the minimum is raised (`ACLS.lens_form`; ACLS Table 2
-prints Eq. 10).
+``gradient="eq13"`` the terms of the others also pull at yhat and the minimum is raised (ACLS Table 2 prints Eq. 10).
 """
 
 from __future__ import annotations
@@ -44,18 +43,28 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Smoothing, Target, Terms
+from calibrant.losses.base import Terms
 from calibrant.losses.crl import out_of_order
 from calibrant.losses.history import MOST_SAMPLES, CorrectnessHistory, RankingLoss
 from calibrant.losses.numerics import cross_entropy, first_maximum, first_zero, nll, softmax, subtract_at
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target
 
 
 @register(
     "acls",
+    "Adaptive and conditional label smoothing",
     paper="ACLS",
     equation="Eq. 13",
     summary="smooths each logit by how far it lies beyond a margin",
+    use=(
+        "The first to try beyond label smoothing: it acts beyond a margin as MbLS does, and harder the further a "
+        "logit lies beyond it. The lowest mean ECE of ACLS Table 3."
+    ),
+    avoid=(
+        "Logits stay within the margin: it is cross-entropy then. The paper has 10, and 6 on CIFAR-10; `calibrant "
+        "lens --predictions` tells on how many samples it acts."
+    ),
     hyper={
         "margin": "larger: fewer logits are smoothed, higher confidence",
         "lambda1": "larger: the largest logit is pulled down harder",
@@ -66,6 +75,8 @@ from calibrant.losses.registry import register
         "indicator": "'margin'; 'none' and 'ranking' are the ablations",
         "num_samples": "size of the training set, if known beforehand (indicator='ranking')",
     },
+    # ACLS, Table A and section 4.1
+    search={"margin": (6.0, 10.0), "lambda1": (0.05, 0.1, 0.15), "lambda2": (0.005, 0.01, 0.015)},
 )
 class ACLS(RankingLoss):
     """Cross-entropy plus adaptive and conditional label smoothing.
@@ -123,11 +134,11 @@ class ACLS(RankingLoss):
         printed = self._paper_terms(z, t, z.max(1, keepdim=True).values, z.min(1, keepdim=True).values)
         if self.gradient == "eq13":
             return printed
-        frozen = z.detach()
-        held = self._paper_terms(z, t, frozen.max(1, keepdim=True).values, frozen.min(1, keepdim=True).values)
+        constant = z.detach()
+        terms = self._paper_terms(z, t, constant.max(1, keepdim=True).values, constant.min(1, keepdim=True).values)
         # Eq. 13 is twice the integral of Eq. 12; without the square there is no factor to take back.
-        slope = held if self.smoothing == "constant" else held / 2
-        return slope + (printed - slope).detach()
+        sloped = terms if self.smoothing == "constant" else terms / 2
+        return sloped + (printed - sloped).detach()
 
     def _paper_terms(self, z: Tensor, t: Target, top: Tensor, bottom: Tensor) -> Tensor:
         predicted = z.argmax(1, keepdim=True)
@@ -158,77 +169,23 @@ class ACLS(RankingLoss):
             out_of_order(confidence.flatten(), t.correctness, t).view_as(confidence).unsqueeze(1).to(confidence.dtype)
         )
 
-    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
-        """ACLS Eq. 12 and its relatives: the slope of each term by its distance, and where that distance comes from."""
+    def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor] | None:
+        """ACLS Eq. 12 or the gradient of Eq. 13; the ablations are left to autograd."""
+        if self.smoothing != "adaptive" or self.indicator != "margin":
+            return None
         released, classes = self.variant == "released", z.shape[1]
         top, predicted, gap = first_maximum(z)
-        s = softmax(z, top)
-        switch = self._ranking(s.probs.amax(1), t) if self.indicator == "ranking" else torch.ones_like(top)
-        if self.indicator == "margin":
-            others = None  # relu leaves out the maximum by itself
-        elif released:
-            others = gap.sign() * switch
-        else:
-            others = switch.expand_as(z).scatter(1, predicted, 0.0)
         tied = classes - gap.sign().sum(1, keepdim=True) if released else 1.0
-        bottom = None if released else z.amin(1, keepdim=True)
-        smallest = None if bottom is None else first_zero(z - bottom)
-        value, gradient = cross_entropy(z, s, t)
-        x = gap.sub_(self.margin)
-        x = x.relu_() if others is None else x.mul_(others)
-        at_top = top - self.margin if bottom is None else top - bottom - self.margin
-        at_top = torch.relu(at_top) if others is None else at_top * switch
-        lambda2 = self.lambda2 / (classes - 1) if released else self.lambda2
-        if self.smoothing == "adaptive":
-            value = value + (self.lambda1 * tied * at_top.square()).squeeze(1) + lambda2 * x.square().sum(1)
-            factor = 1.0 if self.gradient == "eq12" else 2.0
-            slope, slope_top = x.mul_(factor), factor * at_top
-        else:
-            value = value + (self.lambda1 * tied * at_top).squeeze(1) + lambda2 * x.sum(1)
-            slope = x.sign_() if others is None else others
-            slope_top = at_top.sign() if others is None else switch
-        gradient.sub_(slope, alpha=lambda2)
-        pull = self.lambda1 * tied * slope_top
-        if smallest is None or self.gradient == "eq12":
+        bottom = 0.0 if released else z.amin(1, keepdim=True)
+        strength1 = self.lambda1 * tied
+        strength2 = self.lambda2 / (classes - 1) if released else self.lambda2
+        value, gradient = cross_entropy(z, softmax(z, top), t)
+        at_top, others = torch.relu(top - bottom - self.margin), gap.sub_(self.margin).relu_()
+        value = value + (strength1 * at_top.square()).squeeze(1) + strength2 * others.square().sum(1)
+        factor = 1.0 if self.gradient == "eq12" else 2.0
+        slope, pull = others.mul_(factor), strength1 * factor * at_top
+        gradient.sub_(slope, alpha=strength2)
+        if released or self.gradient == "eq12":
             return value, subtract_at(gradient, predicted, -pull)
-        subtract_at(gradient, predicted, -pull - lambda2 * slope.sum(1, keepdim=True))
-        return value, subtract_at(gradient, smallest, pull)
-
-    def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
-        """Closed form of f and C: Eq. 10-11 with the factor 2 of the square and all that Eq. 13's autograd adds."""
-        z, t = self._prepare(logits, target, ids=ids)
-        predicted = z.argmax(1, keepdim=True)
-        f, indicator = self._printed(z, t)
-        if self.smoothing == "adaptive" and self.gradient == "eq13":
-            f = 2 * f
-        if self.variant == "released":
-            tied = (z == z.amax(1, keepdim=True)).sum(1, keepdim=True)
-            return Smoothing(f.scatter(1, predicted, tied * f.gather(1, predicted)), indicator)
-        if self.gradient == "eq12":
-            return Smoothing(f, indicator)
-        # Plain autograd: yhat also answers for the terms of the others, the smallest logit for the term of yhat.
-        f = f * indicator
-        at_top = f.gather(1, predicted)
-        f = f.scatter(1, predicted, f.sum(1, keepdim=True))
-        f = f.scatter_add(1, z.argmin(1, keepdim=True), at_top)
-        return Smoothing(f, (f != 0).to(z.dtype))
-
-    def table2(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
-        """F and C as ACLS Eq. 10-11 and Table 2 print them (released: no minimum, lambda2/(K-1))."""
-        return Smoothing(*self._printed(*self._prepare(logits, target, ids=ids)))
-
-    def _printed(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
-        released, (top, predicted) = self.variant == "released", z.max(1, keepdim=True)
-        floor = 0.0 if released else z.amin(1, keepdim=True)
-        distance = (top - z - self.margin).scatter(1, predicted, top - floor - self.margin)
-        lambda2 = self.lambda2 / (z.shape[1] - 1) if released else self.lambda2
-        strength = torch.full_like(z, lambda2).scatter(1, predicted, self.lambda1)
-        f = strength * distance if self.smoothing == "adaptive" else strength
-        if self.indicator == "margin":
-            return f, (distance > 0).to(z.dtype)
-        indicator = (
-            torch.ones_like(z) if self.indicator == "none" else self._ranking(z.softmax(1).amax(1), t).expand_as(z)
-        )
-        if released:  # tied maxima are none of "the others"
-            indicator = torch.where((z == top).scatter(1, predicted, False), 0.0, indicator)
-        return f, indicator
+        subtract_at(gradient, predicted, -pull - strength2 * slope.sum(1, keepdim=True))
+        return value, subtract_at(gradient, first_zero(z - bottom), pull)

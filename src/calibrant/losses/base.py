@@ -22,44 +22,19 @@ import torch
 from torch import Tensor, nn
 
 from calibrant._validation import choice
-from calibrant.losses.checks import class_weights, label_index, require_finite, transforming, type_words, values_visible
 from calibrant.losses.registry import COMMON, Method
+from calibrant.losses.target import (
+    Target,
+    class_weights,
+    label_index,
+    require_finite,
+    transforming,
+    type_words,
+    values_visible,
+)
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS = ("mean", "sum", "none")
-
-
-class Target(NamedTuple):
-    """A validated target: class labels or soft labels, and which positions count.
-
-    Attributes:
-        labels: ``[N, ...]`` int64 with ignored positions set to 0, or None when the target is soft.
-        soft: ``[N, C, ...]`` target distribution, or None when the target is hard.
-        valid: ``[N, ...]`` bool, or None when every position counts.
-        correctness: what a method with a memory knows about each position, ``[N, ...]``.
-        alpha: per-sample smoothing for methods that take one, broadcastable to ``[N, ...]``.
-    """
-
-    labels: Tensor | None
-    soft: Tensor | None = None
-    valid: Tensor | None = None
-    correctness: Tensor | None = None
-    alpha: Tensor | None = None
-
-    def size(self, z: Tensor) -> Tensor | int:
-        """The number of positions that count, at least 1."""
-        return z.numel() // z.shape[1] if self.valid is None else self.valid.sum().clamp(min=1)
-
-    def at_label(self) -> Tensor:
-        """The labels as an index for gather and scatter over the classes, ``[N, 1, ...]``."""
-        assert self.labels is not None
-        return self.labels.unsqueeze(1)
-
-    def distribution(self, z: Tensor) -> Tensor:
-        """The target distribution q, ``[N, C, ...]``: the soft labels, or one-hot rows."""
-        if self.soft is not None:
-            return self.soft
-        return torch.zeros_like(z).scatter_(1, self.at_label(), 1.0)
 
 
 class Terms(NamedTuple):
@@ -67,16 +42,6 @@ class Terms(NamedTuple):
 
     fidelity: Tensor
     regulariser: Tensor | None = None
-
-
-class Smoothing(NamedTuple):
-    """Smoothing function f and indicator C of ACLS Eq. 8, both ``[N, C, ...]``.
-
-    The loss trains towards q - f C at the predicted class and q + f C elsewhere.
-    """
-
-    f: Tensor
-    indicator: Tensor
 
 
 class Loss(nn.Module):

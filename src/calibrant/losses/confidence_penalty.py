@@ -25,20 +25,25 @@ from typing import Any, Literal
 from torch import Tensor
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Loss, Target, Terms
+from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import cross_entropy, nll, softmax
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target
 
 
 @register(
     "ecp",
+    "Confidence penalty",
     paper="Pereyra2017",
     equation="Sec. 2",
     summary="rewards the entropy of the prediction",
+    use="As a baseline: it acts on the whole predicted distribution and leaves the label as it is.",
+    avoid="Only some predictions are too sure: it rewards entropy everywhere, also where the confidence is deserved.",
     hyper={
         "strength": "larger: lower confidence",
         "variant": "'paper': entropy per sample; 'released': entropy divided by the number of classes",
     },
+    search={"strength": (0.1, 0.3, 0.5, 1.0, 2.0, 4.0, 8.0)},  # LR, section 4 (its beta)
 )
 class ConfidencePenalty(Loss):
     """Cross-entropy minus an entropy bonus.

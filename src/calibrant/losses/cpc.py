@@ -24,9 +24,9 @@ lambda_1, lambda_2     lambda1, lambda2
 
 The lens: f is :math:`-\lambda_1\sum_{k\neq y} p_k/(p_k+p_y)` at the label and
 :math:`-\lambda_1 p_j/(p_y+p_j) - \lambda_2\sum_{k\neq y} (p_j-p_k)/(p_j+p_k)` elsewhere, before the released code's
-divisors (`CPC.lens_form`, exact; the factor 2 of the supplement's Eq. 6 counts every pair twice). ACLS Table 2
-(`CPC.table2`) prints the 1v1 term with the sign of its gradient where Eq. 8 needs the opposite one, so off the label it
-is wrong by :math:`2\lambda_1 p_j/(p_y+p_j)`; the supplement's Eq. 8 also turns the lambda_2 term of its Eq. 7.
+divisors (the factor 2 of the supplement's Eq. 6 counts every pair twice). ACLS Table 2 prints the 1v1 term with the
+sign of its gradient where Eq. 8 needs the opposite one, so off the label it is wrong by
+:math:`2\lambda_1 p_j/(p_y+p_j)`; the supplement's Eq. 8 also turns the lambda_2 term of its Eq. 7.
 
 Cost: BE compares all pairs, N C^2 of work. It is done in blocks of samples that fit the cache, so memory stays
 proportional to N C.
@@ -42,10 +42,10 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Loss, Smoothing, Target, Terms
-from calibrant.losses.checks import transforming
-from calibrant.losses.numerics import cross_entropy, nll, smoothing_from_shift, softmax, subtract_at
+from calibrant.losses.base import Loss, Terms
+from calibrant.losses.numerics import cross_entropy, nll, softmax, subtract_at
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target, transforming
 
 #: Entries of one block of pairs: 4 MB in float32, so that a block is still in the cache when it is read again.
 BLOCK = 1 << 20
@@ -53,9 +53,12 @@ BLOCK = 1 << 20
 
 @register(
     "cpc",
+    "Pairwise constraints",
     paper="Cheng2022",
     equation="ACLS supplement Eq. 2-4",
     summary="makes each pair of other classes equally likely",
+    use="For comparison, with few classes.",
+    avoid="There are many classes: its work grows with their square. Labels are soft, which it does not take.",
     hyper={
         "lambda1": "larger: the label is pushed harder away from every other class",
         "lambda2": "larger: the other classes are pulled harder towards one another",
@@ -111,29 +114,6 @@ class CPC(Loss):
         push = torch.sigmoid(-margin).mul_(scale1)
         gradient.scatter_add_(1, _rival_index(z, t), pull.mul_(scale2).add_(push).movedim(-1, 1))
         return value, subtract_at(gradient, t.at_label(), push.sum(-1).unsqueeze(1))
-
-    def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
-        """Closed form of f and C (ACLS supplement Eq. 5-6, with every constant)."""
-        z, t = self._prepare(logits, target, ids=ids)
-        scale1, scale2, _ = self._scales(z)
-        one_v_one, pairs = self._pair_sums(z, t)
-        return Smoothing(smoothing_from_shift(-scale1 * one_v_one - scale2 * pairs, z), torch.ones_like(z))
-
-    def table2(self, logits: Tensor, target: Tensor) -> Smoothing:
-        """F and C as ACLS Table 2 prints them, with the variant's divisors; it assumes yhat = y."""
-        z, t = self._prepare(logits, target)
-        scale1, scale2, _ = self._scales(z)
-        one_v_one, pairs = self._pair_sums(z, t)
-        return Smoothing(scale1 * one_v_one - scale2 * pairs, torch.ones_like(z))
-
-    @staticmethod
-    def _pair_sums(z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
-        """Gradient of 1v1 (Eq. 5), and sum over k != y of (p_j - p_k) / (p_j + p_k), 0 at y; both ``[N, C, ...]``."""
-        index, rivals = t.at_label(), rival_logits(z, t)
-        push = torch.sigmoid(rivals - z.gather(1, index).movedim(1, -1))
-        tilt = pair_entropy(rivals)[1]
-        spread = [torch.zeros_like(z).scatter(1, _rival_index(z, t), x.movedim(-1, 1)) for x in (push, tilt)]
-        return spread[0].scatter(1, index, -push.sum(-1).unsqueeze(1)), spread[1]
 
     def _scales(self, z: Tensor) -> tuple[float, float, float]:
         """Factors of 1v1 and of BE over unordered pairs with both logs, and BE's constant from the diagonal."""

@@ -27,8 +27,8 @@ While nothing is recorded the penalty is 0 and this is cross-entropy. In a train
 ``loss(logits, labels, ids=ids)``, then ``loss.update(logits, labels, ids=ids)``, and ``loss.end_epoch()``.
 
 The lens: for one violated pair f is :math:`\lambda p_j(1-p_j)` at yhat and :math:`\lambda p_{\hat y} p_j` elsewhere
-(Table 2, `CRL.table2`). A sample stands in several pairs and the released margin makes pairs count that are in order,
-so the exact f is that times the net number of pairs that pull it down (`CRL.lens_form`); it is negative where they
+(ACLS Table 2). A sample stands in several pairs and the released margin makes pairs count that are in order,
+so the exact f is that times the net number of pairs that pull it down: it is negative where they
 pull it up.
 """
 
@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Smoothing, Target, Terms
+from calibrant.losses.base import Terms
 from calibrant.losses.history import MOST_SAMPLES, CorrectnessHistory, RankingLoss, following
 from calibrant.losses.numerics import (
     Softmax,
@@ -54,13 +54,23 @@ from calibrant.losses.numerics import (
     subtract_at,
 )
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target
 
 
 @register(
     "crl",
+    "Correctness ranking",
     paper="Moon2020",
     equation="ACLS supplement Eq. 18",
     summary="orders confidences as the samples' past correctness is ordered",
+    use=(
+        "The model will abstain on what it is least sure of: confidences are put in the order of how often each "
+        "sample was right during training."
+    ),
+    avoid=(
+        "Samples have no ids, or are seen once: without a memory it is cross-entropy. Labels are soft, which it "
+        "does not take."
+    ),
     hyper={
         "strength": "larger: more weight on the order of confidences",
         "score": "confidence that is ranked: 'msp', 'entropy' or 'margin'",
@@ -153,37 +163,6 @@ class CRL(RankingLoss):
             value, gradient = cross_entropy(z, s, t)
             gradient.add_(slopes.mul_(pull))
         return value + penalty, gradient
-
-    def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
-        """Closed form of f and C for the largest probability (ACLS supplement Eq. 19, all pairs counted)."""
-        if self.score != "msp":
-            raise ValueError(f"CRL has a closed lens form for score='msp', not for {self.score!r}: use calibrant.lens")
-        z, t = self._prepare(logits, target, ids=ids)
-        top, shape = self._one_pair(z)
-        if self.indicator == "margin":
-            return Smoothing(shape, self._margin_indicator(z).to(z.dtype))
-        correctness = t.correctness
-        if correctness is None:
-            return Smoothing(shape, torch.zeros_like(z))
-        slope = self._rank(top.flatten(), correctness, t)[1].view_as(top)
-        return Smoothing(shape * slope, (slope != 0).to(z.dtype).expand_as(z))
-
-    def table2(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
-        """F and C as ACLS Table 2 prints them, the pairs being (i, i+1 mod N)."""
-        if self.score != "msp" or self.indicator != "ranking":
-            raise ValueError("ACLS Table 2 prints CRL for score='msp' and indicator='ranking'")
-        z, t = self._prepare(logits, target, ids=ids)
-        top, f = self._one_pair(z)
-        correctness, violated = t.correctness, torch.zeros_like(top, dtype=torch.bool)
-        if correctness is not None:
-            violated = out_of_order(top.flatten(), correctness, t).view_as(top)
-        return Smoothing(f, violated.to(z.dtype).expand_as(z))
-
-    def _one_pair(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The confidence, and f of one violated pair (ACLS supplement Eq. 20)."""
-        probs, predicted = z.softmax(1), z.argmax(1, keepdim=True)
-        top = probs.gather(1, predicted)
-        return top, (self.strength * top * probs).scatter(1, predicted, self.strength * top * (1 - top))
 
     def _rank(self, score: Tensor, correctness: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """Penalty per sample (differentiable) and the derivative of its sum by each score."""

@@ -16,12 +16,21 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from calibrant.losses.base import Loss, Target, Terms
+from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import cross_entropy, nll, softmax
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target
 
 
-@register("ce", paper="ACLS", equation="Eq. 1", summary="plain cross-entropy")
+@register(
+    "ce",
+    "Cross-entropy",
+    paper="ACLS",
+    equation="Eq. 1",
+    summary="plain cross-entropy",
+    use="As the baseline of every comparison, and where the confidence will be repaired afterwards anyway.",
+    avoid="The confidence is used as it comes: modern networks trained with it are overconfident as a rule [Guo2017].",
+)
 class CrossEntropy(Loss):
     """Cross-entropy.
 

@@ -12,8 +12,8 @@ p >= 0.5       ``gamma``                                      ``gamma``
 With the default ``gamma=3`` the last two ranges coincide ("FLSD-53"). gamma is a constant to the gradient.
 
 The lens: ACLS Table 2 puts constants for f, by way of the approximation of focal loss as cross-entropy minus an
-entropy. That is not a small step: f depends on all of p. `FLSD.lens_form` is the exact one; the table "Table 2 against
-autograd" of the methods page shows how far from constant it is.
+entropy. That is not a small step: f depends on all of p; the page "Table 2 against autograd" shows how far from
+constant it is.
 """
 
 from __future__ import annotations
@@ -24,17 +24,23 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Loss, Smoothing, Target, Terms
+from calibrant.losses.base import Loss, Terms
 from calibrant.losses.focal import focal_closed_form, focal_formula
-from calibrant.losses.numerics import smoothing_from_shift
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target
 
 
 @register(
     "flsd",
+    "Sample-dependent focal loss",
     paper="Mukhoti2020",
     equation="ACLS supplement Eq. 1",
     summary="focal loss with a larger gamma for samples of low probability",
+    use=(
+        "Focal loss helps, but one gamma does not suit all samples: those of low probability get a larger one "
+        "[Mukhoti2020]."
+    ),
+    avoid="Labels are soft or mixed, which it does not take; or the model is not overconfident to begin with.",
     hyper={
         "gamma": "larger: less pull on easy samples, lower confidence",
         "variant": "'released': gamma from p_y; 'paper': from the largest probability",
@@ -69,12 +75,6 @@ class FLSD(Loss):
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """The gradient of focal loss; gamma is constant."""
         return focal_closed_form(z, t, self._gamma)
-
-    def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
-        """Closed form of f and C (exact; ACLS Table 2, row FLSD, has constants)."""
-        z, t = self._prepare(logits, target, ids=ids)
-        shift = z.softmax(1) - self.closed_form(z, t)[1] - t.distribution(z)
-        return Smoothing(smoothing_from_shift(shift, z), torch.ones_like(z))
 
     def _gamma(self, p_label: Tensor, p_top: Tensor) -> Tensor:
         """The rule of the table above, per position."""

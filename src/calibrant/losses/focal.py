@@ -25,9 +25,10 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least
-from calibrant.losses.base import Loss, Target, Terms
+from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import label_log_odds, per_class, set_at, softmax
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target
 
 #: A number, or a rule that gives it for each position from p_y and the largest probability.
 Gamma = float | Callable[[Tensor, Tensor], Tensor]
@@ -65,10 +66,14 @@ def focal_closed_form(z: Tensor, t: Target, gamma: Gamma) -> tuple[Tensor, Tenso
 
 @register(
     "focal",
+    "Focal loss",
     paper="Lin2017",
     equation="Eq. 4",
     summary="turns down samples that are already predicted well",
+    use="Many easy samples drown the hard ones, or classes are imbalanced: what is already predicted well counts less.",
+    avoid="The model is not overconfident to begin with: a large gamma can end underconfident.",
     hyper={"gamma": "larger: less pull on easy samples, lower confidence; 0 is cross-entropy"},
+    search={"gamma": (0.1, 0.2, 0.5, 1.0, 2.0, 3.5, 5.0)},  # LR, section 4
 )
 class Focal(Loss):
     """Focal loss.

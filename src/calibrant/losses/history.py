@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.losses.base import Loss, Target
-from calibrant.losses.checks import type_words, values_visible
+from calibrant.losses.base import Loss
+from calibrant.losses.target import Target, type_words, values_visible
 
 #: Samples that a history may be made for; a hundred million take 800 MB.
 MOST_SAMPLES = 10**8

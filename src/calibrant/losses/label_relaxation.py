@@ -28,17 +28,22 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least
-from calibrant.losses.base import Loss, Target, Terms
+from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import label_log_odds, set_at, softmax
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target
 
 
 @register(
     "lr",
+    "Label relaxation",
     paper="LR",
     equation="Eq. 5-6",
     summary="asks nothing more once the label's probability reaches 1 - alpha",
+    use="A prediction that is sure enough should be left alone: once the label has 1 - alpha, the loss is 0.",
+    avoid="Labels are soft or mixed, which it does not take.",
     hyper={"alpha": "larger: training stops at a lower confidence"},
+    search={"alpha": (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4)},  # LR, section 4
     soft=False,
 )
 class LabelRelaxation(Loss):

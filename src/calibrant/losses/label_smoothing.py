@@ -25,21 +25,31 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Loss, Smoothing, Target, Terms
-from calibrant.losses.checks import values_visible
-from calibrant.losses.numerics import cross_entropy, per_class, smoothing_from_shift, softmax, subtract_at
+from calibrant.losses.base import Loss, Terms
+from calibrant.losses.numerics import cross_entropy, per_class, softmax, subtract_at
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target, values_visible
 
 
 @register(
     "ls",
+    "Label smoothing",
     paper="Szegedy2016",
     equation="SC Eq. 7",
     summary="mixes the target with the uniform distribution",
+    use=(
+        "A safe start: one parameter, and in every column of ACLS Table 3 a lower ECE than plain cross-entropy, "
+        "though not in its table of segmentation."
+    ),
+    avoid=(
+        "The model may abstain: label smoothing makes the confidence rank right and wrong predictions worse (SC). "
+        "It also lowers the confidence of predictions that were not too sure, by as much as of those that were."
+    ),
     hyper={
         "alpha": "larger: flatter targets, lower confidence",
         "spread": "'all': alpha/K to every class; 'others': alpha/(K-1) to the classes other than the label",
     },
+    search={"alpha": (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4)},  # LR, section 4
 )
 class LabelSmoothing(Loss):
     """Label smoothing.
@@ -96,12 +106,6 @@ class LabelSmoothing(Loss):
         below = (s.top - z).sum(1, keepdim=True)
         value = s.log_sum + (1 - a) * (s.top - z.gather(1, t.at_label())) + (a / classes) * below
         return value.squeeze(1), subtract_at(s.probs.sub_(a / classes), t.at_label(), 1 - a)
-
-    def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
-        """Closed form of f and C (ACLS Table 2, row LS)."""
-        z, t = self._prepare(logits, target, ids=ids, alpha=self._given(None))
-        shift = self._mass(z, t) * (1 / z.shape[1] - t.distribution(z))
-        return Smoothing(smoothing_from_shift(shift, z), torch.ones_like(z))
 
     def _given(self, alpha: Tensor | float | None) -> Tensor | None:
         """The alpha of this call, or a per-sample one of the constructor, or None."""

@@ -17,8 +17,8 @@ lambda         strength
 Values: strength 1 is the default.
 
 The lens: with :math:`a_k = \mathrm{sgn}(\bar p_k - \bar q_k)` the exact f is
-:math:`\lambda p_j (a_j - \sum_k a_k p_k)`, sign turned off the predicted class (`MDCA.lens_form`). ACLS Table 2 sets
-:math:`a = 1` at the predicted class and -1 elsewhere and drops :math:`\sum_{k\neq\hat y} a_k p_k` (`MDCA.table2`):
+:math:`\lambda p_j (a_j - \sum_k a_k p_k)`, sign turned off the predicted class. ACLS Table 2 sets
+:math:`a = 1` at the predicted class and -1 elsewhere and drops :math:`\sum_{k\neq\hat y} a_k p_k`:
 for those signs the terms dropped are :math:`\lambda p_j (1 - p_{\hat y})`, which vanishes for confident
 predictions only. The sign itself is a property of the batch and often not the assumed one.
 """
@@ -31,20 +31,26 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least, choice
-from calibrant.losses.base import Loss, Smoothing, Target, Terms
-from calibrant.losses.checks import transforming
+from calibrant.losses.base import Loss, Terms
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.focal import Focal
 from calibrant.losses.label_smoothing import LabelSmoothing
-from calibrant.losses.numerics import cross_entropy, is_at, per_class, smoothing_from_shift, softmax
+from calibrant.losses.numerics import cross_entropy, is_at, per_class, softmax
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target, transforming
 
 
 @register(
     "mdca",
+    "MDCA",
     paper="Hebbalaguppe2022",
     equation="ACLS supplement Eq. 9",
     summary="matches each class's mean probability in the batch to its frequency",
+    use=(
+        "Every class should be right on average, not only the predicted one: it compares each class's mean "
+        "probability with its share of the batch."
+    ),
+    avoid="There are many more classes than samples in a batch: most shares are then 0, and the rest is noise.",
     hyper={
         "strength": "larger: more weight on class-wise calibration within the batch",
         "base": "fidelity term: 'ce', 'focal' or 'ls'",
@@ -116,24 +122,6 @@ class MDCA(Loss):
             value, gradient = closed
             gradient.sub_(s.probs.mul_(total))
         return value + scale * gap.abs().sum(), gradient.add_(signed)
-
-    def lens_form(self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None) -> Smoothing:
-        """Closed form of f and C on a cross-entropy base (ACLS supplement Eq. 10, no approximation)."""
-        if self.base != "ce":
-            raise ValueError(f"MDCA has a closed lens form on base='ce', not on {self.base!r}: use calibrant.lens")
-        z, t = self._prepare(logits, target, ids=ids)
-        probs = z.softmax(1)
-        sign = per_class(self._gap(probs, t).sign(), z)
-        shift = -self._scale(z) * probs * (sign - (sign * probs).sum(1, keepdim=True))
-        return Smoothing(smoothing_from_shift(shift, z), torch.ones_like(z))
-
-    def table2(self, logits: Tensor, target: Tensor) -> Smoothing:
-        """F and C as ACLS Table 2 prints them: lambda p_j (1 - p_j), and lambda p_j (1 + p_yhat) elsewhere."""
-        z, _ = self._prepare(logits, target)
-        probs, predicted = z.softmax(1), z.argmax(1, keepdim=True)
-        top = probs.gather(1, predicted)
-        f = self._scale(z) * (probs * (1 + top)).scatter(1, predicted, top * (1 - top))
-        return Smoothing(f, torch.ones_like(z))
 
     def _scale(self, z: Tensor) -> float:
         return self.strength if self.variant == "paper" else self.strength / z.shape[1]

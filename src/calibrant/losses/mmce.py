@@ -33,16 +33,23 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import at_least, choice, flag
-from calibrant.losses.base import Loss, Target, Terms
+from calibrant.losses.base import Loss, Terms
 from calibrant.losses.numerics import cross_entropy_with_confidence, first_maximum, nll, softmax
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target
 
 
 @register(
     "mmce",
+    "MMCE",
     paper="Kumar2018",
     equation="Sec. 4",
     summary="penalises a kernel measure of the batch's miscalibration",
+    use="Calibration itself should be in the loss: it compares confidence and correctness over the batch.",
+    avoid=(
+        "Batches are small, or split over many processes: each sees its own batch only. Labels are soft, which it "
+        "does not take."
+    ),
     hyper={
         "strength": "larger: more weight on calibration within the batch",
         "kernel_width": "larger: confidences further apart are compared",

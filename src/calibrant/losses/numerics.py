@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from calibrant.losses.base import Target
+from calibrant.losses.target import Target
 
 
 class Softmax(NamedTuple):
@@ -128,9 +128,3 @@ def cross_entropy_with_confidence(
     pull = slope * s.probs.gather(1, predicted)
     value, gradient = cross_entropy(z, s, t, damp=pull)
     return value, subtract_at(gradient, predicted, -pull)
-
-
-def smoothing_from_shift(shift: Tensor, z: Tensor) -> Tensor:
-    """f C of ACLS Eq. 8 from the shift q' - q of the target: the sign is turned at the predicted class."""
-    predicted = z.argmax(1, keepdim=True)
-    return shift.scatter(1, predicted, -shift.gather(1, predicted))

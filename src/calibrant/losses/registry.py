@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,22 +20,30 @@ class Method:
 
     Attributes:
         name: short name, as in `get`.
+        title: name in words.
         loss: the class.
         paper: key in references.bib.
         equation: where the formula stands.
         summary: one line.
+        use: when to use it.
+        avoid: when not to.
         hyper: for each hyper-parameter, what raising it does.
+        search: values of the hyper-parameters that the papers try; empty where they give none.
         soft: whether soft targets make sense.
         per_sample: whether the value of a sample depends on that sample alone.
         cost: growth of the work with the number of classes C or of samples N.
     """
 
     name: str
+    title: str
     loss: type[Loss]
     paper: str
     equation: str
     summary: str
+    use: str
+    avoid: str
     hyper: Mapping[str, str]
+    search: Mapping[str, Sequence[float]]
     soft: bool
     per_sample: bool
     cost: str
@@ -52,11 +60,15 @@ _L = TypeVar("_L", bound="type[Loss]")
 
 def register(
     name: str,
+    title: str,
     *,
     paper: str,
     equation: str,
     summary: str,
+    use: str,
+    avoid: str,
     hyper: Mapping[str, str] | None = None,
+    search: Mapping[str, Sequence[float]] | None = None,
     soft: bool = True,
     per_sample: bool = True,
     cost: str = "N C",
@@ -64,7 +76,8 @@ def register(
     """Class decorator: enters a loss into the registry under a short name."""
 
     def enter(loss: _L) -> _L:
-        method = Method(name, loss, paper, equation, summary, dict(hyper or {}), soft, per_sample, cost)
+        facts = (paper, equation, summary, use, avoid, hyper or {}, search or {}, soft, per_sample, cost)
+        method = Method(name, title, loss, *facts)
         unexplained = set(method.defaults()) - set(method.hyper)
         if name in METHODS or unexplained:
             raise TypeError(f"cannot register {loss.__name__} as {name!r}: taken, or no direction for {unexplained}")

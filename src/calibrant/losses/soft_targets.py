@@ -19,17 +19,21 @@ import torch
 from torch import Tensor
 
 from calibrant._validation import flag
-from calibrant.losses.base import Target, Terms
+from calibrant.losses.base import Terms
 from calibrant.losses.cross_entropy import CrossEntropy
 from calibrant.losses.numerics import nll
 from calibrant.losses.registry import register
+from calibrant.losses.target import Target
 
 
 @register(
     "soft",
+    "Soft targets",
     paper="ALS",
     equation="Eq. 2, 5",
     summary="cross-entropy towards a given distribution per sample",
+    use="Labels are distributions already: object-aware labels (ALS), CutMix, RICAP or Mixup, several annotators.",
+    avoid="Labels are classes: `ce` is the same and takes them directly.",
     hyper={"subtract_entropy": "True: the KL divergence, 0 where the prediction equals the target"},
 )
 class SoftTargetCrossEntropy(CrossEntropy):

@@ -135,14 +135,9 @@ def check_options(
 def match_columns(
     names: Sequence[str], options: OpenOptions, path: str, *, table: bool, data: str | None = None
 ) -> ColumnMap:
-    """Find our columns among those that a file holds.
+    """Find our columns among the ``names`` of a file; in a ``table`` the data may be one column per class.
 
-    Args:
-        names: the file's columns.
-        options: what the caller said.
-        path: the file, for errors.
-        table: whether the data may be one column per class.
-        data: what the file holds, where its name already says so.
+    ``data`` is what the file holds, where its name already says so.
     """
     name, count = Counter(names).most_common(1)[0] if names else ("", 0)
     if count > 1:

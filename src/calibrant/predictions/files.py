@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -94,11 +94,7 @@ def _stamp(handle: IO[bytes]) -> Stamp:
 class Reader:
     """One file, or one set of ``.npy`` files; it holds no open handle between reads, but reads no other file either.
 
-    Args:
-        path: the file.
-        columns: where our columns are in it.
-        schema: what it holds.
-        count: the number of samples, None if that takes a pass over the file.
+    ``count`` is the number of samples, None if that takes a pass over the file.
     """
 
     def __init__(self, path: str, columns: ColumnMap, schema: Schema, count: int | None):
@@ -213,7 +209,7 @@ def _check_same(first: Reader, other: Reader) -> None:
 
 
 class FileStore:
-    """Columns in files; arrays are made on first access, batches as they are asked for."""
+    """Columns in files, checked as they are read: arrays on first access, batches as they are asked for."""
 
     def __init__(self, readers: Sequence[Reader]):
         self.readers = readers
@@ -288,3 +284,7 @@ class FileStore:
     def files(self) -> tuple[str, ...]:
         """All of them."""
         return tuple(dict.fromkeys(reader.file_of(name) for reader in self.readers for name in self.names))
+
+
+#: Where the columns of `Predictions` are.
+Store: TypeAlias = MemoryStore | FileStore

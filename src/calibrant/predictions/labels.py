@@ -143,16 +143,7 @@ def _spellings(columns: Names, names: Names) -> tuple[Names, ...]:
 def rename_columns(
     naming: Naming, columns: Names, given: Names, path: str, holds: str, *, listed: bool
 ) -> tuple[Names, Naming]:
-    """Match names that the caller gives with columns: by name where they have them, and else by number or as listed.
-
-    Args:
-        naming: what the columns are called by themselves.
-        columns: the columns, in the order of the classes.
-        given: the names that the caller gives.
-        path: the file, for errors.
-        holds: what the columns hold, for errors.
-        listed: whether the caller listed the columns, so that both orders are meant.
-    """
+    """Match names that the caller gives with columns: by name where they have them, and else by number or as listed."""
     if len(given) != len(columns):
         return columns, Naming(given)  # refused by the check of the schema
     numbers = [number_of(part) for part in _without_ends(columns, _up_to_number)]

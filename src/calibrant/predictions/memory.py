@@ -4,47 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calibrant._arrays import Array, as_numpy
-from calibrant.predictions.schema import GROUP, TEXT_WIDTH, Schema, check_schema, check_width
+from calibrant.predictions.schema import GROUP, Schema, check_schema, check_width
 from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors
+
+if TYPE_CHECKING:
+    from calibrant.predictions.files import Store
 
 BATCH = 1 << 22  # numbers per batch where no size is given
 
 
-class Store(Protocol):
-    """Where the columns of `Predictions` are; every array that comes out has been checked."""
-
-    schema: Schema
-    names: tuple[str, ...]
-
-    def __len__(self) -> int: ...
-
-    def column(self, name: str) -> Array:
-        """A whole column."""
-
-    def blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, Array]]:
-        """Consecutive runs of ``size`` samples of some columns; the last one may be shorter."""
-
-    def take(self, rows: slice | Array) -> MemoryStore:
-        """Some of the samples: a slice, or an array of row numbers."""
-
-    def load(self) -> MemoryStore:
-        """Everything, in memory."""
-
-    def describe(self) -> str:
-        """How many samples, or which file when that is not known without reading it."""
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files behind it."""
-
-
 class MemoryStore:
-    """Columns that are arrays."""
+    """Columns that are arrays, checked."""
 
     files = ()
 
@@ -55,21 +30,21 @@ class MemoryStore:
         return len(self.columns[self.schema.holds])
 
     def column(self, name: str) -> Array:
-        """A column."""
+        """A whole column."""
         return self.columns[name]
 
     def blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, Array]]:
-        """Views of consecutive runs."""
+        """Consecutive runs of ``size`` samples of some columns; the last one may be shorter."""
         for start in range(0, len(self), size):
             yield {name: self.columns[name][start : start + size] for name in names}
 
     def take(self, rows: slice | Array) -> MemoryStore:
-        """Some of the samples; a slice gives views."""
+        """Some of the samples: a slice, which gives views, or an array of row numbers."""
         columns = {name: array[rows] for name, array in self.columns.items()}
         return MemoryStore(self.schema, columns if isinstance(rows, slice) else freeze(columns))
 
     def load(self) -> MemoryStore:
-        """Itself."""
+        """Everything in memory: itself."""
         return self
 
     def describe(self) -> str:
@@ -142,57 +117,20 @@ def find_remarks(store: Store) -> tuple[str, ...]:
 
 def rebatch(pieces: Iterable[dict[str, Array]], size: int, prefix: str = "") -> Iterator[dict[str, Array]]:
     """Pieces of any length as runs of ``size`` samples; the last one may be shorter. Errors start with ``prefix``."""
-    buffer = _BatchBuffer(size, prefix)
+    parts: list[dict[str, Array]] = []
+    missing = size
     for piece in pieces:
         start, rows = 0, _rows_in(piece)
         while start < rows:
-            stop = min(rows, start + size - buffer.rows)
-            buffer.add({name: array[start:stop] for name, array in piece.items()})
+            stop = min(rows, start + missing)
+            parts.append({name: array[start:stop] for name, array in piece.items()})
+            missing -= stop - start
             start = stop
-            if buffer.rows == size:
-                yield buffer.batch()
-                buffer = _BatchBuffer(size, prefix)
-    if buffer.rows:
-        yield buffer.batch()
-
-
-class _BatchBuffer:
-    """Pieces of a batch; copied at once, while they are in the cache, unless the batch may be very large."""
-
-    def __init__(self, size: int, prefix: str):
-        self.size, self.rows, self.prefix = size, 0, prefix
-        self.pieces: list[dict[str, Array]] = []
-        self.columns: dict[str, Array] = {}
-
-    def add(self, piece: dict[str, Array]) -> None:
-        count = _rows_in(piece)
-        numbers = sum(math.prod(array.shape[1:]) for array in piece.values())
-        wide = any(array.dtype.kind == "U" and array.itemsize > 4 * TEXT_WIDTH for array in piece.values())
-        if not self.rows and (count == self.size or wide or self.size * numbers > 4 * BATCH):
-            self.pieces = [piece]
-        elif self.pieces:
-            self.pieces.append(piece)
-        else:
-            for name, array in piece.items():
-                self.columns[name] = self._fill(name, array, count)
-        self.rows += count
-
-    def _fill(self, name: str, array: Array, count: int) -> Array:
-        column = self.columns.get(name)
-        if column is None:
-            column = _empty(self.prefix + name, (self.size, *array.shape[1:]), array.dtype)
-        elif column.dtype != array.dtype:  # longer text
-            dtype = np.result_type(column, array)
-            column, shorter = _empty(self.prefix + name, column.shape, dtype), column
-            column[: self.rows] = shorter[: self.rows]
-        column[self.rows : self.rows + count] = array
-        return column
-
-    def batch(self) -> dict[str, Array]:
-        """The batch, in memory that is nobody else's."""
-        if self.pieces:
-            return _join(self.pieces, self.prefix)
-        return {name: column[: self.rows] for name, column in self.columns.items()}
+            if not missing:
+                yield _join(parts, prefix)
+                parts, missing = [], size
+    if parts:
+        yield _join(parts, prefix)
 
 
 def _join(pieces: list[dict[str, Array]], prefix: str = "") -> dict[str, Array]:

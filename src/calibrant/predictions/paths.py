@@ -26,21 +26,9 @@ SUFFIXES = (".csv", ".npy", ".npz", ".parquet", ".safetensors")
 READ = {suffix: suffix for suffix in SUFFIXES} | dict.fromkeys((".tsv", ".csv.gz", ".tsv.gz"), ".csv")
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt")
 
-#: What reading a damaged or hostile file raises, besides ValueError: NumPy, zipfile, zlib, Arrow, JSON.
-BROKEN = (
-    ValueError,
-    OSError,
-    EOFError,
-    LookupError,
-    TypeError,
-    SyntaxError,
-    OverflowError,
-    MemoryError,
-    RuntimeError,  # and its kin: NotImplementedError, RecursionError
-    zipfile.BadZipFile,
-    zlib.error,
-    csv.Error,
-)
+#: What reading a damaged or hostile file raises: NumPy, Arrow, JSON and Python itself, zipfile, zlib and csv.
+_ERRORS = (ValueError, OSError, EOFError, LookupError, TypeError, SyntaxError, OverflowError, MemoryError, RuntimeError)
+BROKEN = (*_ERRORS, zipfile.BadZipFile, zlib.error, csv.Error)
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _OPTIONS = re.compile(r"\?(?=\w+=)[^/]*\Z")  # a question mark is of a pattern unless it begins options

@@ -10,13 +10,26 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import as_numpy
-from calibrant.predictions.files import format_of, open_files
-from calibrant.predictions.memory import BATCH, MemoryStore, Store, find_remarks, store_arrays
+from calibrant.predictions.files import Store, format_of, open_files
+from calibrant.predictions.memory import BATCH, MemoryStore, find_remarks, store_arrays
 from calibrant.predictions.paths import is_remote
 from calibrant.predictions.schema import GROUP
 
 Kind = Literal["classification", "segmentation"]
 Split = Literal["train", "val", "test"]
+
+
+class _Column:
+    """An attribute that is a column; None if there is none. The type is Any because callers know what they opened."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, predictions: Predictions | None, owner: type) -> Any:
+        if predictions is None:
+            return self
+        store = predictions._store
+        return store.column(self.name) if self.name in store.names else None
 
 
 class Predictions:
@@ -274,49 +287,18 @@ class Predictions:
         schema, names = self._store.schema, self._store.names
         return (Predictions._of(MemoryStore(schema, block)) for block in self._store.blocks(size, names))
 
-    def _column(self, name: str) -> Any:
-        return self._store.column(name) if name in self._store.names else None
+    logits = _Column()
+    probabilities = _Column()
+    confidence = _Column()
+    correct = _Column()
+    labels = _Column()
+    ids = _Column()
+    objectness = _Column()
 
-    # What a file may not hold is None; the type is Any because callers know what they opened.
     @property
     def holds(self) -> str:
         """What the numbers are."""
         return self._store.schema.holds
-
-    @property
-    def logits(self) -> Any:
-        """``[N, C]`` or ``[N, C, H, W]``, or None."""
-        return self._column("logits")
-
-    @property
-    def probabilities(self) -> Any:
-        """``[N, C]`` or ``[N, C, H, W]``, or None."""
-        return self._column("probabilities")
-
-    @property
-    def confidence(self) -> Any:
-        """``[N]``, or None."""
-        return self._column("confidence")
-
-    @property
-    def correct(self) -> Any:
-        """``[N]`` bool, or None."""
-        return self._column("correct")
-
-    @property
-    def labels(self) -> Any:
-        """``[N]`` or ``[N, H, W]`` int64, or None."""
-        return self._column("labels")
-
-    @property
-    def ids(self) -> Any:
-        """``[N]`` int64 or text, or None."""
-        return self._column("ids")
-
-    @property
-    def objectness(self) -> Any:
-        """``[N]``, or None."""
-        return self._column("objectness")
 
     @property
     def groups(self) -> dict[str, Any]:

@@ -128,13 +128,13 @@ def _label(name: str, value: Any) -> int:
     raise ValueError(f"{name} must be None or a whole number of 64 bits, got {shorten(repr(value))}")
 
 
-def is_text(array: Array) -> bool:
-    """Whether an array holds text, or Python objects that may be text."""
-    return array.dtype.kind in "UTO"
-
-
 def as_text(name: str, array: Array) -> Array:
-    """Text of any NumPy kind (fixed width, variable width, objects that are all ``str``) as fixed-width text."""
+    """Text of any NumPy kind (fixed width, variable width, objects that are all ``str``) as fixed-width text.
+
+    Other arrays stay as they are.
+    """
+    if array.dtype.kind not in "UTO":
+        return array
     if array.dtype.kind == "O" and not all(isinstance(value, str) for value in array.flat):
         odd = next(value for value in array.flat if not isinstance(value, str))
         raise ValueError(f"{name} must be text or whole numbers, got an object array with {type(odd).__name__}")

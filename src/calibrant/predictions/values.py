@@ -14,7 +14,7 @@ import numpy as np
 
 from calibrant._arrays import Array
 from calibrant._validation import did_you_mean, listing, shorten
-from calibrant.predictions.schema import GROUP, Schema, as_text, is_text
+from calibrant.predictions.schema import GROUP, Schema, as_text
 
 BLOCK = 1 << 17  # numbers: a block stays in the cache between the passes of its check
 NO_CLASS = np.iinfo(np.int64).min  # a label that is none, until the error about it
@@ -48,17 +48,7 @@ def row_blocks(array: Array) -> Iterator[tuple[int, Array]]:
 def value_error(
     text: str, values: Array, bad: Array, location: Location, *, start: int = 0, classes: bool = False, hint: str = ""
 ) -> ValueError:
-    """The error about the first bad value.
-
-    Args:
-        text: what was expected.
-        values: rows of a column.
-        bad: which of them are bad.
-        location: where the column is.
-        start: the first of the rows.
-        classes: whether the second axis counts classes; further ones are those of images.
-        hint: the likely mistake, and what to do.
-    """
+    """The error about the first bad value of a block from row ``start``; ``classes``: its second axis counts them."""
     index = tuple(int(i) for i in np.argwhere(bad)[0])
     row, *rest = index
     at = location.at(start + row)
@@ -74,20 +64,11 @@ def value_error(
 def check_column(
     name: str, array: Array, rows: int, schema: Schema, location: Location, title: str | None = None
 ) -> Array:
-    """A column as `Predictions` holds it, or a ValueError that names the row.
-
-    Args:
-        name: its name: what ``schema`` holds, correct, labels, ids, objectness or group.NAME.
-        array: its values as they came.
-        rows: how many samples there must be.
-        schema: what is known of the predictions.
-        location: file and first row, for errors.
-        title: what errors call the column, its name if not given.
-    """
+    """A column as `Predictions` holds it, or a ValueError that names the row; errors call the column ``title``."""
     title = title or name
     shape = (rows, *schema.shape_of(name))
     if name in ("labels", "ids") or name.startswith(GROUP):
-        array = as_text(location.prefix + title, array) if is_text(array) else array
+        array = as_text(location.prefix + title, array)
     if name == schema.holds or name == "objectness":
         array = _check_floats(title, array, shape, location)
         if name == "logits":

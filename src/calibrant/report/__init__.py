@@ -5,25 +5,25 @@ from typing import TYPE_CHECKING
 from calibrant._imports import lazy_names
 
 if TYPE_CHECKING:
-    from calibrant.report.audit_page import write_audit
-    from calibrant.report.compare_page import write_comparison
-    from calibrant.report.comparison_table import PrintedNumber, render_comparison_table
-    from calibrant.report.data_figures import Cell, draw_contact_sheet, draw_data_summary
-    from calibrant.report.figures import (
+    from calibrant.report.figures import figure_path
+    from calibrant.report.figures.audit import (
         draw_confidence_histogram,
         draw_logit_scatter,
         draw_reliability,
         draw_risk_coverage,
     )
-    from calibrant.report.lens import draw_lens
-    from calibrant.report.page import Section, is_page, write_page
-    from calibrant.report.selective_figures import (
+    from calibrant.report.figures.data import Cell, draw_contact_sheet, draw_data_summary
+    from calibrant.report.figures.lens import draw_lens
+    from calibrant.report.figures.selective import (
         draw_errors_by_source,
         draw_max_logit_given_msp,
         draw_risk_coverage_by_method,
     )
-    from calibrant.report.style import figure_path
-    from calibrant.report.tables import framed, labelled
+    from calibrant.report.html.audit_page import write_audit
+    from calibrant.report.html.comparison_page import write_comparison
+    from calibrant.report.html.comparison_table import PrintedNumber, render_comparison_table
+    from calibrant.report.html.data_page import ContactSheet, Section, check_page_folder, write_data_page, write_page
+    from calibrant.report.html.tables import framed, labelled
     from calibrant.report.text import DASH, MINUS, TIMES, escape, name
 
 __all__ = [
@@ -44,7 +44,4 @@ __all__ = [
     "write_page",
 ]
 
-_FIGURES = ("data_figures", "figures", "lens", "selective_figures")
-__getattr__, __dir__ = lazy_names(
-    __name__, extras={f"calibrant.report.{module}": ("train", "matplotlib") for module in _FIGURES}
-)
+__getattr__, __dir__ = lazy_names(__name__, extras={"calibrant.report.figures": ("train", "matplotlib")})

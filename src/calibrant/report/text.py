@@ -1,7 +1,7 @@
 """Texts and numbers as a page shows them: escaped, with the same digits everywhere.
 
-The page's script shows the numbers of the curves again; `percent`, `threshold`, `span` and `count` have twins in
-audit.js, and the browser's tests hold the two against each other.
+The page's script shows the numbers of the curves again: `percent`, `threshold`, `span` and `count` have twins in
+report.js, and the browser's tests compare the two.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def plain(text: Any) -> str:
     """The text without what HTML or UTF-8 cannot hold, and without marks that would turn its neighbours."""
-    return _turning_ended(_UNSHOWABLE.sub("\ufffd", str(text)))
+    return _balanced(_UNSHOWABLE.sub("\ufffd", str(text)))
 
 
-def _turning_ended(text: str) -> str:
+def _balanced(text: str) -> str:
     """The text without marks of direction that have no end, or no beginning, in it."""
     if not any(mark in text for mark in (*_TURNS, "\u202c", "\u2069")):
         return text
-    characters, waiting = list(text), list[int]()
+    characters, open_marks = list(text), list[int]()
     for i, character in enumerate(text):
         if character in _TURNS:
-            waiting.append(i)
+            open_marks.append(i)
         elif character in _TURNS.values():
-            if waiting and _TURNS[text[waiting[-1]]] == character:
-                waiting.pop()
+            if open_marks and _TURNS[text[open_marks[-1]]] == character:
+                open_marks.pop()
             else:
                 characters[i] = "\ufffd"
-    for i in waiting:
+    for i in open_marks:
         characters[i] = "\ufffd"
     return "".join(characters)
 
@@ -53,6 +53,11 @@ def escape(text: Any) -> str:
 def name(text: Any) -> str:
     """A name somebody gave to a file, class or sample: its direction of writing stays its own."""
     return f"<bdi>{escape(text)}</bdi>"
+
+
+def isolated(text: object) -> str:
+    """A name inside a plain text: its direction of writing ends with it."""
+    return f"\u2068{plain(text)}\u2069"
 
 
 def embedded(data: Any) -> str:
@@ -115,8 +120,8 @@ def magnitude(value: float) -> str:
 
 def span(low: float | None, high: float | None, unit: str, like: float | None) -> str:
     """An interval with the decimals of the value it belongs to, in the same unit; empty if neither end is known."""
-    shape = next((v for v in (like, high, low) if finite(v) is not None), None)
-    return _bracketed(low, high, unit, None if shape is None else _decimals(_scaled(shape, unit), unit))
+    model = next((v for v in (like, high, low) if finite(v) is not None), None)
+    return _bracketed(low, high, unit, None if model is None else _decimals(_scaled(model, unit), unit))
 
 
 def count(value: float | None) -> str:
@@ -161,8 +166,8 @@ def _bracketed(low: float | None, high: float | None, unit: str, decimals: int |
 def _common(values: Sequence[float | None], unit: str) -> int:
     """The decimals that values to be compared have in common: those of the finest of them, within reason."""
     usual = 2 if unit == "share" else 4
-    found = [_decimals(_scaled(v, unit), unit) for v in values if v is not None and math.isfinite(v)]
-    return max([usual, *(usual + 2 if d is None else min(d, usual + 2) for d in found)])
+    decimals = [_decimals(_scaled(v, unit), unit) for v in values if v is not None and math.isfinite(v)]
+    return max([usual, *(usual + 2 if d is None else min(d, usual + 2) for d in decimals)])
 
 
 def _decimals(value: float, unit: str) -> int | None:
@@ -170,11 +175,11 @@ def _decimals(value: float, unit: str) -> int | None:
     if not math.isfinite(value):
         return None
     size = abs(float(value))  # NumPy prints its own numbers differently
-    decimals, least, whole = (2, 0.1, 100) if unit == "share" else (4, 0.00005, 1 if unit == "threshold" else math.inf)
+    decimals, least, limit = (2, 0.1, 100) if unit == "share" else (4, 0.00005, 1 if unit == "threshold" else math.inf)
     if 0 < size < least:
         exponent = Decimal(repr(size)).adjusted()
         return 1 - exponent if exponent >= -6 else None
-    while size < whole < math.inf and decimals < 15 and _rounded(size, decimals) >= whole:
+    while size < limit < math.inf and decimals < 15 and _rounded(size, decimals) >= limit:
         decimals += 1
     return decimals
 

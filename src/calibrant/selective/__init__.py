@@ -1,5 +1,13 @@
-"""Selective classification: scores to rank by, thresholds with a guarantee, policies that answer or abstain."""
+"""Selective classification: scores to rank by, thresholds with a guarantee, policies that answer or abstain.
 
+`scores` rank predictions; `bounds`, `search` and `thresholds` find where to accept, `policy_thresholds` those of a
+policy; `rule` is what a policy consists of and its formula; `holdout` and `selection` choose its parts, `policy` fits
+it, `policy_file` writes it, `module` is it in PyTorch, `outcome` what it does to predictions; `analysis` is SC's.
+"""
+
+from typing import TYPE_CHECKING
+
+from calibrant._imports import lazy_names
 from calibrant.selective.analysis import (
     ErrorsBySource,
     MaxLogitGivenMSP,
@@ -9,14 +17,15 @@ from calibrant.selective.analysis import (
     max_logit_given_msp,
     risk_coverage_by_method,
 )
-from calibrant.selective.applied import FORMATS, Outcome, apply_policy, observe_batch
 from calibrant.selective.bounds import binomial_tail
-from calibrant.selective.formula import Decision, decision
-from calibrant.selective.policy import Decisions, Policy
-from calibrant.selective.policy_file import to_dict
+from calibrant.selective.outcome import FORMATS, Outcome, apply_policy
+from calibrant.selective.policy import Policy
+from calibrant.selective.rule import Decision, Decisions, decision, share_text
 from calibrant.selective.scores import energy, margin, max_logit, msp, negative_entropy, normalised_max_logit
-from calibrant.selective.threshold import Threshold, threshold_for_coverage, threshold_for_risk, thresholds_by_group
-from calibrant.selective.words import differing_names, method_sentence, some_names, threshold_row
+from calibrant.selective.thresholds import Threshold, threshold_for_coverage, threshold_for_risk, thresholds_by_group
+
+if TYPE_CHECKING:
+    from calibrant.selective.policy_file import to_dict
 
 __all__ = [
     "Decisions",
@@ -39,3 +48,5 @@ __all__ = [
     "threshold_for_risk",
     "thresholds_by_group",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -8,17 +8,22 @@ With k errors among n accepted samples, drawn independently, the hypothesis "the
 from __future__ import annotations
 
 import math
-from typing import Any
+from bisect import bisect_left
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, betaincinv
 
-Doubles = npt.NDArray[np.float64]
+from calibrant._validation import Bools
+from calibrant.metrics import Doubles, Interval, wilson
+
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def binomial_tail(errors: npt.ArrayLike, accepted: npt.ArrayLike, risk: float) -> Doubles:
     """P(Bin(accepted, risk) <= errors), the p-value of "the risk is above ``risk``"; 1 where nothing was accepted.
+
+    The counts need not be whole.
 
     Example:
         >>> from calibrant.selective.bounds import binomial_tail
@@ -47,6 +52,21 @@ def lower_limit(errors: int, accepted: int, delta: float) -> float:
     return 0.0 if errors <= 0 else float(betaincinv(errors, accepted - errors + 1, delta))
 
 
+def risk_interval(errors: int, accepted: int, below: float, above: float) -> Interval:
+    """The error rate, with exact limits that fail with probability ``below`` and ``above``; unknown of no samples."""
+    if not accepted:
+        return UNKNOWN
+    return Interval(errors / accepted, lower_limit(errors, accepted, below), upper_limit(errors, accepted, above))
+
+
+def coverage_interval(accepted: int, samples: int, level: float) -> Interval:
+    """The share of samples that is accepted, with Wilson's limits; unknown of no samples."""
+    if not samples:
+        return UNKNOWN
+    low, high = wilson(accepted, samples, level)
+    return Interval(accepted / samples, float(low), float(high))
+
+
 def fewest(risk: float, delta: float, errors: int = 0) -> int:
     """How many samples must be accepted for ``errors`` among them to show a risk of at most ``risk`` at level delta.
 
@@ -57,14 +77,21 @@ def fewest(risk: float, delta: float, errors: int = 0) -> int:
     """
     if errors == 0:
         return max(1, math.ceil(math.log(delta) / math.log1p(-risk) - 1e-9)) if 0 < risk < 1 else 1
-    low, high = errors, 2 * errors + 2
-    while _tail(errors, high, risk) > delta:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _tail(errors, middle, risk) <= delta else (middle, high)
-    return high
+    return bisect_left(range(2**62), True, key=lambda number: bool(binomial_tail(errors, number, risk) <= delta))
 
 
-def _tail(errors: Any, accepted: Any, risk: float) -> float:
-    return float(binomial_tail(errors, accepted, risk))
+def fewest_at_rates(rate: Doubles, coverage: Doubles, risk: float, delta: float) -> int:
+    """The fewest samples of which a share ``coverage``, wrong at ``rate``, shows the risk; the best of several."""
+
+    def is_shown(number: Doubles) -> Bools:
+        return binomial_tail(np.ceil(rate * number), number, risk) <= delta
+
+    high = np.full_like(rate, 2.0)
+    while not (fits := is_shown(high)).all():
+        high = np.where(fits, high, 2 * high)
+    low = np.maximum(1.0, high / 2)
+    while (high - low > np.maximum(1.0, 1e-3 * high)).any():
+        middle = np.floor((low + high) / 2)
+        fits = is_shown(middle)
+        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
+    return math.ceil(float((high / coverage).min()))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.posthoc import TorchOps
-from calibrant.selective.formula import Rule, decision
+from calibrant.selective.rule import Rule, decision
 
 
 class Answers(NamedTuple):

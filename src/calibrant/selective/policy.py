@@ -2,50 +2,38 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import datetime
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant._arrays import Array, cache_chunks, class_rows, given_back
-from calibrant._validation import as_logits, check_finite
-from calibrant.posthoc import Calibrator, NumpyOps
+from calibrant._progress import Progress, silent, track
+from calibrant._validation import LARGEST_SEED, differing_names, whole
 from calibrant.predictions import Predictions
-from calibrant.selective.formula import Score, decision
-from calibrant.selective.threshold import Method, Threshold
-from calibrant.selective.words import differing_names
+from calibrant.selective.holdout import (
+    FEWEST,
+    SHARE,
+    Fingerprint,
+    count_for_threshold,
+    for_choice,
+    score_choice,
+    score_for_threshold,
+)
+from calibrant.selective.policy_thresholds import Target, threshold_over_images, threshold_over_samples
+from calibrant.selective.rule import Decisions, Rule, decide
+from calibrant.selective.scores import FORMULAS, Score
+from calibrant.selective.selection import Selection, select
+from calibrant.selective.thresholds import Method, Threshold, abstaining
 
 if TYPE_CHECKING:
     from torch import nn
 
     from calibrant.selective.module import PolicyModule
 
-A = TypeVar("A")
 
-#: Shows progress: given things to go through and what is done with them, passes them on.
-Progress = Callable[[Iterable[Any], str], Iterable[Any]]
-
-
-class Decisions(NamedTuple, Generic[A]):
-    """What a policy says about each sample, ``[N]`` or ``[N, ...]`` each.
-
-    Attributes:
-        labels: the predicted class, int64.
-        confidence: its calibrated probability, float64.
-        accept: whether to answer; False abstains.
-    """
-
-    labels: A
-    confidence: A
-    accept: A
-
-
-@dataclass(frozen=True, eq=False)
-class Policy:
+class Policy(Rule):
     """A classifier's last step: which class, how sure, and whether to answer at all.
 
     Made by `Policy.fit` or `Policy.load`.
@@ -65,19 +53,6 @@ class Policy:
         evidence: how it was chosen: samples, what was tried and how it did.
     """
 
-    num_classes: int
-    class_names: tuple[str, ...] | None
-    takes: str
-    kind: str
-    calibrator: Calibrator | None
-    score: Score
-    threshold: Threshold
-    groups: Mapping[str, Threshold] | None = None
-    group: str | None = None
-    target_risk: float | None = None
-    confidence: float = 0.95
-    evidence: Mapping[str, Any] = field(default_factory=dict)
-
     @classmethod
     def fit(
         cls,
@@ -91,7 +66,7 @@ class Policy:
         score: str = "auto",
         group: str | None = None,
         seed: int = 0,
-        progress: Progress | None = None,
+        progress: Progress = silent,
     ) -> Policy:
         """Choose calibrator and score by cross-fitting, then the threshold on samples that the choice did not see.
 
@@ -102,7 +77,7 @@ class Policy:
         Args:
             predictions: held-out logits or probabilities with labels; those marked as test are refused.
             target_risk: the error rate allowed among answers, 0.05 unless a coverage is asked for.
-            confidence: how sure the promise is: P(risk > target_risk) <= 1 - confidence.
+            confidence: of the guarantee: P(risk > target_risk) <= 1 - confidence.
             target_coverage: instead of a risk, the share of samples to answer.
             method: how the threshold is found: ``"best"``, ``"fixed-sequence"``, ``"sgr"`` or ``"empirical"``, which
                 promises nothing. ``"best"`` takes of the first two the one that covers more on the choice's samples.
@@ -110,7 +85,7 @@ class Policy:
             score: ``"auto"``, or a score's name; ``"normalised_max_logit"`` chooses its p.
             group: a group column of the predictions: a threshold for every group, all of them guaranteed together.
             seed: of the split.
-            progress: shows progress over the batches.
+            progress: is told how far the two readings of the predictions are.
 
         Example:
             >>> import numpy as np
@@ -125,43 +100,68 @@ class Policy:
             >>> labels.tolist(), accept.tolist()
             ([0, 0], [True, False])
         """
-        from calibrant.selective.fitting import Settings, fit_policy  # it makes policies, so it comes after them
-
         if target_risk is None and target_coverage is None:
             target_risk = 0.05
-        settings = Settings(
-            target_risk, confidence, target_coverage, method, calibrator, score, group, seed, progress or _unseen
+        target = Target(target_risk, target_coverage, confidence, method)
+        seed = whole("seed", seed, 0, LARGEST_SEED)
+        _check_fittable(predictions, target, score, group)
+        samples, masks = len(predictions), predictions.kind == "segmentation"
+
+        is_closed = calibrator == "none" and score in FORMULAS
+        is_default = calibrator in ("auto", "none") and score in ("auto", "msp")
+        chooses = not is_closed and (samples >= FEWEST or not is_default)
+        # Over images the tests are always planned on others, also where there is nothing to choose.
+        share = SHARE if chooses or masks else 0.0
+        held_out, selection = None, Selection(None, Score(score if is_closed else "msp"))
+        if share:
+            batches = track(predictions.batches(), "reading for the choice", samples, progress, size=len)
+            held_out = for_choice(batches, seed, share, group)
+            if chooses:
+                selection = select(held_out, predictions.holds, calibrator, score, seed)
+        policy = cls(
+            num_classes=int(predictions.num_classes),
+            class_names=predictions.class_names,
+            takes=predictions.holds,
+            kind=predictions.kind,
+            calibrator=selection.calibrator,
+            score=selection.score,
+            threshold=abstaining(method, target.risk, target.confidence),
+            target_risk=target.risk,
+            confidence=target.confidence,
         )
-        return fit_policy(predictions, settings)
 
-    @property
-    def limits(self) -> npt.NDArray[np.float64]:
-        """The thresholds as numbers: one, or one per group in the order of `group_names`."""
-        held = [self.threshold] if self.groups is None else list(self.groups.values())
-        return np.array([one.value for one in held])
+        plan = None if held_out is None else score_choice(policy, held_out)
+        fingerprint = Fingerprint()
+        batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
+        scored = score_for_threshold(policy, batches, seed, share, group, fingerprint)
+        groups: dict[str, Threshold] | None = None
+        if masks:
+            assert plan is not None
+            threshold = threshold_over_images(scored, plan, target)
+        else:
+            threshold, groups = threshold_over_samples(scored, plan, target, group, share)
+        evidence = {
+            "created": datetime.date.today().isoformat(),
+            "samples": samples,
+            "for_choice": 0 if held_out is None else held_out.samples,
+            "for_threshold": count_for_threshold(seed, samples, share),
+            "seed": seed,
+            "fingerprint": str(fingerprint),
+            "ignore_index": predictions.ignore_index,
+            **selection.evidence(),
+        }
+        policy = replace(policy, threshold=threshold, groups=groups, group=group, evidence=evidence)
+        policy._check_readable()
+        return policy
 
-    @property
-    def group_names(self) -> tuple[str, ...] | None:
-        """The groups with thresholds of their own."""
-        return None if self.groups is None else tuple(self.groups)
+    def _check_readable(self) -> None:
+        """Raise unless the policy could be read back after it was written."""
+        from calibrant.selective.policy_file import from_dict, to_dict  # here: they bring pydantic along
 
-    @property
-    def abstains(self) -> bool:
-        """Whether it never answers."""
-        return bool((self.limits == math.inf).all())
-
-    @property
-    def promised(self) -> float | None:
-        """The risk that is promised: the target, or the limit that came with a coverage; None if there is none."""
-        limit = self.target_risk if self.target_risk is not None else self.threshold.risk.high
-        return None if self.threshold.confidence is None or self.abstains or math.isnan(limit) else limit
-
-    @property
-    def summary(self) -> str:
-        """What it does and promises, in a sentence or two."""
-        from calibrant.selective.words import summary
-
-        return summary(self)
+        try:
+            from_dict(to_dict(self))
+        except ValueError as error:
+            raise ValueError(f"no policy can be made of these predictions: {error}") from None
 
     def __repr__(self) -> str:
         return f"Policy({self.summary!r})"
@@ -175,31 +175,16 @@ class Policy:
             groups: ``[N]`` each sample's group, where the policy has a threshold for each; one that it does not know is
                 never answered. Predictions bring theirs along.
         """
-        if isinstance(logits, Predictions):
-            return self._decide_predictions(logits)
-        z = self._checked(logits)
-        numbers = self._numbers(groups, len(z))
-        parts, start = [], 0
-        for part in cache_chunks(z):
-            check_finite(part)
-            rows = class_rows(part).astype(np.float64)
-            group = None
-            if numbers is not None:
-                group = np.repeat(numbers[start : start + len(part)], len(rows) // len(part))[:, None]
-            answer = decision(self, NumpyOps(), rows, group)
-            shape = (len(part), *part.shape[2:])
-            parts.append([x.reshape(shape) for x in (answer.label, answer.confidence, answer.accept)])
-            start += len(part)
-        joined = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return Decisions(*(given_back(column, logits, np.float64) for column in joined))
-
-    def _decide_predictions(self, predictions: Predictions) -> Decisions[Any]:
-        self.check(predictions)
-        parts = []
-        for batch in predictions.batches():
-            values = batch.logits if self.takes == "logits" else batch.probabilities
-            parts.append(self.decide(values, None if self.group is None else batch.groups[self.group]))
+        if not isinstance(logits, Predictions):
+            return decide(self, logits, groups)
+        self.check(logits)
+        parts = [self.decide_batch(batch) for batch in logits.batches()]
         return Decisions(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def decide_batch(self, batch: Predictions) -> Decisions[Any]:
+        """The decisions about a batch of predictions that were checked."""
+        values = batch.logits if self.takes == "logits" else batch.probabilities
+        return decide(self, values, None if self.group is None else batch.groups[self.group])
 
     def check(self, predictions: Predictions) -> None:
         """Raise unless these predictions are such as the policy was fitted on."""
@@ -210,42 +195,12 @@ class Policy:
         if predictions.kind != self.kind:
             raise ValueError(f"the policy is for {self.kind}, got {predictions.kind}")
         if self.class_names and predictions.class_names and self.class_names != predictions.class_names:
-            ours, theirs = differing_names(self.class_names, predictions.class_names)
+            own, others = differing_names(self.class_names, predictions.class_names)
             raise ValueError(
-                f"the policy's classes are {ours}, those of the predictions {theirs}: they must be the same, in order"
+                f"the policy's classes are {own}, those of the predictions {others}: they must be the same, in order"
             )
         if self.group is not None and self.group not in predictions.group_names:
             raise ValueError(f"the policy has thresholds by {self.group!r}, which the predictions do not hold")
-
-    def _checked(self, values: Any) -> Array:
-        z = as_logits(values)
-        if z.shape[1] != self.num_classes:
-            raise ValueError(f"the policy is for {self.num_classes} classes, got {self.takes} of {z.shape[1]}")
-        if (z.ndim > 2) != (self.kind == "segmentation"):
-            raise ValueError(f"the policy is for {self.kind}, got {self.takes} {list(z.shape)}")
-        if self.takes == "probabilities":
-            off = np.abs(z.sum(1, dtype=np.float64) - 1).max()
-            if float(z.min()) < 0 or not float(off) <= 1e-2:
-                raise ValueError("the policy takes probabilities, in 0..1 and summing to 1 over the classes")
-        return z
-
-    def _numbers(self, groups: Any, rows: int) -> npt.NDArray[np.float64] | None:
-        """Each row's group by its place in the list, -1 for an unknown one."""
-        if self.groups is None:
-            if groups is not None:
-                raise ValueError("groups are given, but the policy has one threshold for all")
-            return None
-        if groups is None:
-            raise ValueError(f"groups are needed: the policy has a threshold for every {self.group}")
-        given = np.asarray(groups)
-        if given.dtype.kind == "f":
-            raise ValueError("groups must be whole numbers or text, got floating point")
-        given = given.astype(str)
-        if given.shape != (rows,):
-            raise ValueError(f"groups must be [{rows}], one for each sample, got {list(given.shape)}")
-        place = {name: number for number, name in enumerate(self.groups)}
-        distinct, inverse = np.unique(given, return_inverse=True)
-        return np.array([place.get(name, -1) for name in distinct.tolist()], dtype=np.float64)[inverse]
 
     def module(self, model: nn.Module | None = None) -> PolicyModule:
         """The policy as an ``nn.Module``, behind a model if one is given; it can be exported with ``torch.export``.
@@ -258,23 +213,44 @@ class Policy:
             >>> policy.module()(logits[:2]).accept.shape
             torch.Size([2])
         """
-        from calibrant.selective.module import PolicyModule  # needs PyTorch
+        from calibrant.selective.module import PolicyModule  # here: it needs PyTorch
 
         return PolicyModule(self, model)
 
     def save(self, path: str | Path) -> None:
         """Write the policy as JSON, aside and then renamed."""
-        from calibrant.selective.policy_file import write_policy
+        from calibrant.selective.policy_file import write_policy  # here: it brings pydantic along
 
         write_policy(self, path)
 
-    @staticmethod
-    def load(path: str | Path) -> Policy:
+    @classmethod
+    def load(cls, path: str | Path) -> Policy:
         """Read a policy, checked from end to end; nothing in the file is executed."""
-        from calibrant.selective.policy_file import read_policy
+        from calibrant.selective.policy_file import read_policy  # here: it brings pydantic along
 
-        return read_policy(path)
+        return cls(**vars(read_policy(path)))
 
 
-def _unseen(items: Iterable[Any], _: str) -> Iterable[Any]:
-    return items
+def _check_fittable(predictions: Predictions, target: Target, score: str, group: str | None) -> None:
+    if not isinstance(predictions, Predictions):
+        raise ValueError(
+            f"a policy is fitted on Predictions, got {type(predictions).__name__}: Predictions.open reads a file, "
+            "Predictions.from_logits takes arrays"
+        )
+    if target.coverage is not None and group is not None:
+        raise ValueError("thresholds by group are for a target risk, a target coverage has one for all")
+    if predictions.split == "test":
+        raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
+    if not predictions.labelled:
+        raise ValueError("a policy is fitted on labelled predictions, and these have no labels")
+    if predictions.holds == "confidence":
+        raise ValueError("a policy needs logits or probabilities of every class, got confidences alone")
+    if group is not None and group not in predictions.group_names:
+        available = ", ".join(predictions.group_names) or "none"
+        raise ValueError(f"group {group!r} is not among the predictions' groups: {available}")
+    if predictions.kind == "segmentation" and group is not None:
+        raise ValueError("thresholds by group are for classification; for segmentation there is one for all")
+    if predictions.holds == "probabilities" and score == "energy":
+        raise ValueError("energy is of logits: of probabilities, which sum to 1, it is always 0")
+    if predictions.kind == "segmentation" and target.method == "sgr":
+        raise ValueError("sgr counts independent samples, and pixels are not; use best or fixed-sequence")

@@ -15,13 +15,16 @@ NumPy and PyTorch for PyTorch, and a formula (in `FORMULAS`) that a policy compu
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from calibrant._validation import choice, whole
 from calibrant.posthoc import NumpyOps, Ops, log_softmax, msp_formula, normalised_max_logit_formula, score_rows
 
 V = TypeVar("V")
+
+NORMALISED = "normalised_max_logit"
 
 
 def _max_logit(ops: Ops[V], z: V) -> V:
@@ -53,6 +56,46 @@ FORMULAS: dict[str, Callable[[Ops[Any], Any], Any]] = {
     "negative_entropy": _negative_entropy,
     "energy": _energy,
 }
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score by name.
+
+    Attributes:
+        name: a key of `FORMULAS`, or ``"normalised_max_logit"``.
+        of: what it is computed from: ``"logits"`` as they come, or ``"calibrated"`` ones.
+        p: of the normalised max logit.
+        centre: likewise.
+    """
+
+    name: str = "msp"
+    of: str = "logits"
+    p: int | None = None
+    centre: bool = True
+
+    def __post_init__(self) -> None:
+        choice("score", self.name, (*FORMULAS, NORMALISED))
+        choice("the score's of", self.of, ("logits", "calibrated"))
+        if (self.p is None) == (self.name == NORMALISED):
+            raise ValueError(f"p goes with {NORMALISED} and nothing else, got {self.p!r} with {self.name}")
+        if self.p is not None:
+            whole("p", self.p, 1, 1000)
+
+    def __str__(self) -> str:
+        words = self.name if self.p is None else f"{self.name} (p = {self.p}{'' if self.centre else ', not centred'})"
+        return words if self.of == "logits" else f"{words} of calibrated logits"
+
+    def apply(self, ops: Ops[V], logits: V, calibrated: V) -> V:
+        """The score of each row, ``[n, 1]``."""
+        z = logits if self.of == "logits" else calibrated
+        if self.p is not None:
+            return normalised_max_logit_formula(ops, z, self.p, centre=self.centre)
+        return FORMULAS[self.name](ops, z)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: without what the score does not have."""
+        return asdict(self) if self.p is not None else {"name": self.name, "of": self.of}
 
 
 def msp(logits: Any) -> Any:
@@ -118,6 +161,5 @@ def normalised_max_logit(logits: Any, p: int, *, centre: bool = True) -> Any:
         >>> normalised_max_logit([[4.0, 1.0, -2.0]], 1).tolist()  # v = (3, 0, -3)
         [0.5]
     """
-    if isinstance(p, bool) or not isinstance(p, numbers.Integral) or p < 1:
-        raise ValueError(f"p must be a whole number from 1 on, got {p!r}")
-    return score_rows(logits, lambda z: normalised_max_logit_formula(NumpyOps(), z, int(p), centre=centre))
+    power = whole("p", p, 1)
+    return score_rows(logits, lambda z: normalised_max_logit_formula(NumpyOps(), z, power, centre=centre))

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from calibrant._parquet import column_chunks
 from calibrant.data.files import UnreadableError, check_growth, open_file
-from calibrant.data.readers._checks import shown
+from calibrant.data.readers._annotations import shown
 
 #: Largest array that is read, in bytes.
 MAX_BYTES = 2**33
@@ -52,14 +52,10 @@ class ArrayFile(Protocol):
 
 @contextmanager
 def opened_arrays(path: Path) -> Iterator[ArrayFile]:
-    """The arrays of a file, by its suffix.
-
-    Raises:
-        ValueError: It is neither npz nor Parquet, or broken.
-    """
+    """The arrays of an ``.npz`` or Parquet file; any other or broken one is a ValueError."""
     kinds: dict[str, type[Npz] | type[Parquet]] = {".npz": Npz, ".parquet": Parquet, ".pq": Parquet}
     if path.suffix not in kinds:
-        raise ValueError(f"{path}: arrays are read from .npz and .parquet files.")
+        raise ValueError(f"{path}: arrays are read from .npz and .parquet files")
     with open_file(path) as file:
         yield kinds[path.suffix](path, file)
 
@@ -74,14 +70,14 @@ class Npz:
             stated = _stated_members(path, file)
             self._archive = zipfile.ZipFile(file)
             if len(self._archive.infolist()) != stated:  # a damaged length hides those that follow
-                raise UnreadableError(f"{path}: the archive has another number of members than it says.")
+                raise UnreadableError(f"{path}: the archive has another number of members than it says")
             for info in self._archive.infolist():
                 with self._archive.open(info) as member:  # compares its two names, also of what is no array
                     name = info.filename.removesuffix(".npy")
                     if name in self.names:
-                        raise UnreadableError(f"{path}: the archive has {info.filename!r:.80} twice.")
+                        raise UnreadableError(f"{path}: the archive has {info.filename!r:.80} twice")
                     if info.filename.endswith(".npy"):
-                        self.names[name] = _header(member)[0].kind in "biuf"
+                        self.names[name] = _read_header(member)[0].kind in "biuf"
 
     def read(self, name: str) -> NDArray[Any]:
         """One array; its header is compared with the size of the member, and that with what deflate can do."""
@@ -91,26 +87,26 @@ class Npz:
             limit = min(info.file_size, info.compress_size * (1 if stored else _DEFLATE) + 64)
             what = f"{self.path}: {name!r:.80}"
             with self._archive.open(info) as member:
-                size = _checked_size(*_header(member), limit, what)
+                size = _check_size(*_read_header(member), limit, what)
             if not stored:
                 check_growth(what, info.compress_size, size)
             with self._archive.open(info) as member:
-                array = _array(member)
+                array = _read_array(member)
                 if member.read(1):  # at its end the checksum is compared
-                    raise UnreadableError(f"{what} goes on after the array that its header announces.")
-            return _text_checked(array, what)
+                    raise UnreadableError(f"{what} goes on after the array that its header announces")
+            return _check_text(array, what)
 
 
 def read_npy(path: Path) -> NDArray[Any]:
     """The array in an ``.npy`` file."""
     with open_file(path) as file, naming(path):
-        dtype, shape = _header(file)
-        _checked_size(dtype, shape, os.fstat(file.fileno()).st_size - file.tell(), f"{path}: the array")
+        dtype, shape = _read_header(file)
+        _check_size(dtype, shape, os.fstat(file.fileno()).st_size - file.tell(), f"{path}: the array")
         file.seek(0)
-        array = _array(file)
+        array = _read_array(file)
         if file.read(1):
-            raise UnreadableError(f"{path}: the file goes on after the array that its header announces.")
-        return _text_checked(array, str(path))
+            raise UnreadableError(f"{path}: the file goes on after the array that its header announces")
+        return _check_text(array, str(path))
 
 
 def _stated_members(path: Path, file: IO[bytes]) -> int:
@@ -124,48 +120,46 @@ def _stated_members(path: Path, file: IO[bytes]) -> int:
         raise zipfile.BadZipFile("File is not a zip file")
     number, length = struct.unpack_from("<HI", tail, end + 10)
     if length > MAX_DIRECTORY:
-        raise UnreadableError(f"{path}: the archive has more members than a data set has arrays.")
+        raise UnreadableError(f"{path}: the archive has more members than a data set has arrays")
     return int(number)
 
 
-def _header(member: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...]]:
+def _read_header(member: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...]]:
     version = np.lib.format.read_magic(member)
+    parsers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in parsers:
+        raise ValueError(f"version {version} of the npy format")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the parser of Python text
-        if version == (1, 0):
-            shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-        elif version == (2, 0):
-            shape, _, dtype = np.lib.format.read_array_header_2_0(member)
-        else:
-            raise ValueError(f"version {version} of the npy format")
+        shape, _, dtype = parsers[version](member)
     return dtype, shape
 
 
-def _array(member: IO[bytes]) -> NDArray[Any]:
+def _read_array(member: IO[bytes]) -> NDArray[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
 
 
-def _checked_size(dtype: np.dtype[Any], shape: tuple[int, ...], limit: int, what: str) -> int:
+def _check_size(dtype: np.dtype[Any], shape: tuple[int, ...], limit: int, what: str) -> int:
     """How many bytes an array has; an error if that is more than the file has, or none."""
     if dtype.hasobject:
-        raise UnreadableError(f"{what} holds Python objects, which are not unpickled.")
+        raise UnreadableError(f"{what} holds Python objects, which are not unpickled")
     size = math.prod(shape) * dtype.itemsize
     if size <= 0 or min(shape, default=1) < 1:
-        raise UnreadableError(f"{what} announces the type {dtype} and the shape {shape!r:.60}: it has no entries.")
+        raise UnreadableError(f"{what} announces the type {dtype} and the shape {shape!r:.60}: it has no entries")
     if size > min(MAX_BYTES, limit):
-        raise UnreadableError(f"{what} announces {shown(size)} bytes, more than it has or may have.")
+        raise UnreadableError(f"{what} announces {shown(size)} bytes, more than it has or may have")
     return size
 
 
-def _text_checked(array: NDArray[Any], what: str) -> NDArray[Any]:
+def _check_text(array: NDArray[Any], what: str) -> NDArray[Any]:
     """The array, if all its texts are made of characters: NumPy takes any numbers, and Python fails on them."""
     if array.dtype.kind == "U":
         number = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
         codes = np.ascontiguousarray(np.atleast_1d(array)).view(number)
         if codes.max(initial=0) > _UNICODE:
-            raise UnreadableError(f"{what} holds texts with numbers in them that stand for no character.")
+            raise UnreadableError(f"{what} holds texts with numbers in them that stand for no character")
     return array
 
 
@@ -180,27 +174,22 @@ class Parquet:
             self._file = pq.ParquetFile(file, page_checksum_verification=True)
             schema = self._file.schema_arrow
 
-        def numeric(kind: Any) -> bool:
-            return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
-
         if len(schema) > MAX_COLUMNS:
-            raise UnreadableError(f"{path}: the table has {len(schema)} columns; at most {MAX_COLUMNS} are read.")
-        twice, times = Counter(schema.names).most_common(1)[0] if schema.names else ("", 1)
+            raise UnreadableError(f"{path}: the table has {len(schema)} columns; at most {MAX_COLUMNS} are read")
+        repeated, times = Counter(schema.names).most_common(1)[0] if schema.names else ("", 1)
         if times > 1:
-            raise UnreadableError(f"{path}: the table has the column {twice!r:.80} more than once.")
-        self.lists = {f.name for f in schema if pa.types.is_list(f.type) or pa.types.is_large_list(f.type)} | {
-            f.name for f in schema if pa.types.is_fixed_size_list(f.type)
-        }
-        self.names = {f.name: numeric(f.type.value_type if f.name in self.lists else f.type) for f in schema}
+            raise UnreadableError(f"{path}: the table has the column {repeated!r:.80} more than once")
+        self.lists = {f.name for f in schema if is_list(f.type)}
+        self.names = {f.name: _is_numeric(f.type.value_type if f.name in self.lists else f.type) for f in schema}
         with naming(path):
-            self._sizes = self._measured(file)
+            self._sizes = self._measure(file)
 
     def read(self, name: str) -> NDArray[Any]:
         """One column."""
         what = f"{self.path}: the column {name!r:.80}"
         values, packed = self._sizes[name]
         if 8 * values > MAX_BYTES:
-            raise UnreadableError(f"{what} has more values than {MAX_BYTES} bytes can hold.")
+            raise UnreadableError(f"{what} has more values than {MAX_BYTES} bytes can hold")
         check_growth(what, packed, 8 * values)
         with naming(self.path):
             column = self._file.read(columns=[name]).column(name).combine_chunks()
@@ -210,19 +199,28 @@ class Parquet:
             width = len(flat) // max(len(column), 1)
             # Lists of other lengths, or missing ones, would shift all that follow.
             if column.null_count or (column.value_lengths().to_numpy(zero_copy_only=False) != width).any():
-                raise UnreadableError(f"{self.path}: the lists in {name!r} differ in length, or some are missing.")
+                raise UnreadableError(f"{self.path}: the lists in {name!r} differ in length, or some are missing")
             return np.asarray(flat).reshape(len(column), width)
 
-    def _measured(self, file: IO[bytes]) -> dict[str, tuple[int, int]]:
+    def _measure(self, file: IO[bytes]) -> dict[str, tuple[int, int]]:
         """How many values each column has, and its bytes on disk, as the footer says."""
         sizes = dict.fromkeys(self.names, (0, 0))
         for chunk in column_chunks(file):
             name = chunk.path[0] if chunk.path else ""  # of a column of lists more follows
             if name not in sizes:
-                raise UnreadableError(f"{self.path}: the file is damaged: two names of one column differ.")
+                raise UnreadableError(f"{self.path}: the file is damaged: two names of one column differ")
             values, packed = sizes[name]
             sizes[name] = values + max(chunk.values, chunk.unpacked // 8), packed + chunk.packed
         return sizes
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a column holds lists of any kind."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
 @contextmanager
@@ -234,4 +232,4 @@ def naming(path: Path) -> Iterator[None]:
         raise
     except _BROKEN as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise UnreadableError(f"{path}: the file cannot be read ({reason[:300]}).") from error
+        raise UnreadableError(f"{path}: the file cannot be read ({reason[:300]})") from error

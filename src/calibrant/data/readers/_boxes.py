@@ -11,23 +11,27 @@ from typing import NamedTuple
 import numpy as np
 
 from calibrant.data.boxes import Boxes
-from calibrant.data.dataset import NO_CLASS, Dataset, Findings
+from calibrant.data.dataset import NO_CLASS, Dataset
 from calibrant.data.files import UnreadableError, inside, opened_image
-from calibrant.data.readers import _phrases as say
-from calibrant.data.readers._checks import check_image, number, reason
-from calibrant.data.readers._shared import check_any, joined, listed
+from calibrant.data.readers import _folder
+from calibrant.data.readers._annotations import Size, number
+from calibrant.data.readers._folder import DataFolder, joined
 from calibrant.data.sources import ImageFiles
-
-Size = tuple[int, int]
 
 #: Boxes that one image may have: the area of their union takes the square of their number.
 MAX_BOXES = 10_000
 #: x + w in decimals may pass the edge by a rounding error; that is not worth a word.
 _SLACK = 0.01
 
+#: What readers of boxes find, in the same words.
+NO_NUMBERS = "box that is not made of numbers"
+TOO_MANY = f"image with more than {MAX_BOXES} boxes"
+NOT_ASKED_FOR = "image without an object of the classes asked for"
+OTHER_CLASS = "box of a class that was not asked for"
 
-class BoxError(ValueError):
-    """A broken box: what its image shows cannot be known.
+
+class SampleError(ValueError):
+    """A sample with a broken box or another wrong value, so that what it shows cannot be known.
 
     Attributes:
         what: The phrase under which it is counted.
@@ -61,15 +65,15 @@ class Box(NamedTuple):
 def box(values: Sequence[object], label: int = NO_CLASS, crowd: bool = False, *, sides: bool = False) -> Box:
     """A checked box from x1, y1, x2, y2, or from x, y, width, height with ``sides``."""
     if len(values) != 4:
-        raise BoxError(say.NO_NUMBERS, f"{len(values)} numbers instead of 4")
+        raise SampleError(NO_NUMBERS, f"{len(values)} numbers instead of 4")
     try:
         x1, y1, x2, y2 = map(number, values)
     except ValueError as error:
-        raise BoxError(say.NO_NUMBERS, str(error)) from error
+        raise SampleError(NO_NUMBERS, str(error)) from error
     if sides:
         x2, y2 = x1 + x2, y1 + y2
     if x2 < x1 or y2 < y1:
-        raise BoxError(say.INVERTED, f"x1, y1, x2, y2 = {x1:g}, {y1:g}, {x2:g}, {y2:g}")
+        raise SampleError("inverted box", f"x1, y1, x2, y2 = {x1:g}, {y1:g}, {x2:g}, {y2:g}")
     return Box(x1, y1, x2, y2, label, crowd)
 
 
@@ -80,8 +84,8 @@ class BoxSamples:
     annotation cannot be right.
     """
 
-    def __init__(self, root: Path, findings: Findings):
-        self.root, self.findings = root, findings
+    def __init__(self, folder: DataFolder):
+        self.folder, self.root, self.findings = folder, folder.root, folder.findings
         self._names: dict[str, None] = {}
         self._labels, self._counts = array("q"), array("q")
         self._corners, self._box_labels, self._crowd = array("d"), array("q"), array("b")
@@ -91,8 +95,7 @@ class BoxSamples:
     def listing(self, folder: str) -> dict[str, None]:
         """The images below a folder of the data folder, in order; read once."""
         if folder not in self._listings:
-            found = listed(self.root, folder, self.findings, trouble=self._refuse)
-            self._listings[folder] = dict.fromkeys(found)
+            self._listings[folder] = dict.fromkeys(self.folder.files(folder, trouble=self._refuse))
         return self._listings[folder]
 
     def _refuse(self, name: str, what: str) -> None:
@@ -100,26 +103,26 @@ class BoxSamples:
         self.findings.skip(name, what)
 
     def find(self, folder: str, name: str, source: str) -> str | None:
-        """The id of an image that an annotation names; None, after a word to the findings, if it is not there."""
+        """The id of an image that an annotation names; None, once the findings say so, if it is not there."""
         usual = str(PurePosixPath(name))  # ./a.jpg, b//a.jpg
         path = joined(folder, usual)
         if usual in self.listing(folder):  # the listing holds no links that lead out
             return path
-        if self._refused and (path in self._refused or folder in self._refused):
-            return None  # and the findings know
+        if path in self._refused or folder in self._refused:
+            return None  # the findings say so already
         try:
             inside(self.root / folder, name)
         except (ValueError, OSError):
-            self.findings.skip(source, say.NAME_OUT, repr(name[:200]))
+            self.findings.skip(source, _folder.NAME_OUT, repr(name[:200]))
         else:
-            self.findings.skip(joined(folder, name), say.MISSING, f"named in {source}")
+            self.findings.skip(joined(folder, name), _folder.MISSING, f"named in {source}")
         return None
 
     def leave_out_others(self, folder: str, annotated: Container[str]) -> None:
         """Report the images of a folder that no annotation speaks of, by their ids."""
         for name in self.listing(folder):
             if joined(folder, name) not in annotated:
-                self.findings.leave_out(joined(folder, name), say.NO_ANNOTATION)
+                self.findings.leave_out(joined(folder, name), _folder.NO_ANNOTATION)
 
     def add(
         self,
@@ -135,46 +138,49 @@ class BoxSamples:
 
         Args:
             name: Its path inside the data folder, which is its id.
-            boxes: Its objects; a generator may raise `BoxError`. None: they are not known, and nobody expects them.
+            boxes: Its objects; a generator may raise `SampleError`. None: they are not known, and nobody expects them.
             label: Its class; that of its largest box if left out.
             size: Width and height as the annotation says, 0 where it does not; None if the layout has no such field.
             normalised: Whether the boxes are given in units of the image's width and height.
             source: The file that the boxes come from, for errors.
         """
         if name in self._names:
-            self.findings.skip(name, say.TWICE, source)
+            self.findings.skip(name, _folder.TWICE, source)
             return False
         try:
             rows = list(itertools.islice(boxes or (), MAX_BOXES + 1))
             if len(rows) > MAX_BOXES:
-                raise BoxError(f"image with more than {MAX_BOXES} boxes", "")
-            actual, rotated = self._look(name, rows, size, normalised)
-        except BoxError as error:
+                raise SampleError(TOO_MANY, "")
+            actual, is_rotated = self._look(name, rows, size, normalised)
+        except SampleError as error:
             self.findings.skip(name, error.what, ", ".join(filter(None, (str(error), source and f"in {source}"))))
             return False
         except (UnreadableError, OSError) as error:
-            self.findings.skip(name, say.UNREADABLE, reason(error, self.root / name))
+            self.findings.skip(name, _folder.UNREADABLE, _folder.reason(error, self.root / name))
             return False
         if normalised and actual is not None:
             width, height = actual
             rows = [b._replace(x1=b.x1 * width, y1=b.y1 * height, x2=b.x2 * width, y2=b.y2 * height) for b in rows]
-        self._keep(name, rows, _class_of(rows) if label is None else label)
-        if rotated:
-            self.findings.odd(name, say.ROTATED)
-        self._report(name, rows, size, actual, boxes is None, label is not None)
+        self._append(name, rows, _class_of(rows) if label is None else label)
+        if is_rotated:
+            self.findings.odd(name, _folder.ROTATED)
+        if size is not None and size != actual:
+            self.findings.odd(name, "size in the annotation that is not the image's")
+        if boxes is not None:
+            self._report_odd(name, rows, actual, label is not None)
         return True
 
     def _look(self, name: str, rows: list[Box], stated: Size | None, needed: bool) -> tuple[Size | None, bool]:
-        """The image's size, as far as it is known without a look at files that need none, and if it is rotated."""
+        """The image's size, without opening files that need not be opened, and whether it is rotated."""
         path = self.root / name
         if self.findings.on_error == "skip":
-            return check_image(path)
+            return _folder.check_image(path)
         if needed or (stated is not None and (min(stated) < 1 or any(b.leaves(stated) for b in rows))):
             with opened_image(path) as image:
                 return image.size, False
         return stated, False
 
-    def _keep(self, name: str, rows: list[Box], label: int) -> None:
+    def _append(self, name: str, rows: list[Box], label: int) -> None:
         self._names[name] = None
         self._labels.append(label)
         self._counts.append(len(rows))
@@ -183,52 +189,42 @@ class BoxSamples:
             self._box_labels.append(row.label)
             self._crowd.append(row.crowd)
 
-    def _report(
-        self, name: str, rows: list[Box], stated: Size | None, actual: Size | None, unknown: bool, labelled: bool
-    ) -> None:
+    def _report_odd(self, name: str, rows: list[Box], actual: Size | None, has_label: bool) -> None:
         odd = self.findings.odd
-        if stated is not None and stated != actual:
-            odd(name, say.OTHER_SIZE)
-        if unknown:
-            return
         if not rows:
-            odd(name, say.NO_BOX if labelled else say.NO_OBJECTS)
+            odd(name, "image without a box" if has_label else "image without objects")
         elif self._labels[-1] == NO_CLASS:
-            odd(name, say.ONLY_CROWDS if all(row.crowd for row in rows) else say.NO_SINGLE)
+            only_crowds = all(row.crowd for row in rows)
+            odd(name, "image that shows only crowds" if only_crowds else
+                "image without a single object of a class asked for")  # fmt: skip
         for row in rows:
             if row.area == 0:
-                odd(name, say.NO_AREA)
+                odd(name, "box without area")
             if actual is not None and row.leaves(actual):
-                odd(name, say.LEAVES)
+                odd(name, "box that leaves the image")
 
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def dataset(self, name: str, split: str, classes: Sequence[str]) -> Dataset:
+    def dataset(self, name: str, classes: Sequence[str]) -> Dataset:
         """The images that were added."""
-        check_any(self.root, split, len(self), self.findings)
-        names = tuple(self._names)
         boxes = Boxes(
             np.array(self._corners).reshape(-1, 4),
             np.concatenate([[0], np.cumsum(self._counts)]).astype(np.int64),
             np.array(self._box_labels, dtype=np.int64),
             np.array(self._crowd, dtype=bool),
         )
-        labels = np.array(self._labels, dtype=np.int64)
-        inputs = ImageFiles(self.root, names)
-        return Dataset(name, split, tuple(classes), names, labels, inputs, boxes, report=self.findings.report())
+        labels, names = np.array(self._labels, dtype=np.int64), tuple(self._names)
+        return self.folder.dataset(name, classes, names, labels, ImageFiles(self.root, names), boxes=boxes)
 
 
 def _class_of(rows: list[Box]) -> int:
     """Class of the largest box, of equals the first; a crowd is no single object."""
-    known = [row for row in rows if row.label != NO_CLASS and not row.crowd]
-    return max(known, key=lambda row: row.area).label if known else NO_CLASS
+    candidates = [row for row in rows if row.label != NO_CLASS and not row.crowd]
+    return max(candidates, key=lambda row: row.area).label if candidates else NO_CLASS
 
 
 def class_labels(
-    found: Iterable[str], classes: Sequence[str] | None, rename: Mapping[str, str] | None, where: Path
+    names: Iterable[str], classes: Sequence[str] | None, rename: Mapping[str, str] | None, where: Path
 ) -> tuple[tuple[str, ...], dict[str, int | None]]:
-    """The classes, and the label of each name found: -1 if it was not asked for, None if its boxes are to be dropped.
+    """The classes, and the label of each name: -1 if it was not asked for, None if its boxes are to be dropped.
 
     Example:
         >>> class_labels(["cat", "Cat", "dog", "hair"], None, {"Cat": "cat", "hair": ""}, Path("data"))
@@ -236,19 +232,16 @@ def class_labels(
         >>> class_labels(["cat", "dog"], ["dog"], None, Path("data"))
         (('dog',), {'cat': -1, 'dog': 0})
     """
-    if isinstance(classes, str):
-        raise ValueError(f"classes takes a list of names, got the text {classes!r}.")
-    final = renamed(found, rename, where)
-    classes = tuple(dict.fromkeys(filter(None, final.values())) if classes is None else classes)
+    new_names = renamed(names, rename, where)
+    classes = tuple(dict.fromkeys(filter(None, new_names.values())) if classes is None else classes)
     labels = {name: i for i, name in enumerate(classes)}
-    return classes, {name: labels.get(new, NO_CLASS) if new else None for name, new in final.items()}
+    return classes, {name: labels.get(new, NO_CLASS) if new else None for name, new in new_names.items()}
 
 
-def renamed(found: Iterable[str], rename: Mapping[str, str] | None, where: Path) -> dict[str, str]:
-    """The new name of each name found; a name to change that was not found is an error."""
-    rename = rename or {}
-    names = dict.fromkeys(found)
+def renamed(names: Iterable[str], rename: Mapping[str, str] | None, where: Path) -> dict[str, str]:
+    """The new name of each name; a name to change that is not there is an error."""
+    rename, names = rename or {}, dict.fromkeys(names)
     missing = [name for name in rename if name not in names]
     if missing:
-        raise ValueError(f"{where}: the class {missing[0]!r} was to be renamed, and is not among the classes found.")
+        raise ValueError(f"{where}: the class {missing[0]!r} was to be renamed, and is not among the classes found")
     return {name: rename.get(name, name) for name in names}

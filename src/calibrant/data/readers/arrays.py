@@ -20,9 +20,7 @@ from calibrant.data.dataset import Dataset, Findings, OnError
 from calibrant.data.files import UnreadableError, some_names
 from calibrant.data.layouts import layout
 from calibrant.data.readers._array_files import ArrayFile, opened_arrays
-from calibrant.data.readers._checks import SOFT_TOLERANCE, check_split
-from calibrant.data.readers._phrases import NO_PROBABILITIES
-from calibrant.data.readers._shared import check_any, never_raising
+from calibrant.data.readers._folder import NO_PROBABILITIES, SOFT_TOLERANCE, DataFolder, check_split, never_raising
 from calibrant.data.sources import ImageArray, Rows, Source
 
 INPUTS = ("x", "X", "features", "embeddings", "images")
@@ -50,7 +48,7 @@ def _split_names(path: Path, file: ArrayFile) -> tuple[str, ...]:
         return ("all",)
     names = tuple(dict.fromkeys(_texts(path, file.read("split"))))
     if len(names) > MAX_SPLITS:
-        raise UnreadableError(f"{path}: 'split' has {len(names)} different values; at most {MAX_SPLITS} are read.")
+        raise UnreadableError(f"{path}: 'split' has {len(names)} different values; at most {MAX_SPLITS} are read")
     return names
 
 
@@ -80,37 +78,38 @@ def arrays(
         check_split(path, split, _split_names(path, file))
         target = _first_of(path, file, "label", (label,) if label is not None else LABELS)
         inputs = _inputs(path, file, features, target)
-        held = {name: file.read(name) for name in (target, *OTHERS) if name in file.names}
+        columns = {name: file.read(name) for name in (target, *OTHERS) if name in file.names}
     number = len(inputs)
-    for name, values in held.items():
+    for name, values in columns.items():
         if name != "classes" and (values.ndim < 1 or len(values) != number):
-            raise ValueError(f"{path}: {name!r} has the shape {list(values.shape)} for {number} samples.")
-    soft = _soft(path, held["soft"]) if "soft" in held else None
-    if classes is None:
-        classes = _texts(path, held["classes"]) if "classes" in held and path.suffix == ".npz" else None
+            raise ValueError(f"{path}: {name!r} has the shape {list(values.shape)} for {number} samples")
+    soft = _soft(path, columns["soft"]) if "soft" in columns else None
+    if classes is None and "classes" in columns and path.suffix == ".npz":
+        classes = _texts(path, columns["classes"])
     if classes is None and soft is not None:
         classes = [str(i) for i in range(soft.shape[1])]
-    labels, names = _labels(path, held[target], classes)
+    labels, names = _labels(path, columns[target], classes)
     digits = len(str(max(number - 1, 0)))
-    ids = _texts(path, held["ids"]) if "ids" in held else [f"{path.stem}/{row:0{digits}d}" for row in range(number)]
-    groups = _texts(path, held["groups"]) if "groups" in held else None
+    ids = [f"{path.stem}/{row:0{digits}d}" for row in range(number)]
+    ids = _texts(path, columns["ids"]) if "ids" in columns else ids
+    groups = _texts(path, columns["groups"]) if "groups" in columns else None
 
-    findings = Findings(on_error)
-    asked = np.array(_texts(path, held["split"])) == split if "split" in held else np.ones(number, dtype=bool)
-    rows = _sound(path, np.flatnonzero(asked), inputs, labels, soft, ids, findings)
-    check_any(path, split, len(rows), findings, "row")
-    taken = inputs if len(rows) == number else inputs[rows]
-    source: Source = ImageArray(taken, path.name) if _are_images(taken) else Rows(taken, path.name)
-    return Dataset(
+    folder = DataFolder(path, split, Findings(on_error))
+    in_split = np.ones(number, dtype=bool)
+    if "split" in columns:
+        in_split = np.array(_texts(path, columns["split"])) == split
+    rows = _sound_rows(path, np.flatnonzero(in_split), inputs, labels, soft, ids, folder.findings)
+    values = inputs if len(rows) == number else inputs[rows]
+    source: Source = ImageArray(values, path.name) if _are_images(values) else Rows(values, path.name)
+    folder.check_any(len(rows), "row")
+    return folder.dataset(
         path.stem,
-        split,
-        tuple(names),
-        tuple(ids[i] for i in rows),
+        names,
+        (ids[i] for i in rows),
         labels[rows],
         source,
         soft=None if soft is None else soft[rows],
         groups=None if groups is None else tuple(groups[i] for i in rows),
-        report=findings.report(),
     )
 
 
@@ -118,7 +117,7 @@ def _first_of(path: Path, file: ArrayFile, what: str, names: Sequence[str]) -> s
     for name in names:
         if name in file.names:
             return name
-    raise ValueError(f"{path}: no {what} called {' or '.join(names)}; the file has {some_names(list(file.names))}.")
+    raise ValueError(f"{path}: no {what} called {' or '.join(names)}; the file has {some_names(list(file.names))}")
 
 
 def _inputs(path: Path, file: ArrayFile, features: str | Sequence[str] | None, target: str) -> NDArray[Any]:
@@ -128,24 +127,24 @@ def _inputs(path: Path, file: ArrayFile, features: str | Sequence[str] | None, t
         features = usual[:1] or [n for n, numeric in file.names.items() if numeric and n not in (target, *OTHERS)]
     columns = [features] if isinstance(features, str) else list(features)
     if not columns:
-        raise ValueError(f"{path}: no numeric column besides {target!r}; the file has {some_names(list(file.names))}.")
+        raise ValueError(f"{path}: no numeric column besides {target!r}; the file has {some_names(list(file.names))}")
     parts = []
     for name in columns:
         _first_of(path, file, "feature", (name,))
         if not file.names[name]:
-            raise ValueError(f"{path}: the feature {name!r} does not hold numbers.")
+            raise ValueError(f"{path}: the feature {name!r} does not hold numbers")
         values = file.read(name)
         if values.ndim == 0:
-            raise ValueError(f"{path}: the feature {name!r} is a single number.")
+            raise ValueError(f"{path}: the feature {name!r} is a single number")
         if len(values) and not values.size:
-            raise ValueError(f"{path}: the feature {name!r} has no numbers in its rows.")
+            raise ValueError(f"{path}: the feature {name!r} has no numbers in its rows")
         if len(columns) == 1 and _are_images(values):
             return values
         with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold becomes infinite, and is found
             values = np.asarray(values, dtype=np.float32)
         parts.append(values[:, None] if values.ndim == 1 else values)
     if len({part.shape[:1] + part.shape[2:] for part in parts}) != 1:
-        raise ValueError(f"{path}: the features {', '.join(columns)} do not have the same number of rows.")
+        raise ValueError(f"{path}: the features {', '.join(columns)} do not have the same number of rows")
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
@@ -156,47 +155,50 @@ def _are_images(values: NDArray[Any]) -> bool:
 def _texts(path: Path, values: NDArray[Any]) -> list[str]:
     """Strings from an array of strings, bytes or numbers."""
     if values.dtype.kind == "V":
-        raise UnreadableError(f"{path}: texts or numbers are expected, got {values.dtype}.")
+        raise UnreadableError(f"{path}: texts or numbers are expected, got {values.dtype}")
     values = np.atleast_1d(values)
     plain = values.tolist() if values.ndim == 1 else [str(row) for row in values.reshape(len(values), -1).tolist()]
     return [value.decode("latin-1") if isinstance(value, bytes) else str(value) for value in plain]
 
 
 def _labels(path: Path, values: NDArray[Any], classes: Iterable[str] | None) -> tuple[Integers, list[str]]:
-    """Labels as places in a list of classes, -1 where there is none; sorted ones if no list is given."""
+    """Labels as indices of a list of classes, -1 where there is none; the sorted labels if no list is given."""
     if values.ndim != 1:
-        raise ValueError(f"{path}: labels [N] are expected, got the shape {list(values.shape)}.")
+        raise ValueError(f"{path}: labels [N] are expected, got the shape {list(values.shape)}")
     if values.dtype.kind not in "biufOUS":
-        raise ValueError(f"{path}: labels are integers or strings, got {values.dtype}.")
+        raise ValueError(f"{path}: labels are integers or strings, got {values.dtype}")
     numbers = values.dtype.kind in "iuf"
-    there = np.isfinite(values) if numbers else np.array([value is not None for value in values.tolist()], dtype=bool)
+    is_given = (
+        np.isfinite(values) if numbers else np.array([value is not None for value in values.tolist()], dtype=bool)
+    )
+    present = values[is_given]
     if numbers:
-        if (values[there] != np.floor(values[there])).any() or (np.abs(values[there].astype(np.float64)) > 2**53).any():
-            raise ValueError(f"{path}: integer labels are expected, got numbers such as {values[there][0]}.")
-        whole = values[there].astype(np.int64)
-        if classes is not None:  # integers are places in the list already
+        if (present != np.floor(present)).any() or (np.abs(present.astype(np.float64)) > 2**53).any():
+            raise ValueError(f"{path}: integer labels are expected, got numbers such as {present[0]}")
+        integers = present.astype(np.int64)
+        if classes is not None:  # integers are indices of the list already
             names = list(classes)
-            places = np.where((whole >= 0) & (whole < len(names)), whole, _INVALID)
+            indices = np.where((integers >= 0) & (integers < len(names)), integers, _INVALID)
         else:
-            distinct, places = np.unique(whole, return_inverse=True)
+            distinct, indices = np.unique(integers, return_inverse=True)
             names = [str(value) for value in distinct.tolist()]
     else:
-        texts = _texts(path, values[there])
+        texts = _texts(path, present)
         names = sorted(set(texts)) if classes is None else list(classes)
-        place = {name: i for i, name in enumerate(names)}
-        places = np.array([place.get(text, _INVALID) for text in texts], dtype=np.int64)
+        index = {name: i for i, name in enumerate(names)}
+        indices = np.array([index.get(text, _INVALID) for text in texts], dtype=np.int64)
     labels = np.full(len(values), _INVALID, dtype=np.int64)
-    labels[there] = places
+    labels[is_given] = indices
     return labels, names
 
 
 def _soft(path: Path, values: NDArray[Any]) -> Floats:
     if values.ndim != 2 or values.dtype.kind not in "iuf":
-        raise ValueError(f"{path}: soft labels [N, K] are expected, got {values.dtype} {list(values.shape)}.")
+        raise ValueError(f"{path}: soft labels [N, K] are expected, got {values.dtype} {list(values.shape)}")
     return values.astype(np.float64)
 
 
-def _sound(
+def _sound_rows(
     path: Path,
     rows: Integers,
     inputs: NDArray[Any],
@@ -206,16 +208,16 @@ def _sound(
     findings: Findings,
 ) -> Integers:
     """The rows to keep."""
-    finite = np.ones(len(inputs), dtype=bool)
+    is_finite = np.ones(len(inputs), dtype=bool)
     if inputs.dtype.kind == "f":
         for start in range(0, len(inputs), _BLOCK):
             part = inputs[start : start + _BLOCK]
-            finite[start : start + _BLOCK] = np.isfinite(part).reshape(len(part), -1).all(axis=1)
+            is_finite[start : start + _BLOCK] = np.isfinite(part).reshape(len(part), -1).all(axis=1)
     seen: set[str] = set()
-    kept = []
+    sound = []
     for row in rows.tolist():
         where = f"{path.name}[{row}]"
-        if not finite[row]:
+        if not is_finite[row]:
             findings.skip(where, "features that are not finite")
         elif labels[row] == _INVALID:
             findings.skip(where, "no label, or one outside the classes")
@@ -225,5 +227,5 @@ def _sound(
             findings.skip(where, "id that occurs twice", ids[row])
         else:
             seen.add(ids[row])
-            kept.append(row)
-    return np.array(kept, dtype=np.int64)
+            sound.append(row)
+    return np.array(sound, dtype=np.int64)

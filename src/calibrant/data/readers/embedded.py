@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from calibrant.data.dataset import Dataset, OnError
-from calibrant.data.layouts import layout
-from calibrant.data.readers._shared import never_raising
+from calibrant.data.dataset import Dataset
+from calibrant.data.readers._folder import DataFolder, Splits, reader
 from calibrant.data.sources import ImageArray
 from calibrant.data.splits import hold_out
 
 
-def _named(name: str) -> Callable[[Path], tuple[str, ...]]:
+def _named(name: str) -> Splits:
     # A folder of that name in the current one goes before the embedded set.
-    return never_raising(lambda root: ("train", "val", "test") if str(root) == name and not root.exists() else ())
+    return lambda root: ("train", "val", "test") if str(root) == name and not root.exists() else ()
 
 
-@layout("scenes", summary="no files: drawn from a seed, with a known truth", splits=_named("scenes"))
+@reader("scenes", summary="no files: drawn from a seed, with a known truth", splits=_named("scenes"))
 def embedded_scenes(
-    root: str | Path,
-    split: str,
+    folder: DataFolder,
     *,
-    on_error: OnError = "raise",
     samples: int | None = None,
     seed: int = 0,
     shift: Literal["texture", "sketch"] | None = None,
@@ -35,11 +30,11 @@ def embedded_scenes(
     """`calibrant.data.scenes.scenes`, which says what the options mean."""
     from calibrant.data.scenes import scenes
 
-    return scenes(split, samples=samples, seed=seed, shift=shift, context=context, ambiguous=ambiguous)
+    return scenes(folder.split, samples=samples, seed=seed, shift=shift, context=context, ambiguous=ambiguous)
 
 
-@layout("digits", summary="no files: scikit-learn's handwritten digits", splits=_named("digits"))
-def embedded_digits(root: str | Path, split: str, *, on_error: OnError = "raise", seed: int = 0) -> Dataset:
+@reader("digits", summary="no files: scikit-learn's handwritten digits", splits=_named("digits"))
+def embedded_digits(folder: DataFolder, *, seed: int = 0) -> Dataset:
     """scikit-learn's 1,797 handwritten digits of 8 x 8: 1,047 to train, 300 to validate, 450 to test, by a seed."""
     from sklearn.datasets import load_digits  # a second to import, and only needed here
 
@@ -50,4 +45,4 @@ def embedded_digits(root: str | Path, split: str, *, on_error: OnError = "raise"
     everything = Dataset("digits", "train", classes, ids, bunch.target, ImageArray(pixels, "digits"))
     rest, test = hold_out(everything, count=450, seed=seed)
     train, val = hold_out(rest, count=300, seed=seed)
-    return {"train": train, "val": val, "test": test.replace(split="test")}[split]
+    return {"train": train, "val": val, "test": test.replace(split="test")}[folder.split]

@@ -1,11 +1,18 @@
-"""Images in folders named by their class: ``<split>/<class>/**`` or just ``<class>/**`` (split ``"all"``).
+"""Images in folders named by their class, PACS's four domains among them.
 
-Classes are sorted as torchvision's ImageFolder sorts them, over all splits, so that a class that is missing from one
-split does not shift the labels there. Its own `find_classes` takes hidden folders for classes, and stops at empty ones.
+image-folder: ``<split>/<class>/**`` or just ``<class>/**`` (split ``"all"``). Classes are sorted as torchvision's
+ImageFolder sorts them, over all splits, so that a class that is missing from one split does not shift the labels there.
+Its own `find_classes` takes hidden folders for classes, and stops at empty ones.
 
 It is not this layout if folders of images are called like parts of another one, in any case: a split with its year
 (train2017), images, JPEGImages, labels, masks, annotations, SegmentationClass, CamVid's two, or anything that ends in
 _labels, _masks or annot; or if two or more are called like splits (one alone may be a class: trains).
+
+PACS: photographs, art paintings, cartoons and sketches of seven classes, ``<domain>/<class>/*``. Each domain is a
+split, and ``"all"`` is the four together; the domain of each sample is its group. With the official lists
+(``photo_train_kfold.txt``: lines "photo/dog/x.jpg 1", labels from 1) beside the domains, or in a folder that copies
+keep them in, there are also ``"photo-train"``, ``"photo-crossval"`` and ``"photo-test"``, which is the first two
+together: a domain is tested whole by a model that was trained on the others.
 """
 
 from __future__ import annotations
@@ -14,16 +21,11 @@ import itertools
 import os
 import re
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-import numpy as np
-
-from calibrant.data.dataset import Dataset, Findings, OnError
+from calibrant.data.dataset import Dataset
 from calibrant.data.files import SUFFIXES, folders_in
-from calibrant.data.layouts import layout
-from calibrant.data.readers._checks import check_split
-from calibrant.data.readers._shared import check_any, images_by_class, never_raising, set_name
-from calibrant.data.sources import ImageFiles
+from calibrant.data.readers._folder import TWICE, DataFolder, joined, reader
 
 #: Folders of these names are splits, not classes.
 SPLITS = ("train", "training", "val", "valid", "validation", "test", "testing")
@@ -36,64 +38,103 @@ _NO_CLASS = re.compile(
 )
 _LOOKED_AT = 200  # entries of a folder: images are rarely few among many other files
 
+DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
+PACS = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+_PARTS = ("train", "crossval", "test")
+_LIST_FOLDERS = ("", "splits", "pacs_label", "image_list", "Train val splits and h5py files pre-read")
 
-def _holds_images(folder: str, depth: int = 2) -> bool:
+
+def _has_images(folder: str, depth: int = 2) -> bool:
     """Whether there is an image in a folder, or in the folders in it; looks at some entries only."""
     with os.scandir(folder) as entries:
         some = list(itertools.islice(entries, _LOOKED_AT))
     if any(os.path.splitext(entry.name)[1].lower() in SUFFIXES for entry in some):
         return True
-    return depth > 0 and any(_holds_images(entry.path, depth - 1) for entry in some[:20] if os.path.isdir(entry.path))
+    return depth > 0 and any(_has_images(entry.path, depth - 1) for entry in some[:20] if os.path.isdir(entry.path))
 
 
 def _has_classes(folder: Path) -> bool:
     """Whether at least two folders in a folder hold images of a class; one alone is no classification."""
     names = folders_in(folder)
 
-    def holding(some: Iterable[str]) -> int:
-        return sum(1 for _ in itertools.islice((n for n in some if _holds_images(str(folder / n))), 2))
+    def up_to_two(some: Iterable[str]) -> int:
+        return sum(1 for _ in itertools.islice((n for n in some if _has_images(str(folder / n))), 2))
 
-    if holding(n for n in names if _NO_CLASS.fullmatch(n)) or holding(n for n in names if n.lower() in SPLITS) == 2:
+    if up_to_two(n for n in names if _NO_CLASS.fullmatch(n)) or up_to_two(n for n in names if n.lower() in SPLITS) == 2:
         return False
-    return holding(names) == 2
+    return up_to_two(names) == 2
 
 
 def _splits(root: Path) -> tuple[str, ...]:
     if not root.is_dir():
         return ()
-    found = tuple(name for name in SPLITS if (root / name).is_dir() and _has_classes(root / name))
-    return found or (("all",) if _has_classes(root) else ())
+    splits = tuple(name for name in SPLITS if (root / name).is_dir() and _has_classes(root / name))
+    return splits or (("all",) if _has_classes(root) else ())
 
 
-@layout(
+@reader(
     "image-folder",
     summary="<split>/<class>/** or <class>/**, images in folders named by their class",
-    splits=never_raising(_splits),
+    splits=_splits,
     rank=100,
 )
-def image_folder(root: str | Path, split: str, *, on_error: OnError = "raise") -> Dataset:
+def image_folder(folder: DataFolder) -> Dataset:
     """Read images in class folders; a class is what the folder is called, at any depth below it."""
-    root = Path(root)
-    splits = _splits(root)
-    check_split(root, split, splits)
-    findings = Findings(on_error)
+    splits, prefix = _splits(folder.root), f"{folder.split}/"
     if splits == ("all",):
-        classes, prefix = folders_in(root), ""
-    else:
-        classes, prefix = sorted({name for s in splits for name in folders_in(root / s)}), f"{split}/"
-    there = set(folders_in(root / prefix))
+        splits, prefix = ("",), ""
+    classes = sorted({name for split in splits for name in folders_in(folder.root / split)})
+    names = set(folders_in(folder.root / prefix))
     for name in classes:
-        if name not in there:
-            findings.odd(f"{prefix}{name}", "class folder that only other splits have")
-    folders = [(f"{prefix}{name}", label) for label, name in enumerate(classes) if name in there]
-    names, labels = images_by_class(root, folders, findings)
-    check_any(root, split, len(names), findings)
-    return Dataset(
-        set_name(root),
-        split,
-        tuple(classes),
-        names,
-        np.asarray(labels),
-        ImageFiles(root, names),
-        report=findings.report(),
-    )
+        if name not in names:
+            folder.findings.odd(f"{prefix}{name}", "class folder that only other splits have")
+    folders = [(f"{prefix}{name}", label) for label, name in enumerate(classes) if name in names]
+    return folder.image_dataset(folder.name, classes, folder.images_by_class(folders))
+
+
+def _pacs_splits(root: Path) -> tuple[str, ...]:
+    domains = tuple(d for d in DOMAINS if (root / d).is_dir() and set(folders_in(root / d)) == set(PACS))
+    lists = tuple(f"{domain}-{part}" for domain in domains for part in _PARTS if _pacs_list(root, domain, part))
+    return (*domains, "all", *lists) if domains else ()
+
+
+def _pacs_list(root: Path, domain: str, part: str) -> str | None:
+    """The official list of a part of a domain."""
+    names = (joined(folder, f"{domain}_{part}_kfold.txt") for folder in _LIST_FOLDERS)
+    return next((name for name in names if (root / name).is_file()), None)
+
+
+@reader(
+    "pacs",
+    summary="<domain>/<class>/*, four domains of seven classes, with <domain>_<part>_kfold.txt or without",
+    splits=_pacs_splits,
+)
+def pacs(folder: DataFolder) -> Dataset:
+    """Read one domain of PACS, a part of it, or all of them."""
+    domain, _, part = folder.split.partition("-")
+    if part:
+        labels = _labels_in_list(folder, _pacs_list(folder.root, domain, part) or "", domain)
+    else:
+        domains = [d for d in DOMAINS if d in _pacs_splits(folder.root)] if domain == "all" else [domain]
+        labels = folder.images_by_class((f"{d}/{name}", i) for d in domains for i, name in enumerate(PACS))
+    return folder.image_dataset("pacs", PACS, labels, groups=tuple(name.partition("/")[0] for name in labels))
+
+
+def _labels_in_list(folder: DataFolder, source: str, domain: str) -> dict[str, int]:
+    """Labels of the images in a list; copies put other folders before "photo/dog/x.jpg"."""
+    labels: dict[str, int] = {}
+    for number, line in enumerate(folder.lines(source), start=1):
+        if not line.strip():
+            continue
+        path, _, label = line.strip().rpartition(" ")
+        parts = PurePosixPath(path.strip()).parts[-3:]
+        name, where = "/".join(parts), f"{source}, line {number}"
+        if len(parts) != 3 or parts[0] != domain or parts[1] not in PACS:
+            folder.findings.skip(where, "line that names no image of the domain", line)
+        elif label != str(PACS.index(parts[1]) + 1):
+            folder.findings.skip(name, "label in the list that is not its folder's", f"{label!r}, {where}")
+        elif name in labels:
+            folder.findings.skip(name, TWICE, where)
+        elif folder.has_image(name, where):
+            labels[name] = PACS.index(parts[1])
+    return labels

@@ -17,12 +17,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.data.dataset import Dataset, Findings, OnError
+from calibrant.data.dataset import Dataset
 from calibrant.data.files import UnreadableError, check_growth, open_file
-from calibrant.data.layouts import layout
-from calibrant.data.readers._checks import check_split
-from calibrant.data.readers._phrases import BAD_LABEL
-from calibrant.data.readers._shared import check_any, never_raising
+from calibrant.data.readers._folder import BAD_LABEL, DataFolder, reader
 from calibrant.data.sources import ImageArray
 
 FASHION = (
@@ -59,86 +56,72 @@ def _splits(root: Path) -> tuple[str, ...]:
     return () if home is None else tuple(s for s in _PARTS if _file(home, s, "images") and _file(home, s, "labels"))
 
 
-@layout(
+@reader(
     "mnist",
     summary="{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz], here or in MNIST/raw or FashionMNIST/raw",
-    splits=never_raising(_splits),
+    splits=_splits,
 )
-def mnist(
-    root: str | Path, split: str, *, on_error: OnError = "raise", classes: Sequence[str] | None = None
-) -> Dataset:
-    """Read MNIST or a data set in its format.
+def mnist(folder: DataFolder, *, classes: Sequence[str] | None = None) -> Dataset:
+    """Read MNIST or a data set in its format; files that disagree with themselves are always an error.
 
     Args:
-        root: The folder of the idx files, or the one above MNIST/raw.
-        split: ``"train"`` or ``"test"``.
-        on_error: What to do with broken samples; files that disagree with themselves are always an error.
+        folder: Of the idx files, or the one above MNIST/raw.
         classes: Their names; the ten digits if left out, or Fashion-MNIST's if the path speaks of fashion.
     """
-    root = Path(root)
-    check_split(root, split, _splits(root))
-    homes = _homes(root)
+    homes = _homes(folder.root)
     if len(homes) > 1:
-        raise ValueError(f"{root}: {' and '.join(map(str, homes))} hold data; give one of them.")
-    fashion = _is_fashion(homes[0])
-    names = tuple(classes) if classes is not None else FASHION if fashion else DIGITS
-    images, labels = (_file(homes[0], split, what) for what in ("images", "labels"))
-    assert images is not None  # check_split saw both
+        raise ValueError(f"{folder.root}: {' and '.join(map(str, homes))} hold data; give one of them")
+    is_fashion = _is_fashion(homes[0])
+    names = tuple(classes) if classes is not None else FASHION if is_fashion else DIGITS
+    images, labels = (_file(homes[0], folder.split, what) for what in ("images", "labels"))
+    assert images is not None  # _splits saw both
     assert labels is not None
     pixels, values = read_idx(images, 3), read_idx(labels, 1).astype(np.int64)
     if len(pixels) != len(values):
-        raise UnreadableError(f"{images}: {len(pixels)} images, but {labels.name} has {len(values)} labels.")
-    findings = Findings(on_error)
-    good = values < len(names)
-    for row in np.flatnonzero(~good):
-        findings.skip(f"{labels.name}[{row}]", BAD_LABEL, f"{values[row]} of {len(names)}")
-    rows = np.flatnonzero(good)
-    check_any(root, split, len(rows), findings)
-    return Dataset(
-        "fashion-mnist" if fashion else "mnist",
-        split,
-        names,
-        tuple(f"{split}/{row:05d}" for row in rows),
-        values[rows],
-        ImageArray(pixels if good.all() else pixels[rows], name=str(images)),
-        report=findings.report(),
-    )
+        raise UnreadableError(f"{images}: {len(pixels)} images, but {labels.name} has {len(values)} labels")
+    is_label = values < len(names)
+    for row in np.flatnonzero(~is_label):
+        folder.findings.skip(f"{labels.name}[{row}]", BAD_LABEL, f"{values[row]} of {len(names)}")
+    rows = np.flatnonzero(is_label)
+    ids = (f"{folder.split}/{row:05d}" for row in rows)
+    inputs = ImageArray(pixels if is_label.all() else pixels[rows], name=str(images))
+    return folder.dataset("fashion-mnist" if is_fashion else "mnist", names, ids, values[rows], inputs)
 
 
 def _is_fashion(home: Path) -> bool:
     """Whether the path says so: its last part that speaks of MNIST, else any part."""
     parts = [part.lower() for part in home.resolve().parts]
-    named = [part for part in parts if "mnist" in part]
-    return "fashion" in named[-1] if named else any("fashion" in part for part in parts)
+    mnist_parts = [part for part in parts if "mnist" in part]
+    return "fashion" in mnist_parts[-1] if mnist_parts else any("fashion" in part for part in parts)
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """The array of bytes in an idx file; never more is unpacked than its header announces."""
-    packed = path.suffix == ".gz"
+    is_packed = path.suffix == ".gz"
     try:
-        with open_file(path) as stored, gzip.GzipFile(fileobj=stored) if packed else stored as file:
+        with open_file(path) as stored, gzip.GzipFile(fileobj=stored) if is_packed else stored as file:
             size = os.fstat(stored.fileno()).st_size
             head = file.read(4 + 4 * dimensions)
             if len(head) < 4 + 4 * dimensions:
-                raise UnreadableError(f"{path}: the file ends inside its header.")
+                raise UnreadableError(f"{path}: the file ends inside its header")
             magic, *shape = struct.unpack(f">{1 + dimensions}I", head)
             if magic != 0x800 + dimensions:
                 raise UnreadableError(
                     f"{path}: an idx file of bytes in {dimensions} dimensions begins with {0x800 + dimensions:#010x}, "
-                    f"and this one with {magic:#010x}."
+                    f"and this one with {magic:#010x}"
                 )
             length = math.prod(shape)
             if not length:
-                raise UnreadableError(f"{path}: the header announces {shape}, an array without entries.")
-            if length > min(MAX_BYTES, size * (_DEFLATE if packed else 1)):
-                raise UnreadableError(f"{path}: the header announces {shape}, more than {size} bytes can hold.")
+                raise UnreadableError(f"{path}: the header announces {shape}, an array without entries")
+            if length > min(MAX_BYTES, size * (_DEFLATE if is_packed else 1)):
+                raise UnreadableError(f"{path}: the header announces {shape}, more than {size} bytes can hold")
             check_growth(f"{path}: the array", size, length)
             data = file.read(length + 1)  # one more, to see whether the file goes on
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UnreadableError(f"{path}: the file is truncated or broken ({error}).") from error
+        raise UnreadableError(f"{path}: the file is truncated or broken ({error})") from error
     if len(data) != length:
         raise UnreadableError(
             f"{path}: the header announces {shape}, and the file has {'more' if len(data) > length else len(data)} "
-            "bytes after it."
+            "bytes after it"
         )
     return np.frombuffer(data, np.uint8).reshape(shape)

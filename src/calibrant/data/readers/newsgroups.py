@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from calibrant.data.boxes import Integers
-from calibrant.data.dataset import Dataset, Findings, OnError
+from calibrant.data.dataset import Dataset
 from calibrant.data.files import decoded, folders_in, read_bytes
-from calibrant.data.layouts import layout
-from calibrant.data.readers._checks import check_split, reason
-from calibrant.data.readers._phrases import LATIN_1
-from calibrant.data.readers._shared import check_any, listed, never_raising
+from calibrant.data.readers._folder import LATIN_1, DataFolder, reader, reason
 from calibrant.data.sources import TextFiles
 
 Part = Literal["headers", "footers", "quotes"]
@@ -71,63 +66,37 @@ def _splits(root: Path) -> tuple[str, ...]:
     return tuple(split for split, folder in _FOLDERS.items() if (root / folder).is_dir())
 
 
-@layout(
-    "newsgroups", summary="20news-bydate-{train,test}/<group>/<document>, raw messages", splits=never_raising(_splits)
-)
-def newsgroups(
-    root: str | Path,
-    split: str,
-    *,
-    on_error: OnError = "raise",
-    remove: Sequence[Part] | set[Part] | frozenset[Part] = (),
-) -> Dataset:
+@reader("newsgroups", summary="20news-bydate-{train,test}/<group>/<document>, raw messages", splits=_splits)
+def newsgroups(folder: DataFolder, *, remove: Sequence[Part] | set[Part] | frozenset[Part] = ()) -> Dataset:
     """Read 20 Newsgroups.
 
     Args:
-        root: The folder that holds 20news-bydate-train and 20news-bydate-test.
-        split: ``"train"`` or ``"test"``.
-        on_error: What to do with files that cannot be read.
+        folder: That holds 20news-bydate-train and 20news-bydate-test.
         remove: Which of ``"headers"``, ``"footers"`` and ``"quotes"`` to take out of each message (see `stripped`).
     """
-    root = Path(root)
-    splits = _splits(root)
-    check_split(root, split, splits)
-    parts = ("headers", "footers", "quotes")
-    if isinstance(remove, str) or not set(remove) <= set(parts):
-        raise ValueError(f"remove takes some of {', '.join(parts)}, got {remove!r}.")
-    findings = Findings(on_error)
+    root, home = folder.root, _FOLDERS[folder.split]
     # Over both splits, so that a group that is missing from one of them does not shift the labels.
-    classes = sorted({name for s in splits for name in folders_in(root / _FOLDERS[s])})
-    files = _files(root, split, classes, findings)
-    kept = [(name, label) for name, label in files if _readable(root, name, remove, findings)]
-    check_any(root, split, len(kept), findings, "text")
-    names = tuple(name for name, _ in kept)
-    return Dataset(
-        "newsgroups",
-        split,
-        tuple(classes),
-        names,
-        np.array([label for _, label in kept], dtype=np.int64),
-        _Messages(root, names, tuple(remove)),
-        report=findings.report(),
-    )
+    classes = sorted({name for split in _splits(root) for name in folders_in(root / _FOLDERS[split])})
+    labels = {
+        name: label
+        for label, group in enumerate(classes)
+        if (root / home / group).is_dir()
+        for file in folder.files(f"{home}/{group}", suffixes=None)
+        if _is_readable(folder, name := f"{home}/{group}/{file}", remove)
+    }
+    messages = _Messages(root, tuple(labels), tuple(remove))
+    return folder.dataset("newsgroups", classes, labels, list(labels.values()), messages)
 
 
-def _files(root: Path, split: str, classes: list[str], findings: Findings) -> Iterator[tuple[str, int]]:
-    for label, group in enumerate(classes):
-        folder = f"{_FOLDERS[split]}/{group}"
-        if (root / folder).is_dir():
-            yield from ((f"{folder}/{name}", label) for name in listed(root, folder, findings, suffixes=None))
-
-
-def _readable(root: Path, name: str, remove: Collection[Part], findings: Findings) -> bool:
+def _is_readable(folder: DataFolder, name: str, remove: Collection[Part]) -> bool:
+    path, findings = folder.root / name, folder.findings
     try:
-        data = read_bytes(root / name)
+        data = read_bytes(path)
     except (OSError, ValueError) as error:
-        findings.skip(name, "the file cannot be read", reason(error, root / name))
+        findings.skip(name, "the file cannot be read", reason(error, path))
         return False
-    text, utf8 = decoded(data)
-    if not utf8:
+    text, is_utf8 = decoded(data)
+    if not is_utf8:
         findings.odd(name, LATIN_1)
     if b"\r" in data:
         findings.odd(name, "carriage returns")

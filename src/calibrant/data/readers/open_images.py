@@ -20,6 +20,7 @@ import io
 import itertools
 import os
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,16 +28,15 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.data.dataset import NO_CLASS, Dataset, Findings, OnError
+from calibrant._validation import whole
+from calibrant.data.dataset import NO_CLASS, Dataset, Findings
 from calibrant.data.files import UnreadableError, inside, open_file
-from calibrant.data.layouts import layout
-from calibrant.data.readers import _phrases as say
-from calibrant.data.readers._boxes import Box, BoxError, BoxSamples, box, class_labels
-from calibrant.data.readers._checks import check_split, csv_rows, read_json, unique_names
-from calibrant.data.readers._shared import joined, never_raising, stem
+from calibrant.data.readers._annotations import csv_rows, read_json, unique_names
+from calibrant.data.readers._boxes import Box, BoxSamples, SampleError, box, class_labels
+from calibrant.data.readers._folder import ONE_STEM, DataFolder, joined, reader, stem
 
 _SPLITS = ("train", "validation", "test")
-_PLACES = ("", "annotations", "csv_folder", "metadata")
+_FOLDERS = ("", "annotations", "csv_folder", "metadata")
 _COLUMNS = ("ImageID", "LabelName", "XMin", "YMin", "XMax", "YMax")
 _MAX_LINE = 2**16
 #: Boxes may leave the image by a part of it; coordinates beyond are pixels.
@@ -48,26 +48,24 @@ def _splits(root: Path) -> tuple[str, ...]:
 
 
 def _table(root: Path, *endings: str) -> str | None:
-    """The first file whose name ends so, in the places where tables lie, relative to the root."""
+    """The first file whose name ends so, in the folders where tables lie, relative to the root."""
     for ending in endings:
-        for place in _PLACES:
-            folder = root / place
-            names = sorted(f for f in os.listdir(folder) if f.endswith(ending)) if os.path.isdir(folder) else []
+        for folder in _FOLDERS:
+            path = root / folder
+            names = sorted(f for f in os.listdir(path) if f.endswith(ending)) if os.path.isdir(path) else []
             if names:
-                return joined(place, names[0])
+                return joined(folder, names[0])
     return None
 
 
-@layout(
+@reader(
     "open-images",
     summary="train, validation, test with <split>-annotations-bbox.csv and class-descriptions-boxable.csv",
-    splits=never_raising(_splits),
+    splits=_splits,
 )
 def open_images(
-    root: str | Path,
-    split: str,
+    folder: DataFolder,
     *,
-    on_error: OnError = "raise",
     leaf_only: bool = True,
     merge: Mapping[str, str] | None = None,
     cap: int | None = None,
@@ -76,21 +74,16 @@ def open_images(
     """Read Open Images; an image's class is that of its largest box that is not a group.
 
     Args:
-        root: The folder with train, validation, test.
-        split: One of them.
-        on_error: See `calibrant.data.read`.
+        folder: With train, validation, test, which are the splits.
         leaf_only: Drop the boxes of classes that have classes below them (needs the hierarchy file).
         merge: New class names by old ones; an empty new name drops a class's boxes.
         cap: At most so many images per class; which ones follows from a hash of ``seed`` and the id, not from the rest
             of the set.
         seed: Of the choice under ``cap``.
     """
-    root = Path(root)
-    check_split(root, split, _splits(root))
-    if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or cap < 1):
-        raise ValueError(f"cap takes a number of images per class of at least 1, got {cap!r}.")
-    findings = Findings(on_error)
-    samples = BoxSamples(root, findings)
+    root, split, findings, samples = folder.root, folder.split, folder.findings, BoxSamples(folder)
+    if cap is not None:
+        whole("cap", cap, 1)
     names = _class_names(root)
     parents = _parents(root) if leaf_only else set()
     leaves = {key: name for key, name in names.items() if key not in parents}
@@ -103,14 +96,14 @@ def open_images(
     ends = np.cumsum(rows.counts(len(images)))
     order = np.argsort(np.asarray(rows.images), kind="stable")
     for i, name in enumerate(images):
-        path, mine = f"{split}/{name}", order[ends[i - 1] if i else 0 : ends[i]]
+        path, indices = f"{split}/{name}", order[ends[i - 1] if i else 0 : ends[i]]
         if i in rows.broken:
             findings.skip(path, rows.broken[i].what, f"{rows.broken[i]}, in {table.name}")
-        elif len(mine):
-            samples.add(path, rows.boxes(mine), normalised=True, source=table.name)
+        elif len(indices):
+            samples.add(path, rows.boxes(indices), normalised=True, source=table.name)
         else:
             findings.leave_out(path, "image without a box of the classes asked for")
-    data = samples.dataset("open-images", split, classes)
+    data = samples.dataset("open-images", classes)
     return data if cap is None else _capped(data, cap, seed, findings)
 
 
@@ -122,13 +115,13 @@ class _Rows:
     corners: array[float] = field(default_factory=lambda: array("d"))
     labels: array[int] = field(default_factory=lambda: array("i"))
     crowd: array[int] = field(default_factory=lambda: array("b"))
-    broken: dict[int, BoxError] = field(default_factory=dict)
+    broken: dict[int, SampleError] = field(default_factory=dict)
 
     def counts(self, images: int) -> Any:
         return np.bincount(np.asarray(self.images, dtype=np.int64), minlength=images)
 
-    def boxes(self, places: Any) -> Iterator[Box]:
-        for j in places:
+    def boxes(self, indices: Any) -> Iterator[Box]:
+        for j in indices:
             x1, y1, x2, y2 = self.corners[4 * j : 4 * j + 4]
             yield Box(x1, y1, x2, y2, self.labels[j], bool(self.crowd[j]))
 
@@ -139,7 +132,7 @@ def _read_table(path: Path, images: Mapping[str, int], label_of: Mapping[str, in
     header = next(table, [])
     missing = [name for name in _COLUMNS if name not in header]
     if missing:
-        raise UnreadableError(f"{path}: the file's first line has no column {missing[0]}.")
+        raise UnreadableError(f"{path}: the file's first line has no column {missing[0]}")
     image_at, label_at, *corners_at = (header.index(name) for name in _COLUMNS)
     group_at = header.index("IsGroupOf") if "IsGroupOf" in header else None
     for row in table:
@@ -157,8 +150,9 @@ def _read_table(path: Path, images: Mapping[str, int], label_of: Mapping[str, in
             try:
                 corners = box([row[i] for i in corners_at])[:4]
                 if max(corners) > _BEYOND:
-                    raise BoxError(say.NOT_NORMALISED, f"{max(corners):g} is beyond 1, the whole width or height")
-            except BoxError as error:
+                    detail = f"{max(corners):g} is beyond 1, the full width or height"
+                    raise SampleError("box that is not normalised", detail)
+            except SampleError as error:
                 rows.broken.setdefault(image, error)
                 continue
             rows.images.append(image)
@@ -175,7 +169,7 @@ def _csv(path: Path) -> Iterator[list[str]]:
         with io.TextIOWrapper(open_file(path), encoding="utf-8-sig", errors="replace", newline="") as file:
             while line := file.readline(_MAX_LINE):
                 if len(line) == _MAX_LINE:
-                    raise UnreadableError(f"{path}: a line has {_MAX_LINE} characters or more.")
+                    raise UnreadableError(f"{path}: a line has {_MAX_LINE} characters or more")
                 yield line
 
     return filter(None, csv_rows(path, lines()))
@@ -185,14 +179,14 @@ def _class_names(root: Path) -> dict[str, str]:
     """Names by MID, in the order of the file, which may have a header."""
     name = _table(root, "class-descriptions-boxable.csv", "class-descriptions.csv")
     if name is None:
-        raise ValueError(f"{root}: there is no class-descriptions-boxable.csv, which names the classes.")
+        raise ValueError(f"{root}: there is no class-descriptions-boxable.csv, which names the classes")
     path = inside(root, name)
     names: dict[str, str] = {}
     for row in _csv(path):
         if row[0] == "LabelName":
             continue
         if len(row) < 2 or not row[0] or not row[1].strip() or row[0] in names:
-            raise UnreadableError(f"{path}: a line has no MID, no name, or a MID that was there before.")
+            raise UnreadableError(f"{path}: a line has no MID, no name, or a MID that was there before")
         names[row[0]] = row[1].strip()
     return dict(zip(names, unique_names(list(names.values()), list(names)), strict=True))
 
@@ -202,40 +196,40 @@ def _parents(root: Path) -> set[str]:
     name = _table(root, "bbox_labels_600_hierarchy.json", "hierarchy.json")
     if name is None:
         raise ValueError(
-            f"{root}: leaf_only needs bbox_labels_600_hierarchy.json, which is not there; leaf_only=False reads all."
+            f"{root}: leaf_only needs bbox_labels_600_hierarchy.json, which is not there; leaf_only=False reads all"
         )
     path = inside(root, name)
-    result, waiting = set(), [read_json(path)]
-    while waiting:
-        node = waiting.pop()
+    parents, nodes = set(), [read_json(path)]
+    while nodes:
+        node = nodes.pop()
         kinds, parts = (node.get(key, []) if isinstance(node, dict) else None for key in ("Subcategory", "Part"))
         if not (isinstance(kinds, list) and isinstance(parts, list) and isinstance(node.get("LabelName"), str)):
-            raise UnreadableError(f"{path}: the tree has a node without a LabelName, or with no list of nodes below.")
+            raise UnreadableError(f"{path}: the tree has a node without a LabelName, or with no list of nodes below")
         if kinds:
-            result.add(node["LabelName"])
-        waiting += kinds + parts
-    return result
+            parents.add(node["LabelName"])
+        nodes += kinds + parts
+    return parents
 
 
 def _by_stem(split: str, images: tuple[str, ...], findings: Findings) -> dict[str, int]:
-    """The place of each image by its id in the tables, its file's stem; folders do not count."""
-    places: dict[str, int] = {}
+    """The index of each image by its id in the tables, its file's stem; folders do not count."""
+    indices: dict[str, int] = {}
     for i, name in enumerate(images):
-        first = places.setdefault(stem(name.rpartition("/")[2]), i)
+        first = indices.setdefault(stem(name.rpartition("/")[2]), i)
         if first != i:
-            findings.odd(f"{split}/{images[first]}, {split}/{name}", say.ONE_STEM)
-    return places
+            findings.odd(f"{split}/{images[first]}, {split}/{name}", ONE_STEM)
+    return indices
 
 
 def _capped(data: Dataset, cap: int, seed: int, findings: Findings) -> Dataset:
     """At most ``cap`` images of each class: those whose ids hash lowest."""
     hashes = [hashlib.blake2b(f"{seed}:{name}".encode(errors="surrogateescape")).digest() for name in data.ids]
-    taken: dict[int, int] = {}
-    kept = np.zeros(len(data), dtype=bool)
+    counts: Counter[int] = Counter()
+    is_kept = np.zeros(len(data), dtype=bool)
     for i in sorted(range(len(data)), key=hashes.__getitem__):
         label = int(data.labels[i])
-        taken[label] = taken.get(label, 0) + 1
-        kept[i] = label == NO_CLASS or taken[label] <= cap
-    for name in itertools.compress(data.ids, ~kept):
+        counts[label] += 1
+        is_kept[i] = label == NO_CLASS or counts[label] <= cap
+    for name in itertools.compress(data.ids, ~is_kept):
         findings.leave_out(name, "image beyond the cap of its class")
-    return data.take(kept, report=findings.report())
+    return data.take(is_kept, report=findings.report())

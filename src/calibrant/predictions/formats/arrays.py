@@ -20,12 +20,12 @@ import numpy as np
 from calibrant._arrays import Array
 from calibrant._validation import shorten
 from calibrant.predictions.columns import FACTS, LABELS_ARE, ColumnMap, OpenOptions, match_columns
-from calibrant.predictions.files import DataFile, Reader
+from calibrant.predictions.files import DataFile, Reader, Store
 from calibrant.predictions.formats import check_crc
 from calibrant.predictions.labels import LabelDecoder, LabelValues, compare
-from calibrant.predictions.memory import BATCH, Store, first_dtypes
+from calibrant.predictions.memory import BATCH, first_dtypes
 from calibrant.predictions.paths import file_errors
-from calibrant.predictions.schema import Schema, as_text, check_characters, check_width, is_text
+from calibrant.predictions.schema import Schema, as_text, check_characters, check_width
 from calibrant.predictions.values import Location, shape_hint
 
 MOST_ARRAYS = 10_000
@@ -233,13 +233,12 @@ FileArray: TypeAlias = StoredArray | ConvertedArray
 
 
 def _compare(predicted: Array, labels: Array, location: Location) -> Array:
-    predicted, labels = (as_text(f"{location.prefix}labels", a) if is_text(a) else a for a in (predicted, labels))
-    return compare(predicted, labels, location)
+    name = f"{location.prefix}labels"
+    return compare(as_text(name, predicted), as_text(name, labels), location)
 
 
 def _decode(decoder: LabelDecoder, title: str, ignore_index: int | None, labels: Array, location: Location) -> Array:
-    labels = as_text(location.prefix + title, labels) if is_text(labels) else labels
-    return decoder.decode(title, labels, ignore_index, location)
+    return decoder.decode(title, as_text(location.prefix + title, labels), ignore_index, location)
 
 
 class ArrayReader(Reader):
@@ -288,7 +287,7 @@ class ArrayReader(Reader):
         values = LabelValues()
         with file_errors(self.path):
             for block in array.blocks(min(self.rows(), self.schema.rows(BATCH // 16))):
-                labels = as_text(f"{array.path}: labels", block) if is_text(block) else block
+                labels = as_text(f"{array.path}: labels", block)
                 if labels.dtype.kind in "iuU":
                     values.add(np.unique(labels).tolist())
         return values
@@ -310,15 +309,9 @@ def open_arrays(
     facts: dict[str, Any],
     data: str | None = None,
 ) -> ArrayReader:
-    """Find our arrays in a file of named arrays.
+    """Find our arrays among the ``names`` of a file, and open them by ``array_of``.
 
-    Args:
-        path: the file, for errors.
-        names: the names of its arrays.
-        array_of: gives an array by name; only those that are ours are asked for.
-        options: what the caller said.
-        facts: class names and the like, as the file states them.
-        data: what the file holds, where its name says so.
+    ``facts`` are class names and the like, as the file states them; ``data`` is what it holds, where its name says so.
     """
     names = [name for name in names if name not in (*FACTS, LABELS_ARE)]
     columns = match_columns(names, options, path, table=False, data=data)

@@ -32,11 +32,11 @@ from calibrant._files import written_aside
 from calibrant._validation import shorten
 from calibrant.predictions import formats
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
-from calibrant.predictions.files import DataFile, Reader, open_first
+from calibrant.predictions.files import DataFile, Reader, Store, open_first
 from calibrant.predictions.formats import check_expansion
 from calibrant.predictions.formats.tables import arrow_types, convert_batch, distinct_values
 from calibrant.predictions.labels import LabelDecoder, LabelValues, are_digits, codes_of_columns, number_of
-from calibrant.predictions.memory import BATCH, Store
+from calibrant.predictions.memory import BATCH
 from calibrant.predictions.paths import BROKEN, file_errors, suffix_of
 from calibrant.predictions.schema import GROUP, WHOLE, Schema, is_whole
 from calibrant.predictions.values import Location, count_row
@@ -53,15 +53,7 @@ _ARROW_ERROR = re.compile(r"In CSV column #([0-9]+): .*?invalid value '(.*)'", r
 
 
 class CsvReader(Reader):
-    """A CSV file of which only the header line has been read.
-
-    Args:
-        file: the file.
-        columns: where our columns are in it.
-        schema: what it holds.
-        header: the names of all its columns, as they are written.
-        block: bytes that are read at once.
-    """
+    """A CSV file of which only the header line has been read, to be read in blocks of so many bytes."""
 
     def __init__(self, file: DataFile, columns: ColumnMap, schema: Schema, header: list[str], block: int):
         super().__init__(file.path, columns, schema, None)

@@ -23,7 +23,7 @@ import numpy as np
 from calibrant._files import sync, written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import FACTS, LABELS_ARE, SINGLE, OpenOptions, facts_of
-from calibrant.predictions.files import open_first
+from calibrant.predictions.files import Store, open_first
 from calibrant.predictions.formats.arrays import (
     ArrayReader,
     StoredArray,
@@ -33,7 +33,6 @@ from calibrant.predictions.formats.arrays import (
     write_array,
     write_column,
 )
-from calibrant.predictions.memory import Store
 from calibrant.predictions.paths import array_name, file_errors
 from calibrant.predictions.schema import DATA, GROUP, check_characters
 

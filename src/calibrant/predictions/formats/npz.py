@@ -17,7 +17,7 @@ import numpy as np
 from calibrant._files import written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import OpenOptions, facts_of
-from calibrant.predictions.files import DataFile, open_first
+from calibrant.predictions.files import DataFile, Store, open_first
 from calibrant.predictions.formats import check_expansion
 from calibrant.predictions.formats.arrays import (
     MOST_ARRAYS,
@@ -30,7 +30,6 @@ from calibrant.predictions.formats.arrays import (
     write_array,
     write_column,
 )
-from calibrant.predictions.memory import Store
 
 DEFLATE_RATIO = 1032  # deflate cannot compress better than this
 MOST_DIRECTORY = 1 << 23  # bytes

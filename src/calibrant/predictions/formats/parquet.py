@@ -26,10 +26,10 @@ from calibrant._files import parse_json, written_aside
 from calibrant._parquet import column_chunks
 from calibrant._validation import shorten
 from calibrant.predictions.columns import FACTS, LABELS_ARE, ColumnMap, OpenOptions, facts_of, match_columns
-from calibrant.predictions.files import DataFile, Stamp, open_first
+from calibrant.predictions.files import DataFile, Stamp, Store, open_first
 from calibrant.predictions.formats import RATIO, check_crc, check_expansion
 from calibrant.predictions.formats.tables import TableReader, arrow_types, float_type, is_list, sample_shape, storage
-from calibrant.predictions.memory import BATCH, Store
+from calibrant.predictions.memory import BATCH
 from calibrant.predictions.paths import FileError, Remote
 from calibrant.predictions.schema import Schema
 

@@ -22,7 +22,7 @@ from calibrant._arrays import Array
 from calibrant._files import parse_json, written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import FACTS, LABELS_ARE, OpenOptions, facts_of
-from calibrant.predictions.files import DataFile, open_first
+from calibrant.predictions.files import DataFile, Store, open_first
 from calibrant.predictions.formats import check_crc
 from calibrant.predictions.formats.arrays import (
     MOST_ARRAYS,
@@ -34,7 +34,6 @@ from calibrant.predictions.formats.arrays import (
     column_blocks,
     open_arrays,
 )
-from calibrant.predictions.memory import Store
 from calibrant.predictions.schema import check_texts, check_width
 from calibrant.predictions.values import Location
 

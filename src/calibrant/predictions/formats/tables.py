@@ -16,9 +16,9 @@ import pyarrow as pa
 from calibrant._arrays import Array
 from calibrant._validation import shorten
 from calibrant.predictions.columns import ColumnMap, check_options, match_columns
-from calibrant.predictions.files import FileStore, Reader, choose_decoders
+from calibrant.predictions.files import FileStore, Reader, Store, choose_decoders
 from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.memory import BATCH, MemoryStore, Store, first_dtypes
+from calibrant.predictions.memory import BATCH, MemoryStore, first_dtypes
 from calibrant.predictions.paths import file_errors
 from calibrant.predictions.schema import Schema, check_texts, check_width
 from calibrant.predictions.values import Location, class_positions, count_row

@@ -1,1 +1,0 @@
-"""The documentation: hand-written pages, and `docs.build`, which writes the generated ones."""

@@ -1,0 +1,1 @@
+"""What writes the generated pages of docs/ and builds the site: ``./dev docs``."""

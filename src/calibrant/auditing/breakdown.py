@@ -1,0 +1,287 @@
+"""What a pass fills in, small and additive: counts by class and by group, sums of class-wise ECE, a sample of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant._arrays import CHUNK, Array, Precision, in_threads, row_slices
+from calibrant._validation import Bools, Ints
+from calibrant.metrics import BASE, Doubles, Reduced, TopLabel, bin_edges, compiled_passes
+from calibrant.selective import binomial_tail
+
+Columns = tuple[Array, ...]
+
+BINS = 15
+MOST_LEVELS = 10_000
+FEWEST = 10  # samples of a row, below which it is not tested
+
+
+@dataclass(frozen=True)
+class Row:
+    """One class or group: its predictions, how sure they are and how often right.
+
+    Attributes:
+        name: of the class or group.
+        count: its predictions.
+        accuracy: share of them that is right.
+        confidence: their mean confidence.
+        gap: confidence minus accuracy.
+        error: standard error of the gap.
+        ece: with 15 bins.
+        flag: whether the gap is larger than everyone else's beyond chance.
+    """
+
+    name: str
+    count: int
+    accuracy: float
+    confidence: float
+    gap: float
+    error: float
+    ece: float
+    flag: bool
+
+
+class Breakdown:
+    """Counts and sums of confidence over 15 bins, for each of a growing number of keys."""
+
+    def __init__(self, keys: int = 0) -> None:
+        self.counts = np.zeros((keys, BINS, 2), np.int64)
+        self.sums = np.zeros((keys, BINS, 2))
+        self.squares = np.zeros(keys)
+
+    def add(self, key: Ints, top: TopLabel, bins: npt.NDArray[np.int32], keys: int) -> None:
+        """Count samples, with their base bins, under their keys ``[n]``, of which there are ``keys`` by now."""
+        if keys > len(self.counts):
+            more = keys - len(self.counts)
+            self.counts = np.concatenate([self.counts, np.zeros((more, BINS, 2), np.int64)])
+            self.sums = np.concatenate([self.sums, np.zeros((more, BINS, 2))])
+            self.squares = np.concatenate([self.squares, np.zeros(more)])
+        if top.large:
+            compiled_passes().break_down(key, bins, top.correct, top.confidence, self.counts, self.sums, self.squares)
+            return
+        code = 2 * (bins // (BASE // BINS) + BINS * key) + ~top.correct
+        size = 2 * BINS * keys
+        self.counts += np.bincount(code, minlength=size).reshape(keys, BINS, 2)
+        self.sums += np.bincount(code, top.confidence, minlength=size).reshape(keys, BINS, 2)
+        self.squares += np.bincount(key, np.square(top.confidence - top.correct), minlength=keys)
+
+    def rows(self, names: Sequence[str], *, level: float = 0.95, compare: bool = True) -> list[Row]:
+        """A row for each key that has samples, in order of the keys; ``compare`` asks which are worse than the rest."""
+        number = self.counts.sum((1, 2))
+        held = np.flatnonzero(number)
+        n = number[held]
+        right, sure = self.counts[held, :, 0].sum(1), self.sums[held].sum((1, 2))
+        gap = (sure - right) / n
+        spread = np.maximum(self.squares[held] / n - gap**2, 0.0)
+        # One sample more keeps the error of a handful that are all alike from being 0.
+        error = np.sqrt((spread + 0.25 / (n + 1)) / n)
+        bins = np.abs(self.sums[held].sum(2) - self.counts[held, :, 0]).sum(1) / n
+        flags = _worse_than_the_rest(n, right, sure, level) if compare else [False] * len(n)
+        return [
+            Row(names[k], int(n[i]), float(right[i] / n[i]), float(sure[i] / n[i]), float(gap[i]), float(error[i]),
+                float(bins[i]), bool(flags[i]))
+            for i, k in enumerate(held.tolist())
+        ]  # fmt: skip
+
+
+def _worse_than_the_rest(n: Ints, right: Ints, sure: Doubles, level: float) -> Bools:
+    """Whose gap of confidence and accuracy is larger than that of all others together, by Holm's procedure.
+
+    Were a row like the rest, each of its predictions would be right as often as its confidence says, less the rest's
+    gap. The number of right ones then has at most the spread of a binomial number, whose exact tail is the p-value.
+    """
+    flags = np.zeros(len(n), np.bool_)
+    tested = np.flatnonzero(n >= FEWEST)
+    if len(tested) < 2:
+        return flags
+    gap = (sure - right) / n
+    rest = ((sure - right).sum() - (sure - right)) / (n.sum() - n)
+    expected = np.clip(sure / n - rest, 1e-9, 1 - 1e-9)
+    p = np.array([two_sided(int(right[i]), int(n[i]), float(expected[i])) for i in tested])
+    for step, k in enumerate(np.argsort(p)):
+        if p[k] > (1 - level) / (len(tested) - step):
+            break
+        flags[tested[k]] = abs(gap[tested[k]]) > abs(rest[tested[k]])
+    return flags
+
+
+def two_sided(successes: int, number: int, share: float) -> float:
+    """Two-sided p-value of a binomial number: twice the smaller tail, at most 1.
+
+    Example:
+        >>> from calibrant.auditing.breakdown import two_sided
+        >>> round(two_sided(9, 10, 0.5), 6)  # 2 (10 + 1) / 1024
+        0.021484
+    """
+    below = float(binomial_tail(successes, number, share))
+    above = float(binomial_tail(number - successes, number, 1 - share))
+    return min(1.0, 2 * min(below, above))
+
+
+@dataclass
+class Levels:
+    """Numbers for the values of a group column, given in order of first appearance."""
+
+    column: str
+    codes: dict[Any, int] = field(default_factory=dict)
+
+    def encode(self, values: Array) -> Ints:
+        """The code of each value."""
+        distinct, inverse = np.unique(values, return_inverse=True)
+        for value in distinct.tolist():
+            self.codes.setdefault(value, len(self.codes))
+        self.check()
+        return np.array([self.codes[value] for value in distinct.tolist()], np.int64)[inverse]
+
+    def check(self) -> None:
+        """Raise if there are too many values."""
+        if len(self.codes) > MOST_LEVELS:
+            raise ValueError(
+                f"column {self.column!r} has more than {MOST_LEVELS} different values: it does not name groups"
+            )
+
+    def names(self) -> list[str]:
+        """The values as text, by code."""
+        return [str(value) for value in self.codes]
+
+
+class ClasswiseSums:
+    """What class-wise ECE needs: for each class, sums over 15 bins of its probability.
+
+    Nearly all probabilities of a sample lie in the lowest bin. Only those above 1/15 (14 at most) are looked at one by
+    one; the lowest bin is what they leave of the class's total.
+
+    Args:
+        classes: how many there are.
+        kind: of the values, logits or probabilities.
+        precision: that probabilities come in, whose edges are rounded like them.
+    """
+
+    def __init__(self, classes: int, kind: str = "logits", precision: Precision = "float64") -> None:
+        self.kind, self.inner = kind, bin_edges(BINS, "float64" if kind == "logits" else precision)[1:-1]
+        self.samples = 0
+        self.total = np.zeros(classes)
+        self.sums = np.zeros(classes * BINS)
+        self.counts = np.zeros(classes * BINS, np.int64)
+        self.hits = np.zeros(classes * BINS, np.int64)
+
+    def visit(self, z: Array, reduced: Reduced, labels: Ints, large: bool) -> None:
+        """Add a block of values ``[n, C]``, as `top_label_blocks` shows them."""
+        self.samples += len(labels)
+        if not large or z.dtype not in (np.float32, np.float64):
+            for rows in row_slices(len(z), z.shape[1]):
+                self._add(z[rows].astype(np.float64), reduced.top[rows], reduced.total[rows], labels[rows])
+            return
+
+        def work(rows: slice) -> list[Array]:
+            sums = [np.zeros_like(state) for state in (self.total, self.sums, self.counts, self.hits)]
+            part = np.ascontiguousarray(z[rows])
+            logits = self.kind == "logits"
+            compiled_passes().classwise(
+                part, reduced.top[rows], reduced.total[rows], labels[rows], logits, self.inner, *sums
+            )
+            return sums
+
+        for parts in in_threads(work, row_slices(len(z), z.shape[1], CHUNK)):
+            for state, part in zip((self.total, self.sums, self.counts, self.hits), parts, strict=True):
+                state += part
+
+    def _add(self, z: Doubles, top: Doubles, total: Doubles, labels: Ints) -> None:
+        p = z if self.kind == "probabilities" else np.exp(z - top[:, None]) / total[:, None]
+        size = len(self.sums)
+        self.total += p.sum(0)
+        row, column = np.nonzero(p > self.inner[0])
+        share = p[row, column]
+        code = column * BINS + np.searchsorted(self.inner, share)
+        self.sums += np.bincount(code, share, minlength=size)
+        self.counts += np.bincount(code, minlength=size)
+        at_label = p[np.arange(len(labels)), labels]
+        self.hits += np.bincount(labels * BINS + np.searchsorted(self.inner, at_label), minlength=size)
+
+    def by_class(self) -> Doubles:
+        """Class-wise ECE of each class, ``[C]``."""
+        sums, hits = self._tables()[0], self.hits.reshape(-1, BINS)
+        return np.abs(sums - hits).sum(1) / max(1, self.samples)
+
+    def _tables(self) -> tuple[Doubles, Ints]:
+        """Sums of probability and counts by class and bin, the lowest bin filled in."""
+        sums, counts = self.sums.reshape(-1, BINS).copy(), self.counts.reshape(-1, BINS).copy()
+        sums[:, 0] = np.maximum(self.total - sums[:, 1:].sum(1), 0.0)
+        counts[:, 0] = self.samples - counts[:, 1:].sum(1)
+        return sums, counts
+
+    def replicates(self, rng: np.random.Generator, number: int) -> tuple[Doubles, Doubles]:
+        """Bootstrap replicates of the mean over classes minus its value, and values of a perfectly calibrated model.
+
+        The counts of each class and bin are drawn as Poisson numbers, those of the class and the others, each with the
+        bin's mean probability; that classes share their samples is neglected.
+        """
+        sums, counts = (part.astype(np.float64) for part in self._tables())
+        hits = self.hits.reshape(-1, BINS).astype(np.float64)
+        held = counts.ravel() > 0
+        n, hit, p = counts.ravel()[held], hits.ravel()[held], (sums.ravel()[held] / counts.ravel()[held])
+        drawn, null = np.empty(number), np.empty(number)
+        for i in range(number):
+            positive, rest = rng.poisson(hit), rng.poisson(np.maximum(n - hit, 0))
+            drawn[i] = np.abs((positive + rest) * p - positive).sum()
+            null[i] = np.abs(n * p - rng.binomial(n.astype(np.int64), np.clip(p, 0, 1))).sum()
+        scale = max(1, self.samples) * len(sums)
+        return (drawn - np.abs(n * p - hit).sum()) / scale, null / scale
+
+
+class HashSample:
+    """At most ``size`` samples, each kept or not by a hash of its number, so that two files keep the same ones."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.parts: list[Columns] = []
+        self.keys: list[npt.NDArray[np.uint64]] = []
+        self.limit = np.iinfo(np.uint64).max
+        self.count = 0
+
+    def add(self, numbers: Ints, take: Callable[[Ints], Columns]) -> None:
+        """Offer samples by their numbers; ``take`` gives the columns of those that stay."""
+        keys = _hash(numbers)
+        rows = np.flatnonzero(keys <= self.limit)
+        if len(rows):
+            self._append([keys[rows]], [take(rows)], len(rows))
+
+    def absorb(self, other: HashSample) -> None:
+        """Add what was kept of other samples."""
+        self._append(other.keys, other.parts, other.count)
+
+    def _append(self, keys: list[npt.NDArray[np.uint64]], parts: list[Columns], count: int) -> None:
+        self.keys += keys
+        self.parts += parts
+        self.count += count
+        if self.count > 2 * self.size:
+            self.prune()
+
+    def prune(self) -> None:
+        """Let go of what is more than ``size``."""
+        keys = np.concatenate(self.keys)
+        columns = tuple(np.concatenate(column) for column in zip(*self.parts, strict=True))
+        if len(keys) > self.size:
+            self.limit = np.partition(keys, self.size - 1)[self.size - 1]
+            rows = keys <= self.limit
+            keys, columns = keys[rows], tuple(column[rows] for column in columns)
+        self.keys, self.parts, self.count = [keys], [columns], len(keys)
+
+    def columns(self) -> Columns:
+        """The columns of the kept samples, in order of their numbers."""
+        self.prune()
+        return self.parts[0]
+
+
+def _hash(numbers: Ints) -> npt.NDArray[np.uint64]:
+    """Splitmix64: numbers that look random and depend on nothing else."""
+    with np.errstate(over="ignore"):
+        x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))

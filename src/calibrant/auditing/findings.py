@@ -1,0 +1,276 @@
+"""What the numbers mean, in plain sentences, each with its evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from calibrant._validation import Bools, listing
+from calibrant.auditing.breakdown import Row
+from calibrant.auditing.collect import Collected
+from calibrant.auditing.repairs import Repair
+from calibrant.metrics import Interval, Reliability, wilson, z_value
+
+Level = Literal["good", "fair", "poor", "info"]
+
+SMALL_ERROR, LARGE_ERROR = 0.02, 0.05  # of ECE
+READ_WITH_CARE = 1000  # samples, below which numbers are to be read with care
+NO_CLAIM = 100  # samples, below which no claim is made
+SURE = 0.99  # confidence of the surest predictions
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One statement and the numbers behind it."""
+
+    level: Level
+    title: str
+    text: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The numbers that findings are made of."""
+
+    collected: Collected
+    numbers: dict[str, Interval]
+    reliability: Reliability
+    gap: Interval
+    chance: float
+    by_class: Sequence[Row]
+    by_group: Mapping[str, Sequence[Row]]
+    repairs: Sequence[Repair]
+    logit_gap: Interval | None
+    confidence_level: float
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """A share in per cent, with a dash where there is none."""
+    return "-" if not math.isfinite(value) else f"{100 * value:.{digits}f}%"
+
+
+def span(interval: Interval, digits: int = 1) -> str:
+    """An interval of shares in brackets; nothing where there is none."""
+    low, high = percent(interval.low, digits), percent(interval.high, digits)
+    return f"[{low}, {high}]" if math.isfinite(interval.low) else "(no interval)"
+
+
+def points(value: float) -> str:
+    """A difference of shares in percentage points."""
+    return f"{100 * value:+.2f}"
+
+
+def verdict(evidence: Evidence) -> tuple[str, str, str]:
+    """Level, headline and a second sentence.
+
+    Good if the ECE is surely small, or if it cannot be told from chance and cannot be large either; unknown if it could
+    be anything; else by its size.
+    """
+    accuracy, sure = evidence.numbers["accuracy"], evidence.numbers["mean_confidence"]
+    ece, n = evidence.numbers["ece_15"], evidence.collected.samples
+    claims = f"it claims {percent(sure.value)} and is right {percent(accuracy.value)} of the time"
+    if n < NO_CLAIM or not math.isfinite(ece.low):
+        few = f"{n} samples" if evidence.collected.kind == "classification" else f"{evidence.collected.rows} images"
+        return (
+            "unknown",
+            f"Too little data to tell: {few}.",
+            f"On these {claims}. No claim about calibration is worth making from so few.",
+        )
+    text = (
+        f"Its calibration error (ECE, 15 bins) is {percent(ece.value, 2)} {span(ece, 2)}; a perfectly calibrated model "
+        f"would show about {percent(evidence.chance, 2)} on {n:,} samples by chance."
+    )
+    apart = evidence.gap.low > 0 or evidence.gap.high < 0
+    small = ece.high <= LARGE_ERROR and (ece.value <= SMALL_ERROR or ece.low == 0) and not apart
+    if small or ece.high <= SMALL_ERROR:
+        return "good", f"Its confidence can be trusted: {claims}.", text
+    if ece.low == 0 and not apart:
+        return "unknown", f"No sign of miscalibration, but it could be up to {percent(ece.high)}: {claims}.", text
+    if evidence.gap.low > 0:
+        headline = f"Overconfident: {claims}."
+    elif evidence.gap.high < 0:
+        headline = f"Underconfident: {claims}."
+    else:
+        headline = f"Right on average, wrong in places: {claims}, but over- and underconfidence cancel."
+    return ("fair" if ece.value < LARGE_ERROR else "poor"), headline, text
+
+
+def list_findings(evidence: Evidence) -> list[Finding]:
+    """Every finding, the most important first."""
+    findings = [*_repairs(evidence)]
+    if evidence.collected.kind == "classification":  # the tests below take samples to be independent; pixels are not
+        findings += [*_bins(evidence), *_confident_errors(evidence), *_max_logit(evidence)]
+        for column, rows in [("class", evidence.by_class), *evidence.by_group.items()]:
+            findings += _worse_than_the_rest(column, rows, evidence)
+    findings += _little_data(evidence)
+    order = {"poor": 0, "fair": 1, "info": 2, "good": 3}
+    return sorted(findings, key=lambda finding: order[finding.level])
+
+
+def _bins(evidence: Evidence) -> Iterator[Finding]:
+    """In which bins confidence and accuracy differ beyond chance."""
+    if evidence.collected.samples < NO_CLAIM:
+        return
+    bins, level = evidence.reliability, evidence.confidence_level
+    filled = bins.count > 0
+    # All bins are looked at, so each takes its share of the error that is allowed.
+    each = 1 - (1 - level) / max(1, int(filled.sum()))
+    right = np.nan_to_num(bins.accuracy) * bins.count
+    low, high = wilson(right, bins.count, each)
+    over, under = filled & (bins.confidence > high), filled & (bins.confidence < low)
+    if not over.any() and not under.any():
+        yield Finding(
+            "good",
+            "No bin is off beyond chance",
+            "In every bin of the reliability diagram the accuracy agrees with the confidence, as far as data tell.",
+            f"15 bins, {int(filled.sum())} of them filled, each tested at {percent(each, 2)}.",
+        )
+    ece = evidence.numbers["ece_15"].value
+    grade: Level = "poor" if ece >= LARGE_ERROR else "fair" if ece > SMALL_ERROR else "info"
+    for marked, word, side in ((over, "Overconfident", "above"), (under, "Underconfident", "below")):
+        if not marked.any():
+            continue
+        gaps = np.where(marked, np.abs(bins.confidence - bins.accuracy), 0.0)
+        worst = int(np.nanargmax(gaps * bins.count))
+        share = bins.count[marked].sum() / bins.count.sum()
+        yield Finding(
+            grade,
+            f"{word} {_ranges(bins, marked)}",
+            f"{percent(share)} of the predictions lie where the confidence is {side} the accuracy beyond chance.",
+            f"Most of it between {bins.low[worst]:.2f} and {bins.high[worst]:.2f}: mean confidence "
+            f"{percent(bins.confidence[worst])}, accuracy {percent(bins.accuracy[worst])}, "
+            f"{int(bins.count[worst])} samples.",
+        )
+
+
+def _ranges(bins: Reliability, marked: Bools) -> str:
+    """Runs of marked bins in words: "0.53 to 0.80, above 0.93"."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(int), [0]])))
+    ends = [(bins.low[first], bins.high[stop - 1]) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
+    if (0, 1) in ends:
+        return "everywhere"
+    return ", ".join(
+        f"above {low:.2f}" if high == 1 else f"below {high:.2f}" if low == 0 else f"{low:.2f} to {high:.2f}"
+        for low, high in ends
+    )
+
+
+def _confident_errors(evidence: Evidence) -> Iterator[Finding]:
+    """Errors among the predictions that should hardly have any."""
+    counts = evidence.collected.sketch.summary().base_counts.reshape(-1, 2)
+    right, wrong = (int(count) for count in counts[round(SURE * len(counts)) :].sum(0))
+    low = float(wilson(wrong, right + wrong, evidence.confidence_level)[0])
+    if right + wrong < NO_CLAIM or low <= 0.01:
+        return
+    rate = percent(wrong / (right + wrong))
+    yield Finding(
+        "poor" if low > 0.03 else "fair",
+        "Errors among the surest predictions",
+        f"Of the predictions with a confidence above {SURE}, {rate} are wrong; at most 1% should be.",
+        f"{wrong} errors among {right + wrong} predictions; the lower limit of the error rate is {percent(low)}.",
+    )
+
+
+def _repairs(evidence: Evidence) -> Iterator[Finding]:
+    repairs = {(repair.name, repair.metric): repair for repair in evidence.repairs}
+    scaling = repairs.get(("Temperature scaling", "ece_15"))
+    if scaling is not None:
+        change, before = scaling.change, percent(scaling.before, 2)
+        spread = f" [{points(change.low)}, {points(change.high)}]" if math.isfinite(change.low) else ""
+        after = percent(max(0.0, scaling.before + change.value), 2)
+        numbers = f"ECE {before} to {after}: {points(change.value)} points{spread}; {scaling.fitted}."
+        yield Finding("info", *_scaling_words(change), numbers)
+    norm = repairs.get(("Logit normalisation", "aurc"))
+    if norm is not None and norm.change.high < 0:
+        yield Finding(
+            "info",
+            "Logit normalisation ranks errors better",
+            "Ranking by the normalised largest logit instead of the confidence would lower the error rate of what is "
+            "accepted when the model may abstain.",
+            f"AURC {norm.before:.4f} to {norm.before + norm.change.value:.4f}: {norm.change.value:+.4f} "
+            f"[{norm.change.low:+.4f}, {norm.change.high:+.4f}]; {norm.fitted}.",
+        )
+
+
+def _scaling_words(change: Interval) -> tuple[str, str]:
+    """Title and text about what temperature scaling does to the ECE."""
+    name = "Temperature scaling"
+    if not math.isfinite(change.low):
+        text = "What temperature scaling changes on images it was not fitted on; pixels are not independent, so there"
+        return f"{name}, by images", f"{text} is no interval."
+    if change.high < 0:
+        return f"{name} helps", f"{name} would lower the calibration error and change no prediction."
+    if change.low > 0:
+        text = "The temperature with the lowest NLL raises the ECE: the miscalibration is not one of scale."
+        return f"{name} does not help", text
+    return f"{name} changes little", f"{name} would not change the calibration error beyond chance."
+
+
+def _max_logit(evidence: Evidence) -> Iterator[Finding]:
+    """Whether the largest logit tells right from wrong at equal confidence, as after label smoothing (SC Fig. 9)."""
+    gap = evidence.logit_gap
+    if gap is None or not math.isfinite(gap.low):
+        return
+    numbers = (
+        f"At equal confidence the largest logit of wrong predictions is {gap.value:+.2f} standard deviations "
+        f"[{gap.low:+.2f}, {gap.high:+.2f}] from that of right ones."
+    )
+    among = "Among predictions of equal confidence,"
+    if gap.low > 0.1:
+        yield Finding(
+            "fair",
+            "The max logit knows of errors that the confidence does not",
+            f"{among} wrong ones have the larger logits, as after training with label smoothing. The confidence is "
+            "then a poor ranking of errors; logit normalisation is the remedy.",
+            numbers,
+        )
+    elif gap.high < -0.1:
+        yield Finding(
+            "info",
+            "Right predictions have the larger logits",
+            f"{among} right ones have the larger logits: the max logit carries information that the confidence lacks, "
+            "though not of the kind that label smoothing leaves.",
+            numbers,
+        )
+    else:
+        yield Finding(
+            "good",
+            "The max logit adds little to the confidence",
+            f"{among} right and wrong ones have nearly the same largest logit: no sign of what label smoothing does to "
+            "a ranking.",
+            numbers,
+        )
+
+
+def _worse_than_the_rest(column: str, rows: Sequence[Row], evidence: Evidence) -> Iterator[Finding]:
+    flagged = sorted((row for row in rows if row.flag), key=lambda row: -abs(row.gap) * math.sqrt(row.count))
+    if not flagged:
+        return
+    first = flagged[0]
+    limits = z_value(evidence.confidence_level) * first.error
+    groups = "predicted classes" if column == "class" else f"groups of {column}"
+    names = listing([row.name for row in flagged], 5)
+    yield Finding(
+        "fair",
+        f"{len(flagged)} of {len(rows)} {groups} are worse than the rest",
+        f"Confidence and accuracy differ more there than elsewhere, beyond chance: {names}.",
+        f"{first.name}: confidence {percent(first.confidence)}, accuracy {percent(first.accuracy)}, gap "
+        f"{percent(first.gap)} [{percent(first.gap - limits)}, {percent(first.gap + limits)}], {first.count:,} "
+        f"samples (exact binomial tails, Holm's procedure over {len(rows)}).",
+    )
+
+
+def _little_data(evidence: Evidence) -> Iterator[Finding]:
+    n, width = evidence.collected.samples, evidence.numbers["ece_15"]
+    if n < READ_WITH_CARE and math.isfinite(width.low):
+        yield Finding(
+            "info",
+            "Little data",
+            "With this few samples only large effects can be told from chance; numbers per class can hardly be.",
+            f"{n} samples; the interval of the ECE is {percent(width.high - width.low)} wide.",
+        )

@@ -1,0 +1,74 @@
+"""A policy on audited predictions: its calibrator applied, and the promise it made against what happened."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from calibrant.metrics import Interval, wilson
+from calibrant.predictions import Predictions
+from calibrant.selective import Outcome, Policy
+
+_PROMISES = {  # level and title by `Outcome.promise_kept`
+    "yes": ("good", "The policy keeps its promise"),
+    "no": ("poor", "The policy breaks its promise"),
+    "unclear": ("fair", "More answers are wrong than promised, which may be chance"),
+    "no sign": ("info", "No sign that the policy breaks its promise"),
+    "nothing": ("info", "The policy answers nothing here"),
+    "unknown": ("info", "The policy promises no risk"),
+}
+
+
+def calibrate(batch: Predictions, policy: Policy) -> Predictions:
+    """The batch with the policy's calibrator applied, holding what it held."""
+    if policy.calibrator is None:
+        return batch
+    calibrated = policy.calibrator.transform(batch)
+    if batch.holds == "logits":
+        return calibrated
+    columns = {"ids": batch.ids, "groups": batch.groups or None, "objectness": batch.objectness}
+    facts: dict[str, Any] = {name: getattr(batch, name) for name in ("class_names", "kind", "ignore_index", "split")}
+    exps = np.exp(calibrated.logits - calibrated.logits.max(1, keepdims=True))
+    return Predictions.from_probabilities(exps / exps.sum(1, keepdims=True), batch.labels, **columns, **facts)
+
+
+def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
+    """What a policy does to audited predictions: the promise it made against what happened."""
+    policy, promised, expected = outcome.policy, outcome.policy.promised, outcome.policy.threshold.coverage
+    level, title = _PROMISES[outcome.promise_kept]
+    nobody = Interval(outcome.all_errors / outcome.samples, math.nan, math.nan)
+    rows = [
+        ("Answered", outcome.coverage, "" if policy.groups or policy.abstains else f"expected {expected.value:.1%}"),
+        ("Wrong answers", outcome.risk, "" if promised is None else f"promised: at most {promised:.2%}"),
+        ("Wrong if all were answered", nobody, ""),
+    ]
+    if policy.kind == "segmentation":  # pixels are not independent, and images were not kept apart here
+        rows = [(label, Interval(share.value, math.nan, math.nan), note) for label, share, note in rows]
+    return {
+        "model": model,
+        "level": level,
+        "title": title,
+        "text": " ".join(outcome.sentences()),
+        "evidence": f"Promised: {policy.summary} {policy.method_summary}",
+        "kept": outcome.promise_kept,
+        "column": policy.group,
+        "rows": [{"label": label, **vars(share), "unit": "share", "note": note} for label, share, note in rows],
+        "groups": [_group(policy, name, *counts) for name, counts in outcome.groups.items()],
+    }
+
+
+def _group(policy: Policy, name: str, samples: int, accepted: int, errors: int) -> dict[str, Any]:
+    own = (policy.groups or {}).get(name)
+    low, high = wilson(errors, accepted, 0.95)
+    return {
+        "name": name,
+        "samples": samples,
+        "answered": accepted / samples,
+        "wrong": errors / accepted if accepted else None,
+        "low": float(low) if accepted else None,
+        "high": float(high) if accepted else None,
+        "promised": None if own is None or own.abstains else policy.promised,
+        "note": "unknown to the policy: never answered" if own is None else "never answered" if own.abstains else "",
+    }

@@ -1,0 +1,228 @@
+"""What a repair, or another score, would gain, judged on data that it was not fitted on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibrant._arrays import Array
+from calibrant._validation import Bools, Ints
+from calibrant.auditing.collect import Collected
+from calibrant.metrics import (
+    Doubles,
+    Interval,
+    Judged,
+    RiskCoverage,
+    normal_interval,
+    paired_differences,
+    risk_coverage_curve,
+    top_label_blocks,
+)
+from calibrant.posthoc import (
+    FLOOR,
+    FOLDS,
+    LogitNorm,
+    Ranked,
+    TemperatureScaling,
+    crossfit,
+    crossfit_ranks,
+    folds_of,
+    rank_shares,
+)
+
+FEWEST = 50  # samples, below which nothing is fitted
+POINTS = 1500  # of the scatter of logits
+WINDOWS = 20
+FEWEST_IN_WINDOW = 10  # of right and of wrong predictions
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A repair and what it changes in one metric.
+
+    Attributes:
+        name: of the repair.
+        fitted: with what result, and on what.
+        metric: name of the metric.
+        before: its value without the repair.
+        change: the difference it makes, with an interval.
+    """
+
+    name: str
+    fitted: str
+    metric: str
+    before: float
+    change: Interval
+
+
+class ScoreCurve(NamedTuple):
+    """The risk-coverage curve of a score over some samples."""
+
+    name: str
+    title: str
+    curve: RiskCoverage
+    samples: int
+
+
+def logits_of(collected: Collected) -> tuple[Array, Array]:
+    """The kept logits ``[n, C]`` (of probabilities, their logarithms) and labels, float64."""
+    values, labels, _ = collected.logits.columns()
+    values = values.astype(np.float64)
+    return (np.log(np.maximum(values, FLOOR)) if collected.holds == "probabilities" else values), labels
+
+
+def judge_repairs(
+    collected: Collected, val: Collected | None, values: Mapping[str, float], **sampling: Any
+) -> list[Repair]:
+    """The gain of each repair, fitted on ``val`` if given, else by cross-validation.
+
+    Empty where there is nothing to fit or to repair: without logits, with few samples, or when all or none are right.
+    ``values`` are the metrics before; ``sampling`` has the level, replicates and seed of the intervals.
+    """
+    errors = collected.sketch.summary().errors
+    if collected.holds == "confidence" or collected.samples < FEWEST or errors in (0, collected.samples):
+        return []
+    z, y = logits_of(collected)
+    folds = _folds(collected)
+    if val is None and len(np.unique(folds)) < 2:
+        return []
+    before = _judge(z, y)
+    temperatures, scaled = _scaled(z, y, folds, val)
+    change = _changes(collected, before, _judge(scaled, y), sampling)
+    fitted = _fit_words(temperatures, "T", "{:.3g}", val)
+    repairs = [Repair("Temperature scaling", fitted, "ece_15", values["ece_15"], change["ece"])]
+    if not collected.impossible:
+        repairs.append(Repair("Temperature scaling", fitted, "nll", values["nll"], change["nll"]))
+    ranked = _ranked(z, before, folds, val)
+    first, second = (Judged(before.confidence, before.correct, score=s) for s in (ranked.plain, ranked.normalised))
+    change = _changes(collected, first, second, sampling)
+    fitted = _fit_words(ranked.powers, "p", "{:.0f}", val, none="no p ranks better than the confidence")
+    return [*repairs, Repair("Logit normalisation", fitted, "aurc", values["aurc"], change["aurc"])]
+
+
+def _changes(collected: Collected, before: Judged, after: Judged, sampling: dict[str, Any]) -> dict[str, Interval]:
+    """Paired differences; without limits where samples are pixels, which are not independent."""
+    change = paired_differences(before, after, **sampling)
+    if collected.kind != "segmentation":
+        return change
+    return {name: Interval(difference.value, math.nan, math.nan) for name, difference in change.items()}
+
+
+def _judge(z: Array, y: Array) -> Judged:
+    """Confidence, correctness, NLL and Brier score of each row."""
+    tops = list(top_label_blocks(z, y, kind="logits"))
+    names = ("confidence", "correct", "nll", "brier")
+    return Judged(**{name: np.concatenate([getattr(top, name) for top in tops]) for name in names})
+
+
+def _folds(collected: Collected) -> Ints:
+    """Fold of each kept row; pixels of an image stay together."""
+    _, labels, image = collected.logits.columns()
+    return folds_of(image if collected.kind == "segmentation" else np.arange(len(labels)))
+
+
+def _scaled(z: Array, y: Array, folds: Ints, val: Collected | None) -> tuple[list[float], Array]:
+    """Temperatures, and the logits with each row scaled by one that was not fitted on it."""
+    if val is not None:
+        scaling = TemperatureScaling().fit(*logits_of(val))
+        return [scaling.temperature_], scaling.transform(z)
+    repaired = crossfit(TemperatureScaling, z, y, folds)
+    return [scaling.temperature_ for scaling in repaired.fitted], repaired.logits
+
+
+def _ranked(z: Array, before: Judged, folds: Ints, val: Collected | None) -> Ranked:
+    """Both scores as ranks, and the chosen powers."""
+    scores = LogitNorm().scores(z)
+    if val is None:
+        return crossfit_ranks(before.confidence, scores, before.correct, folds)
+    norm, plain = LogitNorm().fit(*logits_of(val)), rank_shares(before.confidence)
+    return Ranked(plain, plain if norm.p_ is None else rank_shares(scores[norm.p_]), [norm.p_])
+
+
+def _fit_words(values: Sequence[float | None], letter: str, form: str, val: Collected | None, none: str = "") -> str:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        return f"{none}, fitted on the validation data" if val else f"{none} in {FOLDS}-fold cross-validation"
+    low, high = form.format(min(numbers)), form.format(max(numbers))
+    spread = f"{letter} = {low}" if low == high else f"{letter} from {low} to {high}"
+    if val is not None:
+        return f"{spread}, fitted on the validation data"
+    missing = len(values) - len(numbers)
+    fallback = f" ({missing} of {len(values)} folds fall back to MSP)" if missing else ""
+    return f"{spread}, {FOLDS}-fold cross-validation{fallback}"
+
+
+def other_scores(collected: Collected, val: Collected | None) -> list[ScoreCurve]:
+    """Curves of other scores of the kept logits; logit normalisation on rows that its p was not chosen on."""
+    if collected.holds == "confidence" or collected.samples < FEWEST:
+        return []
+    z, y = logits_of(collected)
+    correct = z.argmax(1) == y
+    curves = []
+    if collected.holds == "logits":
+        curves.append(ScoreCurve("max_logit", "max logit", risk_coverage_curve(z.max(1), correct), len(y)))
+    if val is None:
+        norm = LogitNorm().fit(z[::2], y[::2])
+        z, correct, where = z[1::2], correct[1::2], "p chosen on one half of the kept samples, drawn on the other"
+    else:
+        norm, where = LogitNorm().fit(*logits_of(val)), "p chosen on the validation data"
+    if norm.p_ is not None:
+        title = f"normalised max logit (p = {norm.p_}; {where})"
+        curves.append(ScoreCurve("logit_norm", title, risk_coverage_curve(norm.score(z), correct), len(correct)))
+    return curves
+
+
+def logit_windows(collected: Collected, level: float) -> tuple[dict[str, Any] | None, Interval | None]:
+    """Max logit against confidence for right and wrong predictions, and how far they differ at equal confidence."""
+    if collected.holds != "logits" or collected.samples < FEWEST:
+        return None, None
+    confidence, correct, _, _, top = collected.judged.columns()
+    top = top.astype(np.float64)
+    if not np.isfinite(top.std()) or top.std() == 0:
+        return None, None
+    edges = np.unique(np.quantile(confidence, np.linspace(0, 1, WINDOWS + 1)))
+    window = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, max(0, len(edges) - 2))
+    size = max(1, len(edges) - 1)
+    table: dict[str, Any] = {
+        "msp": np.bincount(window, confidence, size) / np.maximum(np.bincount(window, None, size), 1)
+    }
+    for side, rows in (("right", correct), ("wrong", ~correct)):
+        n = np.bincount(window[rows], minlength=size)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = np.bincount(window[rows], top[rows], size) / n
+            spread = np.sqrt(np.bincount(window[rows], (top[rows] - mean[window[rows]]) ** 2, size) / n)
+        table |= {f"{side}_mean": mean, f"{side}_spread": spread, f"{side}_count": n}
+    points = np.unique(np.linspace(0, len(confidence) - 1, POINTS).astype(np.int64))
+    table["points"] = {"msp": confidence[points], "max_logit": top[points], "right": correct[points]}
+    return table, _gap_at_equal_confidence(confidence, correct, top, window, size, level)
+
+
+def _gap_at_equal_confidence(
+    confidence: Doubles, correct: Bools, top: Doubles, window: Ints, size: int, level: float
+) -> Interval:
+    """Mean difference of the max logit, wrong minus right, over windows with enough of both, in standard deviations.
+
+    Inside a window right predictions are still a little surer than wrong ones, and surer ones have larger logits; so
+    what a straight line on the log-odds explains is taken off first.
+    """
+    sure = np.clip(confidence, 1e-12, 1 - 1e-12)
+    odds = np.log(sure) - np.log1p(-sure)
+    number = np.maximum(np.bincount(window, minlength=size), 1)
+    x, rest = (v - (np.bincount(window, v, size) / number)[window] for v in (odds, top))
+    slope = np.bincount(window, x * rest, size) / np.maximum(np.bincount(window, x * x, size), 1e-30)
+    rest = rest - slope[window] * x
+    right, wrong = (np.bincount(window[side], minlength=size) for side in (correct, ~correct))
+    enough = (right >= FEWEST_IN_WINDOW) & (wrong >= FEWEST_IN_WINDOW)
+    if not enough.any():
+        return Interval(math.nan, math.nan, math.nan)
+    of_wrong = np.bincount(window[~correct], rest[~correct], size)[enough] / wrong[enough]
+    of_right = np.bincount(window[correct], rest[correct], size)[enough] / right[enough]
+    spread = np.sqrt(np.maximum(np.bincount(window, rest**2, size) / number, 1e-30))[enough]
+    variance = 1 / right[enough] + 1 / wrong[enough]
+    weight = (1 / variance) / (1 / variance).sum()
+    error = float(np.sqrt((weight**2 * variance).sum()))
+    return normal_interval(float((weight * (of_wrong - of_right) / spread).sum()), error, level, -math.inf, math.inf)

@@ -1,0 +1,297 @@
+"""Passes over parts of the predictions, put together: what one pass over all of them would have collected.
+
+Counts, kept samples, worst errors and checksums are those of one pass. Sums of numbers are added in another order and
+may differ from its sums by rounding. Groups come in the order of their names, wherever they first appear.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import math
+import pickle
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrant._progress import Progress, silent, track
+from calibrant._ray import check_fits, connect
+from calibrant.auditing.breakdown import Breakdown, Levels
+from calibrant.auditing.collect import ERRORS_KEPT, Collected, add_batch, begin, collect, id_bytes, wanted_groups
+from calibrant.predictions import BATCH, FileStore, Predictions
+
+#: Shards beyond this number are counted several at a time. It depends on nothing else, nor do the results.
+MOST_PIECES = 256
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a part lies in the whole.
+
+    Attributes:
+        rows: Samples before it.
+        samples: The same, of those that count; for segmentation, pixels.
+        total: Those that count in the whole.
+    """
+
+    rows: int
+    samples: int
+    total: int
+
+
+@dataclass
+class Part:
+    """What a pass over consecutive samples collected, and what it takes to put parts together.
+
+    Attributes:
+        collected: as of one pass; numbers of rows and samples count from the beginning of the whole.
+        place: Of the part.
+        label_bytes: Behind the checksum of the labels.
+        id_bytes: Behind that of the ids.
+        value_bytes: Behind that of the first values, as far as they lie in this part.
+        types: Of the ids and groups, ``"int64"`` or ``"text"``.
+    """
+
+    collected: Collected
+    place: Place
+    label_bytes: int
+    id_bytes: int
+    value_bytes: int
+    types: dict[str, str]
+
+
+def collect_part(predictions: Predictions, groups: Sequence[str], place: Place) -> Part:
+    """Go through consecutive samples of a larger whole."""
+    collected = begin(predictions, groups)
+    collected.rows, collected.samples = place.rows, place.samples
+    if place.total > collected.confidences.most:
+        collected.confidences.most = 0  # the whole will not keep them either
+    for sample in (collected.judged, collected.logits):
+        sample.limit = _limit(sample.size, place.total)
+    part = Part(collected, place, 0, 0, 0, {})
+    of_values = 0
+    first_rows = min(1024, max(1, BATCH // max(1, predictions._store.schema.numbers)))  # those of a checksum
+    for batch in predictions.batches():
+        if collected.rows < first_rows:
+            first = np.ascontiguousarray(getattr(batch, batch.holds)[: first_rows - collected.rows])
+            of_values = zlib.crc32(first.tobytes(), of_values)
+            part.value_bytes += first.nbytes
+        add_batch(collected, batch)
+        part.label_bytes += 0 if batch.labels is None else batch.labels.nbytes
+        if batch.ids is not None:
+            part.id_bytes += len(id_bytes(batch.ids))
+        columns = batch.groups | ({} if batch.ids is None else {"ids": batch.ids})
+        for name, column in columns.items():
+            part.types[name] = "text" if column.dtype.kind == "U" else str(column.dtype)
+    collected.of_values = of_values
+    return part
+
+
+def _limit(size: int, total: int) -> int:
+    """A hash below which ``size`` of ``total`` samples lie, and hardly more, so that parts keep no more than is needed.
+
+    How many lie below has a binomial spread of at most the root of their number; twelve times that is never missed.
+    """
+    most = int(np.iinfo(np.uint64).max)
+    wanted = size + 12 * math.isqrt(size) + 144
+    return most if wanted >= total else most * wanted // total
+
+
+def merge(parts: Iterable[Part]) -> Collected:
+    """What one pass over all parts, which come in order, would have found."""
+    total: Collected | None = None
+    types: dict[str, str] = {}
+    for part in parts:
+        for name, kind in part.types.items():
+            if types.setdefault(name, kind) != kind:
+                raise ValueError(f"shards must hold the same, got {name} {kind} after {types[name]}")
+        if total is None:
+            total = part.collected
+        else:
+            _absorb(total, part)
+    if total is None or not total.samples:
+        raise ValueError("every position is ignored: there is nothing to audit")
+    total.groups = {name: _sorted(*group) for name, group in total.groups.items()}
+    return total
+
+
+def _absorb(total: Collected, part: Part) -> None:
+    more = part.collected
+    total.sketch = total.sketch + more.sketch
+    for name in ("overall", "by_class", "classwise", "clusters"):
+        if (table := getattr(total, name)) is not None:
+            _add_tables(table, getattr(more, name))
+    for name, (levels, breakdown) in more.groups.items():
+        _add_group(*total.groups[name], levels, breakdown)
+    # Stable: of equally confident errors the first ones stay.
+    total.worst = sorted(total.worst + more.worst, key=lambda error: error.shortfall)[:ERRORS_KEPT]
+    total.confidences.absorb(more.confidences)
+    total.judged.absorb(more.judged)
+    total.logits.absorb(more.logits)
+    total.rows, total.samples = more.rows, more.samples
+    total.impossible += more.impossible
+    total.ignored += more.ignored
+    total.of_labels = joined_crc32(total.of_labels, more.of_labels, part.label_bytes)
+    if more.of_named_labels is not None:  # four bytes a label, and eight of a label itself
+        total.of_named_labels = joined_crc32(total.of_named_labels or 0, more.of_named_labels, part.label_bytes // 2)
+    total.of_values = joined_crc32(total.of_values, more.of_values, part.value_bytes)
+    if more.of_ids is not None:
+        total.of_ids = joined_crc32(total.of_ids or 0, more.of_ids, part.id_bytes)
+
+
+def _add_tables(table: Any, more: Any) -> None:
+    """Add counts and sums; what a table is of, its text and edges, stays."""
+    for name, value in vars(more).items():
+        if name not in ("kind", "inner"):
+            setattr(table, name, getattr(table, name) + value)
+
+
+def _add_group(levels: Levels, breakdown: Breakdown, more_levels: Levels, more: Breakdown) -> None:
+    codes = [levels.codes.setdefault(value, len(levels.codes)) for value in more_levels.codes]
+    levels.check()
+    for name, value in vars(more).items():
+        before = getattr(breakdown, name)
+        table = np.zeros((len(levels.codes), *before.shape[1:]), before.dtype)
+        table[: len(before)] = before
+        table[codes] += value
+        setattr(breakdown, name, table)
+
+
+def _sorted(levels: Levels, breakdown: Breakdown) -> tuple[Levels, Breakdown]:
+    """The groups in the order of their names."""
+    values = sorted(levels.codes)
+    order = [levels.codes[value] for value in values]
+    reordered = Breakdown()
+    for name, table in vars(breakdown).items():
+        setattr(reordered, name, table[order])
+    return Levels(levels.column, {value: code for code, value in enumerate(values)}), reordered
+
+
+def joined_crc32(first: int, second: int, length: int) -> int:
+    """The CRC-32 of two pieces of data, one after the other, from theirs; ``length`` is that of the second, in bytes.
+
+    Zeros appended to data change its checksum by a linear map over the two-element field; the map of many zeros comes
+    from that of one by squaring.
+
+    Example:
+        >>> import zlib
+        >>> joined_crc32(zlib.crc32(b"calib"), zlib.crc32(b"rant"), 4) == zlib.crc32(b"calibrant")
+        True
+    """
+    zeros = [0xEDB88320, *(1 << n for n in range(31))]  # one bit
+    for _ in range(3):
+        zeros = [_mapped(zeros, column) for column in zeros]
+    while length:
+        if length & 1:
+            first = _mapped(zeros, first)
+        zeros = [_mapped(zeros, column) for column in zeros]
+        length >>= 1
+    return first ^ second
+
+
+def _mapped(columns: Sequence[int], vector: int) -> int:
+    image = 0
+    for n, column in enumerate(columns):
+        if vector >> n & 1:
+            image ^= column
+    return image
+
+
+# ---- on a cluster -------------------------------------------------------------------------------------------------
+def collect_on_ray(
+    predictions: Predictions,
+    *,
+    groups: Iterable[str] | None = None,
+    what: str = "reading",
+    progress: Progress = silent,
+    address: str | None = None,
+) -> Collected:
+    """Go through the predictions once, each shard in a task of its own; what is in memory is gone through here.
+
+    Args:
+        predictions: opened files, on storage that all machines share.
+        groups: as `collect` takes them.
+        what: the stage, for the progress.
+        progress: is told how many pieces of the predictions were read.
+        address: of a Ray cluster; None starts one on this machine.
+    """
+    store = predictions._store
+    if not isinstance(store, FileStore):
+        return collect(predictions, groups=groups, what=what, progress=progress)
+    columns, pieces = wanted_groups(predictions, groups), pieces_of(store)
+    with connect("an audit with the engine ray", address) as ray:
+        check_fits(ray, "a pass over a piece of the predictions", cpus=1, gpus=0)
+        arguments = [(piece, columns, place) for piece, place in zip(pieces, _places(ray, pieces), strict=True)]
+        parts = track(_in_order(ray, _packed_part, arguments), what, len(pieces), progress)
+        return merge(pickle.loads(zlib.decompress(part)) for part in parts)
+
+
+def pieces_of(store: FileStore) -> list[Predictions]:
+    """The files, one by one, or for many of them several consecutive files at a time."""
+    parts = np.array_split(np.arange(len(store.readers)), min(MOST_PIECES, len(store.readers)))
+    return [Predictions._of(FileStore([store.readers[i] for i in part])) for part in parts]
+
+
+def _places(ray: Any, pieces: Sequence[Predictions]) -> list[Place]:
+    """Where each piece begins; a pass over the labels where that cannot be known without one."""
+    sizes = [_stated_size(piece) for piece in pieces]
+    if None in sizes:
+        sizes = list(_in_order(ray, _counted_size, [(piece,) for piece in pieces]))
+    columns = zip(*(size or (0, 0) for size in sizes), strict=True)
+    rows, samples = (np.cumsum([0, *column]).tolist() for column in columns)
+    return [Place(rows[i], samples[i], samples[-1]) for i in range(len(pieces))]
+
+
+def _stated_size(piece: Predictions) -> tuple[int, int] | None:
+    """Rows and samples that count, if the files say so."""
+    store = piece._store
+    assert isinstance(store, FileStore)
+    rows = [reader.count for reader in store.readers]
+    if piece.ignore_index is not None or None in rows:
+        return None
+    number = sum(row or 0 for row in rows)
+    places = 1 if piece.holds == "confidence" else math.prod(store.schema.shape_of("labels"))
+    return number, number * places
+
+
+def _counted_size(piece: Predictions) -> tuple[int, int]:
+    """On any machine: rows and samples that count, from the labels alone."""
+    rows = samples = 0
+    name = "correct" if piece.holds == "confidence" else "labels"
+    for block in piece._store.blocks(2**16, [name]):
+        values = block[name]
+        rows += len(values)
+        samples += values.size if piece.ignore_index is None else int((values != piece.ignore_index).sum())
+    return rows, samples
+
+
+def _packed_part(piece: Predictions, groups: Sequence[str], place: Place) -> bytes:
+    """On any machine: what a pass over a piece gives, compressed, as most cells of a sketch are empty."""
+    return zlib.compress(pickle.dumps(collect_part(piece, groups, place)), 1)
+
+
+def _in_order(ray: Any, work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    """Results in the order of the arguments, by Ray Data, which has no more of them under way than fit."""
+    data = importlib.import_module("ray.data")
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    context = data.DataContext.get_current()
+    context.enable_progress_bars = False  # ours is shown
+    context.execution_options.preserve_order = True
+
+    def run(row: Mapping[str, bytes]) -> dict[str, Any]:
+        try:
+            return {"result": pickle.dumps(work(*pickle.loads(row["arguments"]))), "problem": ""}
+        except (ValueError, OSError) as error:  # a sentence about a file: not Ray's business
+            return {"result": b"", "problem": str(error)}
+
+    rows = [{"arguments": pickle.dumps(values)} for values in arguments]
+    try:
+        for row in data.from_items(rows, override_num_blocks=len(rows)).map(run, num_cpus=1).iter_rows():
+            if row["problem"]:
+                raise ValueError(row["problem"])
+            yield pickle.loads(row["result"])
+    except ray.exceptions.RayError as error:
+        raise ValueError(f"a piece of the predictions was lost again and again: {type(error).__name__}") from error

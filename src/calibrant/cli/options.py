@@ -1,0 +1,185 @@
+"""Options that several commands have, and how their values are read."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calibrant.cli.console import one_line
+
+if TYPE_CHECKING:
+    from calibrant.losses import Loss
+    from calibrant.predictions import Predictions
+    from calibrant.selective import Policy
+
+#: The words after ``calibrant`` of the running command, for reports that say how they were made.
+invocation: list[str] = []
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables, remarks or progress.")]
+
+# How files of predictions are read; see `how_to_open`.
+Column = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What a column of yours holds, as labels=truth or probabilities=cat,dog,bird or logits='z_*' "
+        "(repeat for more)."
+    ),
+]
+ClassNames = Annotated[str | None, typer.Option(help="Names of the classes in order, separated by commas.")]
+Segmentation = Annotated[bool, typer.Option("--segmentation", help="Each sample is an image of labels.")]
+IgnoreIndex = Annotated[int | None, typer.Option(help="Label that counts nowhere, 255 for example.")]
+
+# Where work is done.
+Engine = Annotated[str, typer.Option(help="local or ray.")]
+Address = Annotated[str | None, typer.Option(help="Of a Ray cluster, auto for example; none starts one here.")]
+Accelerator = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
+
+# Recipes and their data.
+RecipeFile = Annotated[Path, typer.Argument(help="A recipe, recipes/small/scenes.toml for example.")]
+Data = Annotated[str | None, typer.Option("--data", help="Where the data lies, if not where the recipe says.")]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code",
+        help="Import and run the model's code also if it is neither Calibrant's, torchvision's nor timm's.",
+    ),
+]
+
+
+def how_to_open(
+    column: list[str] | None, class_names: str | None, segmentation: bool, ignore_index: int | None
+) -> dict[str, Any]:
+    """The options above as arguments of `Predictions.open`."""
+    return {
+        "columns": _columns(column or []) or None,
+        "class_names": None if class_names is None else class_names.split(","),
+        "kind": "segmentation" if segmentation else None,
+        "ignore_index": ignore_index,
+    }
+
+
+def open_for_policy(policy: Policy | None, files: str, **opening: Any) -> Predictions:
+    """Open predictions that a policy is to decide about; classes without names have those of the policy.
+
+    Where the files name their classes, columns are matched with the policy's by name.
+    """
+    from calibrant.predictions import Predictions  # needs NumPy
+
+    if policy is None or policy.class_names is None or opening.get("class_names") is not None:
+        return Predictions.open(files, **opening)
+    try:
+        return Predictions.open(files, **opening | {"class_names": list(policy.class_names)})
+    except ValueError as error:
+        if "class_names" in str(error) or "class names" in str(error):
+            raise ValueError(f"{error} (the class names are those of the policy)") from None
+        raise
+
+
+def _columns(items: list[str]) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for item in items:
+        ours, equals, theirs = item.partition("=")
+        if not equals or not theirs:
+            raise ValueError(f"--column takes ours=yours, for example labels=truth, got {item!r}")
+        if ours in columns:
+            raise ValueError(f"--column {ours}=... is given twice")
+        columns[ours] = theirs.split(",") if "," in theirs else theirs
+    return columns
+
+
+def parse_losses(specification: str) -> dict[str, Loss]:
+    """``ls,acls:margin=6:variant=paper`` as losses by their specification.
+
+    Example:
+        >>> from calibrant.cli.options import parse_losses
+        >>> parse_losses("ce,acls:margin=6")
+        {'ce': CrossEntropy(), 'acls:margin=6': ACLS(margin=6.0)}
+    """
+    from calibrant.losses import get  # needs PyTorch
+
+    losses = {}
+    for item, (name, parameters) in parse_methods(specification).items():
+        try:
+            losses[item] = get(name, **parameters)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"loss {item!r}: {error}") from error
+    return losses
+
+
+def parse_methods(specification: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """``ls,acls:margin=6`` as names and settings by their specification.
+
+    Example:
+        >>> parse_methods("ce,acls:margin=6")
+        {'ce': ('ce', {}), 'acls:margin=6': ('acls', {'margin': 6})}
+    """
+    methods = {}
+    for item in filter(None, (part.strip() for part in specification.split(","))):
+        name, *settings = item.split(":")
+        parameters: dict[str, Any] = {}
+        for setting in settings:
+            key, equals, value = setting.partition("=")
+            if not equals:
+                raise ValueError(f"loss {item!r}: expected name:parameter=value, got {setting!r}")
+            if key in parameters:
+                raise ValueError(f"loss {item!r}: parameter {key!r} is given twice")
+            parameters[key] = _value(value)
+        if item in methods:
+            raise ValueError(f"loss {item!r} is given twice")
+        methods[item] = name, parameters
+    if not methods:
+        raise ValueError("no losses given: expected names separated by commas, for example ls,mbls,acls:margin=6")
+    return methods
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parse_numbers(text: str, what: str) -> list[float]:
+    """``8,4,1,0`` as finite numbers."""
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{what} must be numbers separated by commas, got {text[:60]!r}") from None
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"{what} must be finite numbers, got {text[:60]!r}")
+    return numbers
+
+
+def trusts_models(models: Iterable[Any], trust_code: bool) -> bool:
+    """Whether to run the code that models of recipes name: as ``--trust-code`` says, or by a yes in a terminal."""
+    from calibrant.models import foreign_code
+
+    codes = {model.name: foreign_code(model.name, model.options) for model in models}
+    questions = [(name, code) for name, code in codes.items() if code is not None]
+    if trust_code or not questions or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return trust_code
+    for name, code in questions:
+        print(f"calibrant: building the model {one_line(name)} {one_line(code)}", file=sys.stderr)
+        print("calibrant: do you trust that code, and may it run? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            return False
+    if sys.argv[1:] == invocation:  # processes that are started with the same command are not to ask again
+        sys.argv.append("--trust-code")
+    return True
+
+
+def trusts_run(folder: str | Path, trust_code: bool) -> bool:
+    """As `trusts_models`, for the model that a run folder names."""
+    from calibrant.training import RunFolder
+
+    return trusts_models([RunFolder(folder).recipe().model], trust_code)

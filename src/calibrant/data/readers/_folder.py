@@ -1,0 +1,267 @@
+"""What every reader shares: registering it, the folder that it reads, and the words for what it finds.
+
+A reader is a function ``read(folder: DataFolder, *, options) -> Dataset`` with the decorator `reader`, which checks the
+split and the options before the function is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from calibrant.data.dataset import Dataset, Findings, OnError
+from calibrant.data.files import (
+    MAX_PIXELS,
+    SUFFIXES,
+    UnreadableError,
+    eight_bit,
+    files_below,
+    inside,
+    open_file,
+    opened_image,
+    read_lines,
+    some_names,
+)
+from calibrant.data.layouts import checked_options, layout
+from calibrant.data.sources import ImageFiles, Source
+
+Splits = Callable[[Path], tuple[str, ...]]
+
+#: What several readers find, in the same words: findings are counted by them.
+UNREADABLE = "image that cannot be read"
+MISSING = "image that is missing"
+TWICE = "image that is listed twice"
+NAME_OUT = "file name that leads out of the data folder"
+NO_LABEL = "image without a label"
+BAD_LABEL = "label outside the classes"
+NO_PROBABILITIES = "soft labels that are no probabilities"
+BAD_ANNOTATION = "annotation that cannot be read"
+HIDDEN = "hidden file"
+NO_ANNOTATION = "image without an annotation"
+ROTATED = "image with an EXIF rotation, which is not applied"
+ONE_STEM = "images of one stem, of which one is used"
+LATIN_1 = "not UTF-8, read as latin-1"
+
+#: How far from 1 the sum of a row of soft labels may be.
+SOFT_TOLERANCE = 1e-3
+
+#: What a complete file holds in its last bytes, by PIL's name of the format.
+_ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
+_TAIL = 1024
+_ORIENTATION = 0x0112  # EXIF's number for it; 1 is upright
+
+
+def reader(
+    name: str, *, summary: str, splits: Splits, rank: int = 0
+) -> Callable[[Callable[..., Dataset]], Callable[..., Dataset]]:
+    """Decorator that registers a reader under the name of its layout.
+
+    Args:
+        name: What the command line calls the layout.
+        summary: One line: what is where.
+        splits: The splits that a folder has; none, or an OSError or ValueError, if it is not this layout.
+        rank: Layouts are tried in rising rank; general ones come last.
+
+    Returns:
+        A decorator. What it makes of the reader is called as ``read(root, split, *, on_error="raise", **options)``.
+    """
+
+    def register(read: Callable[..., Dataset]) -> Callable[..., Dataset]:
+        @functools.wraps(read)
+        def read_split(root: str | Path, split: str, *, on_error: OnError = "raise", **options: Any) -> Dataset:
+            folder = DataFolder(Path(root), split, Findings(on_error))
+            check_split(folder.root, split, splits(folder.root))
+            return read(folder, **checked_options(name, read, options))
+
+        return layout(name, summary=summary, splits=never_raising(splits), rank=rank)(read_split)
+
+    return register
+
+
+def never_raising(splits: Splits) -> Splits:
+    """The splits of a folder; none where it cannot be looked into: layouts are tried on any folder there is."""
+
+    @functools.wraps(splits)
+    def splits_or_none(root: Path) -> tuple[str, ...]:
+        try:
+            return splits(Path(root))
+        except (OSError, ValueError):
+            return ()
+
+    return splits_or_none
+
+
+def check_split(root: Path, split: str, splits: Sequence[str]) -> None:
+    """Raise, and name the splits, if a folder does not have the one that was asked for."""
+    if split not in splits:
+        content = f"the splits {some_names(splits)}" if splits else "none of the layout's files"
+        raise ValueError(f"{root}: split {split!r} was asked for, and the folder has {content}")
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """The folder and the split that a reader was asked for, and the findings that it reports to."""
+
+    root: Path
+    split: str
+    findings: Findings
+
+    @property
+    def name(self) -> str:
+        """What to call a data set that has no name but its folder's, which ``.`` does not say."""
+        return os.path.basename(os.path.abspath(self.root)) or "data"
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of a text file; a link that leads out of the data folder is an error."""
+        return read_lines(inside(self.root, name))
+
+    def files(
+        self,
+        folder: str,
+        suffixes: frozenset[str] | None = SUFFIXES,
+        trouble: Callable[[str, str], object] | None = None,
+    ) -> Iterator[str]:
+        """Names of the files below a folder, relative to it; hidden files are left out.
+
+        Links that lead out of the data folder or nowhere are skipped, or go to ``trouble`` if that is given.
+        """
+        for name in files_below(self.root / folder, suffixes, self.root, trouble or self.findings.skip):
+            if is_hidden(name):
+                self.findings.leave_out(joined(folder, name), HIDDEN)
+            else:
+                yield name
+
+    def has_sound_image(self, name: str) -> bool:
+        """Whether to keep an image: with ``on_error="skip"`` it is looked at now, else when it is decoded."""
+        if self.findings.on_error == "raise":
+            return True
+        try:
+            header = check_image(self.root / name)
+        except (ValueError, OSError) as error:
+            self.findings.skip(name, UNREADABLE, reason(error, self.root / name))
+            return False
+        if header.rotated:
+            self.findings.odd(name, ROTATED)
+        return True
+
+    def has_image(self, name: str, where: str) -> bool:
+        """Whether to keep an image that a line of a list or a row of a table, ``where``, names."""
+        try:
+            path = inside(self.root, name)
+        except ValueError:
+            self.findings.skip(where, NAME_OUT, repr(name[:200]))
+            return False
+        if not os.path.isfile(path):  # Path.is_file raises if the name is too long
+            self.findings.skip(name, MISSING, where)
+            return False
+        return self.has_sound_image(name)
+
+    def images_by_class(self, folders: Iterable[tuple[str, int]]) -> dict[str, int]:
+        """The label of each image in folders that hold one class each, given by their names and labels."""
+        labels: dict[str, int] = {}
+        for folder, label in folders:
+            names = [f"{folder}/{file}" for file in self.files(folder)]
+            labels |= {name: label for name in names if self.has_sound_image(name)}
+            if not names:
+                self.findings.odd(folder, "class folder without images")
+        return labels
+
+    def image_dataset(self, name: str, classes: Sequence[str], labels: dict[str, int], **columns: Any) -> Dataset:
+        """The data set of image files, by their paths inside the folder and their labels."""
+        return self.dataset(
+            name, classes, labels, list(labels.values()), ImageFiles(self.root, tuple(labels)), **columns
+        )
+
+    def dataset(
+        self, name: str, classes: Sequence[str], ids: Iterable[str], labels: Any, inputs: Source, **columns: Any
+    ) -> Dataset:
+        """The data set with these columns; an error that says why if it is empty."""
+        self.check_any(len(inputs), {"array": "row"}.get(inputs.kind, inputs.kind))
+        columns = {"report": self.findings.report()} | columns
+        return Dataset(name, self.split, tuple(classes), tuple(ids), np.asarray(labels), inputs, **columns)
+
+    def check_any(self, number: int, kind: str = "image") -> None:
+        """Raise, and say why, if the split holds nothing that can be used."""
+        if not number:
+            reasons = self.findings.reasons()
+            why = f": {reasons}" if reasons else ""
+            raise ValueError(f"{self.root}: the split {self.split!r} holds no {kind} that can be used{why}")
+
+
+def stem(name: str) -> str:
+    """A name without its suffix; folders stay.
+
+    Example:
+        >>> stem("sub/a.b.jpg")
+        'sub/a.b'
+    """
+    return os.path.splitext(name)[0]
+
+
+def joined(folder: str, name: str) -> str:
+    """A path inside the data folder, which may be the folder itself."""
+    return f"{folder}/{name}" if folder else name
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file, or a folder that it is in, is hidden: macOS writes "._x.jpg" beside x.jpg, and it is no image."""
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def reason(error: Exception, path: Path) -> str:
+    """What an error says of a file, for a message that names the file already."""
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return str(error).removeprefix(f"{path}: ").rstrip(".")
+
+
+class Header(NamedTuple):
+    """Of an image: width and height as stored, and whether its EXIF data ask for a rotation."""
+
+    size: tuple[int, int]
+    rotated: bool
+
+
+def check_image(path: Path, max_pixels: int = MAX_PIXELS) -> Header:
+    """The size of an image whose header parses and whose file is not cut off.
+
+    Files of the formats that have no mark at their end, or that lack it in the last kilobyte (some cameras append
+    data), are decoded to be sure; so are images of more than 8 bits, whose values may be beyond what is read.
+
+    Raises:
+        UnreadableError: The image is broken, truncated or too large; the message names the file.
+        OSError: The file cannot be opened.
+    """
+    with opened_image(path, max_pixels) as image:
+        size, end = image.size, _ENDS.get(image.format or "")
+        if min(size) < 1:
+            raise UnreadableError(f"{path}: the image has {size[0]} x {size[1]} pixels")
+        rotated = _is_rotated(image)
+        if end is None or end not in _tail(path):
+            image.load()
+        if image.mode[0] in "IF":
+            eight_bit(image, path)
+    return Header(size, rotated)
+
+
+def _is_rotated(image: Image.Image) -> bool:
+    # PIL turns TIFF by itself; and asked all the same, it would decode a PNG file to look behind its pixels.
+    if image.format == "TIFF" or "exif" not in image.info:
+        return False
+    try:
+        return image.getexif().get(_ORIENTATION, 1) in range(2, 9)
+    except Exception:  # PIL's parser fails in many ways on broken metadata, and the pixels are fine
+        return False
+
+
+def _tail(path: Path) -> bytes:
+    with open_file(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+        return file.read(_TAIL)

@@ -1,0 +1,262 @@
+"""Inputs for the check of an export: real ones, from arrays or a file, or random ones, run through the model alone."""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant._arrays import Array, as_numpy
+from calibrant._files import read_regular
+from calibrant.export.graph import GROUP
+from calibrant.export.logits_tensor import INPUT, LogitsModel, TensorInfo, asked_shape, check_values, has_rank
+from calibrant.export.onnx_model import Feeds, Runner, runner
+from calibrant.export.verify import CheckBatch
+from calibrant.selective import Policy
+
+SIZES = (1, 33)  # batches of random inputs
+BATCH = 64  # of given ones
+MOST_NUMBERS = 2**24  # of a random input
+MOST_DIMENSIONS = 16
+LARGEST_FILE = 2**31  # bytes of a file, and of all arrays in it
+_MAGIC = b"\x93NUMPY"
+_TYPES = {
+    "FLOAT": "f4", "DOUBLE": "f8", "FLOAT16": "f2", "INT64": "i8", "INT32": "i4", "INT16": "i2", "INT8": "i1",
+    "UINT8": "u1", "UINT16": "u2", "UINT32": "u4", "UINT64": "u8", "BOOL": "?",
+}  # fmt: skip
+
+#: A model as its own framework runs it: an array in, logits out.
+Reference = Callable[[Array], Any]
+
+
+def model_batches(
+    policy: Policy, source: LogitsModel, inputs: Any, shape: Sequence[int] | None, model: Reference | None = None
+) -> list[CheckBatch]:
+    """Given or random inputs, run through the model alone."""
+    run = runner(source.model, "the model")
+    first = next((value.dims for value in source.inputs if value.dims != ()), None)
+    size = first[0] if first and isinstance(first[0], int) else None
+    if size is not None:
+        source.remarks.append(f"The model's batch is fixed at {size}: so is the graph's.")
+    if inputs is not None:
+        feeds = _cut(source.inputs, inputs, size)
+    else:
+        sizes = SIZES if size is None else (size,) * max(1, SIZES[1] // size)
+        feeds = [(random_inputs(source.inputs, rows, shape, seed), None) for seed, rows in enumerate(sizes)]
+    batches: list[CheckBatch] = []
+    for i, (feed, group) in enumerate(feeds):
+        try:
+            logits = run(feed)[0]
+        except ValueError:
+            if inputs is not None or size is not None or not batches:
+                raise
+            source.remarks.append(f"The model takes batches of 1, but not of {SIZES[i]}.")
+            continue
+        check_logits(logits, policy)
+        group = (
+            None if policy.group_names is None else _random_groups(policy, len(logits), i) if group is None else group
+        )
+        batches.append(CheckBatch(feed, group, logits, logits if model is None else model(feed[INPUT])))
+    if model is not None and policy.kind == "segmentation":
+        batches += _other_size(policy, source, batches[0], model, run)
+    values = [np.moveaxis(batch.logits, 1, -1).reshape(-1, policy.num_classes).astype(np.float64) for batch in batches]
+    rows = np.concatenate(values)
+    if not np.isfinite(rows).all():
+        source.remarks.append(
+            "Some of the model's outputs in the check are not finite; without a confidence no row is accepted."
+        )
+    check_values(rows, source.logits.name, policy)
+    return batches
+
+
+def _random_groups(policy: Policy, rows: int, seed: int) -> Array | None:
+    if policy.group_names is None:
+        return None
+    return np.random.default_rng(seed).integers(-1, len(policy.limits) + 1, rows)
+
+
+def _cut(inputs: Sequence[TensorInfo], given: Any, size: int | None) -> list[tuple[Feeds, Array | None]]:
+    """Given inputs and groups in batches of the model's size, or of `BATCH` and one of a single row."""
+    arrays, group = given_inputs(inputs, given)
+    rows = _count(inputs, arrays)
+    if size is not None and rows < size:
+        raise ValueError(f"inputs must have at least the {size} rows of the model's fixed batch, got {rows}")
+    step = size or BATCH
+    parts = [slice(i, i + step) for i in range(0, rows - (size or 1) + 1, step)] + ([slice(0, 1)] if not size else [])
+    return [
+        (
+            {name: array[part] if array.ndim and len(array) == rows else array for name, array in arrays.items()},
+            None if group is None else group[part],
+        )
+        for part in parts
+    ]
+
+
+def _other_size(
+    policy: Policy, source: LogitsModel, batch: CheckBatch, model: Reference, run: Runner
+) -> list[CheckBatch]:
+    """One image of twice the size, where the graph says it may vary; a remark where it may not."""
+    image = batch.feeds[INPUT][:1]
+    size = " x ".join(str(n) for n in image.shape[2:])
+    only = f"The graph takes images of {size} only"
+    if any(isinstance(d, int) for d in (source.inputs[0].dims or ())[2:]):
+        source.remarks.append(f"{only}: the model does not let PyTorch vary that.")
+        return []
+    larger = np.tile(image, (1, 1, *[2] * (image.ndim - 2)))
+    try:
+        reference = model(larger)
+    except Exception:  # whatever a model raises
+        source.remarks.append(f"{only}, or not of twice that size: nor does the model.")
+        return []
+    try:
+        return [CheckBatch({INPUT: larger}, _random_groups(policy, 1, 0), run({INPUT: larger})[0], reference)]
+    except ValueError:
+        source.remarks.append(f"{only}: twice the size fails in onnxruntime.")
+        return []
+
+
+def check_logits(logits: Any, policy: Policy) -> None:
+    """Raise unless what a model gave has the shape that the policy takes."""
+    shape = list(logits.shape)
+    if not has_rank(policy, len(shape)) or shape[1] != policy.num_classes:
+        raise ValueError(f"the policy is for {policy.kind} and takes {asked_shape(policy)}, the model gives {shape}")
+
+
+# ---------------------------------------------------------------------- arrays for the inputs of a graph
+
+
+def random_inputs(inputs: Sequence[TensorInfo], rows: int, shape: Sequence[int] | None, seed: int = 0) -> Feeds:
+    """Normal numbers, small whole ones or coin flips, as each input takes them."""
+    rng = np.random.default_rng(seed)
+    if shape is not None and len(inputs) != 1:
+        raise ValueError(f"input_shape is for models with one input, this has {', '.join(map(str, inputs))}")
+    return {value.name: _random(value, rows, shape, rng) for value in inputs}
+
+
+def _random(value: TensorInfo, rows: int, shape: Sequence[int] | None, rng: np.random.Generator) -> Array:
+    if value.kind not in _TYPES:
+        raise ValueError(f"no random values can be made for {value}: give inputs for the check")
+    dims = value.dims
+    if shape is not None:
+        if dims is not None and not _dims_match(dims, (rows, *shape)):
+            raise ValueError(f"input_shape must fit {value}, without the batch, got {list(shape)}")
+        dims = (None if dims is None else dims[0], *shape)
+    if dims is None or any(not isinstance(d, int) for d in dims[1:]):
+        raise ValueError(f"the shape of {value} is not known: give input_shape (without the batch) or inputs")
+    check_size(f"the shape of {value}", [d for d in dims[1:] if isinstance(d, int)])
+    size = [d if isinstance(d, int) else rows for d in dims]
+    dtype = np.dtype(_TYPES[value.kind])
+    if dtype.kind == "f":
+        return rng.standard_normal(size).astype(dtype)
+    return rng.integers(0, 2 if dtype.kind == "b" else 4, size).astype(dtype)
+
+
+def _dims_match(dims: Sequence[int | str | None], shape: Sequence[int]) -> bool:
+    """Whether a shape, whatever its batch, agrees with what is known of the dimensions."""
+    known = zip(dims[1:], shape[1:], strict=False)
+    return len(dims) == len(shape) and all(not isinstance(d, int) or d == n for d, n in known)
+
+
+def check_size(what: str, shape: Sequence[int]) -> None:
+    """Raise if an input, whose shape comes without the batch, is too large to be drawn at random."""
+    if len(shape) > MOST_DIMENSIONS or math.prod(shape) > MOST_NUMBERS:
+        asked = f"at most {MOST_DIMENSIONS} dimensions and {MOST_NUMBERS:,} numbers"
+        raise ValueError(f"{what} must have {asked}, got {str(list(shape))[:60]}: for more, give inputs for the check")
+
+
+def given_inputs(inputs: Sequence[TensorInfo], given: Any) -> tuple[Feeds, Array | None]:
+    """An array for the only input, or arrays by name, checked; and groups, if they are among them."""
+    described = ", ".join(map(str, inputs))
+    if isinstance(given, Mapping):
+        arrays = {str(name): as_numpy(f"inputs {name}", value)[0] for name, value in given.items()}
+    elif len(inputs) == 1:
+        arrays = {inputs[0].name: as_numpy("inputs", given)[0]}
+    else:
+        raise ValueError(f"inputs must be arrays by name for {described}, got one array")
+    names = {value.name for value in inputs}
+    group = arrays.pop(GROUP, None) if GROUP not in names else None
+    if len(inputs) == len(arrays) == 1:
+        arrays = {inputs[0].name: next(iter(arrays.values()))}
+    if set(arrays) != names:
+        raise ValueError(f"inputs must be {described}, got {', '.join(arrays) or 'none'}")
+    feeds = {value.name: _cast(value, arrays[value.name]) for value in inputs}
+    rows = _count(inputs, feeds)
+    if not rows:
+        raise ValueError("inputs must have at least one row, got none")
+    if group is not None and (group.shape != (rows,) or group.dtype.kind not in "iu"):
+        raise ValueError(f"group must be whole numbers, one for each row, got {group.dtype} {list(group.shape)}")
+    return feeds, None if group is None else group.astype(np.int64)
+
+
+def _count(inputs: Sequence[TensorInfo], feeds: Feeds) -> int:
+    """How many rows there are: the first input that is no single number has them."""
+    return next((len(feeds[value.name]) for value in inputs if feeds[value.name].ndim), 1)
+
+
+def _cast(value: TensorInfo, array: Array) -> Array:
+    """Check an array against what an input takes; floating-point numbers are cast."""
+    if value.dims is not None and not _dims_match(value.dims, array.shape):
+        raise ValueError(f"inputs must fit {value}, got {list(array.shape)}")
+    if value.kind not in _TYPES:
+        return array
+    dtype = np.dtype(_TYPES[value.kind])
+    if array.dtype != dtype and (array.dtype.kind == "f") != (dtype.kind == "f"):
+        raise ValueError(f"inputs must fit {value}, got {array.dtype}")
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+# ---------------------------------------------------------------------- files
+
+
+def read_inputs(path: str | Path) -> Array | dict[str, Array]:
+    """The array of a ``.npy`` file, or those of a ``.npz`` file by name; nothing is unpickled.
+
+    Sizes are checked before any array is read.
+    """
+    data = read_regular(path, LARGEST_FILE)
+    try:
+        return _array(data, "the file") if data.startswith(_MAGIC) else _arrays(data)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+        raise ValueError(f"{path}: not a .npy or .npz file of numbers ({error})") from None
+    except Exception as error:  # zlib and NumPy's parser of headers have their own classes
+        raise ValueError(f"{path}: {' '.join(str(error).split())[:200] or type(error).__name__}") from None
+
+
+def _arrays(data: bytes) -> dict[str, Array]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = archive.infolist()
+        size = sum(member.file_size for member in members)
+        if size > LARGEST_FILE:
+            raise ValueError(f"the arrays must have at most {LARGEST_FILE:,} bytes, got {size:,}")
+        names = [member.filename.removesuffix(".npy") for member in members]
+        if not names or len(set(names)) < len(names):
+            raise ValueError("arrays must have names that differ" if names else "there is no array in it")
+        # Read to the end, where the checksum is compared.
+        return {name: _array(archive.read(member), name) for name, member in zip(names, members, strict=True)}
+
+
+def _array(data: bytes, what: str) -> Array:
+    """One array out of the bytes of a ``.npy`` file."""
+    file = io.BytesIO(data)
+    if not data.startswith(_MAGIC):
+        raise ValueError(f"{what} is not an array of NumPy's")
+    version = np.lib.format.read_magic(file)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError(f"{what} has version {version[0]}.{version[1]} of the format, 1.0 and 2.0 are read")
+    try:
+        shape, _, dtype = readers[version](file)
+    except Exception:  # of the parsers of Python's literals
+        raise ValueError(f"{what} has a header that cannot be read") from None
+    if dtype.kind not in "fiub":
+        raise ValueError(f"{what} must be numbers, got {dtype}")
+    size, asked = len(data) - file.tell(), math.prod(shape) * dtype.itemsize
+    if size != asked or any(length < 0 for length in shape):
+        raise ValueError(f"{what} must have {asked:,} bytes of {dtype} {list(shape)}, got {size:,}")
+    file.seek(0)
+    return np.lib.format.read_array(file, allow_pickle=False)

@@ -1,0 +1,327 @@
+"""Which tensor of an ONNX model holds what the policy takes, logits or probabilities, and the model cut behind it.
+
+A policy that was fitted on one of them and meets the other would accept next to nothing, or everything: that is
+refused, by what made the tensor and by its values, whether it was found or named.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant._arrays import Array
+from calibrant._validation import differing_names
+from calibrant.export.graph import OLDEST
+from calibrant.export.onnx_model import brief, check, subgraphs
+from calibrant.selective import Policy
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+Dims = tuple[int | str | None, ...]
+
+INPUT, LOGITS = "input", "logits"  # of graphs that PyTorch wrote for us
+
+#: Domains whose operations do what their names say.
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+_PASSING = ("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose")
+_SQUASHING = ("Softmax", "Sigmoid")  # one step behind the logits
+_TRANSFORMS = ("SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")  # of classifiers in the domain ai.onnx.ml
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor of a graph: name, type by its name in ONNX, and dimensions; None where something is not known."""
+
+    name: str
+    kind: str | None
+    dims: Dims | None
+
+    def __str__(self) -> str:
+        shape = "" if self.dims is None else f" [{', '.join('?' if d is None else str(d) for d in self.dims)}]"
+        return f"{self.name} ({self.kind or 'of unknown type'}{shape})"
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether it may hold logits by its type."""
+        return self.kind in (None, "FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")
+
+
+@dataclass(frozen=True)
+class LogitsModel:
+    """A model whose only output is the logits, and what there is to say about it."""
+
+    model: ModelProto
+    logits: TensorInfo
+    inputs: tuple[TensorInfo, ...]
+    opset: int
+    remarks: list[str] = field(default_factory=list)
+
+
+def prepare(model: ModelProto, policy: Policy, output: str | None, *, inside: bool = True) -> LogitsModel:
+    """Raise the opset, choose the output and cut, in place; ``inside``: whether tensors inside can be named."""
+    import onnx
+
+    model, remarks = _raise_opset(model)
+    graph = model.graph
+    weights = {value.name for value in graph.initializer}
+    for i in reversed([i for i, value in enumerate(graph.input) if value.name in weights]):
+        del graph.input[i]  # before IR version 4 weights were inputs too
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:  # what is not known is found out by running
+        inferred = graph
+    logits = _choose(graph, inferred, policy, output)
+    if not _fits(logits, policy):
+        raise ValueError(f"the policy is for {policy.kind} and takes {asked_shape(policy)}, got {logits}")
+    _check_maker(graph, logits.name, policy, named=output is not None, inside=inside)
+    remarks += _check_order_of_classes(graph, policy)
+    inputs = tuple(_tensor_info(value) for value in graph.input)
+    del graph.output[:]
+    if logits.kind:
+        kind = onnx.TensorProto.DataType.Value(logits.kind)
+        graph.output.append(onnx.helper.make_tensor_value_info(logits.name, kind, logits.dims))
+    else:
+        graph.output.append(onnx.ValueInfoProto(name=logits.name))
+    _prune(graph)
+    model.ir_version = max(model.ir_version, onnx.helper.find_min_ir_version_for(model.opset_import, True))
+    opset = int(next(entry.version for entry in model.opset_import if not entry.domain))
+    return LogitsModel(model, logits, inputs, opset, remarks)
+
+
+def _raise_opset(model: ModelProto) -> tuple[ModelProto, list[str]]:
+    """The model with an opset of at least `OLDEST`, and one import for each domain."""
+    import onnx
+
+    latest: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        latest[domain] = max(latest.get(domain, 0), entry.version)
+    opset = latest.setdefault("", OLDEST)
+    del model.opset_import[:]
+    model.opset_import.extend(onnx.helper.make_opsetid(*pair) for pair in latest.items())
+    if opset >= OLDEST:
+        return model, []
+    try:
+        raised = onnx.version_converter.convert_version(model, OLDEST)
+        check(raised)
+    except Exception as error:
+        asked = f"a policy needs opset {OLDEST} or later"
+        raise ValueError(f"the model has opset {opset}, {asked}, and it cannot be raised ({brief(error)})") from None
+    return raised, [f"The model's opset was raised from {opset} to {OLDEST}."]
+
+
+def _prune(graph: GraphProto) -> None:
+    """Drop nodes and weights that the outputs do not need; a ZipMap goes this way too."""
+    needed = {value.name for value in graph.output}
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            needed |= _names_read(node)
+    for i in reversed(range(len(graph.node))):
+        if not needed.intersection(graph.node[i].output):
+            del graph.node[i]
+    for values in (graph.initializer, graph.value_info, graph.sparse_initializer):
+        for i in reversed(range(len(values))):
+            value = values[i].values if values is graph.sparse_initializer else values[i]
+            if value.name not in needed:
+                del values[i]
+
+
+def _names_read(node: NodeProto) -> set[str]:
+    """Names that a node reads, those inside its branches and loops included."""
+    names = set(node.input)
+    for inner in subgraphs(node):
+        names.update(value.name for value in inner.output)
+        names.update(*map(_names_read, inner.node))
+    return names
+
+
+def _tensor_info(value: Any) -> TensorInfo:
+    """Name, type and dimensions of a ValueInfoProto."""
+    import onnx
+
+    which = value.type.WhichOneof("value")
+    if which != "tensor_type":
+        return TensorInfo(value.name, None if which is None else which.removesuffix("_type"), None)
+    tensor = value.type.tensor_type
+    names = {number: name for name, number in onnx.TensorProto.DataType.items()}
+    kind = names.get(tensor.elem_type, "of no known type") if tensor.elem_type else None
+    if not tensor.HasField("shape"):
+        return TensorInfo(value.name, kind, None)
+    # Some exporters write -1 or 0 for what is not fixed, and a name that is no text comes as bytes.
+    dims = (d.dim_value if d.dim_value > 0 else d.dim_param or None for d in tensor.shape.dim)
+    return TensorInfo(value.name, kind, tuple(d if isinstance(d, int | str) else None for d in dims))
+
+
+# ---------------------------------------------------------------------- which tensor
+
+
+def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, wanted: str | None) -> TensorInfo:
+    """The tensor to take: as named, or the only floating-point output with as many classes."""
+    infos = {value.name: _tensor_info(value) for value in (*inferred.value_info, *inferred.output)}
+    # A ZipMap makes a list of dictionaries of a tensor: the tensor is wanted.
+    zipmaps = {node.output[0]: node for node in graph.node if _operation(node) == "ZipMap"}
+    outputs = [value.name for value in graph.output]
+    described = ", ".join(str(infos[name]) for name in outputs)
+
+    def tensor(name: str) -> TensorInfo:
+        source = zipmaps[name].input[0] if name in zipmaps else name
+        return infos.get(source, TensorInfo(source, None, None))
+
+    if wanted is None:
+        fitting = [name for name in outputs if tensor(name).is_floating and _fits(tensor(name), policy)]
+        asked = asked_shape(policy)
+        if not fitting:
+            raise ValueError(
+                f"no output of the model can be {asked}, which the policy takes; the outputs are {described}"
+            )
+        if len(fitting) > 1:
+            several = ", ".join(fitting)
+            raise ValueError(f"several outputs can be {asked}: name one of {several}; the outputs are {described}")
+        wanted = fitting[0]
+    else:
+        results = {name for node in graph.node for name in node.output if name}
+        if wanted not in outputs and wanted not in results:
+            near = difflib.get_close_matches(wanted, sorted(results), 3)
+            hint = f"; tensors inside with names like it: {', '.join(near)}" if near else ""
+            raise ValueError(f"the model has no output and no tensor {wanted!r}, its outputs are {described}{hint}")
+    if wanted in zipmaps and policy.class_names is not None:
+        for names in _class_names([zipmaps[wanted]]):
+            if names and names != policy.class_names:
+                theirs, ours = differing_names(names, policy.class_names)
+                asked = "they must be the same, in order"
+                raise ValueError(f"the model's classes are {theirs}, the policy's {ours}: {asked}")
+    if not tensor(wanted).is_floating:
+        raise ValueError(f"{policy.takes} must be of floating point, got {tensor(wanted)}; the outputs are {described}")
+    return tensor(wanted)
+
+
+def asked_shape(policy: Policy) -> str:
+    """What a policy takes, for a message."""
+    return f"{policy.takes} [N, {policy.num_classes}" + (", H, W]" if policy.kind == "segmentation" else "]")
+
+
+def has_rank(policy: Policy, rank: int) -> bool:
+    """Whether values with so many dimensions may be what a policy takes."""
+    return rank > 2 if policy.kind == "segmentation" else rank == 2
+
+
+def _fits(tensor: TensorInfo, policy: Policy) -> bool:
+    """Whether nothing known about a tensor speaks against its being the logits."""
+    dims = tensor.dims
+    if dims is None:
+        return True
+    return has_rank(policy, len(dims)) and (not isinstance(dims[1], int) or dims[1] == policy.num_classes)
+
+
+def _class_names(nodes: Any) -> list[tuple[str, ...]]:
+    """The names of classes that classifiers and ZipMaps carry."""
+    return [
+        tuple(name.decode("utf-8", "replace") for name in attribute.strings)
+        for node in nodes
+        for attribute in node.attribute
+        if attribute.name == "classlabels_strings"
+    ]
+
+
+def _check_order_of_classes(graph: GraphProto, policy: Policy) -> list[str]:
+    """Raise if a classifier's own labels are in another order; a remark if the graph has none."""
+    import onnx
+
+    if policy.class_names is None:
+        return []
+    texts = [tensor.string_data for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.STRING]
+    orders = _class_names(graph.node) + [tuple(value.decode("utf-8", "replace") for value in text) for text in texts]
+    orders = [names for names in orders if sorted(names) == sorted(policy.class_names)]
+    for names in orders:
+        if names != policy.class_names:
+            theirs, ours = differing_names(names, policy.class_names)
+            raise ValueError(f"the model's classes are {theirs}, the policy's {ours}: they must be in the same order")
+    if orders:
+        return []
+    ours = ", ".join(policy.class_names[:5]) + (", ..." if len(policy.class_names) > 5 else "")
+    return [f"The model does not name its classes: they must be in the policy's order, {ours}."]
+
+
+# ---------------------------------------------------------------------- logits or probabilities
+
+
+def _operation(node: NodeProto | None) -> str:
+    """What a node does, by its name; nothing is known of those in domains of others."""
+    return node.op_type if node is not None and node.domain in _DOMAINS else ""
+
+
+def _check_maker(graph: GraphProto, tensor: str, policy: Policy, *, named: bool, inside: bool) -> None:
+    """Raise if what made a tensor gives probabilities and the policy takes logits.
+
+    The outputs of a tree ensemble may be either: if the user named them, they are judged by their values alone.
+    """
+    if policy.takes != "logits":
+        return
+    makers = {name: node for node in graph.node for name in node.output if name}
+    maker = _maker(makers, tensor)
+    if not _gives_probabilities(maker) and not (_operation(maker) == "TreeEnsembleClassifier" and not named):
+        return
+    before = _before(makers, maker)
+    ways = ["fit the policy on probabilities"]
+    if before is not None and inside:
+        ways.insert(0, f"name the tensor before it, {before!r}")
+    elif not inside:
+        ways.insert(0, "give a model that ends before it")
+    raise ValueError(
+        f"{tensor} comes from {_operation(maker)}, which gives probabilities, but the policy was fitted on logits: "
+        f"{', or '.join(ways)}"
+    )
+
+
+def _maker(makers: dict[str, NodeProto], tensor: str) -> NodeProto | None:
+    """The node whose result a tensor holds, perhaps in another shape or type."""
+    maker = makers.get(tensor)
+    while maker is not None and _operation(maker) in _PASSING:
+        maker = makers.get(maker.input[0])
+    return maker
+
+
+def _gives_probabilities(maker: NodeProto | None) -> bool:
+    if _operation(maker) in (*_SQUASHING, "Normalizer"):
+        return True
+    if maker is None or not _operation(maker).endswith("Classifier"):
+        return False
+    transforms = [fact.s.decode("utf-8", "replace") for fact in maker.attribute if fact.name == "post_transform"]
+    return any(transform in _TRANSFORMS for transform in transforms)
+
+
+def _before(makers: dict[str, NodeProto], maker: NodeProto | None) -> str | None:
+    """The tensor that becomes probabilities, if it is one of the graph's own; a classifier's own scores are not."""
+    if maker is not None and _operation(maker) == "Normalizer":
+        maker = _maker(makers, maker.input[0])
+    if maker is None or _operation(maker) not in _SQUASHING:
+        return None
+    tensor = str(maker.input[0])
+    return None if _gives_probabilities(_maker(makers, tensor)) else tensor
+
+
+def check_values(rows: Array, tensor: str, policy: Policy) -> None:
+    """Raise if the values of a model's output, ``[n, C]`` float64, are not what the policy takes.
+
+    Numbers in 0..1 that sum to 1 in every row of a check are probabilities: logits do not do that.
+    """
+    finite = rows[np.isfinite(rows).all(1)]
+    if not len(finite):
+        return
+    low, high, off = float(finite.min()), float(finite.max()), float(np.abs(finite.sum(1) - 1).max())
+    probable = low >= 0 and off <= 1e-2
+    if policy.takes == "probabilities" and not probable:
+        raise ValueError(
+            f"the policy takes probabilities, in 0..1 and summing to 1 over the classes, but {tensor} has "
+            f"values from {low:.4g} to {high:.4g} with sums off by up to {off:.4g}"
+        )
+    if policy.takes == "logits" and probable:
+        raise ValueError(
+            f"the policy was fitted on logits, but {tensor} holds probabilities: its values lie in 0..1 and sum to 1 "
+            f"in all {len(finite):,} rows of the check; name the tensor with the logits, or fit the policy on "
+            "probabilities"
+        )

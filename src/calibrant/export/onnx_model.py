@@ -1,0 +1,234 @@
+"""ONNX models of others, read and run with care.
+
+A file's weights are taken in, and nothing outside the model's folder is touched. onnxruntime runs on the CPU in bounded
+time and memory: a stranger's model may loop for ever, or ask for all there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import math
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from calibrant._arrays import Array, threads
+from calibrant._files import open_regular, read_regular
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+LARGEST = 2**31 - 2**20  # bytes of a model in one file, with room for what is added
+MARK = "calibrant.policy"
+LONGEST = 300.0  # seconds that a model may take for a batch of the check
+
+Feeds = dict[str, Array]
+Runner = Callable[[Feeds], list[Array]]
+
+
+def read(source: str | Path | ModelProto) -> ModelProto:
+    """A checked model of a file or of a ModelProto, weights included; the source is not changed."""
+    import onnx
+
+    if isinstance(source, onnx.ModelProto):
+        model, where = onnx.ModelProto(), "the ONNX model"
+        model.CopyFrom(source)
+        if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in _tensors(model)):
+            raise ValueError(f"{where} keeps weights in another file: give the path of its .onnx file instead")
+    else:
+        path = Path(source)
+        where = str(path)
+        if not path.exists():
+            raise ValueError(f"{path}: there is no such file")
+        if path.stat().st_size > LARGEST:
+            raise ValueError(f"{path}: models over 2 GB cannot be extended, this one has {_size(path.stat().st_size)}")
+        data = read_regular(path, LARGEST)
+        try:
+            model = onnx.load_model_from_string(data, format="protobuf")
+        except Exception as error:  # protobuf has its own classes
+            raise ValueError(f"{path}: not an ONNX file, or a part of one ({brief(error)})") from None
+        _load_weights(model, path)
+    _check_dense_sizes(model, where)
+    _check_text(model.graph, where)
+    try:
+        check(model)
+    except Exception as error:
+        raise ValueError(f"{where}: not a valid ONNX model ({brief(error)})") from None
+    if any(entry.key == MARK for entry in model.metadata_props):
+        raise ValueError(f"{where}: has a policy already, extend the model it was made from")
+    return model
+
+
+def check(model: ModelProto) -> None:
+    """onnx's own check, but inputs and outputs may do without a shape: onnxruntime does not ask for it either."""
+    import onnx
+
+    types = [value.type.tensor_type for value in (*model.graph.input, *model.graph.output)]
+    shapeless = [tensor for tensor in types if tensor.elem_type and not tensor.HasField("shape")]
+    for tensor in shapeless:
+        tensor.shape.SetInParent()
+    try:
+        onnx.checker.check_model(model)
+    finally:
+        for tensor in shapeless:
+            tensor.ClearField("shape")
+
+
+def _check_dense_sizes(model: ModelProto, where: str) -> None:
+    """Raise if sparse weights claim more room than a model may have: onnxruntime makes them dense."""
+    for sparse in model.graph.sparse_initializer:
+        shape = [int(length) for length in sparse.dims]
+        if 8 * math.prod(max(0, length) for length in shape) > LARGEST:  # 8 bytes have the largest numbers
+            name = sparse.values.name
+            raise ValueError(f"{where}: the sparse weights {name} {shape[:8]} have over 2 GB when filled")
+
+
+def subgraphs(node: NodeProto) -> list[GraphProto]:
+    """The branches and loops of a node."""
+    return [
+        graph
+        for attribute in node.attribute
+        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
+    ]
+
+
+def named_values(graph: GraphProto) -> list[Any]:
+    """Whatever in a graph has a name, besides its nodes."""
+    sparse = (weights.values for weights in graph.sparse_initializer)
+    return [*graph.input, *graph.output, *graph.value_info, *graph.initializer, *sparse]
+
+
+def _check_text(graph: GraphProto, where: str) -> None:
+    """Raise if a name in a graph, or in its branches and loops, is no text: protobuf gives it as bytes."""
+    names = [entry.name for entry in named_values(graph)]
+    for node in graph.node:
+        names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        for inner in subgraphs(node):
+            _check_text(inner, where)
+    odd = [name for name in names if isinstance(name, bytes)]
+    if odd:
+        raise ValueError(f"{where}: names in a model must be UTF-8, got {odd[0][:60]!r}")
+
+
+def _load_weights(model: ModelProto, path: Path) -> None:
+    """Read weights kept in files of their own, which must lie in the model's folder."""
+    import onnx
+
+    outside = [tensor for tensor in _tensors(model) if tensor.data_location == onnx.TensorProto.EXTERNAL]
+    size, parts = model.ByteSize(), []
+    for tensor in outside:
+        file, offset, length = _part(tensor, path)
+        size += length
+        parts.append((tensor, file, offset, length))
+    if size > LARGEST:
+        raise ValueError(f"{path}: models over 2 GB cannot be extended, this one has {_size(size)} with its weights")
+    for tensor, file, offset, length in parts:
+        with open_regular(file) as opened:
+            opened.seek(offset)
+            tensor.raw_data = opened.read(length)
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+
+def _part(tensor: TensorProto, path: Path) -> tuple[Path, int, int]:
+    """The file that holds a tensor's weights, and where in it they are: offset and length."""
+    facts = {entry.key: entry.value for entry in tensor.external_data}
+    location, folder = facts.get("location", ""), path.resolve().parent
+    try:
+        file = (folder / location).resolve()
+        exists = file.is_file()
+    except (OSError, ValueError, RuntimeError):  # too long, a null byte, links in a circle
+        raise ValueError(f"{path}: weights must lie in a file beside it, got {location[:60]!r}") from None
+    if not location or not file.is_relative_to(folder):
+        raise ValueError(f"{path}: weights must lie in the model's folder, {tensor.name} is in {location!r}")
+    if not exists:
+        raise ValueError(f"{path}: {location!r}, which holds its weights, is not beside it")
+    size = os.stat(file).st_size
+    numbers = [facts.get("offset", "0"), facts.get("length", "")]
+    if not all(text.isascii() and text.isdecimal() and len(text) < 20 for text in numbers if text):
+        raise ValueError(f"{path}: offset and length of {tensor.name} must be whole numbers, got {numbers}")
+    offset = int(numbers[0] or 0)
+    length = int(numbers[1]) if numbers[1] else max(0, size - offset)
+    if offset + length > size:
+        raise ValueError(f"{path}: {tensor.name} lies beyond the end of {location!r}, which has {size:,} bytes")
+    return file, offset, length
+
+
+def _tensors(model: ModelProto) -> Iterable[Any]:
+    from onnx.external_data_helper import _get_all_tensors
+
+    return _get_all_tensors(model)
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GB"
+
+
+def brief(error: BaseException, most: int = 200) -> str:
+    """The gist of another library's message, in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def runner(model: ModelProto, what: str) -> Runner:
+    """A model in onnxruntime on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads()
+    if _memory_is_limited():
+        options.add_session_config_entry("session.use_env_allocators", "1")
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints some of its errors, before it tries again
+            session = onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+    except Exception as error:
+        raise ValueError(f"onnxruntime cannot load {what} ({brief(error)})") from None
+
+    def run(feeds: Feeds) -> list[Array]:
+        settings = onnxruntime.RunOptions()
+        stop = threading.Timer(LONGEST, functools.partial(setattr, settings, "terminate", True))
+        stop.daemon = True
+        stop.start()
+        try:
+            return list(session.run(None, feeds, settings))
+        except Exception as error:
+            if settings.terminate:
+                raise ValueError(f"onnxruntime cannot run {what}: a batch takes over {LONGEST:g} seconds") from None
+            raise ValueError(f"onnxruntime cannot run {what} ({_memory_or_brief(error)})") from None
+        finally:
+            stop.cancel()
+
+    return run
+
+
+def most_memory() -> int:
+    """Bytes that a model may take: half of what the machine has."""
+    return max(2**30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+
+
+@functools.cache
+def _memory_is_limited() -> bool:
+    """Limit what onnxruntime takes in this process, once; False where it cannot be, or somebody else has done so."""
+    import onnxruntime
+
+    try:
+        arena, default = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, onnxruntime.OrtMemType.DEFAULT
+        memory = onnxruntime.OrtMemoryInfo("Cpu", arena, 0, default)
+        onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg({"max_mem": most_memory()}))
+    except Exception:  # onnxruntime has its own classes
+        return False
+    return True
+
+
+def _memory_or_brief(error: Exception) -> str:
+    text = str(error)
+    if "BFCArena" in text or "llocate memory" in text or isinstance(error, MemoryError):
+        return f"it needs more memory than the {most_memory() / 2**30:.1f} GB it may take"
+    return brief(error)

@@ -1,0 +1,254 @@
+"""The check before anything is written: onnxruntime's answers against the policy's own, row by row."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant._arrays import Array, Precision, as_numpy, class_rows, is_half, precision_of
+from calibrant.export.attach import with_own_logits
+from calibrant.export.graph import GROUP, OUTPUTS
+from calibrant.export.onnx_model import Feeds, Runner, runner
+from calibrant.posthoc import NumpyOps, softmax
+from calibrant.selective import Decision, Policy, decision
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Bools = npt.NDArray[np.bool_]
+
+CLOSE = 1e-5  # of probabilities, and of logits relative to the largest of their row
+HALF_CLOSE = {"float16": 2.0**-7, "bfloat16": 2.0**-4}  # eight roundings: a network adds a few up
+ROUNDING = 1e-12  # of float64 formulas that sum in another order
+
+
+@dataclass(frozen=True)
+class CheckBatch:
+    """What goes into a batch, and what becomes of it before the policy.
+
+    Attributes:
+        feeds: the inputs by name.
+        group: ``[N]``, if the policy has groups.
+        logits: what onnxruntime makes of the inputs.
+        reference: the logits whose answers the graph must give: PyTorch's, if the model is PyTorch's.
+    """
+
+    feeds: Feeds
+    group: Array | None
+    logits: Array
+    reference: Any
+
+
+def verify(policy: Policy, model: ModelProto, batches: Sequence[CheckBatch]) -> Verification:
+    """Compare a graph's answers with the policy's; raises if the graph is wrong anywhere."""
+    run, verification = runner(model, "the extended graph"), Verification(policy)
+
+    @functools.cache
+    def watching() -> Runner:
+        return runner(with_own_logits(model), "the extended graph")
+
+    for batch in batches:
+        feeds = batch.feeds if batch.group is None else {**batch.feeds, GROUP: batch.group}
+
+        def own_logits(feeds: Feeds = feeds) -> Array:
+            return watching()(feeds)[-1]
+
+        verification.add(run(feeds), batch.reference, batch.group, own_logits)
+    verification.check()
+    return verification
+
+
+@dataclass(frozen=True)
+class AnswerRows:
+    """Answers ``[n]``, probabilities ``[n, C]``: each position of a segmentation is a row."""
+
+    label: Array
+    confidence: Array
+    accept: Array
+    probabilities: Array
+
+    @classmethod
+    def of_graph(cls, outputs: Sequence[Any]) -> AnswerRows:
+        """Of what a graph gives, in the order of `OUTPUTS`."""
+        label, confidence, accept, probabilities = map(np.asarray, outputs)
+        return cls(label.reshape(-1), confidence.reshape(-1), accept.reshape(-1), class_rows(probabilities))
+
+    def differing(self, other: AnswerRows) -> tuple[Bools, npt.NDArray[np.float64]]:
+        """Which rows differ from another's, and by how much the probabilities do."""
+        gap = np.maximum(_gap(self.probabilities, other.probabilities).max(1), _gap(self.confidence, other.confidence))
+        # Where logits are NaN, there is no largest either.
+        label = (self.label != other.label) & ~np.isnan(self.confidence)
+        return label | (self.accept != other.accept) | ~(gap <= CLOSE), gap
+
+
+def _gap(a: Array, b: Array) -> npt.NDArray[np.float64]:
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+
+
+class Verification:
+    """Batches of a graph's answers against the policy's own, added up.
+
+    Attributes:
+        rows: how many were compared.
+        accepted: how many of them the graph accepted.
+        undecided: how many differ by no more than rounding explains.
+        blur: the largest difference of probabilities in these.
+        difference: that in the others.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.rows = self.accepted = self.undecided = self.wrong = 0
+        self.difference, self.blur, self.first = 0.0, 0.0, ""
+
+    def add(self, graph: Sequence[Array], logits: Any, group: Array | None, own: Callable[[], Array]) -> None:
+        """Compare a batch.
+
+        Args:
+            graph: the graph's answers.
+            logits: those that the policy answers, of any framework.
+            group: ``[N]``, if the policy has groups.
+            own: gives the graph's own logits in float64, which may differ by rounding.
+        """
+        reference = as_numpy("logits", logits)[0]
+        answers, expected = AnswerRows.of_graph(graph), self._answer(reference, group)
+        off, gap = answers.differing(expected)
+        if off.any():
+            excused = off & self._is_rounding(own(), reference, precision_of(logits), answers, group)
+            self.undecided += int(excused.sum())
+            self.blur = max(self.blur, float(np.where(excused, gap, 0.0).max()))
+            gap = np.where(excused, 0.0, gap)
+            off &= ~excused
+        if off.any() and not self.wrong:
+            self.first = _describe(answers, expected, int(np.argmax(off)), self.rows)
+        self.wrong += int(off.sum())
+        self.rows += len(off)
+        self.accepted += int(answers.accept.sum())
+        worst = float(gap.max())
+        self.difference = worst if np.isnan(worst) else max(self.difference, worst)
+
+    def check(self) -> None:
+        """Raise if the graph was wrong anywhere."""
+        if self.wrong:
+            raise ValueError(
+                f"the graph does not do what the policy does in {self.wrong} of {self.rows} rows, so nothing was "
+                f"written: {self.first}; the largest difference of probabilities is {self.difference:.3g}"
+            )
+
+    def _answer(self, logits: Array, group: Array | None) -> AnswerRows:
+        """The policy's answers to logits, in their precision or float32 for half of it."""
+        answers = self._decide(logits, group)
+        precision = np.float64 if logits.dtype == np.float64 else np.float32
+        confidence, probabilities = answers.confidence[:, 0].astype(precision), answers.probabilities.astype(precision)
+        return AnswerRows(answers.label[:, 0], confidence, answers.accept[:, 0], probabilities)
+
+    def _decide(self, logits: Array, group: Array | None) -> Decision[Any]:
+        rows = class_rows(logits.astype(np.float64))
+        numbers = None if group is None else np.repeat(group.astype(np.float64), len(rows) // len(logits))[:, None]
+        with np.errstate(all="ignore"):  # logits that are not finite are given on purpose
+            return decision(self.policy, NumpyOps(), rows, numbers)
+
+    def _is_rounding(
+        self, own: Array, other: Array, precision: Precision, answers: AnswerRows, group: Array | None
+    ) -> Bools:
+        """Rows in which the two logits are the same but for rounding, and the graph's answer is that to its own."""
+        a, b = (class_rows(z.astype(np.float64)) for z in (own, other))
+        close = HALF_CLOSE[precision] if is_half(precision) else CLOSE
+        same = _gap(a, b).max(1) <= close * np.maximum(1.0, np.abs(b).max(1))
+        off, _ = answers.differing(self._answer(own, group))
+        return same & (~off | self._is_blurred(own, answers, group))
+
+    def _is_blurred(self, z: Array, answers: AnswerRows, group: Array | None) -> Bools:
+        """Rows whose answer, by the policy itself, becomes the graph's when logits move by float64's rounding.
+
+        Where a score is all but constant, moving the logits does not move it: there, rows count whose score meets the
+        threshold but for rounding.
+        """
+        rng = np.random.default_rng(0)
+        tied = self._is_tied(z, group)
+        blurred = np.zeros(len(answers.label), dtype=bool)
+        for _ in range(16):
+            moved = self._answer(z.astype(np.float64) * (1 + ROUNDING * rng.standard_normal(z.shape)), group)
+            blurred |= ~answers.differing(replace(moved, accept=np.where(tied, answers.accept, moved.accept)))[0]
+        return blurred
+
+    def _is_tied(self, z: Array, group: Array | None) -> Bools:
+        """Rows whose score is the threshold but for rounding."""
+        score = self._decide(z, group).score[:, 0]
+        limits = np.array([*self.policy.limits, np.inf])
+        groups = np.zeros(len(z), dtype=int) if group is None else group
+        limit = np.repeat(limits[np.where((groups >= 0) & (groups < len(limits)), groups, -1)], len(score) // len(z))
+        scale = ROUNDING * np.maximum(1.0, np.abs(np.where(np.isfinite(limit), limit, 0.0)))
+        return _gap(score, limit) <= scale
+
+
+def _describe(answers: AnswerRows, expected: AnswerRows, row: int, before: int) -> str:
+    parts = []
+    for name in OUTPUTS[:3]:
+        a, b = getattr(answers, name)[row].item(), getattr(expected, name)[row].item()
+        parts.append(f"{name} {a:.7g} instead of {b:.7g}" if isinstance(a, float) else f"{name} {a} instead of {b}")
+    return f"row {before + row} has " + ", ".join(parts)
+
+
+# ---------------------------------------------------------------------- logits that probe a policy
+
+
+def probing_batches(policy: Policy) -> list[CheckBatch]:
+    """Rows of every kind, as images for segmentation; and the first row alone."""
+    rows, group = _probing_rows(policy)
+    if policy.kind == "segmentation":
+        # One group for an image: rows that share one lie together.
+        order = np.argsort(group, kind="stable")
+        rows, group = rows[order], group[order]
+        pieces = [np.flatnonzero(group == number) for number in np.unique(group)]
+        pixels = np.concatenate([np.resize(piece, (-(-len(piece) // 6), 6)) for piece in pieces])
+        rows, group = rows[pixels].reshape(-1, 2, 3, rows.shape[1]).transpose(0, 3, 1, 2), group[pixels[:, 0]]
+    name = "logits" if policy.takes == "logits" else "model_probabilities"
+    rows = np.ascontiguousarray(rows)
+    return [
+        CheckBatch({name: rows[part]}, None if policy.group_names is None else group[part], rows[part], rows[part])
+        for part in (slice(None), slice(0, 1))
+    ]
+
+
+def _probing_rows(policy: Policy, seed: int = 0) -> tuple[Array, Array]:
+    """Logits of all scales, saturated, tied, and on both sides of every threshold; and groups."""
+    rng = np.random.default_rng(seed)
+    classes, limits = policy.num_classes, policy.limits
+    scales = [rng.standard_normal((16, classes)) * scale for scale in (0.01, 0.3, 1, 3, 10, 100, 1e4)]
+    tied = rng.integers(-1, 2, (24, classes)) * rng.choice([0.0, 1.0, 7.0], (24, 1))
+    peaks = np.eye(classes)[rng.integers(0, classes, 12)] * rng.choice([30.0, 800.0, 1e4], (12, 1))
+    rows = np.concatenate([*scales, tied, peaks, peaks - 1e3]).astype(np.float32)
+    if policy.takes == "probabilities":
+        rows = softmax(NumpyOps(), rows.astype(np.float64)).astype(np.float32)
+    parts, groups = [rows], [rng.integers(-1, len(limits) + 1, len(rows))]
+    scores = _scores(policy, rows)
+    for number, limit in enumerate(limits):
+        parts.append(_around(policy, rows, scores, limit))
+        groups.append(np.full(len(parts[-1]), number))
+    return np.concatenate(parts), np.concatenate(groups)
+
+
+def _scores(policy: Policy, rows: Array) -> Array:
+    group = None if policy.group_names is None else np.zeros((len(rows), 1))
+    return decision(policy, NumpyOps(), rows.astype(np.float64), group).score[:, 0]
+
+
+def _around(policy: Policy, rows: Array, scores: Array, limit: float, pairs: int = 12) -> Array:
+    """Pairs of rows, as near to each other as float32 allows, whose scores lie on either side of the threshold."""
+    below, above = np.flatnonzero(scores < limit), np.flatnonzero(scores >= limit)
+    if not len(below) or not len(above):
+        return rows[:0]
+    low, high = (rows[side[np.linspace(0, len(side) - 1, pairs).astype(int)]] for side in (below, above))
+    for _ in range(40):
+        middle = ((low.astype(np.float64) + high) / 2).astype(np.float32)
+        over = (_scores(policy, middle) >= limit)[:, None]
+        low, high = np.where(over, low, middle), np.where(over, middle, high)
+    return np.concatenate([low, high])

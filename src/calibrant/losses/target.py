@@ -1,0 +1,93 @@
+"""A checked target, and the checks of what a loss is given."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from calibrant._validation import short
+
+
+class Target(NamedTuple):
+    """A validated target: class labels or soft labels, and which positions count.
+
+    Attributes:
+        labels: ``[N, ...]`` int64 with ignored positions set to 0, or None when the target is soft.
+        soft: ``[N, C, ...]`` target distribution, or None when the target is hard.
+        valid: ``[N, ...]`` bool, or None when every position counts.
+        correctness: what a method with a memory knows about each position, ``[N, ...]``.
+        alpha: per-sample smoothing for methods that take one, broadcastable to ``[N, ...]``.
+    """
+
+    labels: Tensor | None
+    soft: Tensor | None = None
+    valid: Tensor | None = None
+    correctness: Tensor | None = None
+    alpha: Tensor | None = None
+
+    def size(self, z: Tensor) -> Tensor | int:
+        """The number of positions that count, at least 1."""
+        return z.numel() // z.shape[1] if self.valid is None else self.valid.sum().clamp(min=1)
+
+    def at_label(self) -> Tensor:
+        """The labels as an index for gather and scatter over the classes, ``[N, 1, ...]``."""
+        assert self.labels is not None
+        return self.labels.unsqueeze(1)
+
+    def distribution(self, z: Tensor) -> Tensor:
+        """The target distribution q, ``[N, C, ...]``: the soft labels, or one-hot rows."""
+        if self.soft is not None:
+            return self.soft
+        return torch.zeros_like(z).scatter_(1, self.at_label(), 1.0)
+
+
+def class_weights(value: object) -> Tensor:
+    """One finite, non-negative number per class as a tensor."""
+    try:
+        weight = torch.as_tensor(value)
+        fits = weight.dim() == 1 and bool(((weight >= 0) & weight.isfinite()).all())
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # whatever is no array of real numbers
+        fits = False
+    if not fits:
+        raise ValueError(f"weight must be one finite, non-negative number per class, got {short(value)}")
+    return weight
+
+
+def label_index(parameter: str, value: object) -> int:
+    """A whole number that a label can have."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{parameter} must be a whole number, got {short(value)}")
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{parameter} must be a whole number of 64 bits, got {short(value)}")
+    return value
+
+
+def transforming() -> bool:
+    """Whether a torch.func transform (vmap, grad, ...) is active; torch has no public question for that."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def values_visible(x: Tensor) -> bool:
+    """Whether looking at values is cheap and possible: in eager mode on the CPU (elsewhere it stalls the device)."""
+    plain = type(x) in (Tensor, torch.nn.Parameter) and x.device.type == "cpu"
+    return plain and not torch.compiler.is_compiling() and not transforming()
+
+
+def require_finite(name: str, what: str, x: Tensor) -> None:
+    """Raise if a value is NaN or infinite, naming the first."""
+    # One sum is ten times cheaper than isfinite().all(), and is finite only if every entry is; a finite array whose
+    # sum overflows is cleared by the second look.
+    if math.isfinite(float(x.detach().sum())):
+        return
+    bad = ~torch.isfinite(x)
+    if bad.any():
+        where = bad.nonzero()[0].tolist()
+        raise ValueError(f"{name} takes finite {what}, got {x[tuple(where)].item()} at position {where}")
+
+
+def type_words(x: object) -> str:
+    """What an argument is, for a message."""
+    return f"a {x.dtype} tensor {list(x.shape)}" if isinstance(x, Tensor) else type(x).__name__

@@ -1,0 +1,86 @@
+"""Figures drawn with matplotlib; this file has what they share: colours, fonts, formats and how they are written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from calibrant._files import written_aside
+from calibrant.report.text import plain, round_percent
+
+FORMATS = (".png", ".svg", ".pdf")
+
+INK, MUTED, BASE, DOWN, UP = "#1f2933", "#7b8794", "#c3cfd9", "#c0392b", "#1f7a8c"
+#: Okabe and Ito's colours, which colour-blind readers tell apart; the order is that of the audit page.
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#1f2933")
+RIGHT, WRONG = SERIES[0], SERIES[1]
+DASHES = ("-", "--", "-.", ":")
+
+STYLE: dict[Any, Any] = {
+    "font.size": 9.0,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "calibrant",
+}
+
+# Without these the same figure gives another file every second.
+_UNDATED: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+
+
+def figure_path(path: str | Path) -> Path:
+    """The path, if a figure can be written there."""
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"{path}: a figure is written as {', '.join(FORMATS)}, got {path.suffix!r}")
+    return path
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure; the same figure gives the same file."""
+    with written_aside(path) as aside:
+        figure.savefig(aside, dpi=160, metadata=_UNDATED.get(path.suffix.lower()))
+
+
+@contextlib.contextmanager
+def axis_at(target: str | Path | Axes, size: tuple[float, float]) -> Iterator[Axes]:
+    """The axis to draw on: the given one, or that of a new figure of ``size`` inches written to the given path."""
+    if isinstance(target, Axes):
+        yield target
+        return
+    path = figure_path(target)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure.subplots()
+        save(figure, path)
+
+
+def shares(axis: Axes, *, x: tuple[float, float], y: tuple[float, float] | None = None) -> None:
+    """Percentages along the axes that hold shares."""
+    axis.set_xlim(*x)
+    axis.xaxis.set_major_formatter(lambda value, _: round_percent(value))
+    if y is not None:
+        axis.set_ylim(*y)
+        axis.yaxis.set_major_formatter(lambda value, _: round_percent(value))
+
+
+def literal(text: object) -> str:
+    """A name as it is: matplotlib would read dollars as mathematics."""
+    words = plain(text).replace("$", "\\$")
+    return words if len(words) <= 60 else f"{words[:57]}..."
+
+
+def set_title(axis: Axes, title: str | None) -> None:
+    """A title above the axis, as it is, if there is one."""
+    if title is not None:
+        axis.set_title(literal(title), fontsize=9, loc="left")

@@ -1,0 +1,194 @@
+"""The audit's figures for papers: the parts of an audit document drawn with matplotlib.
+
+Each function takes a path (``.png``, ``.svg``, ``.pdf``) or a matplotlib axis to draw on, and the part of the document
+that the HTML page draws as well. The numbers are those of the document. A title is written above, as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+
+from calibrant.report.document import CURVE, RELIABILITY, Part, check_histogram, check_logits, check_series, risk_top
+from calibrant.report.figures import BASE, DASHES, INK, MUTED, RIGHT, SERIES, WRONG, axis_at, literal, set_title, shares
+from calibrant.report.text import short_count
+
+_UNDER = SERIES[2]
+
+
+def draw_reliability(target: str | Path | Axes, reliability: Part, *, title: str | None = None) -> None:
+    """Draw a reliability diagram: accuracy by confidence with intervals, gaps hatched, counts beneath.
+
+    Args:
+        target: a path, or an axis to draw on.
+        reliability: ``document["models"][i]["reliability"]``.
+        title: written above.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> axis = Figure().subplots()
+        >>> bins = {"low": [0.0, 0.5], "high": [0.5, 1.0], "count": [0, 40], "confidence": [None, 0.9]}
+        >>> bins |= {"accuracy": [None, 0.8], "accuracy_low": [None, 0.65], "accuracy_high": [None, 0.9]}
+        >>> draw_reliability(axis, bins)
+        >>> axis.get_ylabel()
+        'accuracy'
+    """
+    check_series("a reliability diagram", reliability, RELIABILITY)
+    low, high, count, confidence, accuracy, lower, upper = (_row(reliability[key]) for key in RELIABILITY)
+    with axis_at(target, (3.4, 3.9)) as axis:
+        known = np.isfinite(accuracy)
+        centre, width = (low + high) / 2, (high - low) * 0.94
+        axis.bar(centre[known], accuracy[known], width[known], color=BASE, label="accuracy")
+        for label, sign, colour, hatch in (
+            ("overconfident", 1, WRONG, "////"),
+            ("underconfident", -1, _UNDER, "\\\\\\\\"),
+        ):
+            at = known & (np.sign(confidence - accuracy) == sign)
+            axis.bar(
+                centre[at], np.abs(confidence - accuracy)[at], width[at], bottom=np.minimum(confidence, accuracy)[at],
+                facecolor="none", edgecolor=colour, linewidth=0.6, hatch=hatch, alpha=0.8, label=label,
+            )  # fmt: skip
+        axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle="--")
+        x = np.where(np.isfinite(confidence), confidence, centre)
+        axis.plot(x[known], accuracy[known], ".", color=INK, markersize=4)
+        both = known & np.isfinite(lower) & np.isfinite(upper)
+        axis.vlines(x[both], lower[both], upper[both], color=INK, linewidth=1.0)
+        shares(axis, x=(0, 1), y=(0, 1))
+        axis.set_aspect("equal")
+        axis.set_ylabel("accuracy")
+        axis.tick_params(labelbottom=False)
+        axis.legend(fontsize=7, frameon=False, loc="upper left")
+        _counts(axis, centre, width, count)
+        set_title(axis, title)
+
+
+def _counts(
+    axis: Axes, centre: npt.NDArray[np.float64], width: npt.NDArray[np.float64], count: npt.NDArray[np.float64]
+) -> None:
+    """The counts of the bins in a strip of their own below the axis."""
+    strip = axis.inset_axes((0.0, -0.22, 1.0, 0.17), sharex=axis)
+    strip.bar(centre, count, width, color=MUTED, alpha=0.6)
+    strip.set_ylabel("count", fontsize=7)
+    strip.set_xlabel("confidence")
+    most = float(np.nanmax(count, initial=0.0))
+    strip.set_yticks([most] if most else [], [short_count(int(most))] if most else [])
+    strip.tick_params(labelsize=7, length=2)
+    for side in ("top", "right"):
+        strip.spines[side].set_visible(False)
+
+
+def draw_confidence_histogram(target: str | Path | Axes, histogram: Part, *, title: str | None = None) -> None:
+    """Draw how often each confidence occurs, right and wrong predictions stacked.
+
+    Args:
+        target: as in `draw_reliability`.
+        histogram: ``document["models"][i]["histogram"]``.
+        title: likewise.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> axis = Figure().subplots()
+        >>> draw_confidence_histogram(axis, {"edges": [0.0, 0.5, 1.0], "right": [2, 30], "wrong": [3, 4]})
+        >>> [float(bar.get_height()) for bar in axis.patches]
+        [2.0, 30.0, 3.0, 4.0]
+    """
+    check_histogram("a histogram", histogram)
+    edges, right, wrong = (_row(histogram[key]) for key in ("edges", "right", "wrong"))
+    with axis_at(target, (3.4, 2.5)) as axis:
+        axis.bar(edges[:-1], right, np.diff(edges), align="edge", color=RIGHT, label="right")
+        axis.bar(edges[:-1], wrong, np.diff(edges), align="edge", bottom=right, color=WRONG, label="wrong")
+        shares(axis, x=(min(0.0, edges[0]), max(1.0, edges[-1])))
+        axis.set_xlabel("confidence")
+        axis.set_ylabel("samples")
+        axis.legend(fontsize=7, frameon=False, loc="upper left", reverse=True)
+        set_title(axis, title)
+
+
+def draw_risk_coverage(
+    target: str | Path | Axes, curves: Sequence[Part], *, labels: Sequence[str] | None = None, title: str | None = None
+) -> None:
+    """Draw risk-coverage curves with their intervals on one axis.
+
+    Args:
+        target: as in `draw_reliability`.
+        curves: ``document["models"][i]["curves"]``, or curves of several files in one list.
+        labels: words for the legend, one per curve; by default those of the curves.
+        title: likewise.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> axis = Figure().subplots()
+        >>> curve = {"coverage": [0.5, 1.0], "risk": [0.0, 0.1], "risk_low": [0.0, 0.05], "risk_high": [0.08, 0.2]}
+        >>> curve |= {"label": "confidence (MSP)", "threshold": [0.9, 0.4], "accepted": [20, 40], "errors": [0, 4]}
+        >>> draw_risk_coverage(axis, [curve])
+        >>> axis.get_legend().get_texts()[0].get_text()
+        'confidence (MSP)'
+    """
+    if not curves:
+        raise ValueError("a risk-coverage figure needs at least one curve, got none")
+    if labels is not None and len(labels) != len(curves):
+        raise ValueError(
+            f"a risk-coverage figure needs one label per curve, got {len(labels)} for {len(curves)} curves"
+        )
+    for curve in curves:
+        check_series(f"the curve {str(curve.get('score'))[:80]!r}", curve, CURVE)
+    with axis_at(target, (3.6, 2.7)) as axis:
+        handles = []
+        for k, curve in enumerate(curves):
+            coverage, risk, low, high = (_row(curve[key]) for key in CURVE[:4])
+            colour = SERIES[k % len(SERIES)]
+            label = labels[k] if labels is not None else curve.get("label") or curve.get("score")
+            axis.fill_between(coverage, low, high, color=colour, alpha=0.15, linewidth=0)
+            dash = DASHES[k % len(DASHES)]
+            handles += axis.plot(coverage, risk, dash, color=colour, linewidth=1.4, label=literal(label))
+        shares(axis, x=(0, 1), y=(0, risk_top(curves)))
+        axis.set_xlabel("coverage")
+        axis.set_ylabel("risk")
+        # Given by hand, because a legend left to itself drops names that begin with an underscore.
+        words = [str(line.get_label()) for line in handles]
+        axis.legend(handles, words, fontsize=7, frameon=False, loc="upper left")
+        set_title(axis, title)
+
+
+def draw_logit_scatter(target: str | Path | Axes, logits: Part, *, title: str | None = None) -> None:
+    """Draw the largest logit against the confidence, as SC Fig. 9 does: points, means and spreads of right and wrong.
+
+    Args:
+        target: as in `draw_reliability`.
+        logits: ``document["models"][i]["logits"]``.
+        title: likewise.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> axis = Figure().subplots()
+        >>> logits = {"points": {"msp": [0.9, 0.3], "max_logit": [9.5, 4.2], "right": [True, False]}}
+        >>> logits |= {"msp": [0.25, 0.75], "right_mean": [None, 9.0], "right_spread": [None, 1.0]}
+        >>> draw_logit_scatter(axis, logits | {"wrong_mean": [4.0, 7.0], "wrong_spread": [0.5, 1.0]})
+        >>> axis.get_ylabel()
+        'largest logit'
+    """
+    check_logits("the largest logit against confidence", logits)
+    points, centre = logits["points"], _row(logits["msp"])
+    msp, height, is_right = _row(points["msp"]), _row(points["max_logit"]), np.asarray(points["right"], dtype=bool)
+    with axis_at(target, (3.4, 2.8)) as axis:
+        for word, mask, colour, dash in (("right", is_right, RIGHT, "-"), ("wrong", ~is_right, WRONG, "--")):
+            axis.scatter(msp[mask], height[mask], s=4, color=colour, alpha=0.3, linewidths=0, rasterized=True)
+            mean, spread = _row(logits[f"{word}_mean"]), np.nan_to_num(_row(logits[f"{word}_spread"]))
+            known = np.isfinite(mean)
+            x, m, s = centre[known], mean[known], spread[known]
+            axis.fill_between(x, m - s, m + s, color=colour, alpha=0.2, linewidth=0)
+            axis.plot(x, m, dash, color=colour, linewidth=1.5, label=word)
+        shares(axis, x=(0, 1))
+        axis.set_xlabel("confidence")
+        axis.set_ylabel("largest logit")
+        axis.legend(fontsize=7, frameon=False, loc="upper left")
+        set_title(axis, title)
+
+
+def _row(values: Sequence[float | None]) -> npt.NDArray[np.float64]:
+    """A series as an array, with NaN where nothing is known."""
+    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)

@@ -1,0 +1,229 @@
+"""Figures of SC's analyses: they draw what `calibrant.selective` has computed.
+
+Each function takes a path (``.png``, ``.svg``, ``.pdf``) or a matplotlib axis to draw on. The legend stands below the
+axis, where it hides nothing; on an axis of a figure without a layout (such as ``layout="constrained"``) it goes where
+it hides least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.transforms import ScaledTranslation
+
+from calibrant.report.document import Part, check_series, risk_top
+from calibrant.report.figures import BASE, DASHES, INK, MUTED, RIGHT, SERIES, WRONG, axis_at, literal, set_title, shares
+from calibrant.report.text import count, number, percent, round_percent
+
+if TYPE_CHECKING:
+    from calibrant.selective import ErrorsBySource, MaxLogitGivenMSP, MethodCurve
+
+_SHIFTED = SERIES[4]
+
+
+def draw_risk_coverage_by_method(
+    target: str | Path | Axes,
+    curves: Mapping[str, MethodCurve],
+    *,
+    target_risk: float | None = None,
+    title: str | None = None,
+) -> None:
+    """Draw risk against coverage, one line for each method, with the areas in the legend.
+
+    Args:
+        target: a path, or an axis to draw on.
+        curves: what `risk_coverage_by_method` gives.
+        target_risk: an error rate to mark with a line across.
+        title: written above.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> from calibrant.selective import risk_coverage_by_method
+        >>> axis = Figure().subplots()
+        >>> curves = risk_coverage_by_method({"msp": [0.9, 0.8, 0.7, 0.6]}, [1, 0, 1, 1])
+        >>> draw_risk_coverage_by_method(axis, curves, target_risk=0.3)
+        >>> [text.get_text() for text in axis.get_legend().get_texts()]
+        ['msp, AURC 0.2708', 'target risk 30%']
+
+    Reference:
+        SC, Fig. 1, 4 and 9 (left).
+    """
+    _check_named("a risk-coverage figure", curves)
+    parts = [_series(f"the curve {str(name)[:80]!r}", curve, ("coverage", "risk")) for name, curve in curves.items()]
+    if target_risk is not None and not 0 <= target_risk <= 1:
+        raise ValueError(f"target_risk must be a number between 0 and 1, got {target_risk!r}")
+    top = risk_top(parts)
+    with axis_at(target, (3.6, 2.6 + 0.15 * (len(curves) + (target_risk is not None)))) as axis:
+        handles, words = [], []
+        for k, (name, curve) in enumerate(curves.items()):
+            handles += axis.plot(
+                curve.coverage, curve.risk, DASHES[k % len(DASHES)], color=SERIES[k % len(SERIES)], linewidth=1.4
+            )
+            words.append(f"{_short(name)}, AURC {number(curve.aurc)}")
+        if target_risk is not None:
+            handles.append(axis.axhline(target_risk, color=MUTED, linewidth=0.8, dashes=(2, 2), zorder=1))
+            words.append(f"target risk {round_percent(target_risk)}")
+            top = max(top, min(1.0, 1.1 * target_risk))
+        shares(axis, x=(0, 1), y=(0, top))
+        axis.set_xlabel("coverage")
+        axis.set_ylabel("risk")
+        _legend(axis, handles, words)
+        set_title(axis, title)
+
+
+def draw_max_logit_given_msp(target: str | Path | Axes, bands: MaxLogitGivenMSP, *, title: str | None = None) -> None:
+    """Draw the mean of the largest logit given the MSP, with one standard deviation about it, for right and wrong.
+
+    A line is broken where a window has too few samples.
+
+    Args:
+        target: as in `draw_risk_coverage_by_method`.
+        bands: what `max_logit_given_msp` gives.
+        title: likewise.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> from calibrant.selective import max_logit_given_msp
+        >>> axis = Figure().subplots()
+        >>> msp, max_logit, correct = [0.5, 0.6, 0.7, 0.8], [3.0, 4.0, 6.0, 7.0], [0, 1, 0, 1]
+        >>> draw_max_logit_given_msp(axis, max_logit_given_msp(msp, max_logit, correct, width=0.5, fewest=1))
+        >>> [line.get_label() for line in axis.get_lines()]
+        ['right', 'wrong']
+
+    Reference:
+        SC, Fig. 9 (right) and 13.
+    """
+    where = "the largest logit given the MSP"
+    lines = (("right", RIGHT, "-"), ("wrong", WRONG, "--"))
+    if not all(hasattr(bands, part) for part in ("msp", "right", "wrong")):
+        raise ValueError(f"{where} needs what max_logit_given_msp gives, got {type(bands).__name__}")
+    for word, _, _ in lines:
+        part = {"msp": bands.msp, **_series(f"{where}, {word},", getattr(bands, word), ("mean", "std"))}
+        check_series(f"{where}, {word},", part, ("msp", "mean", "std"))
+    with axis_at(target, (3.4, 2.8)) as axis:
+        handles = []
+        for word, colour, dash in lines:
+            windows = getattr(bands, word)
+            low, high = windows.mean - windows.std, windows.mean + windows.std
+            axis.fill_between(bands.msp, low, high, color=colour, alpha=0.2, linewidth=0)
+            handles += axis.plot(bands.msp, windows.mean, dash, color=colour, linewidth=1.5, label=word)
+        shares(axis, x=(0, 1))
+        axis.set_xlabel("confidence (MSP)")
+        axis.set_ylabel("largest logit")
+        _legend(axis, handles, [word for word, _, _ in lines], columns=2)
+        set_title(axis, title)
+
+
+def draw_errors_by_source(
+    target: str | Path | Axes,
+    results: Mapping[str, ErrorsBySource],
+    *,
+    coverage: float | None = None,
+    sources: Sequence[str] = ("original", "shifted"),
+    title: str | None = None,
+) -> None:
+    """Draw the errors that each method accepts, split by the set they come from, with the shifted set's share.
+
+    Args:
+        target: as in `draw_risk_coverage_by_method`.
+        results: what `errors_by_source` gives, by the method's name.
+        coverage: which of the coverages to draw; needed where the results have several.
+        sources: words for the original and the shifted set.
+        title: likewise.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> from calibrant.selective import errors_by_source
+        >>> axis = Figure().subplots()
+        >>> result = errors_by_source([0.9, 0.8, 0.7, 0.6], [0, 0, 1, 0], [False, True, True, True], 0.5)
+        >>> draw_errors_by_source(axis, {"msp": result})
+        >>> [float(bar.get_width()) for bar in axis.patches], axis.texts[0].get_text()
+        ([1.0, 1.0], '50.00%')
+
+    Reference:
+        SC, Fig. 8 (right).
+    """
+    _check_named("a figure of errors by source", results)
+    if len(sources) != 2:
+        raise ValueError(f"sources must be two words, for the original and the shifted set, got {sources!r}")
+    rows = [_at_coverage(name, result, coverage) for name, result in results.items()]
+    if len({row["coverage"] for row in rows}) > 1:
+        raise ValueError("a figure of errors by source needs results at one coverage, got several")
+    heights = np.arange(len(rows))
+    original, shifted = (np.array([row[key] for row in rows]) for key in ("original_errors", "shifted_errors"))
+    with axis_at(target, (3.8, 1.3 + 0.3 * len(rows))) as axis:
+        bars = [
+            axis.barh(heights, original, 0.65, color=BASE),
+            axis.barh(heights, shifted, 0.65, left=original, color=_SHIFTED),
+        ]
+        for y, row in zip(heights, rows, strict=True):
+            text = percent(row["shifted_share"]) if row["errors"] > 0 else "no errors"
+            axis.annotate(
+                text, (row["errors"], y), (3, 0), textcoords="offset points", va="center", fontsize=7, color=INK
+            )
+        # Room for the share beside the longest bar.
+        axis.set_xlim(0, 1.25 * max(1.0, *(row["errors"] for row in rows)))
+        axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
+        axis.set_yticks(heights, [_short(name) for name in results])
+        axis.tick_params(axis="y", length=0, labelcolor=INK)
+        axis.invert_yaxis()
+        axis.set_xlabel(f"errors at {round_percent(rows[0]['coverage'])} coverage")
+        words = [f"from {_short(sources[0])}", f"from {_short(sources[1])} (with its share)"]
+        _legend(axis, bars, words, columns=2)
+        set_title(axis, title)
+
+
+def _at_coverage(name: str, result: ErrorsBySource, coverage: float | None) -> Mapping[str, float]:
+    """The numbers of a result at one of its coverages."""
+    keys = ("coverage", "errors", "original_errors", "shifted_errors", "shifted_share")
+    part = _series(f"the result {str(name)[:80]!r}", result, keys)
+    coverages = [float(c) for c in part["coverage"]]
+    if coverage is None and len(coverages) != 1:
+        raise ValueError(f"the result {str(name)[:80]!r} has the coverages {coverages}, choose one with coverage=")
+    if coverage is not None and coverage not in coverages:
+        raise ValueError(f"coverage must be one of the result {str(name)[:80]!r}, {coverages}, got {coverage!r}")
+    at = 0 if coverage is None else coverages.index(coverage)
+    return {key: float(part[key][at]) for key in keys}
+
+
+def _check_named(where: str, results: object) -> None:
+    """Check that there is something to draw, by name."""
+    if not isinstance(results, Mapping) or not results:
+        came = "none" if isinstance(results, Mapping) else type(results).__name__
+        raise ValueError(f"{where} needs a mapping of at least one name to its numbers, got {came}")
+
+
+def _series(where: str, result: Any, keys: Sequence[str]) -> Part:
+    """The series of a result by name, checked to be there and equally long."""
+    part = {key: getattr(result, key) for key in keys if hasattr(result, key)}
+    check_series(where, part, keys)
+    return part
+
+
+def _short(name: object) -> str:
+    """A name that leaves room beside it."""
+    text = str(name)
+    return literal(text if len(text) <= 32 else f"{text[:29]}...")
+
+
+def _legend(axis: Axes, handles: Sequence[Any], words: Sequence[str], *, columns: int = 1) -> None:
+    """The legend below the axis if a layout makes room for it there, else where it hides least.
+
+    Words are given by hand, because a legend left to itself drops names that begin with an underscore.
+    """
+    style: dict[str, Any] = {"fontsize": 7, "frameon": False, "ncols": columns}
+    figure = axis.figure
+    if figure.get_layout_engine() is None:
+        axis.legend(handles, words, loc="best", **style)
+        return
+    # Below the tick labels and the axis label, which are about four lines of text with what is between them.
+    down = ScaledTranslation(0, -4 * matplotlib.rcParams["font.size"] / 72, figure.dpi_scale_trans)
+    anchor = {"bbox_to_anchor": (0.5, 0.0), "bbox_transform": axis.transAxes + down, "borderaxespad": 0.0}
+    axis.legend(handles, words, loc="upper center", **anchor, **style)

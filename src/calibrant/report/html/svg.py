@@ -1,0 +1,182 @@
+"""A small canvas for inline SVG: two axes, marks in data coordinates, colours by class so that the page's style rules.
+
+Only scaling to pixels happens here. Text keeps the page's font; nothing refers to anything outside the page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from calibrant.report.text import escape
+
+Point = tuple[float, float]
+
+
+@dataclass
+class Plot:
+    """Marks over two linear axes."""
+
+    width: float  # in its own units, about CSS pixels on a desk
+    height: float
+    x: Point  # the data range of the horizontal axis
+    y: Point
+    margin: tuple[float, float, float, float] = (60, 20, 12, 44)  # left, right, top, bottom: for words at the axes
+    parts: list[str] = field(default_factory=list)
+
+    def at_x(self, value: float) -> float:
+        """Pixels from the left."""
+        left, right, _, _ = self.margin
+        return left + (value - self.x[0]) / (self.x[1] - self.x[0]) * (self.width - left - right)
+
+    def at_y(self, value: float) -> float:
+        """Pixels from the top."""
+        _, _, top, bottom = self.margin
+        return self.height - bottom - (value - self.y[0]) / (self.y[1] - self.y[0]) * (self.height - top - bottom)
+
+    def add(self, *marks: str) -> None:
+        """Append marks; later ones lie on top."""
+        self.parts.extend(marks)
+
+    def axes(
+        self,
+        x_label: str,
+        y_label: str,
+        x_text: Callable[[float], str],
+        y_text: Callable[[float], str],
+        *,
+        x_ticks: Sequence[tuple[float, str]] | None = None,
+        label_at: float | None = None,
+    ) -> None:
+        """Grid lines, tick words and labels; no grid line where there is no word.
+
+        ``x_ticks`` are values and words instead of round ones; a word without room is left out. ``label_at`` is where
+        the label of the horizontal axis stands, in pixels from the top.
+        """
+        left, right, top, bottom = self.margin
+        foot, end = self.height - bottom, self.width - right
+        for value in nice_ticks(*self.y, 5):
+            y = self.at_y(value)
+            if y_text(value):
+                self.add(line("grid", left, y, end, y), words("tick end", left - 7, y + 4, y_text(value)))
+        free = 0.0
+        for value, word in sorted(x_ticks) if x_ticks else [(v, x_text(v)) for v in nice_ticks(*self.x, 5)]:
+            x, half = self.at_x(value), 3.6 * len(word)
+            self.add(line("tickmark", x, foot, x, foot + 4))
+            if not x_ticks or x - half >= free:
+                self.add(words("tick middle", x, foot + 18, word))
+                free = x + half + 7
+        self.add(line("axis", left, foot, end, foot))
+        self.add(words("label middle", (left + end) / 2, label_at or self.height - 6, x_label))
+        centre = (top + foot) / 2
+        turn = f' transform="rotate(-90 13 {short(centre)})"'
+        self.add(f'<text class="label middle" x="13" y="{short(centre)}"{turn}>{escape(y_label)}</text>')
+
+    def box(self, kind: str, x: Point, y: Point, tip: str = "") -> str:
+        """A rectangle between two values of each axis."""
+        x0, x1 = sorted((self.at_x(x[0]), self.at_x(x[1])))
+        y0, y1 = sorted((self.at_y(y[0]), self.at_y(y[1])))
+        where = f'x="{short(x0)}" y="{short(y0)}" width="{short(x1 - x0)}" height="{short(y1 - y0)}"'
+        return f'<rect class="{kind}" {where}>{title(tip)}</rect>' if tip else f'<rect class="{kind}" {where}/>'
+
+    def path(self, points: Sequence[Point]) -> str:
+        """Path data through the points; those that nobody could see missing are left out."""
+        return path_data(thinned([(self.at_x(x), self.at_y(y)) for x, y in points], 0.12))
+
+    def clipped(self, *marks: str) -> str:
+        """Marks cut at the axes: a nested drawing hides what lies outside it."""
+        left, right, top, bottom = self.margin
+        width, height = short(self.width - left - right), short(self.height - top - bottom)
+        frame = f'x="{short(left)}" y="{short(top)}" width="{width}" height="{height}"'
+        view = f"{short(left)} {short(top)} {width} {height}"
+        return f'<svg {frame} viewBox="{view}">{"".join(marks)}</svg>'
+
+    def render(self, ident: str, name: str, description: str, kind: str = "chart") -> str:
+        """The SVG element, with its name and description for those who do not see it."""
+        return (
+            f'<svg class="{kind}" id="{ident}" viewBox="0 0 {short(self.width)} {short(self.height)}" role="img" '
+            f'aria-labelledby="{ident}-t {ident}-d">'
+            f'<title id="{ident}-t">{escape(name)}</title><desc id="{ident}-d">{escape(description)}</desc>'
+            f"{''.join(self.parts)}</svg>"
+        )
+
+
+def short(value: float) -> str:
+    """A coordinate to a tenth of a pixel."""
+    text = f"{value:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text
+
+
+def thinned(points: Sequence[Point], tolerance: float) -> list[Point]:
+    """Fewer points whose line stays within the tolerance of the given one (Douglas and Peucker 1973)."""
+    keep = {0, len(points) - 1} if points else set()
+    pending = [(0, len(points) - 1)] if len(points) > 2 else []
+    while pending:
+        first, last = pending.pop()
+        (x0, y0), (x1, y1) = points[first], points[last]
+        length = math.hypot(x1 - x0, y1 - y0)
+        far, at = tolerance, 0
+        for k in range(first + 1, last):
+            x, y = points[k]
+            off = abs((x1 - x0) * (y - y0) - (y1 - y0) * (x - x0)) / length if length else math.hypot(x - x0, y - y0)
+            if off > far:
+                far, at = off, k
+        if at:
+            keep.add(at)
+            pending += [(first, at), (at, last)]
+    return [points[k] for k in sorted(keep)]
+
+
+def path_data(points: Sequence[Point]) -> str:
+    """Path data through points in pixels."""
+    return "".join(f"{'L' if k else 'M'}{short(x)} {short(y)}" for k, (x, y) in enumerate(points))
+
+
+def line(kind: str, x0: float, y0: float, x1: float, y1: float) -> str:
+    """A line in pixels."""
+    return f'<line class="{kind}" x1="{short(x0)}" y1="{short(y0)}" x2="{short(x1)}" y2="{short(y1)}"/>'
+
+
+def words(kind: str, x: float, y: float, text: str) -> str:
+    """A text in pixels."""
+    return f'<text class="{kind}" x="{short(x)}" y="{short(y)}">{escape(text)}</text>'
+
+
+def title(text: str) -> str:
+    """The text that appears when the pointer rests on a mark."""
+    return f"<title>{escape(text)}</title>"
+
+
+def nice_ticks(low: float, high: float, about: int) -> list[float]:
+    """About so many round values from low to high."""
+    raw = (high - low) / max(1, about)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(s * power for s in (1.0, 2.0, 2.5, 5.0, 10.0) if s * power >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def icon(kind: str) -> str:
+    """A sign from the page's own set; the word beside it says the same."""
+    return f'<svg class="icon" viewBox="0 0 20 20" aria-hidden="true"><use href="#i-{kind}"/></svg>'
+
+
+#: The signs, and the hatching of gaps; drawn once per page, shown nowhere themselves.
+SYMBOLS = (
+    '<svg class="symbols" width="0" height="0" aria-hidden="true"><defs>'
+    '<symbol id="i-good" viewBox="0 0 20 20"><circle cx="10" cy="10" r="9"/><path d="M5.5 10.5l3 3 6-7"/></symbol>'
+    '<symbol id="i-fair" viewBox="0 0 20 20"><path class="solid" d="M10 1.6L19 17.6H1Z"/>'
+    '<path d="M10 7.2v5M10 14.9v.2"/></symbol>'
+    '<symbol id="i-poor" viewBox="0 0 20 20"><path class="solid" d="M6.3 1h7.4L19 6.3v7.4L13.7 19H6.3L1 13.7V6.3Z"/>'
+    '<path d="M6.8 6.8l6.4 6.4M13.2 6.8l-6.4 6.4"/></symbol>'
+    '<symbol id="i-unknown" viewBox="0 0 20 20"><circle cx="10" cy="10" r="9"/>'
+    '<path d="M7.4 7.6a2.6 2.6 0 1 1 3.7 2.4c-.8.4-1.1.9-1.1 1.7M10 14.6v.2"/></symbol>'
+    '<symbol id="i-info" viewBox="0 0 20 20"><circle cx="10" cy="10" r="9"/><path d="M10 9.2v5M10 5.8v.2"/></symbol>'
+    '<symbol id="i-flag" viewBox="0 0 20 20"><path class="solid" d="M5 2h11l-3 4 3 4H6.6v8H5Z"/></symbol>'
+    '<pattern id="hatch-over" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<path class="hatch over" d="M0 0V5"/></pattern>'
+    '<pattern id="hatch-under" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(-45)">'
+    '<path class="hatch under" d="M0 0V5"/></pattern>'
+    "</defs></svg>"
+)

@@ -1,0 +1,235 @@
+"""A policy on a set of predictions: its decisions as a file, and, where labels are known, was its promise kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibrant._arrays import Array
+from calibrant._files import written_aside
+from calibrant._progress import Progress, silent, track
+from calibrant._validation import listing
+from calibrant.metrics import Interval
+from calibrant.predictions import Predictions
+from calibrant.selective.bounds import UNKNOWN, binomial_tail, coverage_interval, risk_interval, upper_limit
+from calibrant.selective.holdout import Fingerprint
+from calibrant.selective.policy import Policy
+from calibrant.selective.rule import Decisions
+
+FORMATS = (".parquet", ".csv", ".npz")
+
+
+class Counts(NamedTuple):
+    """Samples, how many of them were answered, and how many answers are wrong."""
+
+    samples: int = 0
+    accepted: int = 0
+    errors: int = 0
+
+
+@dataclass
+class Outcome:
+    """What a policy did: counts, and what they say about its promise.
+
+    Attributes:
+        policy: the policy.
+        samples: how many there were; for segmentation, pixels.
+        accepted: how many were answered.
+        labelled: whether the true labels are known.
+        errors: wrong answers, if labels are known.
+        all_errors: what would be wrong if every sample was answered.
+        groups: counts by group, where the policy has thresholds for each.
+        fingerprint: of the predictions.
+    """
+
+    policy: Policy
+    samples: int = 0
+    accepted: int = 0
+    labelled: bool = True
+    errors: int = 0
+    all_errors: int = 0
+    groups: dict[str, Counts] = field(default_factory=dict)
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+
+    def add(self, batch: Predictions, decisions: Decisions[Array]) -> None:
+        """Count a batch."""
+        self.fingerprint.add(batch)
+        labels, counted = batch.labels, np.ones(decisions.accept.shape, dtype=bool)
+        self.labelled = labels is not None
+        if labels is not None and batch.ignore_index is not None:
+            counted = labels != batch.ignore_index
+        wrong = np.zeros_like(counted) if labels is None else (decisions.labels != labels) & counted
+        accept = decisions.accept & counted
+        self.samples += int(counted.sum())
+        self.accepted += int(accept.sum())
+        self.errors += int((accept & wrong).sum())
+        self.all_errors += int(wrong.sum())
+        if self.policy.group is not None:
+            names = np.asarray(batch.groups[self.policy.group]).astype(str)
+            for name in np.unique(names).tolist():
+                added = (int(part[names == name].sum()) for part in (counted, accept, accept & wrong))
+                before = self.groups.get(name, Counts())
+                self.groups[name] = Counts(*(old + new for old, new in zip(before, added, strict=True)))
+
+    @property
+    def coverage(self) -> Interval:
+        """Share answered, with limits."""
+        return coverage_interval(self.accepted, self.samples, 0.95)
+
+    @property
+    def risk(self) -> Interval:
+        """Share of answers that are wrong, with exact limits at 95%; NaN where nothing is known or was answered."""
+        return risk_interval(self.errors, self.accepted, 0.025, 0.025) if self.labelled else UNKNOWN
+
+    def _answered(self) -> dict[str, Counts]:
+        """Counts of what has a promise of its own and was answered: all samples, or every group."""
+        parts = self.groups if self.policy.groups is not None else {"": Counts(0, self.accepted, self.errors)}
+        return {name: counts for name, counts in parts.items() if counts.accepted}
+
+    @property
+    def broken(self) -> dict[str, Counts]:
+        """The parts in which more answers are wrong than promised, beyond chance."""
+        risk, answered = self.policy.promised, self._answered()
+        if risk is None or not self.labelled or self.policy.kind == "segmentation":
+            return {}
+        # The chance of so many errors, or more, at the promised risk; shared by all parts that were answered.
+        return {
+            name: part for name, part in answered.items()
+            if float(binomial_tail(part.accepted - part.errors, part.accepted, 1 - risk)) * len(answered) < 0.05
+        }  # fmt: skip
+
+    @property
+    def promise_kept(self) -> str:
+        """Whether the promise was kept.
+
+        ``"yes"``: shown on these samples; ``"no"``: broken beyond chance; ``"no sign"`` that it is broken;
+        ``"unclear"``: more are wrong than promised, perhaps by chance; ``"nothing"`` was answered; ``"unknown"``: there
+        is no promise, or there are no labels.
+        """
+        risk, answered = self.policy.promised, self._answered().values()
+        if self.labelled and not self.accepted:
+            return "nothing"
+        if risk is None or not self.labelled:
+            return "unknown"
+        if self.broken:
+            return "no"
+        if any(part.errors > risk * part.accepted for part in answered):
+            return "unclear"
+        level = 0.05 / len(answered)
+        is_shown = all(upper_limit(part.errors, part.accepted, level) <= risk for part in answered)
+        return "yes" if is_shown and self.policy.kind == "classification" else "no sign"
+
+    def sentences(self) -> list[str]:
+        """What happened, in plain sentences."""
+        unit = "pixels" if self.policy.kind == "segmentation" else "samples"
+        if not self.samples:
+            return [f"There are no {unit} that count."]
+        share = self.accepted / self.samples
+        text = [f"Answers {self.accepted:,} of {self.samples:,} {unit} ({share:.1%}), abstains on the rest."]
+        unknown = {name: part for name, part in self.groups.items() if name not in (self.policy.group_names or ())}
+        if unknown:
+            number, names = sum(part.samples for part in unknown.values()), listing(list(unknown), 5)
+            text.append(f"{number:,} {unit} are of groups that the policy does not know ({names}): never answered.")
+        if not self.labelled:
+            return [*text, "There are no labels, so the share of wrong answers is not known."]
+        if self.accepted:
+            risk = self.risk
+            limits = "" if unit == "pixels" else f" (95% interval {risk.low:.2%} to {risk.high:.2%})"
+            text.append(
+                f"{self.errors:,} answers are wrong, {risk.value:.2%}{limits}; "
+                f"answering everything would be wrong in {self.all_errors / self.samples:.2%}."
+            )
+        if str(self.fingerprint) == self.policy.evidence.get("fingerprint"):
+            text.append("These are the very predictions that the policy was fitted on: they cannot tell what it does.")
+        return [*text, *self._verdict(unit)]
+
+    def _verdict(self, unit: str) -> list[str]:
+        promise = f"The promise of at most {self.policy.promised or 0:.2%} wrong answers"
+        where = ""
+        if self.policy.groups is not None and self.broken:
+            shares = {
+                name: f"{part.errors / part.accepted:.1%} of {part.accepted:,}" for name, part in self.broken.items()
+            }
+            where = " in " + listing([f"{name} ({share})" for name, share in shares.items()], 5)
+        words = {
+            "yes": f"{promise} is kept here.",
+            "no sign": f"{promise}: no sign that it is broken.",
+            "no": f"{promise} is broken beyond chance{where}: these {unit} are not like those it was fitted on.",
+            "unclear": f"{promise} is missed here, which may be chance.",
+        }
+        return [words[self.promise_kept]] if self.promise_kept in words else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        coverage, risk = (
+            {name: None if math.isnan(value) else value for name, value in vars(interval).items()}
+            for interval in (self.coverage, self.risk)
+        )
+        return {
+            "samples": self.samples,
+            "accepted": self.accepted,
+            "coverage": coverage,
+            "errors": self.errors if self.labelled else None,
+            "risk": risk,
+            "risk_of_all": self.all_errors / self.samples if self.labelled and self.samples else None,
+            "target_risk": self.policy.target_risk,
+            "promised_risk": self.policy.promised,
+            "promise_kept": self.promise_kept,
+            "groups": {
+                name: counts._asdict() | ({} if self.labelled else {"errors": None})
+                for name, counts in self.groups.items()
+            },
+        }
+
+
+def apply_policy(policy: Policy, predictions: Predictions, path: Path, *, progress: Progress = silent) -> Outcome:
+    """Decide about every sample, a batch at a time, and write the decisions aside, then rename."""
+    policy.check(predictions)
+    outcome, suffix = Outcome(policy), path.suffix.lower()
+    if policy.kind == "segmentation" and suffix != ".npz":
+        raise ValueError(f"{path}: decisions about pixels are arrays, written as .npz")
+    with written_aside(path) as aside:
+        batches = track(predictions.batches(), "deciding", len(predictions), progress, size=len)
+        if suffix == ".npz":
+            parts = list(_decided(outcome, batches))
+            columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            np.savez(aside, **columns | {"confidence": columns["confidence"].astype(np.float32)})
+        else:
+            _write_table(aside, suffix, policy.class_names or predictions.class_names, _decided(outcome, batches))
+    return outcome
+
+
+def _decided(outcome: Outcome, batches: Iterable[Predictions]) -> Iterator[dict[str, Array]]:
+    """The columns to write of each batch; without ids, rows are numbered."""
+    start = 0
+    for batch in batches:
+        decisions = outcome.policy.decide_batch(batch)
+        outcome.add(batch, decisions)
+        ids = np.arange(start, start + len(batch)) if batch.ids is None else np.asarray(batch.ids)
+        yield {"id": ids, "label": decisions.labels, "confidence": decisions.confidence, "accept": decisions.accept}
+        start += len(batch)
+
+
+def _write_table(path: Path, suffix: str, names: tuple[str, ...] | None, tables: Iterable[dict[str, Array]]) -> None:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    writer: Any = None
+    try:
+        for columns in tables:
+            table = pa.table(columns)
+            if names is not None:
+                table = table.add_column(2, "class_name", pa.array(np.asarray(names)[columns["label"]]))
+            if writer is None:
+                make = pa.parquet.ParquetWriter if suffix == ".parquet" else pa.csv.CSVWriter
+                writer = make(str(path), table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,215 @@
+"""The rule behind a policy: what it consists of, what it says of itself, and its formula.
+
+The formula is written once, in `Ops`: NumPy and PyTorch compute it, ONNX draws it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from calibrant._arrays import Array, cache_chunks, class_rows, given_back
+from calibrant._validation import as_logits, check_finite, listing
+from calibrant.metrics import Doubles
+from calibrant.posthoc import FLOOR, Calibrator, NumpyOps, Ops, softmax
+from calibrant.selective.scores import Score
+from calibrant.selective.thresholds import Threshold
+
+A = TypeVar("A")
+V = TypeVar("V")
+
+
+class Decisions(NamedTuple, Generic[A]):
+    """What a policy says about each sample, ``[N]`` or ``[N, ...]`` each.
+
+    Attributes:
+        labels: the predicted class, int64.
+        confidence: its calibrated probability, float64.
+        accept: whether to answer; False abstains.
+    """
+
+    labels: A
+    confidence: A
+    accept: A
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """The contents of a `Policy`, whose docstring describes them."""
+
+    num_classes: int
+    class_names: tuple[str, ...] | None
+    takes: str
+    kind: str
+    calibrator: Calibrator | None
+    score: Score
+    threshold: Threshold
+    groups: Mapping[str, Threshold] | None = None
+    group: str | None = None
+    target_risk: float | None = None
+    confidence: float = 0.95
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def limits(self) -> Doubles:
+        """The thresholds as numbers: one, or one per group in the order of `group_names`."""
+        thresholds = [self.threshold] if self.groups is None else self.groups.values()
+        return np.array([threshold.value for threshold in thresholds])
+
+    @property
+    def group_names(self) -> tuple[str, ...] | None:
+        """The groups with thresholds of their own."""
+        return None if self.groups is None else tuple(self.groups)
+
+    @property
+    def abstains(self) -> bool:
+        """Whether it never answers."""
+        return bool((self.limits == math.inf).all())
+
+    @property
+    def promised(self) -> float | None:
+        """The risk that is promised: the target, or the limit that came with a coverage; None if there is none."""
+        limit = self.target_risk if self.target_risk is not None else self.threshold.risk.high
+        return None if self.threshold.confidence is None or self.abstains or math.isnan(limit) else limit
+
+    @property
+    def summary(self) -> str:
+        """What it does and promises, in a sentence or two."""
+        threshold, unit = self.threshold, "pixels" if self.kind == "segmentation" else "samples"
+        if self.abstains:
+            return threshold.reason if self.groups is None else f"Abstains always. {threshold.reason}"
+        if threshold.accepted == threshold.samples:
+            return f"Answers all {unit}. {self._promise()}"
+        coverage = threshold.coverage
+        answered = f"Answers {share_text(coverage.value)} of {unit}"
+        if not math.isnan(coverage.low):
+            answered += f" ({share_text(coverage.low)} to {share_text(coverage.high)})"
+        return f"{answered} and abstains on the rest. {self._promise()}"
+
+    def _promise(self) -> str:
+        """What holds for the answers, and with what confidence."""
+        threshold = self.threshold
+        observed = f"seen: {share_text(threshold.risk.value)} of {threshold.accepted:,}"
+        limit = threshold.risk.high if self.target_risk is None else self.target_risk
+        if math.isnan(limit):
+            return f"No risk was asked for and none is promised ({observed} answers wrong)."
+        if self.target_risk is not None and threshold.confidence is None:
+            met = f"{share_text(limit)} was met on these samples ({observed})"
+            return f"The threshold is empirical: {met} and nothing is promised."
+        promise = f"With {100 * self.confidence:.4g}% confidence at most {share_text(limit)} of the answers are wrong"
+        if self.groups is None or self.target_risk is None:
+            return f"{promise} ({observed})."
+        silent = [name for name, threshold in self.groups.items() if threshold.abstains]
+        never = f" It never answers for {listing(silent, 5)}." if silent else ""
+        return f"{promise} in every {self.group} ({observed} in all).{never}"
+
+    @property
+    def method_summary(self) -> str:
+        """Calibrator and score, in a sentence."""
+        calibrated = "not calibrated" if self.calibrator is None else f"calibrated by {self.calibrator.name} scaling"
+        if self.calibrator is not None and self.calibrator.name == "isotonic":
+            calibrated = "calibrated by isotonic regression"
+        return f"Confidence {calibrated}; answers ranked by {self.score}."
+
+
+def share_text(value: float) -> str:
+    """A share in per cent, with more digits near 0 and 1."""
+    return f"{100 * value:.2f}%" if value < 0.1 or value > 0.9 else f"{100 * value:.1f}%"
+
+
+class Decision(NamedTuple, Generic[V]):
+    """The outputs of the formula, ``[n, 1]`` each, the probabilities ``[n, C]``.
+
+    ``accept`` tells whether the score reaches the threshold; confidence and probabilities are calibrated.
+    """
+
+    label: V
+    confidence: V
+    accept: V
+    probabilities: V
+    score: V
+
+
+def decision(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Decision[V]:
+    """The formula of a policy.
+
+    Args:
+        rule: the policy.
+        ops: what computes or draws.
+        values: ``[n, C]`` float64, logits or probabilities as the policy takes them.
+        group: ``[n, 1]`` float64, the number of each row's group, where there is a threshold for each; a number that
+            no group has is never accepted.
+    """
+    z = values
+    if rule.takes == "probabilities":
+        z = ops.log(ops.maximum(values, ops.constant(FLOOR)))
+    calibrated = z if rule.calibrator is None else rule.calibrator.apply(ops, z)
+    # Where a calibrator keeps the order, its rounding must not make ties.
+    ranked = z if rule.calibrator is None or rule.calibrator.keeps_order else calibrated
+    probabilities = softmax(ops, calibrated)
+    zero = ops.constant(0.0)
+    confidence = ops.total(ops.where(ops.predicted(ranked), probabilities, zero))
+    # Logits that are not finite have no confidence, and are not accepted by any threshold, not even by "everything".
+    score = ops.where(
+        ops.greater_equal(confidence, zero), rule.score.apply(ops, z, calibrated), ops.constant(float("nan"))
+    )
+    if group is None:
+        limit = ops.constant(rule.limits[0])
+    else:
+        number = np.arange(len(rule.limits) + 1, dtype=np.float64)[None]
+        limit = ops.lookup(group, number, np.concatenate([[np.inf], rule.limits, [np.inf]])[None])
+    accept = ops.greater_equal(score, limit)
+    return Decision(ops.argmax(ranked), confidence, accept, probabilities, score)
+
+
+def decide(rule: Rule, logits: Any, groups: Any = None) -> Decisions[Any]:
+    """The decisions about an array ``[N, C]`` or ``[N, C, ...]``, as `Policy.decide` gives them."""
+    z = _checked(rule, logits)
+    numbers = _group_numbers(rule, groups, len(z))
+    parts, start = [], 0
+    for part in cache_chunks(z):
+        check_finite(part)
+        rows = class_rows(part).astype(np.float64)
+        group = None
+        if numbers is not None:
+            group = np.repeat(numbers[start : start + len(part)], len(rows) // len(part))[:, None]
+        label, confidence, accept, *_ = decision(rule, NumpyOps(), rows, group)
+        parts.append([column.reshape(len(part), *part.shape[2:]) for column in (label, confidence, accept)])
+        start += len(part)
+    columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Decisions(*(given_back(column, logits, np.float64) for column in columns))
+
+
+def _checked(rule: Rule, values: Any) -> Array:
+    z = as_logits(values)
+    if z.shape[1] != rule.num_classes:
+        raise ValueError(f"the policy is for {rule.num_classes} classes, got {rule.takes} of {z.shape[1]}")
+    if (z.ndim > 2) != (rule.kind == "segmentation"):
+        raise ValueError(f"the policy is for {rule.kind}, got {rule.takes} {list(z.shape)}")
+    if rule.takes == "probabilities":
+        off = np.abs(z.sum(1, dtype=np.float64) - 1).max()
+        if float(z.min()) < 0 or not float(off) <= 1e-2:
+            raise ValueError("the policy takes probabilities, in 0..1 and summing to 1 over the classes")
+    return z
+
+
+def _group_numbers(rule: Rule, groups: Any, rows: int) -> Doubles | None:
+    """Each row's group by its position in the list, -1 for an unknown group."""
+    if rule.groups is None:
+        if groups is not None:
+            raise ValueError("groups are given, but the policy has one threshold for all")
+        return None
+    if groups is None:
+        raise ValueError(f"groups are needed: the policy has a threshold for every {rule.group}")
+    names = np.asarray(groups)
+    if names.dtype.kind == "f":
+        raise ValueError("groups must be whole numbers or text, got floating point")
+    if names.shape != (rows,):
+        raise ValueError(f"groups must be [{rows}], one for each sample, got {list(names.shape)}")
+    numbers = {name: number for number, name in enumerate(rule.groups)}
+    distinct, inverse = np.unique(names.astype(str), return_inverse=True)
+    return np.array([numbers.get(name, -1) for name in distinct.tolist()], dtype=np.float64)[inverse]

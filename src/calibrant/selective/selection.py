@@ -1,0 +1,177 @@
+"""Which calibrator and which score: by cross-fitting, and only what helps beyond chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from calibrant._arrays import Array, row_slices
+from calibrant._validation import Bools, Ints, check_finite
+from calibrant._validation import choice as check_choice
+from calibrant.metrics import Doubles, Judged, aurc, paired_differences, top_label_blocks
+from calibrant.posthoc import (
+    FLOOR,
+    FOLDS,
+    WIDE,
+    Calibrator,
+    EnsembleTemperatureScaling,
+    IsotonicCalibration,
+    LogitNorm,
+    NumpyOps,
+    TemperatureScaling,
+    VectorScaling,
+    crossfit,
+    crossfit_ranks,
+    folds_of,
+    ranks_by_fold,
+)
+from calibrant.selective.holdout import ForChoice
+from calibrant.selective.scores import FORMULAS, NORMALISED, Score
+
+LEVEL = 0.95  # of "beyond chance", shared by all that are tried
+ROWS_PER_CLASS = 10  # below which a parameter per class is not tried
+
+#: The calibrators to choose from, simple ones first: a later one must beat the best so far.
+TO_TRY: dict[str, Callable[[], Calibrator]] = {
+    "temperature": TemperatureScaling,
+    "ensemble": EnsembleTemperatureScaling,
+    "isotonic": lambda: IsotonicCalibration(mode="top-label"),
+    "vector": VectorScaling,
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A calibrator or score that was tried: its value, what it had to beat, and the change to that, with limits."""
+
+    name: str
+    value: float
+    against: str | None = None
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The choice, and all that was tried: calibrators by NLL, scores by AURC."""
+
+    calibrator: Calibrator | None
+    score: Score
+    calibrators: tuple[Candidate, ...] = ()
+    scores: tuple[Candidate, ...] = ()
+
+    def evidence(self) -> dict[str, list[dict[str, Any]]]:
+        """What was tried, for JSON."""
+        return {name: [asdict(candidate) for candidate in getattr(self, name)] for name in ("calibrators", "scores")}
+
+
+def select(samples: ForChoice, takes: str, calibrator: str, score: str, seed: int) -> Selection:
+    """Choose on these samples; ``"auto"`` leaves the choice open, a name closes it."""
+    values, y, unit = samples.rows.values, samples.rows.labels, samples.rows.unit
+    z = values if takes == "logits" else np.log(np.maximum(values.astype(np.float64), FLOOR))
+    z = z.astype(np.float64) if check_finite(z) > WIDE else z
+    folds = folds_of(unit)
+    if len(np.unique(folds)) < FOLDS:
+        raise ValueError(f"{samples.samples} samples are too few to choose by {FOLDS}-fold cross-fitting")
+    crossfitted, name, calibrators = _select_calibrator(z, y, unit, folds, calibrator)
+    fitted = None if name is None else TO_TRY[name]().fit(z, y)
+    ranked = z if fitted is None or fitted.keeps_order else crossfitted
+    correct = ranked.argmax(1) == y
+    best, scores = _select_score(z, None if fitted is None else crossfitted, takes, correct, folds, score, seed)
+    return Selection(fitted, best, calibrators, scores)
+
+
+def _select_calibrator(
+    z: Array, y: Ints, unit: Ints, folds: Ints, asked: str
+) -> tuple[Array, str | None, tuple[Candidate, ...]]:
+    """Cross-fitted logits of the chosen calibrator, its name, and how all did."""
+    check_choice("calibrator", asked, ("auto", "none", *TO_TRY))
+    best, chosen = _nll(z, y), "none"
+    crossfitted, candidates = z, [Candidate("none", float(best.mean()))]
+    for name in () if asked == "none" else TO_TRY if asked == "auto" else (asked,):
+        if asked == "auto" and name == "vector" and len(y) < ROWS_PER_CLASS * z.shape[1]:
+            continue
+        transformed = crossfit(TO_TRY[name], z, y, folds).logits
+        losses = _nll(transformed, y)
+        change, low, high = _difference(losses - best, unit, 1 - (1 - LEVEL) / len(TO_TRY))
+        candidates.append(Candidate(name, float(losses.mean()), chosen, change, low, high))
+        if high < 0 or asked != "auto":
+            best, chosen, crossfitted = losses, name, transformed
+    return crossfitted, None if chosen == "none" else chosen, _marked(candidates, chosen)
+
+
+def _marked(candidates: list[Candidate], chosen: str) -> tuple[Candidate, ...]:
+    return tuple(replace(candidate, chosen=candidate.name == chosen) for candidate in candidates)
+
+
+def _nll(z: Array, y: Ints) -> Doubles:
+    return np.concatenate([top.nll for top in top_label_blocks(z, y, kind="logits")])
+
+
+def _difference(change: Doubles, unit: Ints, level: float) -> tuple[float, float, float]:
+    """The mean change with limits; rows of one unit count as one draw."""
+    _, number = np.unique(unit, return_inverse=True)
+    mean = float(change.mean())
+    sums = np.bincount(number, change - mean)
+    error = math.sqrt(float(np.square(sums).sum())) / len(change) if len(sums) > 1 else math.inf
+    reach = NormalDist().inv_cdf(0.5 + level / 2) * error
+    return mean, mean - reach, mean + reach
+
+
+def _select_score(
+    z: Array, calibrated: Array | None, takes: str, correct: Bools, folds: Ints, asked: str, seed: int
+) -> tuple[Score, tuple[Candidate, ...]]:
+    """The score with the least AURC among those that beat plain MSP beyond chance."""
+    check_choice("score", asked, ("auto", *FORMULAS, NORMALISED))
+    if asked in FORMULAS:
+        value = aurc(_values(Score(asked), z, z), correct)
+        return Score(asked), (Candidate(asked, value, chosen=True),)
+    plain, by_power = _values(Score(), z, z), LogitNorm().scores(z)
+    normalised = crossfit_ranks(plain, by_power, correct, folds).normalised
+    norm = LogitNorm().choose(plain, by_power, correct)
+    if asked == NORMALISED:
+        score = Score(NORMALISED, p=norm.p_ or min(norm.aurc_, key=lambda p: norm.aurc_[p] if p else math.inf))
+        return score, (Candidate(str(score), aurc(normalised, correct), chosen=True),)
+    # Of probabilities the energy is 0, and what is left of it rounding.
+    names = [name for name in FORMULAS if name != "msp" and (takes == "logits" or name != "energy")]
+    candidates: dict[Score, Doubles] = {Score(name): _values(Score(name), z, z) for name in names}
+    if calibrated is not None:
+        candidates[Score(of="calibrated")] = _values(Score(of="calibrated"), z, calibrated)
+    if norm.p_ is not None:
+        candidates[Score(NORMALISED, p=norm.p_)] = normalised
+    return _best_beyond_chance(plain, candidates, correct, folds, seed)
+
+
+def _best_beyond_chance(
+    plain: Doubles, scores: Mapping[Score, Doubles], correct: Bools, folds: Ints, seed: int
+) -> tuple[Score, tuple[Candidate, ...]]:
+    before = ranks_by_fold(plain, folds)
+    best, least = Score(), aurc(before, correct)
+    candidates = [Candidate(str(best), least)]
+    some_wrong = 0 < int(correct.sum()) < len(correct)
+    for score, values in scores.items():
+        after = ranks_by_fold(values, folds)
+        candidate = Candidate(str(score), aurc(after, correct), str(Score()))
+        if some_wrong:
+            pair = Judged(plain, correct, score=before), Judged(plain, correct, score=after)
+            change = paired_differences(*pair, level=1 - (1 - LEVEL) / len(scores), seed=seed)["aurc"]
+            candidate = replace(candidate, change=change.value, low=change.low, high=change.high)
+            if change.high < 0 and candidate.value < least:
+                best, least = score, candidate.value
+        candidates.append(candidate)
+    return best, _marked(candidates, str(best))
+
+
+def _values(score: Score, z: Array, calibrated: Array) -> Doubles:
+    parts = [
+        score.apply(NumpyOps(), z[rows].astype(np.float64), calibrated[rows].astype(np.float64))
+        for rows in row_slices(len(z), z.shape[1])
+    ]
+    return np.concatenate(parts)[:, 0]

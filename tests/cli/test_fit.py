@@ -1,0 +1,248 @@
+"""``calibrant fit``, ``apply`` and ``audit --policy``: files in, files out, true sentences, one-line errors."""
+
+import json
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from calibrant import Policy, Predictions, audit
+from calibrant.cli import main
+from calibrant.selective.outcome import Counts, Outcome
+
+
+def write(folder, name, n=3000, seed=0, noise=0.0, **more):
+    rng = np.random.default_rng(seed)
+    honest = 3 * rng.standard_normal((n, 4))
+    labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
+    labels = np.where(rng.random(n) < noise, (labels + 1) % 4, labels)
+    groups = {"site": rng.choice(["north", "south"], n)}
+    data = Predictions.from_logits(2 * honest, labels, class_names=["a", "b", "c", "d"], groups=groups, **more)
+    data.save(folder / name)
+    return data
+
+
+def run(capsys, *arguments):
+    """Exit code, standard output and standard error."""
+    with pytest.raises(SystemExit) as exit_:
+        main([str(one) for one in arguments])
+    out, err = capsys.readouterr()
+    return exit_.value.code or 0, out, err
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "val.npz")
+    return tmp_path
+
+
+def test_from_a_file_to_decisions(here, capsys):
+    code, out, err = run(capsys, "fit", "val.npz", "--target-risk", 0.1)
+    assert code == 0
+    assert "at most 10.0% of the answers are wrong" in " ".join(out.split())
+    assert err.strip() == "wrote policy.json"
+    test = write(here, "test.parquet", seed=1)
+    code, out, _ = run(capsys, "apply", "policy.json", "test.parquet")
+    assert code == 0
+    assert "is kept here" in out or "no sign that it is broken" in out
+    table = pyarrow.parquet.read_table("decisions.parquet")
+    assert table.column_names == ["id", "label", "class_name", "confidence", "accept"]
+    labels, confidence, accept = Policy.load("policy.json").decide(test.logits)
+    assert table["label"].to_numpy().tolist() == labels.tolist()
+    assert np.allclose(table["confidence"].to_numpy(), confidence)
+    assert table["accept"].to_numpy(zero_copy_only=False).tolist() == accept.tolist()
+    assert table["class_name"].to_pylist()[:3] == ["abcd"[label] for label in labels[:3]]
+    wrong = (labels != test.labels)[accept]
+    assert f"{wrong.sum():,} answers are wrong, {wrong.mean():.2%}" in " ".join(out.split())
+
+
+def test_json_says_the_same(here, capsys):
+    code, out, err = run(capsys, "fit", "val.npz", "--target-risk", 0.1, "--json", "--quiet")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == json.loads((here / "policy.json").read_text(encoding="utf-8"))
+    write(here, "test.csv", n=400, seed=2)
+    code, out, _ = run(capsys, "apply", "policy.json", "test.csv", "-o", "d.csv", "--json")
+    found = json.loads(out)
+    table = pyarrow.csv.read_csv("d.csv")
+    assert found["accepted"] == sum(table["accept"].to_pylist())
+    assert found["samples"] == table.num_rows == 400
+
+
+def test_predictions_are_not_overwritten(here, capsys):
+    run(capsys, "fit", "val.npz", "--target-risk", 0.1)
+    write(here, "test.csv", n=50)
+    before = (here / "test.csv").read_bytes()
+    (here / "link.csv").symlink_to("test.csv")
+    for name in ("test.csv", "./test.csv", "link.csv"):
+        code, _, err = run(capsys, "apply", "policy.json", "test.csv", "-o", name)
+        assert (code, "would be overwritten" in err) == (2, True)
+    assert (here / "test.csv").read_bytes() == before
+
+
+def test_nothing_answered_keeps_no_promise(here, capsys):
+    run(capsys, "fit", "val.npz", "--target-risk", 0.001)
+    _, out, _ = run(capsys, "apply", "policy.json", "val.npz", "--json")
+    assert json.loads(out)["promise_kept"] == "nothing"
+    _, out, _ = run(capsys, "audit", "val.npz", "--policy", "policy.json", "-o", "none")
+    assert "The policy answers nothing here" in out
+
+
+def test_a_promise_that_comes_with_a_coverage_is_checked_too(here, capsys):
+    run(capsys, "fit", "val.npz", "--target-coverage", 0.5)
+    write(here, "shifted.npz", seed=3, noise=0.4)
+    _, out, _ = run(capsys, "apply", "policy.json", "shifted.npz", "--json")
+    found = json.loads(out)
+    assert found["promise_kept"] == "no"
+    assert found["promised_risk"] == Policy.load("policy.json").threshold.risk.high
+
+
+def test_the_group_that_breaks_the_promise_is_named(here, capsys):
+    run(capsys, "fit", "val.npz", "--target-risk", 0.15, "--group", "site")
+    rng = np.random.default_rng(0)
+    z, y = honest(3000)
+    site = rng.choice(["north", "south", "mars"], 3000)
+    y = np.where((site == "south") & (rng.random(3000) < 0.4), (y + 1) % 4, y)
+    Predictions.from_logits(2 * z, y, groups={"site": site}).save("moved.npz")
+    _, out, _ = run(capsys, "apply", "policy.json", "moved.npz")
+    words = " ".join(out.split())
+    assert "broken beyond chance in south (" in words
+    assert "does not know (mars): never answered" in words
+    _, out, _ = run(capsys, "audit", "moved.npz", "--policy", "policy.json", "-o", "none")
+    assert "unknown to the policy" in out
+
+
+def test_samples_of_another_kind_break_the_promise(here, capsys):
+    run(capsys, "fit", "val.npz", "--target-risk", 0.1)
+    write(here, "shifted.npz", seed=3, noise=0.3)
+    _, out, _ = run(capsys, "apply", "policy.json", "shifted.npz")
+    assert "broken beyond chance" in " ".join(out.split())
+
+
+def test_a_promise_kept_in_every_group_is_seldom_called_broken():
+    """A true risk that is the target, in 40 small groups: many have no error at all, and one or two have some."""
+    policy = Policy.fit(Predictions.from_logits(*honest(900), groups={"g": np.arange(900) % 40}), 0.01, group="g")
+    rng = np.random.default_rng(0)
+    called = 0
+    for _ in range(300):
+        counts = {str(k): Counts(20, 20, int(rng.binomial(20, 0.01))) for k in range(40)}
+        called += Outcome(policy, 800, 800, True, 8, 8, counts).promise_kept == "no"
+    assert called / 300 <= 0.05 + 3 * np.sqrt(0.0475 / 300)
+
+
+def honest(n):
+    rng = np.random.default_rng(1)
+    z = 3 * rng.standard_normal((n, 4))
+    return z, (z + rng.gumbel(size=z.shape)).argmax(1)
+
+
+def test_labels_may_be_missing(here, capsys):
+    run(capsys, "fit", "val.npz", "--target-risk", 0.1)
+    np.savez("new.npz", logits=np.random.default_rng(5).standard_normal((50, 4)))
+    code, out, _ = run(capsys, "apply", "policy.json", "new.npz")
+    assert code == 0
+    assert "no labels" in out
+    assert pyarrow.parquet.read_table("decisions.parquet").num_rows == 50
+
+
+def test_thresholds_by_group(here, capsys):
+    code, out, _ = run(capsys, "fit", "val.npz", "--target-risk", 0.15, "--group", "site")
+    assert code == 0
+    assert "north" in out
+    assert "in every site" in " ".join(out.split())
+    write(here, "test.npz", seed=4)
+    code, out, _ = run(capsys, "apply", "policy.json", "test.npz", "--json")
+    assert set(json.loads(out)["groups"]) == {"north", "south"}
+    code, _, _ = run(capsys, "audit", "test.npz", "--policy", "policy.json")
+    assert code == 0
+    page = (here / "report.html").read_text(encoding="utf-8")
+    assert 'id="policy"' in page
+    assert "By group" in page
+
+
+def test_the_audit_of_a_policy(here, capsys):
+    run(capsys, "fit", "val.npz", "--target-risk", 0.1)
+    test = write(here, "test.npz", seed=6)
+    code, out, _ = run(capsys, "audit", "test.npz", "--policy", "policy.json")
+    assert code == 0
+    assert out.startswith("Policy: ")
+    assert "breaks its promise" not in out.replace("No sign that the policy breaks its promise", "")
+    assert "test.npz, calibrated" in out
+    policy = Policy.load("policy.json")
+    found = audit(test, policy=policy, replicates=50).document
+    labels, _, accept = policy.decide(test.logits)
+    answered, wrong, everything = (row["value"] for row in found["policy"]["rows"])
+    assert answered == accept.mean()
+    assert wrong == (labels != test.labels)[accept].mean()
+    assert everything == (labels != test.labels).mean()
+    plain, calibrated = ({m["name"]: m["value"] for m in model["metrics"]} for model in found["models"])
+    assert calibrated["ece_15"] < plain["ece_15"] / 3
+    assert calibrated["accuracy"] == plain["accuracy"]
+    with pytest.raises(ValueError, match="for 4 classes, got 3"):
+        audit(Predictions.from_logits(np.zeros((5, 3)), [0] * 5), policy=policy)
+
+
+def test_the_audit_of_a_policy_on_probabilities(here):
+    rng = np.random.default_rng(8)
+    honest = 2 * rng.standard_normal((2500, 3))
+    labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
+    p = np.exp(2.5 * honest)
+    data = Predictions.from_probabilities(p / p.sum(1, keepdims=True), labels)
+    found = audit(data, policy=Policy.fit(data, 0.2), replicates=50).document
+    assert [model["holds"] for model in found["models"]] == ["probabilities", "probabilities"]
+    assert found["policy"]["kept"] in ("yes", "no sign")
+    assert "fitted on" in found["policy"]["text"]  # the same samples
+
+
+def test_masks(here, capsys):
+    rng = np.random.default_rng(9)
+    honest = 3 * rng.standard_normal((500, 3, 4, 5))
+    labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
+    labels[:, 0] = 255
+    Predictions.from_logits(2 * honest, labels, kind="segmentation", ignore_index=255).save("masks.npz")
+    code, out, _ = run(capsys, "fit", "masks.npz", "--target-risk", 0.2)
+    assert code == 0
+    assert "pixels" in out
+    code, _, err = run(capsys, "apply", "policy.json", "masks.npz", "-o", "d.parquet")
+    assert (code, "written as .npz" in err) == (2, True)
+    assert not (here / "d.parquet").exists()
+    code, _, _ = run(capsys, "apply", "policy.json", "masks.npz")
+    with np.load("decisions.npz") as found:
+        assert found["accept"].shape == (500, 4, 5)
+    code, out, _ = run(capsys, "audit", "masks.npz", "--policy", "policy.json", "-o", "none")
+    assert "Policy:" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "none.npz"], "none.npz"),
+        (["fit", "val.npz", "-o", "p.txt"], "written as .json"),
+        (["fit", "val.npz", "--target-risk", "1.5"], "target_risk"),
+        (["fit", "val.npz", "--method", "luck"], "method must be one of"),
+        (["fit", "val.npz", "--score", "luck"], "score must be one of"),
+        (["fit", "val.npz", "--group", "colour"], "colour"),
+        (["fit", "val.npz", "--target-risk", "0.1", "--target-coverage", "0.5"], "not for both"),
+        (["apply", "val.npz", "val.npz"], "not a policy"),
+        (["apply", "none.json", "val.npz"], "none.json"),
+        (["apply", "policy.json", "val.npz", "-o", "d.xlsx"], "decisions are written as"),
+        (["audit", "val.npz", "--policy", "none.json"], "none.json"),
+    ],
+)
+def test_errors_are_one_line(here, capsys, arguments, message):
+    Policy.fit(Predictions.open("val.npz"), 0.1).save("policy.json")
+    before = sorted(path.name for path in here.iterdir())
+    code, out, err = run(capsys, *arguments)
+    assert code == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert out == ""
+    assert sorted(path.name for path in here.iterdir()) == before
+
+
+def test_test_data_are_refused(here, capsys):
+    write(here, "test.npz", split="test")
+    code, _, err = run(capsys, "fit", "test.npz")
+    assert code == 2
+    assert "marked split='test'" in err

@@ -1,0 +1,111 @@
+"""``calibrant lens``: the table, the figure, predictions files, and errors in one line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_lens_prints_the_table_and_draws_the_figure(run, tmp_path):
+    for suffix in ("png", "svg", "pdf"):
+        figure = tmp_path / f"lens.{suffix}"
+        code, out, err = run(
+            "lens", "--losses", "ls,mbls,mdca,cpc,acls", "--logits", "8,4,1,0", "--label", 0, "-o", figure
+        )
+        assert code == 0
+        assert figure.stat().st_size > 5000
+        assert "ls: effective q'" in out
+        assert f"wrote {figure}" in err
+    assert {p.name for p in tmp_path.iterdir()} == {"lens.png", "lens.svg", "lens.pdf"}
+
+
+def test_lens_draws_a_figure_unless_told_not_to(run, tmp_path):
+    run("lens", "-o", "none")
+    assert not list(tmp_path.iterdir())
+    code, _, err = run("lens")
+    assert (code, err) == (0, "wrote lens.png\n")
+    assert (tmp_path / "lens.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_lens_json_is_what_was_asked(run):
+    code, out, _ = run("lens", "--losses", "ls:alpha=0.2,acls:margin=6:variant=paper", "--logits", "8,4,1,0", "--json")
+    assert code == 0
+    seen = json.loads(out)
+    assert list(seen) == ["ls:alpha=0.2", "acls:margin=6:variant=paper"]
+    np.testing.assert_allclose(seen["ls:alpha=0.2"]["effective"], [0.85, 0.05, 0.05, 0.05])
+    assert seen["acls:margin=6:variant=paper"]["active"] == [True, False, True, True]
+
+
+def test_lens_over_a_predictions_file(run, tmp_path):
+    z = np.array([[9.0, 0.0, 1.0], [2.0, 1.0, 0.0], [0.0, 8.0, 7.0], [0.5, 0.0, 0.0]])
+    Predictions.from_logits(z, np.array([0, 0, 1, 2])).save(tmp_path / "p.npz")
+    code, out, _ = run("lens", "--losses", "mbls:margin=6,ls", "--predictions", tmp_path / "p.npz", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["mbls:margin=6"]["active"] == 0.5
+    assert found["ls"]["active"] == 1.0
+    code, out, _ = run("lens", "--losses", "mbls:margin=6", "--predictions", tmp_path / "p.npz", "--batch-size", 3)
+    assert "50.00%" in out
+    code, out, err = run("lens", "--losses", "mbls", "--predictions", tmp_path / "p.npz", "--quiet")
+    assert (code, out, err) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["lens", "--losses", "nope"], "unknown loss 'nope': expected one of ce, ls"),
+        (["lens", "--losses", ","], "no losses given"),
+        (["lens", "--losses", "acls:margin"], "expected name:parameter=value, got 'margin'"),
+        (["lens", "--losses", "acls:margn=3"], "has no parameter 'margn'"),
+        (["lens", "--losses", "acls:margin=wide"], "margin must be a number"),
+        (["lens", "--logits", "1,x"], "--logits must be numbers separated by commas, got '1,x'"),
+        (["lens", "--logits", "1,nan"], "--logits must be finite numbers, got"),
+        (["lens", "--logits", "1"], "--logits must be from 2 to 1,000 numbers, got 1"),
+        (["lens", "--label", "7"], "--label must lie in 0..3 for 4 logits, got 7"),
+        (["lens", "-o", "figure.gif"], "a figure is written as .png, .svg, .pdf, got '.gif'"),
+        (["lens", "--predictions", "missing.npz"], "missing.npz: no such file"),
+        (["lens", "--predictions", "x.npz", "--batch-size", "0"], "--batch-size must be at least 1, got 0"),
+        (["lens", "--predictions", "x.npz", "-o", "a.png"], "leave it out with --predictions"),
+        (["lens", "--losses", "acls:margin=6:margin=8"], "parameter 'margin' is given twice"),
+        (["lens", "--bogus"], "No such option"),
+        (["nonsense"], "No such command"),
+        (["methods", "nope"], "unknown loss 'nope'"),
+    ],
+)
+def test_errors_are_one_line_and_exit_code_2(run, arguments, message):
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("calibrant: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_flags_in_a_specification_and_the_version(run):
+    _, small, _ = run("lens", "--losses", "mmce:weighted=False", "--json", "-o", "none")
+    _, same, _ = run("lens", "--losses", "mmce:weighted=false", "--json", "-o", "none")
+    assert small.replace("False", "false") == same
+    code, out, _ = run("--version")
+    assert (code, out.split()[0]) == (0, "calibrant")
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, run):
+    target = tmp_path / "lens.png"
+    target.write_text("old")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    code, _, err = run("lens", "-o", target)
+    assert code == 2
+    assert "No space left on device" in err
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]

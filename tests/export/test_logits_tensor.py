@@ -1,0 +1,351 @@
+"""A policy fitted on logits meets no probabilities, and the other way round: by the graph, or by the values."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+from calibrant.export import export_onnx
+from calibrant.posthoc import TemperatureScaling
+from calibrant.selective.scores import Score
+from tests.helpers.exports import RNG, C, X, agree, alone, build, linear, make_policy, run, sklearn_model
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+helper, T = onnx.helper, onnx.TensorProto
+
+LOGITS = helper.make_node("MatMul", ["x", "w"], ["z"])
+SOFTMAX = helper.make_node("Softmax", ["z"], ["p"], axis=1)
+OUTPUT = [("out", T.FLOAT, ["N", C])]
+
+
+def behind(*nodes, domain=None):
+    """A model whose output comes from the last of some nodes after a matrix product ``z`` and its softmax ``p``."""
+    made = build([LOGITS, SOFTMAX, *nodes], OUTPUT)
+    made.opset_import.append(helper.make_opsetid(domain or "ai.onnx.ml", 1))
+    return made
+
+
+GRAPHS = {
+    "softmax": ([helper.make_node("Softmax", ["z"], ["out"], axis=1)], "name the tensor before it, 'z', or fit"),
+    "sigmoid": ([helper.make_node("Sigmoid", ["z"], ["out"])], "name the tensor before it, 'z', or fit"),
+    "identity": ([helper.make_node("Identity", ["p"], ["out"])], "name the tensor before it, 'z', or fit"),
+    "cast": (
+        [helper.make_node("Cast", ["p"], ["q"], to=T.DOUBLE), helper.make_node("Cast", ["q"], ["out"], to=T.FLOAT)],
+        "name the tensor before it, 'z', or fit",
+    ),
+    "normaliser": (
+        [helper.make_node("Normalizer", ["p"], ["out"], domain="ai.onnx.ml", norm="L1")],
+        "comes from Normalizer, which gives probabilities, .* name the tensor before it, 'z', or fit",
+    ),
+    # What stands before the second softmax are probabilities as well.
+    "twice": ([helper.make_node("Softmax", ["p"], ["out"], axis=1)], "fitted on logits: fit the policy on"),
+    "classifier": (
+        [
+            helper.make_node(
+                "LinearClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml", post_transform="SOFTMAX",
+                coefficients=np.arange(4.0 * C).tolist(), intercepts=[0.0] * C, classlabels_ints=list(range(C)),
+            ),
+            helper.make_node("Normalizer", ["scores"], ["out"], domain="ai.onnx.ml", norm="L1"),
+        ],
+        "comes from Normalizer, .* fitted on logits: fit the policy on probabilities$",
+    ),
+    # Nothing in these says what they give: their values do.
+    "by hand": (
+        [
+            helper.make_node("Exp", ["z"], ["e"]),
+            helper.make_node("ReduceL1", ["e"], ["t"], axes=[1], keepdims=1),
+            helper.make_node("Div", ["e", "t"], ["out"]),
+        ],
+        "out holds probabilities: its values lie in 0..1 and sum to 1 in all 34 rows of the check",
+    ),
+    "mixture": (
+        [
+            helper.make_node("Softmax", ["x2"], ["q"], axis=1),
+            helper.make_node("Mean", ["p", "q"], ["out"]),
+        ],
+        "out holds probabilities",
+    ),
+}  # fmt: skip
+
+
+def model_of(name):
+    nodes, _ = GRAPHS[name]
+    extra = [helper.make_node("Neg", ["z"], ["x2"])] if name == "mixture" else []
+    return behind(*extra, *nodes)
+
+
+@pytest.mark.parametrize("named", [None, "out"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_policy_on_logits_is_not_put_behind_probabilities(tmp_path, name, named):
+    with pytest.raises(ValueError, match=GRAPHS[name][1]):
+        export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model_of(name), output=named)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [name for name in GRAPHS if name not in ("sigmoid",)])
+def test_a_policy_on_probabilities_is(tmp_path, name):
+    done = export_onnx(make_policy(takes="probabilities"), tmp_path / "m.onnx", onnx_model=model_of(name))
+    assert done.rows == 34
+    assert not any("logits" in text for text in done.remarks)
+
+
+@pytest.mark.parametrize("name", ["softmax", "identity", "normaliser"])
+def test_the_tensor_that_the_message_names_is_accepted(tmp_path, name):
+    with pytest.raises(ValueError, match="name the tensor before it, 'z'"):
+        export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model_of(name))
+    done = export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model_of(name), output="z")
+    assert done.remarks == ()
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        helper.make_node("Identity", ["z"], ["out"]),
+        helper.make_node("LogSoftmax", ["z"], ["out"], axis=1),
+        helper.make_node("Sigmoid", ["z"], ["out"]),
+        helper.make_node("Mul", ["p", "p"], ["out"]),
+        helper.make_node("Add", ["p", "p"], ["out"]),
+    ],
+    ids=lambda node: node.op_type,
+)
+def test_a_policy_on_probabilities_is_not_put_behind_other_numbers(tmp_path, node):
+    with pytest.raises(ValueError, match=r"the policy takes probabilities, in 0\.\.1 and summing to 1"):
+        export_onnx(make_policy(takes="probabilities"), tmp_path / "m.onnx", onnx_model=behind(node))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("operation", ["LogSoftmax", "Identity", "Relu"])
+def test_logits_are_what_they_were(tmp_path, operation):
+    node = helper.make_node(operation, ["z"], ["out"])
+    assert export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=behind(node)).remarks == ()
+
+
+def test_forests_are_judged_by_their_values(tmp_path):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    model, x = sklearn_model("forest")
+    options = {id(model): {"zipmap": False}}
+    proto = skl2onnx.to_onnx(model, x[:1], options=options, target_opset={"": 17, "ai.onnx.ml": 3})
+    with pytest.raises(ValueError, match="comes from TreeEnsembleClassifier, which gives probabilities") as refusal:
+        export_onnx(make_policy(classes=3), tmp_path / "m.onnx", onnx_model=proto)
+    assert "before it" not in str(refusal.value)  # that is the features
+    with pytest.raises(ValueError, match="holds probabilities: its values"):
+        export_onnx(make_policy(classes=3), tmp_path / "m.onnx", onnx_model=proto, output="probabilities", inputs=x)
+
+
+def test_operations_of_other_domains_mean_nothing(tmp_path):
+    """A custom operation may be called Softmax, have no input at all, and must not be looked into."""
+    for name, inputs in (("Softmax", ["z"]), ("ZipMap", []), ("Identity", [])):
+        node = helper.make_node(name, inputs, ["out"], domain="com.example")
+        with pytest.raises(ValueError, match="onnxruntime cannot load the model"):
+            export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=behind(node, domain="com.example"))
+
+
+class Net(nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.linear, self.last = nn.Linear(4, C), last
+
+    def forward(self, x):
+        return self.last(self.linear(x))
+
+
+def test_pytorch_models_too(tmp_path):
+    torch.manual_seed(0)
+    for last in (nn.Softmax(1), nn.Sigmoid()):
+        with pytest.raises(ValueError, match=r"gives probabilities, .*: give a model that ends before it, or fit the"):
+            export_onnx(make_policy(), tmp_path / "m.onnx", model=Net(last), input_shape=[4])
+    with pytest.raises(ValueError, match="the policy takes probabilities"):
+        export_onnx(make_policy(takes="probabilities"), tmp_path / "m.onnx", model=Net(nn.Identity()), input_shape=[4])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("zipmap", [True, False])
+@pytest.mark.parametrize("kind", ["logistic", "forest"])
+@pytest.mark.parametrize("opset", [17, 11])
+def test_scikit_learn_models_are_extended(kind, zipmap, opset, tmp_path):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    model, x = sklearn_model(kind)
+    opsets = {"": opset, "ai.onnx.ml": 3 if opset == 17 else 1}
+    proto = skl2onnx.to_onnx(model, x[:1], options={id(model): {"zipmap": zipmap}}, target_opset=opsets)
+    calibrator = TemperatureScaling().fit(np.log(model.predict_proba(x) + 1e-6), model.predict(x))
+    policy = make_policy(Score("margin"), 0.3, calibrator=calibrator, classes=3, takes="probabilities")
+    done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=proto, inputs=x)
+    assert done.rows == 46
+    found = run(tmp_path / "m.onnx", X=x)
+    agree(found, policy, model.predict_proba(x).astype(np.float32))
+    assert 0 < found["accept"].mean() < 1
+    written = onnx.load(tmp_path / "m.onnx")
+    assert {one.domain for one in written.opset_import} == {"", "ai.onnx.ml"}
+    assert "ZipMap" not in {node.op_type for node in written.graph.node}
+    assert done.opset == max(13, opset)
+    raised = [f"The model's opset was raised from {opset} to 13."] if opset < 13 else []
+    assert list(done.remarks) == raised
+
+
+def test_a_policy_on_logits_behind_probabilities_is_refused(tmp_path):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    for kind, makers in (("logistic", ("Softmax", "Normalizer")), ("forest", ("TreeEnsembleClassifier",))):
+        model, x = sklearn_model(kind)
+        proto = skl2onnx.to_onnx(model, x[:1], target_opset={"": 17, "ai.onnx.ml": 3})
+        with pytest.raises(ValueError, match="which gives probabilities") as refusal:
+            export_onnx(make_policy(classes=3), tmp_path / "m.onnx", onnx_model=proto)
+        assert str(refusal.value).split(", which gives probabilities")[0].endswith(makers)
+        assert not (tmp_path / "m.onnx").exists()
+
+
+def test_class_names_of_a_zipmap_must_be_the_policys(tmp_path):
+    def model(names):
+        nodes = [
+            helper.make_node("MatMul", ["x", "w"], ["z"]),
+            helper.make_node("ZipMap", ["z"], ["p"], domain="ai.onnx.ml", classlabels_strings=names),
+        ]
+        made = build(nodes, [("z", T.FLOAT, ["N", C])])
+        del made.graph.output[:]
+        kind = helper.make_sequence_type_proto(
+            helper.make_map_type_proto(T.STRING, helper.make_tensor_type_proto(T.FLOAT, []))
+        )
+        made.graph.output.append(helper.make_value_info("p", kind))
+        made.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+        return made
+
+    policy = make_policy(class_names=tuple("abcde"))
+    export_onnx(policy, tmp_path / "m.onnx", onnx_model=model(list("abcde")))
+    agree(run(tmp_path / "m.onnx", x=X), policy, alone(linear(), {"x": X}))
+    with pytest.raises(ValueError, match=r"the model's classes are b, a, c, d, e, the policy's a, b, c, d, e"):
+        export_onnx(policy, tmp_path / "n.onnx", onnx_model=model(list("bacde")))
+
+
+def tensorflow_like(batch):
+    nodes = [
+        helper.make_node("Transpose", ["serving_default_x:0"], ["net/transpose:0"], perm=[0, 3, 1, 2]),
+        helper.make_node("Reshape", ["net/transpose:0", "net/shape:0"], ["net/flat:0"]),
+        helper.make_node("MatMul", ["net/flat:0", "net/w:0"], ["net/dense/BiasAdd:0"]),
+        helper.make_node("Softmax", ["net/dense/BiasAdd:0"], ["net/softmax:0"], axis=-1),
+        helper.make_node("Identity", ["net/softmax:0"], ["StatefulPartitionedCall/Identity:0"]),
+    ]
+    weights = {"net/w:0": RNG.standard_normal((2 * 3 * 2, C)).astype(np.float32), "net/shape:0": np.array([-1, 12])}
+    outputs = [("StatefulPartitionedCall/Identity:0", T.FLOAT, [batch, C])]
+    inputs = [("serving_default_x:0", T.FLOAT, [batch, 2, 3, 2])]
+    return build(nodes, outputs, inputs=inputs, weights=weights, opset=15)
+
+
+@pytest.mark.parametrize("batch", ["unk__12", -1, 1, 6])
+def test_tensorflow_names_and_batches(batch, tmp_path):
+    model, policy = tensorflow_like(batch), make_policy(takes="probabilities", limit=0.5)
+    done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=model)
+    fixed = isinstance(batch, int) and batch > 0
+    assert list(done.remarks) == ([f"The model's batch is fixed at {batch}: so is the graph's."] if fixed else [])
+    assert done.rows == {1: 33, 6: 30}.get(batch, 34)
+    x = RNG.standard_normal((batch if fixed else 9, 2, 3, 2)).astype(np.float32)
+    agree(run(tmp_path / "m.onnx", **{"serving_default_x:0": x}), policy, alone(model, {"serving_default_x:0": x}))
+
+
+def test_the_tensor_before_the_softmax_can_be_taken(tmp_path):
+    model, policy = tensorflow_like("N"), make_policy(limit=0.5)
+    with pytest.raises(ValueError, match=r"comes from Softmax.*before it, 'net/dense/BiasAdd:0'"):
+        export_onnx(policy, tmp_path / "m.onnx", onnx_model=model)
+    last = model.graph.output[0].name
+    with pytest.raises(ValueError, match=r"comes from Softmax.*before it, 'net/dense/BiasAdd:0'"):
+        export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output=last)
+    assert not (tmp_path / "m.onnx").exists()
+    done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output="net/dense/BiasAdd:0")
+    assert not done.remarks
+    x = RNG.standard_normal((9, 2, 3, 2)).astype(np.float32)
+    model.graph.output.append(helper.make_tensor_value_info("net/dense/BiasAdd:0", T.FLOAT, None))
+    logits = alone(model, {"serving_default_x:0": x}, "net/dense/BiasAdd:0")
+    agree(run(tmp_path / "m.onnx", **{"serving_default_x:0": x}), policy, logits)
+    other = make_policy(takes="probabilities")
+    with pytest.raises(ValueError, match=r"takes probabilities.*net/dense/BiasAdd:0 has values from -"):
+        export_onnx(other, tmp_path / "n.onnx", onnx_model=model, output="net/dense/BiasAdd:0")
+
+
+def test_classes_in_another_order_are_refused_without_a_zipmap_too(tmp_path):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((90, 2)).astype(np.float32)
+    y = np.array(["healthy", "benign", "malign"])[rng.integers(0, 3, 90)]
+    model = LogisticRegression().fit(x, y)  # its classes are sorted: benign, healthy, malign
+    proto = skl2onnx.to_onnx(model, x[:1], options={"zipmap": False}, target_opset={"": 17, "ai.onnx.ml": 3})
+    for names in (("healthy", "benign", "malign"), ("benign", "healthy", "malign")):
+        policy = make_policy(classes=3, takes="probabilities", class_names=names)
+        if names == tuple(model.classes_):
+            export_onnx(policy, tmp_path / "m.onnx", onnx_model=proto)
+        else:
+            with pytest.raises(ValueError, match="must be in the same order"):
+                export_onnx(policy, tmp_path / "m.onnx", onnx_model=proto)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [(T.FLOAT16, np.float16), (T.DOUBLE, np.float64)])
+def test_outputs_of_other_precision(kind, dtype, tmp_path):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Cast", ["y"], ["z"], to=kind)]
+    model, policy = build(nodes, [("z", kind, ["N", C])]), make_policy()
+    export_onnx(policy, tmp_path / "m.onnx", onnx_model=model)
+    logits = alone(model, {"x": X})
+    assert logits.dtype == dtype
+    agree(run(tmp_path / "m.onnx", x=X), policy, logits)
+
+
+@pytest.mark.parametrize("opset", [13, 16, 18, 21])
+def test_a_model_keeps_its_opset(opset, tmp_path):
+    policy = make_policy(Score("normalised_max_logit", p=2), 0.5)
+    done = export_onnx(policy, tmp_path / "m.onnx", onnx_model=linear(opset=opset))
+    assert done.opset == opset
+    assert {one.domain: one.version for one in onnx.load(tmp_path / "m.onnx").opset_import} == {"": opset}
+    agree(run(tmp_path / "m.onnx", x=X), policy, alone(linear(), {"x": X}))
+
+
+def test_an_old_model_is_raised(tmp_path):
+    # Opset 11 and IR version 3, in which weights are inputs too and axes are attributes.
+    nodes = [
+        helper.make_node("Unsqueeze", ["x"], ["u"], axes=[0]),
+        helper.make_node("Squeeze", ["u"], ["s"], axes=[0]),
+        helper.make_node("MatMul", ["s", "w"], ["z"]),
+    ]
+    inputs = [("x", T.FLOAT, ["N", 4]), ("w", T.FLOAT, [4, C])]
+    policy = make_policy()
+    done = export_onnx(
+        policy, tmp_path / "m.onnx", onnx_model=build(nodes, [("z", T.FLOAT, ["N", C])], inputs=inputs, opset=11, ir=3)
+    )
+    assert done.opset == 13
+    assert done.remarks == ("The model's opset was raised from 11 to 13.",)
+    assert [one.name for one in done.inputs] == ["x"]
+    agree(run(tmp_path / "m.onnx", x=X), policy, alone(linear(), {"x": X}))
+
+
+def test_a_model_that_cannot_be_raised(tmp_path, monkeypatch):
+    def refuse(model, version):
+        raise RuntimeError("no adapter\nfor it")
+
+    monkeypatch.setattr(onnx.version_converter, "convert_version", refuse)
+    with pytest.raises(ValueError, match=r"has opset 12, a policy needs opset 13 .* cannot be raised \(no adapter for"):
+        export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=linear(opset=12))
+
+
+def test_the_output_is_named_where_several_could_be(tmp_path):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["first"]), helper.make_node("Neg", ["first"], ["second"])]
+    model = build(nodes, [("first", T.FLOAT, ["N", C]), ("second", T.FLOAT, ["N", C])])
+    policy = make_policy()
+    with pytest.raises(ValueError, match=r"several outputs.*name one of first, second; .* first \(FLOAT \[N, 5\]\)"):
+        export_onnx(policy, tmp_path / "m.onnx", onnx_model=model)
+    with pytest.raises(ValueError, match=r"no tensor 'secnd', its outputs are first .*names like it: second"):
+        export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output="secnd")
+    assert not list(tmp_path.iterdir())
+    export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output="second")
+    agree(run(tmp_path / "m.onnx", x=X), policy, -alone(linear(), {"x": X}))
+
+
+def test_outputs_that_do_not_fit_are_refused(tmp_path):
+    for policy, output, text in (
+        (make_policy(classes=7), None, r"no output .* can be logits \[N, 7\].*the outputs are z \(FLOAT \[N, 5\]\)"),
+        (make_policy(classes=7), "z", r"takes logits \[N, 7\], got z \(FLOAT \[N, 5\]\)"),
+        (make_policy(kind="segmentation"), None, r"can be logits \[N, 5, H, W\]"),
+        (make_policy(takes="probabilities"), None, r"takes probabilities.*but z has values from -"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            export_onnx(policy, tmp_path / "m.onnx", onnx_model=linear(), output=output)
+    hidden = build([helper.make_node("MatMul", ["x", "w"], ["z"])], [("z", T.FLOAT, None)])
+    with pytest.raises(ValueError, match=r"\[N, 7\], (the model gives|got z)"):
+        export_onnx(make_policy(classes=7), tmp_path / "m.onnx", onnx_model=hidden, output="z")
+    assert not list(tmp_path.iterdir())

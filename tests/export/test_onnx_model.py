@@ -1,0 +1,330 @@
+"""ONNX files of strangers: nothing outside of their folder is read, and what they claim is not believed."""
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+from calibrant.export import export_onnx, onnx_model
+from tests.helpers.exports import C, X, agree, alone, build, linear, make_policy, run, saved
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+helper, numpy_helper, T = onnx.helper, onnx.numpy_helper, onnx.TensorProto
+
+
+def refused(path, match, **more):
+    """Export must fail with these words, within a second or two, and write nothing."""
+    before, start = sorted(path.parent.iterdir()), time.monotonic()
+    with pytest.raises(ValueError, match=match) as error:
+        export_onnx(make_policy(), path.parent / "out.onnx", onnx_model=path, **more)
+    assert time.monotonic() - start < 5
+    assert "\n" not in str(error.value)
+    assert sorted(path.parent.iterdir()) == before
+
+
+def pointing(path, **entries):
+    """The model of `saved` with its weights said to be elsewhere."""
+    saved(path)
+    model = onnx.load(path, load_external_data=False)
+    tensor = model.graph.initializer[0]
+    known = {entry.key: entry.value for entry in tensor.external_data} | entries
+    del tensor.external_data[:]
+    for key, value in known.items():
+        if value is not None:
+            tensor.external_data.add(key=key, value=value)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ({"location": "../../etc/passwd"}, "weights must lie in the model's folder"),
+        ({"location": "/etc/passwd"}, "weights must lie in the model's folder"),
+        ({"location": "/dev/zero"}, "weights must lie in the model's folder"),
+        ({"location": "sub/../../x"}, "weights must lie in the model's folder"),
+        ({"location": ""}, "weights must lie in the model's folder"),
+        ({"location": None}, "weights must lie in the model's folder"),
+        ({"location": "."}, "is not beside it"),
+        ({"location": "pipe"}, "is not beside it"),
+        ({"location": "round"}, "is not beside it|must lie in a file beside it"),
+        ({"location": "x" * 5000}, "must lie in a file beside it|is not beside it"),
+        ({"location": "a\x00b"}, "must lie in a file beside it"),
+        ({"length": "-1"}, "offset and length of w must be whole numbers"),
+        ({"length": "1e3"}, "offset and length of w must be whole numbers"),
+        ({"length": "9" * 4000}, "offset and length of w must be whole numbers"),
+        ({"offset": "-100"}, "offset and length of w must be whole numbers"),
+        ({"offset": "79"}, "w lies beyond the end of 'w.bin', which has 80 bytes"),
+        ({"length": str(2**62)}, "w lies beyond the end"),
+        ({"length": "8"}, "not a valid ONNX model"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_weights_elsewhere(tmp_path, entries, words):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    refused(pointing(tmp_path / "m.onnx", **entries), words)
+
+
+def test_weights_without_offset_and_length_are_the_whole_file(tmp_path):
+    path = pointing(tmp_path / "m.onnx", offset=None, length=None)
+    assert export_onnx(make_policy(), tmp_path / "out.onnx", onnx_model=path).rows == 34
+
+
+def test_what_is_no_file(tmp_path):
+    for make, kind in ((os.mkfifo, "a named pipe"), (os.mkdir, "a folder")):
+        path = tmp_path / f"{make.__name__}.onnx"
+        make(path)
+        refused(path, f"expected a file, got {kind}")
+    zeros = tmp_path / "zeros.onnx"
+    with open(zeros, "wb") as file:
+        file.truncate(2**31)
+    refused(zeros, r"models over 2 GB cannot be extended, this one has 2\.0 GB")
+
+
+def claimed(dims, **more):
+    """A tensor that says to be larger than it is."""
+    tensor = T(name="w", data_type=T.FLOAT, raw_data=bytes(16), **more)
+    tensor.dims.extend(dims)
+    return tensor
+
+
+@pytest.mark.parametrize("dims", [[10**6, 10**6], [4, 2**62], [-4, C], [2**62, 2**62, 2**62], [4, C, 0, 2**40]])
+def test_claimed_sizes(tmp_path, dims):
+    model = linear()
+    model.graph.initializer[0].CopyFrom(claimed(dims))
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    refused(tmp_path / "m.onnx", "not a valid ONNX model|cannot load|no output|the policy is for")
+    del model.graph.initializer[:]
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=claimed(dims)))
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    refused(tmp_path / "m.onnx", "not a valid ONNX model|cannot load|no output|the policy is for")
+
+
+def test_sparse_weights_are_not_filled_beyond_the_limit(tmp_path):
+    model = linear()
+    del model.graph.initializer[:]
+    values = helper.make_tensor("w", T.FLOAT, [1], [1.0])
+    indices = helper.make_tensor("i", T.INT64, [1], [0])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2**30, 2**30]))
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    refused(tmp_path / "m.onnx", r"the sparse weights w \[1073741824, 1073741824\] have over 2 GB when filled")
+
+
+def nested(depth):
+    """Branches in branches."""
+    output = [helper.make_tensor_value_info("z", T.FLOAT, None)]
+    inner = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["z"])], "g", [], output)
+    for i in range(depth):
+        node = helper.make_node("If", ["yes"], [f"z{i}"], then_branch=inner, else_branch=inner)
+        output = [helper.make_tensor_value_info(f"z{i}", T.FLOAT, None)]
+        inner = helper.make_graph([node], "g", [], output)
+    model = linear()
+    del model.graph.node[:], model.graph.output[:]
+    model.graph.node.extend(inner.node)
+    model.graph.output.extend(inner.output)
+    model.graph.initializer.append(numpy_helper.from_array(np.array(True), "yes"))
+    return model
+
+
+def one_branch(depth):
+    """As `nested`, with one branch that goes on: its size grows with the depth, and not as 2 to its power."""
+    bodies = b""
+    for _ in range(depth):  # an attribute of a node of a graph of an attribute: tags 1, 5 and 6
+        for tag in (0x0A, 0x2A, 0x32):
+            bodies = bytes([tag]) + length_of(bodies) + bodies
+    return b"\x08\x08" + b"\x3a" + length_of(bodies) + bodies
+
+
+def length_of(data):
+    size, found = len(data), bytearray()
+    while True:
+        found.append(size & 0x7F | (0x80 if size > 0x7F else 0))
+        size >>= 7
+        if not size:
+            return bytes(found)
+
+
+def test_branches_in_branches(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(nested(3).SerializeToString())
+    assert export_onnx(make_policy(), tmp_path / "out.onnx", onnx_model=tmp_path / "m.onnx").rows == 34
+    for depth in (20, 31, 40, 1000, 30_000):
+        (tmp_path / "deep.onnx").write_bytes(one_branch(depth))
+        refused(tmp_path / "deep.onnx", "not an ONNX file|not a valid ONNX model")
+
+
+def test_functions_that_call_themselves(tmp_path):
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    body = [helper.make_node("F", ["a"], ["b"], domain="own")]
+    model = build([helper.make_node("F", ["x"], ["z"], domain="own")], [("z", T.FLOAT, ["N", C])], ir=8)
+    model.functions.append(helper.make_function("own", "F", ["a"], ["b"], body, opsets))
+    model.opset_import.append(opsets[1])
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    refused(tmp_path / "m.onnx", "not a valid ONNX model|onnxruntime cannot load")
+
+
+def test_names_of_classes_that_are_no_text(tmp_path):
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["z"]),
+        helper.make_node("ZipMap", ["z"], ["p"], domain="ai.onnx.ml", classlabels_strings=[b"\xff\xfe"] * C),
+    ]
+    model = build(nodes, [("z", T.FLOAT, ["N", C])])
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    del model.graph.output[:]
+    inner = helper.make_map_type_proto(T.STRING, helper.make_tensor_type_proto(T.FLOAT, []))
+    model.graph.output.append(helper.make_value_info("p", helper.make_sequence_type_proto(inner)))
+    with pytest.raises(ValueError, match=r"the model's classes are .*, the policy's a, b, c, d, e"):
+        export_onnx(make_policy(class_names=tuple("abcde")), tmp_path / "out.onnx", onnx_model=model)
+
+
+# ---- time and memory -------------------------------------------------------------------------------------------------
+def test_a_loop_without_end_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_model, "LONGEST", 0.2)
+    infos = [("i", T.INT64, []), ("on", T.BOOL, []), ("v", T.FLOAT, None)]
+    outputs = [("go", T.BOOL, []), ("out", T.FLOAT, None)]
+    nodes = [helper.make_node("Identity", ["on"], ["go"]), helper.make_node("Identity", ["v"], ["out"])]
+    tensors = [[helper.make_tensor_value_info(*info) for info in side] for side in (infos, outputs)]
+    body = helper.make_graph(nodes, "body", *tensors)
+    steps = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    steps.append(helper.make_node("Loop", ["times", "yes", "y"], ["z"], body=body))
+    weights = {"w": np.zeros((4, C), np.float32), "times": np.array(2**62), "yes": np.array(True)}
+    model = build(steps, [("z", T.FLOAT, ["N", C])], weights=weights)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    refused(tmp_path / "m.onnx", r"onnxruntime cannot run the model: a batch takes over 0\.2 seconds")
+
+
+def test_a_model_gets_half_of_the_memory(tmp_path):
+    many = np.array([onnx_model.most_memory() // 2**20, 2**19])  # float32: twice as much as it may have
+    steps = [
+        helper.make_node("ConstantOfShape", ["size"], ["big"]),
+        helper.make_node("ReduceMax", ["big"], ["most"], keepdims=0),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("Add", ["y", "most"], ["z"]),
+    ]
+    model = build(steps, [("z", T.FLOAT, ["N", C])], weights={"w": np.zeros((4, C), np.float32), "size": many})
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    refused(tmp_path / "m.onnx", r"it needs more memory than the \d+\.\d GB it may take")
+
+
+@pytest.mark.parametrize("shape", [[2**25], [4096, 4097], [2**31, 2**31], [1] * 17])
+def test_random_inputs_are_bounded(tmp_path, shape):
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["f"]),
+        helper.make_node("ReduceMean", ["f"], ["mean"], axes=[1]),
+        helper.make_node("MatMul", ["mean", "w"], ["z"]),
+    ]
+    infos, weights = [("x", T.FLOAT, ["N", *shape])], {"w": np.ones((1, C), np.float32)}
+    model = build(nodes, [("z", T.FLOAT, ["N", C])], inputs=infos, weights=weights)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    refused(tmp_path / "m.onnx", "must have at most 16 dimensions and 16,777,216 numbers")
+    with pytest.raises(ValueError, match="input_shape must have at most 16 dimensions and 16,777,216 numbers"):
+        export_onnx(make_policy(), tmp_path / "out.onnx", onnx_model=linear(), input_shape=shape)
+
+
+@pytest.mark.parametrize("name", ["node", "input", "tensor", "output", "inside"])
+def test_names_that_are_no_text(tmp_path, name):
+    model = nested(1)
+    inner = model.graph.node[0].attribute[0].g.node[0]
+    places = {
+        "node": (model.graph.node[0], "name"), "input": (model.graph.input[0], "name"),
+        "tensor": (model.graph.initializer[0], "name"), "output": (model.graph.output[0], "name"),
+        "inside": (inner, "name"),
+    }  # fmt: skip
+    setattr(*places[name], "PLACEHOLDER")
+    data = model.SerializeToString().replace(b"PLACEHOLDER", b"\xff\xfeCEHOLDER")
+    (tmp_path / "m.onnx").write_bytes(data)
+    refused(tmp_path / "m.onnx", "names in a model must be UTF-8|not an ONNX file|not a valid ONNX model")
+
+
+def test_weights_beside_the_model_are_taken_in(tmp_path):
+    policy = make_policy()
+    (tmp_path / "in").mkdir()
+    export_onnx(policy, tmp_path / "out" / "m.onnx", onnx_model=saved(tmp_path / "in" / "m.onnx"))
+    agree(run(tmp_path / "out" / "m.onnx", x=X), policy, alone(linear(), {"x": X}))
+    (tmp_path / "in" / "w.bin").unlink()
+    with pytest.raises(ValueError, match=r"'w\.bin', which holds its weights, is not beside it"):
+        export_onnx(policy, tmp_path / "n.onnx", onnx_model=tmp_path / "in" / "m.onnx")
+    unloaded = onnx.load(tmp_path / "in" / "m.onnx", load_external_data=False)
+    with pytest.raises(ValueError, match=r"keeps weights in another file: give the path"):
+        export_onnx(policy, tmp_path / "n.onnx", onnx_model=unloaded)
+
+
+@pytest.mark.parametrize("how", ["parent", "absolute", "link"])
+def test_weights_outside_the_folder_are_not_read(how, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    path = saved(folder / "m.onnx")
+    (folder / "w.bin").rename(tmp_path / "secret.bin")
+    if how == "link":
+        (folder / "w.bin").symlink_to(tmp_path / "secret.bin")
+    else:
+        model = onnx.load(path, load_external_data=False)
+        for entry in model.graph.initializer[0].external_data:
+            if entry.key == "location":
+                entry.value = "../secret.bin" if how == "parent" else str(tmp_path / "secret.bin")
+        path.write_bytes(model.SerializeToString())
+    with pytest.raises(ValueError, match="weights must lie in the model's folder, w is in"):
+        export_onnx(make_policy(), tmp_path / "n.onnx", onnx_model=path)
+
+
+def test_models_that_are_too_large_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    path = saved(tmp_path / "m.onnx")
+    monkeypatch.setattr("calibrant.export.onnx_model.LARGEST", path.stat().st_size + 10)
+    with pytest.raises(ValueError, match=r"over 2 GB cannot be extended, .* with its weights"):
+        export_onnx(make_policy(), tmp_path / "n.onnx", onnx_model=path)
+    monkeypatch.setattr("calibrant.export.onnx_model.LARGEST", path.stat().st_size - 10)
+    with pytest.raises(ValueError, match="over 2 GB cannot be extended, this one has"):
+        export_onnx(make_policy(), tmp_path / "n.onnx", onnx_model=path)
+
+
+def test_broken_files_are_one_sentence(tmp_path):
+    whole = linear().SerializeToString()
+    nonsense = linear()
+    nonsense.graph.node[0].op_type = "NoSuchOperation"
+    dangling = linear()
+    dangling.graph.node[0].input[1] = "nowhere"
+    cases = {
+        "cut": whole[: len(whole) // 2],
+        "text": b"this is no model",
+        "empty": b"",
+        "image": b"\x89PNG\r\n\x1a\n" + bytes(60),
+        "nonsense": nonsense.SerializeToString(),
+        "dangling": dangling.SerializeToString(),
+    }
+    for name, content in cases.items():
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"not (an ONNX file|a valid ONNX model)") as caught:
+            export_onnx(make_policy(), tmp_path / "out.onnx", onnx_model=path)
+        assert "\n" not in str(caught.value), name
+        assert len(str(caught.value)) < 400, name
+    with pytest.raises(ValueError, match=r"missing\.onnx: there is no such file"):
+        export_onnx(make_policy(), tmp_path / "out.onnx", onnx_model=tmp_path / "missing.onnx")
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_bytes_changed_at_random_give_a_sentence_or_a_model(tmp_path):
+    whole = np.frombuffer(linear().SerializeToString(), np.uint8)
+    rng = np.random.default_rng(0)
+    said = []
+    for _ in range(60):
+        changed = whole.copy()
+        changed[rng.integers(0, len(whole), 3)] = rng.integers(0, 256, 3)
+        path = tmp_path / "r.onnx"
+        path.write_bytes(changed.tobytes())
+        try:
+            export_onnx(make_policy(), tmp_path / "out.onnx", onnx_model=path)
+        except ValueError as error:
+            said.append(str(error))
+    assert len(said) > 10
+    assert not any("\n" in text for text in said)
+
+
+def test_a_custom_operation_is_refused_by_onnxruntime_in_one_sentence(tmp_path):
+    model = linear()
+    model.graph.node[0].domain = "com.example"
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    with pytest.raises(ValueError, match=r"onnxruntime cannot load the model \(.*com\.example"):
+        export_onnx(make_policy(), tmp_path / "m.onnx", onnx_model=model)

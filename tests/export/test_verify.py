@@ -1,0 +1,60 @@
+"""A wrong graph is noticed; rounding is excused and counted."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.export import export_onnx
+from calibrant.export.graph import OnnxOps
+from calibrant.export.verify import Verification
+from calibrant.selective.scores import Score
+from tests.helpers.exports import make_policy
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+helper, numpy_helper, T, FLOAT = onnx.helper, onnx.numpy_helper, onnx.TensorProto, onnx.TensorProto.FLOAT
+
+
+@pytest.mark.parametrize(
+    ("wrong", "score"),
+    [
+        ({"exp": lambda ops, a: ops.node("Exp", ops.mul(a, ops.constant(1.001)))}, Score("max_logit")),
+        ({"greater_equal": lambda ops, a, b: ops.node("Greater", a, b)}, Score("max_logit")),
+        ({"argmax": lambda ops, a: ops.node("ArgMax", a, axis=1, select_last_index=1)}, Score("msp")),
+        ({"constant": lambda ops, v: ops.stored(np.asarray(v) * (1 + 1e-6))}, Score("negative_entropy")),
+    ],
+    ids=lambda one: next(iter(one)) if isinstance(one, dict) else "",
+)
+def test_a_wrong_graph_is_noticed_and_not_written(wrong, score, tmp_path, monkeypatch):
+    limit = -0.1 if score.name == "negative_entropy" else 0.5
+    groups = {"a": 0.5, "b": 0.6} if "greater_equal" in wrong else None
+    policy = make_policy(score, limit, calibrator="temperature" if "exp" in wrong else None, groups=groups)
+    for name, method in wrong.items():
+        monkeypatch.setattr(OnnxOps, name, method)
+    with pytest.raises(
+        ValueError, match=r"does not do what the policy does in \d+ of \d+ rows.*row \d+ has label.*largest"
+    ):
+        export_onnx(policy, tmp_path / "w.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_rounding_of_logits_is_counted_and_other_differences_are_not_excused():
+    policy = make_policy(Score("max_logit"), 1.0, calibrator=None)
+    z = np.array([[1.0, 0, 0, 0, 0], [2.0, 0, 0, 0, 0], [0.5, 0.5, 0, 0, 0]], np.float32)
+
+    def verify(ours, theirs):
+        verification = Verification(policy)
+        graph = [x.numpy() for x in policy.module()(torch.from_numpy(ours))]
+        verification.add(graph, torch.from_numpy(theirs), None, lambda: ours.astype(np.float64))
+        verification.check()
+        return verification
+
+    nearly = z + np.array([[-1e-6, 0, 0, 0, 0], [1e-6, 0, 0, 0, 0], [0, 1e-6, 0, 0, 0]], np.float32)
+    found = verify(z, nearly)  # the first is accepted by one only, the last has another label
+    assert (found.rows, found.undecided) == (3, 2)
+    assert 0 < found.difference < 1e-5
+    far = z + np.array([[-1e-3, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]], np.float32)
+    with pytest.raises(
+        ValueError, match=r"in 1 of 3 rows.*row 0 has label 0 instead of 0.*accept True instead of False"
+    ):
+        verify(z, far)

@@ -1,0 +1,80 @@
+"""The losses' cases, once: the tests run their properties over this list, and none may be left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant import losses as L
+from tests.reference import losses as R
+
+SAMPLES, CLASSES = 7, 5
+COUNTS, EPOCHS = [3, 1, 2, 2, 0, 5, 1], 5
+
+
+class Case:
+    """A loss under the parameters of one `tests.reference.losses.Check`."""
+
+    def __init__(self, check: R.Check):
+        self.check, self.parameters = check, check.parameters
+        self.loss = L.describe(check.name).loss
+        self.per_sample, self.shift_invariant = L.describe(check.name).per_sample, check.shift_invariant
+
+    def __str__(self) -> str:
+        return f"{self.loss.__name__}({','.join(f'{k}={v}' for k, v in self.parameters.items())})"
+
+    def make(self, **common: Any) -> L.Loss:
+        loss = self.loss(**self.parameters, **common)
+        return remember(loss) if self.check.ranks else loss
+
+    def extra(self, n: int = SAMPLES) -> dict[str, Tensor]:
+        return {"ids": torch.arange(n) % len(COUNTS)} if self.check.ranks else {}
+
+    def hyper(self) -> dict[str, Any]:
+        correctness = {"correctness": np.array(COUNTS) / EPOCHS} if self.check.ranks else {}
+        return {**self.parameters, **correctness}
+
+    def reference_terms(self, z: Tensor, y: Tensor, **more: Any) -> dict[str, np.ndarray]:
+        return self.check.reference(z.detach().numpy(), y.numpy(), **self.hyper(), **more)
+
+    def reference_gradient(self, z: Tensor, y: Tensor) -> np.ndarray:
+        """Gradient of the summed loss by central differences."""
+        frozen = {"frozen": z.numpy()} if self.check.frozen else {}
+        gradient = R.gradient(self.check.reference, z.numpy(), y.numpy(), **self.hyper(), **frozen)
+        if self.check.halved:
+            plain = R.gradient(R.cross_entropy, z.numpy(), y.numpy())
+            gradient = plain + (gradient - plain) / 2
+        return gradient
+
+
+def remember(loss: L.Loss) -> L.Loss:
+    """The loss with a past of five epochs, of samples 0 to 6."""
+    loss.history.counts, loss.history.epochs = torch.tensor(COUNTS), torch.tensor(EPOCHS)
+    return loss
+
+
+CASES = [Case(check) for check in R.CHECKS]
+
+
+def batch(n: int = SAMPLES, classes: int = CLASSES, seed: int = 0, scale: float = 5.0) -> tuple[Tensor, Tensor]:
+    """Float64 logits and labels with right and wrong predictions, away from every kink."""
+    generator = torch.Generator().manual_seed(seed)
+    z = scale * torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    y = torch.where(torch.arange(n) % 3 == 0, torch.randint(0, classes, (n,), generator=generator), z.argmax(1))
+    return z, y
+
+
+def gradient(loss: L.Loss, z: Tensor, y: Tensor, **extra: Any) -> Tensor:
+    leaf = z.clone().requires_grad_()
+    (g,) = torch.autograd.grad(loss(leaf, y, **extra), leaf)
+    return g
+
+
+def formula_gradient(loss: L.Loss, z: Tensor, y: Tensor, **extra: Any) -> Tensor:
+    """The gradient of the plain formula by autograd, never of the closed form."""
+    leaf = z.clone().requires_grad_()
+    (g,) = torch.autograd.grad(sum(loss.terms(leaf, y, **extra).values()), leaf)
+    return g

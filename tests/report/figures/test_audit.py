@@ -1,0 +1,80 @@
+"""The audit's figures for papers: written whole, the same each time, and of the numbers given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from calibrant.report import draw_confidence_histogram, draw_logit_scatter, draw_reliability, draw_risk_coverage
+from tests.helpers import audit_document as documents
+
+DRAW = {
+    "reliability": draw_reliability,
+    "histogram": draw_confidence_histogram,
+    "curves": draw_risk_coverage,
+    "logits": draw_logit_scatter,
+}
+
+
+@pytest.mark.parametrize("part", DRAW)
+@pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
+def test_figures_are_written_and_the_same_each_time(tmp_path: Path, part: str, suffix: str, magic: bytes) -> None:
+    given = documents.document(documents.model("x", samples=300))["models"][0][part]
+    contents = set()
+    for name in ("a", "b"):
+        DRAW[part](tmp_path / f"{name}{suffix}", given, title="$5 & <b>")
+        contents.add((tmp_path / f"{name}{suffix}").read_bytes())
+    assert len(contents) == 1
+    assert contents.pop().startswith(magic)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("part", ["reliability", "histogram", "curves"])
+def test_figures_of_next_to_nothing(tmp_path: Path, part: str) -> None:
+    DRAW[part](tmp_path / "x.png", documents.minimal()["models"][0][part])
+    assert (tmp_path / "x.png").stat().st_size > 1000
+
+
+def test_figures_draw_the_numbers_given() -> None:
+    model = documents.document()["models"][0]
+    axis = Figure().subplots()
+    draw_reliability(axis, model["reliability"])
+    known = [a for a in model["reliability"]["accuracy"] if a is not None]
+    np.testing.assert_allclose([p.get_height() for p in axis.patches][: len(known)], known)
+
+    axis = Figure().subplots()
+    draw_confidence_histogram(axis, model["histogram"])
+    heights = [p.get_height() for p in axis.patches]
+    assert heights == model["histogram"]["right"] + model["histogram"]["wrong"]
+
+    axis = Figure().subplots()
+    draw_risk_coverage(axis, model["curves"], labels=["_a", "b", "c" * 100])
+    for line, curve in zip(axis.get_lines(), model["curves"], strict=True):
+        np.testing.assert_allclose(line.get_xydata(), np.column_stack([curve["coverage"], curve["risk"]]))
+    assert [t.get_text() for t in axis.get_legend().get_texts()] == ["_a", "b", "c" * 57 + "..."]
+
+    axis = Figure().subplots()
+    draw_logit_scatter(axis, model["logits"])
+    drawn = np.concatenate([np.asarray(c.get_offsets()) for c in axis.collections if len(c.get_offsets()) > 1])
+    assert len(drawn) == len(model["logits"]["points"]["msp"])
+    np.testing.assert_allclose(np.sort(drawn[:, 1]), np.sort(model["logits"]["points"]["max_logit"]))
+
+
+def test_figures_that_cannot_be_drawn_say_why(tmp_path: Path) -> None:
+    model = documents.document(documents.model("x", samples=300))["models"][0]
+    with pytest.raises(ValueError, match=r"written as .png, .svg, .pdf, got '.gif'"):
+        draw_reliability(tmp_path / "x.gif", model["reliability"])
+    with pytest.raises(ValueError, match="at least one curve"):
+        draw_risk_coverage(tmp_path / "x.png", [])
+    with pytest.raises(ValueError, match="one label per curve, got 1 for 3 curves"):
+        draw_risk_coverage(tmp_path / "x.png", model["curves"], labels=["a"])
+    with pytest.raises(ValueError, match="'accuracy' is missing"):
+        draw_reliability(tmp_path / "x.png", {k: v for k, v in model["reliability"].items() if k != "accuracy"})
+    with pytest.raises(ValueError, match="one edge more"):
+        draw_confidence_histogram(tmp_path / "x.png", model["histogram"] | {"edges": [0.0, 1.0]})
+    with pytest.raises(ValueError, match="one length"):
+        draw_logit_scatter(tmp_path / "x.png", model["logits"] | {"msp": [0.5]})
+    assert not list(tmp_path.iterdir())
