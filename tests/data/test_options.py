@@ -8,8 +8,8 @@ import pytest
 
 from calibrant.data import layouts, read
 from calibrant.data.layouts import checked_options
-from tests import box_files
-from tests.properties.data_trees import TREES
+from tests.helpers import box_files
+from tests.helpers.data_trees import TREES
 
 DEEP: list = []
 for _ in range(100_000):

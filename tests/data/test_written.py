@@ -15,7 +15,7 @@ from calibrant.cli import main
 from calibrant.data import Dataset, ImageArray, read
 from calibrant.data.files import UnreadableError
 from calibrant.data.writing import check_folder, read_description, write_dataset
-from tests import box_files
+from tests.helpers import box_files
 
 FILL = ["--fill", "9,8,7"]
 
