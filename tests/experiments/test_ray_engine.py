@@ -1,32 +1,38 @@
-"""A Ray that is started here: reachable from this machine alone, and gone with the process that started it."""
+"""Comparisons on a real Ray cluster of several nodes: the numbers of one machine, whatever is killed on the way."""
 
+import contextlib
+import csv
+import json
 import os
 import signal
+import socket
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from calibrant._ray import connect
 from calibrant.experiments import Contender, Local, Results, Study, compare, engine_of
 from calibrant.training import checkpoints
 from calibrant.training.recipe import Resources, check_recipe
 from calibrant.training.run_folder import RunFolder
-from tests.helpers.ray_nodes import node, raylet
+from tests.helpers.ray_nodes import node, nodes, raylet
 
 pytest.importorskip("ray", reason="pip install 'calibrant[cluster]'")
 from calibrant.experiments.ray_engine import RayEngine
 
-DRIVER = """
-import sys
-from calibrant._ray import connect
-with connect("the test") as ray:
-    assert ray.get(ray.remote(lambda: 7).remote()) == 7
-    print("ready", flush=True)
-    sys.stdin.read()
-"""
-LISTENING = "0A"
-LOOPBACK = {"0100007F", "0" * 16 + "FFFF00000100007F", "0" * 24 + "01000000"}  # IPv4, mapped into IPv6, IPv6
+# One process for all of them: a cluster takes a core.
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+EPOCHS = 30
+RECIPE = {
+    "data": {"layout": "digits"},
+    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
+    "optimiser": {"rate": 0.1},
+    "training": {"epochs": EPOCHS, "batch_size": 128, "checkpoint_seconds": 0.2},
+}
 
 
 def study(seeds):
@@ -35,29 +41,15 @@ def study(seeds):
     )
 
 
-def listening(processes: set[int]) -> list[str]:
-    """Addresses, as the kernel writes them, on which some of the processes listen."""
-    inodes = set()
-    for pid in processes:
-        for handle in Path(f"/proc/{pid}/fd").glob("*"):
-            try:
-                inodes.add(os.readlink(handle).removeprefix("socket:[").rstrip("]"))
-            except OSError:
-                continue
-    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
-    return [row[1].partition(":")[0] for row in rows if row[3] == LISTENING and row[9] in inodes]
+def rows(found):
+    return sorted(map(str, Results.load(found.folder).rows))
 
 
-def alive(processes: set[int]) -> set[int]:
-    """Those that run, zombies left out."""
-    running = set()
-    for pid in processes:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                running.add(pid)
-        except OSError:
-            continue
-    return running
+@pytest.fixture(scope="module")
+def cluster():
+    """Connected once: workers then know what they have imported from one test to the next."""
+    with nodes(2) as found, connect("the tests", found.address):
+        yield found
 
 
 @pytest.fixture(scope="module")
