@@ -105,6 +105,7 @@ class CutMix(_Settings):
         self.alpha, self.probability = _positive("alpha", alpha), number_in("probability", probability, 0, 1)
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
+        """Mix a batch [N, C, H, W]."""
         number, _, height, width = _batch(images)
         if random.random() >= self.probability:
             return _unmixed(images)
@@ -140,6 +141,7 @@ class RICAP(_Settings):
         self.beta = _positive("beta", beta)
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
+        """Mix a batch [N, C, H, W]."""
         number, _, height, width = _batch(images)
         x, y = (round(side * random.beta(self.beta, self.beta)) for side in (width, height))
         result = torch.empty_like(images)
@@ -173,6 +175,7 @@ class Mixup(_Settings):
         self.alpha = _positive("alpha", alpha)
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
+        """Mix a batch [N, C, H, W]."""
         number, _, height, width = _batch(images)
         share = float(random.beta(self.alpha, self.alpha))
         partner = _permutation(number, images.device, random)
@@ -198,6 +201,7 @@ class Cutout(_Settings):
         self.size, self.value = whole("size", size, 1), value
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
+        """Blank a batch [N, C, H, W]."""
         number, _, height, width = _batch(images)
         left = random.integers(width, size=number) - self.size // 2
         top = random.integers(height, size=number) - self.size // 2
@@ -231,6 +235,7 @@ class RandomErasing(_Settings):
         self.scale, self.ratio, self.value = scale, ratio, value
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
+        """Blank a batch [N, C, H, W]."""
         number, _, height, width = _batch(images)
         area = random.uniform(*self.scale, size=(number, 10)) * height * width
         aspect = np.exp(random.uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), size=(number, 10)))
