@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 
 from calibrant._files import written_aside
 from calibrant.cli import app, demo
-from calibrant.cli.common import parse_losses
 from calibrant.cli.lens import draw, look
+from calibrant.cli.options import parse_losses
 from calibrant.losses import describe, names
 from docs_tools import method_pages, table2
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant import lens
-from calibrant.cli.common import parse_losses
+from calibrant.cli.options import parse_losses
 from calibrant.losses import Loss, describe, names
 from docs_tools.rest import table
 from tests.reference import smoothing

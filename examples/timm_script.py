@@ -17,7 +17,7 @@ from __future__ import annotations
 import runpy
 import sys
 
-from calibrant.cli.common import parse_losses
+from calibrant.cli.options import parse_losses
 from calibrant.losses import Loss
 from calibrant.torchmetrics import ConfidenceSketch  # noqa: F401  (supplies torchvision's operators where they do not load)
 

@@ -60,8 +60,8 @@ PUBLIC = {
         "Loss", "Method", "Target", "Terms", "describe", "get", "names", "nll", "register",
     ],
     "calibrant.metrics": [
-        "MEASURED", "METRICS", "Approximate", "ConfidenceSketch", "ContextReliance", "Interval", "Judged", "Metric",
-        "Reliability", "RiskCoverage", "Summary", "accuracy", "aece", "augrc", "aurc", "base_name", "brier",
+        "METRICS", "Approximate", "ConfidenceSketch", "ContextReliance", "Interval", "Judged", "Metric",
+        "Reliability", "RiskCoverage", "Summary", "accuracy", "aece", "augrc", "aurc", "brier",
         "classwise_ece", "context_reliance", "coverage_at_risk", "describe", "e_aurc", "ece", "intervals", "mce",
         "mean_confidence", "mean_iou", "nll", "objectness_deviation", "overconfidence", "paired_differences", "pixels",
         "reliability", "risk_at_coverage", "risk_coverage_curve", "smooth_ece", "top_label", "underconfidence",

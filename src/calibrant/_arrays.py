@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+Doubles = npt.NDArray[np.float64]
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -154,8 +155,13 @@ def _is_foreign(values: Any) -> bool:
     return str(getattr(dtype, "name", dtype)).startswith(("bfloat16", "float8")) and hasattr(values, "astype")
 
 
+@functools.cache
 def import_compiled(name: str) -> Any:
-    """A module of compiled passes, by its name."""
+    """A module of compiled passes, by its name; imports Numba.
+
+    Compiled code is kept beside the source or in the user's cache; where neither can be written to, in a folder that
+    goes with this process.
+    """
     try:
         return importlib.import_module(name)
     except RuntimeError as error:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from calibrant import _torchvision
-from calibrant.metrics import SATURATED, STATE, Reduced, Summary, check_labels, combine_rows, finish_rows
+from calibrant.metrics import SATURATED, STATE, Reduced, Summary, TopLabel, check_labels, finish_rows
 from calibrant.metrics import ConfidenceSketch as PlainSketch
 
 _torchvision.ensure()
@@ -129,7 +129,8 @@ class ConfidenceSketch(Metric):
         batch = self._plain()
         if isinstance(logits, Tensor) and logits.device.type != "cpu" and self.score is None:
             values, truth = logits.detach(), labels.detach().to(logits.device)
-            check_labels(tuple(values.shape), truth.cpu().numpy(), self.ignore_index)
+            n, classes, *inner = values.shape
+            check_labels(truth.cpu().numpy(), (n, *inner), classes, self.ignore_index)
             rows = values.flatten(2).movedim(1, 2).reshape(-1, values.shape[1]) if values.dim() > 2 else values
             truth = truth.reshape(-1).long()
             if self.ignore_index is not None:
@@ -137,9 +138,9 @@ class ConfidenceSketch(Metric):
             precision: Any = None if self.kind == "logits" else str(values.dtype).removeprefix("torch.")
             if len(truth):
                 reduced = reduce_on_device(rows, truth, self.kind)
-                known = truth.cpu().numpy()
-                finished = finish_rows(reduced, known, self.kind, precision)
-                batch.observe(combine_rows(reduced, finished, known, precision, 0, None))
+                labels_read = truth.cpu().numpy()
+                finished = finish_rows(reduced, labels_read, self.kind, precision)
+                batch.observe(TopLabel.of(reduced, finished, labels_read, precision))
             return batch
         batch.update(logits, labels)
         return batch

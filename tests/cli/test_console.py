@@ -4,6 +4,7 @@ import sys
 import warnings
 
 import pytest
+from rich.console import Console
 
 from calibrant.cli import console
 
@@ -53,7 +54,12 @@ def terminal(monkeypatch):
     bars = []
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     draw = console.progress_bar
-    monkeypatch.setattr(console, "progress_bar", lambda **options: bars.append(draw(**options)) or bars[-1])
+
+    def record(*columns, **options):
+        bars.append(draw(*columns, **options))
+        return bars[-1]
+
+    monkeypatch.setattr(console, "progress_bar", record)
     return bars
 
 
@@ -69,5 +75,34 @@ def test_progress_is_a_bar_of_the_current_stage(terminal):
 def test_progress_is_silent_where_nobody_watches(terminal, capsys):
     with console.show_progress(quiet=True) as progress:
         progress("reading", 1, 2)
-    assert not terminal[0].tasks[0].completed
+    assert not terminal[0].tasks
     assert capsys.readouterr() == ("", "")
+
+
+def test_progress_is_a_line_per_unit_where_there_is_no_terminal(capsys):
+    with console.show_progress(quiet=False, lines=True) as progress:
+        for what, done in [("testing: a 10%", 0), ("testing: a 90%", 0.9), ("testing: b", 1), ("testing: b", 1.5)]:
+            progress(what, done, 2)
+        progress("writing", 0, None)
+    assert capsys.readouterr().err == "0 of 2: testing: a 10%\n1 of 2: testing: b\nwriting\n"
+
+
+def test_tables_in_a_narrow_terminal(monkeypatch, capsys):
+    """Numbers are never cut or wrapped: columns go on below; words are wrapped."""
+    monkeypatch.setattr(console, "Console", lambda **_: Console(width=60, file=sys.stdout))
+    head = ["method", *(f"metric {i}" for i in range(7))]
+    rows = [["ce", *(f"12.34 ± 0.{i}{i}" for i in range(7))], ["acls:margin=6", *["1"] * 7]]
+    console.print_table("Numbers", head, rows)
+    out = capsys.readouterr().out
+    assert all(len(line) <= 60 for line in out.splitlines())
+    assert all(word in out for word in (*head, *(f"12.34 ± 0.{i}{i}" for i in range(7))))
+    assert out.count("acls:margin=6") > 1
+    claim = "Where no object is in sight, ALS is less confident than cross-entropy"
+    console.print_table(
+        "Words", ["claim", "difference", "verdict"], [[claim, "-52.30 ± 0.90 pp", "holds"]], numbers=False
+    )
+    out = capsys.readouterr().out
+    assert all(len(line) <= 60 for line in out.splitlines())
+    assert "-52.30 ± 0.90 pp" in out
+    assert "holds" in out
+    assert "…" not in out

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from calibrant import Predictions
-from calibrant.cli.commands import COMMANDS, load
+from calibrant.cli import COMMANDS, load
 
 HEAVY = ["torch", "torchvision", "torchmetrics", "transformers", "scipy.signal", "matplotlib", "sklearn", "ray",
          "onnxruntime", "numba", "pandas"]  # fmt: skip

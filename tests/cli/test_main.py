@@ -66,3 +66,10 @@ def test_a_bug_is_told_where_no_file_can_be_written(raising, monkeypatch, tmp_pa
     assert "Traceback" in lines
     assert "\x1b" not in lines
     assert lines.splitlines()[-1].endswith("please report it with the lines above")
+
+
+def test_help_of_everything(run):
+    for arguments in ([], ["--help"], ["lens", "--help"], ["demo", "--help"], ["methods", "--help"]):
+        code, out, _ = run(*arguments)
+        assert code == 0
+        assert "Usage: calibrant" in out

@@ -1,4 +1,4 @@
-"""Bootstrap intervals: how often they cover a known truth, paired differences, limit cases."""
+"""Bootstrap intervals: how often they cover a known truth, and limit cases."""
 
 import math
 
@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.metrics import ConfidenceSketch, Judged, aurc, ece, intervals, paired_differences, reliability
-from calibrant.metrics.bootstrap.intervals import ece_by_chance, wilson
+from calibrant.metrics import (
+    ConfidenceSketch,
+    Judged,
+    ece,
+    ece_by_chance,
+    intervals,
+    paired_differences,
+    reliability,
+    wilson,
+)
 
 
 def draw(rng, size):
@@ -130,47 +138,6 @@ def test_intervals_of_a_sketch_by_another_score():
 def test_wilson(successes, number, expected):
     low, high = wilson(successes, number)
     assert (float(low), float(high)) == pytest.approx(expected, abs=1e-4)
-
-
-def test_paired_differences_cover_the_truth():
-    """The same model before and after halving the log-odds; truth from a large sample."""
-
-    def after(c):
-        return 1 / (1 + ((1 - c) / c) ** 0.5)
-
-    c, correct = draw(np.random.default_rng(98), 1_000_000)
-    known = ece(after(c), correct) - ece(c, correct)
-    hits = 0
-    for seed in range(120):
-        c, correct = draw(np.random.default_rng(seed), 600)
-        found = paired_differences(Judged(c, correct), Judged(after(c), correct), level=0.9, replicates=200)
-        hits += found["ece"].low <= known <= found["ece"].high
-        assert found["accuracy"].low == found["accuracy"].high == 0
-        assert found["aurc"].value == pytest.approx(0, abs=1e-12)
-    assert hits / 120 > 0.82
-
-
-def test_paired_is_narrower_than_two_separate_intervals():
-    rng = np.random.default_rng(4)
-    c, correct = draw(rng, 3000)
-    other = np.clip(c + 0.02 * rng.standard_normal(3000), 0.01, 0.99)
-    found = paired_differences(Judged(c, correct), Judged(other, correct))["aurc"]
-    assert found.value == pytest.approx(aurc(other, correct) - aurc(c, correct))
-    alone = intervals(sketch_of(c, correct))["aurc"]
-    assert found.high - found.low < 0.5 * (alone.high - alone.low)
-
-
-def test_paired_takes_a_score_and_the_proper_scores():
-    rng = np.random.default_rng(5)
-    c, correct = draw(rng, 500)
-    nll = rng.random(500)
-    first = Judged(c, correct, nll=nll, brier=nll)
-    second = Judged(c, correct, score=rng.random(500), nll=nll + 0.5, brier=nll)
-    found = paired_differences(first, second)
-    assert found["nll"].value == pytest.approx(0.5)
-    assert found["nll"].low == pytest.approx(0.5)
-    assert found["brier"].value == 0
-    assert found["aurc"].low > 0  # a random ranking is worse
 
 
 def test_bad_arguments():

@@ -149,12 +149,11 @@ def test_on_a_terminal_it_is_asked(said, code, own, command, terminal):
 
 def test_processes_of_the_same_command_are_not_asked_again(own, terminal, monkeypatch):
     """Lightning starts the others with this process's words."""
-    from calibrant.cli.common import invocation
-    from calibrant.cli.trust import trusts_models
+    from calibrant.cli.options import invocation, trusts_models
 
     words = ["train", "own.toml", "--devices", "2"]
     monkeypatch.setattr(sys, "argv", ["calibrant", *words])
-    monkeypatch.setattr(sys.modules["calibrant.cli.common"], "invocation", invocation)
+    monkeypatch.setattr(sys.modules["calibrant.cli.options"], "invocation", invocation)
     invocation[:] = words
     terminal("y\n")
     assert trusts_models([load("own.toml").model], False) is True

@@ -21,8 +21,8 @@ from calibrant.metrics import (
     Interval,
     RiskCoverage,
     Summary,
+    bootstrap_interval,
     ece_by_chance,
-    interval_of_error,
     intervals,
     normal_interval,
     wilson,
@@ -137,7 +137,7 @@ def _numbers(
     numbers["classwise_ece"] = Interval(mean, math.nan, math.nan)
     if collected.clusters is None and math.isfinite(numbers["ece"].low):
         drawn, null = collected.classwise.replicates(np.random.default_rng(seed), min(200, replicates))
-        numbers["classwise_ece"] = interval_of_error(mean, drawn, level, null=null)
+        numbers["classwise_ece"] = bootstrap_interval("classwise_ece", mean, drawn, level, null=null)
     return values, numbers, classwise
 
 

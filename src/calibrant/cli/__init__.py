@@ -6,6 +6,7 @@ file with the traceback.
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import shlex
@@ -14,19 +15,93 @@ import sys
 import tempfile
 import threading
 import traceback
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from calibrant import __version__
-from calibrant.cli import common, console
-from calibrant.cli.commands import LazyCommands
+from calibrant.cli import console, options
 
 #: Exit code of an error that is Calibrant's own (EX_SOFTWARE of sysexits.h).
 BUG = 70
 
 #: Characters of an error: names and values in it come from files, and may be of any length.
 LONGEST = 1000
+
+#: Name, then module and function (or a typer app), then the first line of its help.
+COMMANDS = {
+    "apply": ("apply:apply_command", "Say for every sample which class, how sure, and whether to answer at all."),
+    "audit": (
+        "audit:audit_command",
+        "Tell whether a model's confidence can be trusted, with an interval on every number, and write a report.",
+    ),
+    "compare": (
+        "compare:compare_command",
+        "Train every method with every seed, and compare them; run it again to go on.",
+    ),
+    "data": ("data:app", "Data sets: look at one, or write its masked variants."),
+    "demo": (
+        "demo:demo",
+        "Train six ways, audit, repair, abstain at 5% risk, export; ends with a table and a page to open.",
+    ),
+    "export": (
+        "export:export_command",
+        "Write a model and its policy as one ONNX graph: label, calibrated confidence, accept, probabilities.",
+    ),
+    "fit": (
+        "fit:fit_command",
+        "Repair a model and decide when it may answer: fit a calibrator, a score and a threshold on held-out "
+        "predictions.",
+    ),
+    "lens": (
+        "lens:lens_command",
+        "Show what label each loss really trains towards: effective label q', smoothing f and indicator C.",
+    ),
+    "methods": (
+        "methods:methods",
+        "List the training losses, or show one with its parameters and what raising each of them does.",
+    ),
+    "predict": ("train:predict_command", "Predict a split of a data set with a trained model."),
+    "train": (
+        "train:train_command",
+        "Train a model by a recipe; the folder gets recipe, log, checkpoints, predictions and their numbers.",
+    ),
+}
+
+
+class LazyCommands(TyperGroup):
+    """A group whose commands are imported when they are asked for; its own help imports none of them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all commands."""
+        return sorted({*COMMANDS, *self.commands})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by its name."""
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            self.commands[cmd_name] = load(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The list of commands in the group's help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx) if name in COMMANDS])
+
+
+def load(name: str) -> Any:
+    """Import a command."""
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    target = getattr(importlib.import_module(f"calibrant.cli.{module}"), attribute)
+    if isinstance(target, typer.Typer):
+        command = typer.main.get_command(target)
+    else:
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        alone.command(name)(target)
+        command = typer.main.get_command(alone)
+    command.name = name
+    return command
+
 
 app = typer.Typer(
     name="calibrant",
@@ -55,8 +130,8 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 a run failed, 2 bad input, 70 a bug of ours, 130 interrupted."""
-    given = sys.argv[1:] if arguments is None else arguments
-    common.invocation[:] = [str(word) for word in given]
+    words = sys.argv[1:] if arguments is None else arguments
+    options.invocation[:] = [str(word) for word in words]
     # NumPy's matrices are small here, and its idle threads would spin for longer than a command takes. What is large is
     # shared out over threads of our own.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -67,19 +142,19 @@ def main(arguments: list[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")  # names of classes and files come in any script
     console.show_warnings()
     try:
-        code = app(args=given or ["--help"], prog_name="calibrant", standalone_mode=False)
+        code = app(args=words or ["--help"], prog_name="calibrant", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         _leave(_fail("interrupted", 130))
     except BrokenPipeError:  # the reader of our output has gone, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:
-        sentence = _fault_of_input(error)
+        sentence = _input_error(error)
         _leave(_fail(sentence) if sentence is not None else _fail(_bug_report(error), BUG))
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fault_of_input(error: Exception) -> str | None:
+def _input_error(error: Exception) -> str | None:
     """The sentence about what was wrong with the input, or None if the input is not what was wrong."""
     # Usage errors are known by how they print themselves; their class has moved between typer versions.
     if hasattr(error, "format_message"):
@@ -95,7 +170,7 @@ def _bug_report(error: Exception) -> str:
     """Write the traceback of an error that should not have happened to a file, and say where it is."""
     text = "".join(traceback.format_exception(error))
     about = f"calibrant {__version__}, Python {platform.python_version()}, {platform.platform()}"
-    words = shlex.join(["calibrant", *common.invocation])
+    words = shlex.join(["calibrant", *options.invocation])
     reason = f"{type(error).__name__}: {error}".removesuffix(": ")
     try:
         with tempfile.NamedTemporaryFile(

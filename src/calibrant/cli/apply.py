@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from calibrant._files import check_output
-from calibrant.cli.common import (
+from calibrant.cli.console import print_json, print_table, remark, say, show_progress
+from calibrant.cli.options import (
     ClassNames,
     Column,
     IgnoreIndex,
@@ -18,20 +19,18 @@ from calibrant.cli.common import (
     how_to_open,
     open_for_policy,
 )
-from calibrant.cli.console import print_json, print_table, remark, say, show_progress
 from calibrant.predictions import is_remote
 from calibrant.selective import FORMATS, Outcome, Policy, apply_policy
 
 
 def apply_command(
-    policy: Annotated[Path, typer.Argument(help="A policy that calibrant fit wrote.", show_default=False)],
+    policy: Annotated[Path, typer.Argument(help="A policy that calibrant fit wrote.")],
     files: Annotated[
         str,
         typer.Argument(
             metavar="PREDICTIONS",
             help="Predictions: .npz, .npy, .parquet, .safetensors or .csv, a folder of shards or a quoted glob; labels "
             "may be missing.",
-            show_default=False,
         ),
     ],
     output: Annotated[

@@ -11,9 +11,12 @@ import typer
 
 from calibrant._files import check_output
 from calibrant.auditing import Audit, audit
-from calibrant.cli.common import (
+from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
+from calibrant.cli.options import (
+    Address,
     ClassNames,
     Column,
+    Engine,
     IgnoreIndex,
     Json,
     Quiet,
@@ -22,7 +25,6 @@ from calibrant.cli.common import (
     invocation,
     open_for_policy,
 )
-from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.metrics import check_level
 from calibrant.predictions import Predictions, Remote, is_remote
 from calibrant.selective import Policy
@@ -33,24 +35,19 @@ def audit_command(
         list[str],
         typer.Argument(
             help="Predictions: .npz, .npy, .parquet, .safetensors or .csv, a folder of shards or a quoted glob "
-            "(also s3://bucket/*.parquet); several are compared on the same samples.",
-            show_default=False,
+            "(also s3://bucket/*.parquet); several are compared on the same samples."
         ),
     ],
-    val: Annotated[
-        str | None, typer.Option(help="Held-out predictions of the first model, to fit repairs on.", show_default=False)
-    ] = None,
+    val: Annotated[str | None, typer.Option(help="Held-out predictions of the first model, to fit repairs on.")] = None,
     group: Annotated[
-        list[str] | None,
-        typer.Option(help="Column to break the numbers down by (repeat for more).", show_default=False),
+        list[str] | None, typer.Option(help="Column to break the numbers down by (repeat for more).")
     ] = None,
     column: Column = None,
     class_names: ClassNames = None,
     segmentation: Segmentation = False,
     ignore_index: IgnoreIndex = None,
     policy: Annotated[
-        Path | None,
-        typer.Option(help="A policy of calibrant fit: does it keep its promise on these samples?", show_default=False),
+        Path | None, typer.Option(help="A policy of calibrant fit: does it keep its promise on these samples?")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Report to write (report.html if not given), or 'none'.")
@@ -58,10 +55,8 @@ def audit_command(
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     replicates: Annotated[int, typer.Option(help="Bootstrap replicates behind them.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster, auto for example; none starts one here.", show_default=False)
-    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -80,8 +75,9 @@ def audit_command(
     collecting = _collecting(engine, address)
     fitted = None if policy is None else Policy.load(policy)
     if fitted is not None and fitted.kind == "segmentation":
-        known = fitted.evidence.get("ignore_index")
-        segmentation, ignore_index = True, known if ignore_index is None and isinstance(known, int) else ignore_index
+        ignored = fitted.evidence.get("ignore_index")
+        segmentation = True
+        ignore_index = ignored if ignore_index is None and isinstance(ignored, int) else ignore_index
     opening = how_to_open(column, class_names, segmentation, ignore_index)
     if fitted is not None and fitted.group is not None and fitted.group not in (group or []):
         group = [*(group or []), fitted.group]
@@ -91,7 +87,7 @@ def audit_command(
         named[name] = open_for_policy(None if named else fitted, path, groups=group or None, **opening)
     held_out = None if val is None else open_for_policy(fitted, val, **opening)
     with show_progress(quiet) as progress:
-        found = audit(
+        result = audit(
             named,
             val=held_out,
             groups=group,
@@ -104,11 +100,11 @@ def audit_command(
             progress=progress,
         )
     if report is not None:
-        found.to_html(report)
+        result.to_html(report)
     if as_json:
-        print_json(found.document)
+        print_json(result.document)
     elif not quiet:
-        print_audit(found)
+        print_audit(result)
     if report is not None:
         remark(f"wrote {report}", quiet)
 
@@ -126,13 +122,13 @@ def _collecting(engine: str, address: str | None) -> Any:
     return None
 
 
-def print_audit(found: Audit) -> None:
+def print_audit(result: Audit) -> None:
     """Verdicts and findings, then numbers with intervals, on standard output."""
-    models = found.models
-    if found.document.get("policy"):
-        _print_promise(found.document["policy"])
+    models = result.models
+    if result.document.get("policy"):
+        _print_promise(result.document["policy"])
     for model in models:
-        say(f"{model['name']}: {model['verdict']['headline']}" if len(models) > 1 else found.verdict)
+        say(f"{model['name']}: {model['verdict']['headline']}" if len(models) > 1 else result.verdict)
         say(model["verdict"]["text"])
         for finding in model["findings"]:
             say(f"- {finding['title']}. {finding['text']}", indent=2)
@@ -142,16 +138,16 @@ def print_audit(found: Audit) -> None:
         for table in model["groups"]:
             _print_group(table)
         print_line()
-    labels = {one["name"]: one["label"] for model in models for one in model["metrics"]}
-    by_model = [{one["name"]: one for one in model["metrics"]} for model in models]
-    level = format(found.document["level"], ".0%")
+    labels = {metric["name"]: metric["label"] for model in models for metric in model["metrics"]}
+    by_model = [{metric["name"]: metric for metric in model["metrics"]} for model in models]
+    level = format(result.document["level"], ".0%")
     if len(models) == 1:
         rows = [[label, *_cells(by_model[0].get(name))] for name, label in labels.items()]
         print_table(f"{models[0]['samples']:,} {models[0]['unit']}", ["", "value", f"{level} interval"], rows)
     else:
         rows = [[label, *(_cells(part.get(name))[0] for part in by_model)] for name, label in labels.items()]
         print_table("Numbers (intervals are in the report)", ["", *(model["name"] for model in models)], rows)
-    for comparison in found.document["comparisons"]:
+    for comparison in result.document["comparisons"]:
         rows = [
             [row["label"], _value(row["first"], row["unit"]), _value(row["second"], row["unit"]), *_change(row)]
             for row in comparison["rows"]
@@ -165,33 +161,23 @@ def _print_promise(part: dict[str, Any]) -> None:
     say(part["text"], indent=2)
     say(part["evidence"], indent=2)
     if part["groups"]:
-        rows = [
-            [
-                row["name"],
-                f"{row['samples']:,}",
-                _value(row["answered"], "share"),
-                _value(row["wrong"], "share"),
-                row["note"],
-            ]
-            for row in part["groups"]
-        ]
+        rows = []
+        for row in part["groups"]:
+            shares = (_value(row[key], "share") for key in ("answered", "wrong"))
+            rows.append([row["name"], f"{row['samples']:,}", *shares, row["note"]])
         print_table(f"\nBy {part['column']}", ["", "samples", "answered", "wrong answers", ""], rows)
     print_line()
 
 
 def _print_group(table: dict[str, Any], most: int = 12) -> None:
     rows = sorted(table["rows"], key=lambda row: (not row["flag"], -abs(row["gap"])))
-    shown = [
-        [
-            row["name"] + (" *" if row["flag"] else ""),
-            f"{row['count']:,}",
-            _value(row["accuracy"], "share"),
-            _value(row["confidence"], "share"),
-            f"{100 * row['gap']:+.2f} pp",
-            f"[{100 * row['gap_low']:+.2f}, {100 * row['gap_high']:+.2f}]",
-        ]
-        for row in rows[:most]
-    ]
+    shown = []
+    for row in rows[:most]:
+        shares = (_value(row[key], "share") for key in ("accuracy", "confidence"))
+        gap, low, high = (f"{100 * row[key]:+.2f}" for key in ("gap", "gap_low", "gap_high"))
+        shown.append(
+            [row["name"] + " *" * bool(row["flag"]), f"{row['count']:,}", *shares, f"{gap} pp", f"[{low}, {high}]"]
+        )
     rest = f" ({len(rows) - most} more in the report)" if len(rows) > most else ""
     head = ["", "count", "accuracy", "confidence", "gap", "interval"]
     print_table(f"\nBy {table['column']}{rest}; * worse than the rest beyond chance", head, shown)
@@ -205,16 +191,12 @@ def _names(files: list[str]) -> dict[str, str]:
     return {name if short.count(name) == 1 else file: file for name, file in zip(short, files, strict=True)}
 
 
-def _cells(one: dict[str, Any] | None) -> tuple[str, str]:
+def _cells(metric: dict[str, Any] | None) -> tuple[str, str]:
     """Value and interval."""
-    if one is None:
-        return "-", ""
-    if one["value"] is None:
-        return "-", one.get("note") or ""
-    value = _value(one["value"], one["unit"])
-    if one["low"] is None:
-        return value, ""
-    return value, f"[{_value(one['low'], one['unit'])}, {_value(one['high'], one['unit'])}]"
+    if metric is None or metric["value"] is None:
+        return "-", (metric or {}).get("note") or ""
+    value, low, high = (_value(metric[key], metric["unit"]) for key in ("value", "low", "high"))
+    return value, "" if metric["low"] is None else f"[{low}, {high}]"
 
 
 def _value(value: float | None, unit: str) -> str:

@@ -12,10 +12,19 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from calibrant.cli.common import Json, Quiet, parse_methods
 from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say
-from calibrant.cli.train import Accelerator, Data
-from calibrant.cli.trust import TrustCode, trusts_models
+from calibrant.cli.options import (
+    Accelerator,
+    Address,
+    Data,
+    Engine,
+    Json,
+    Quiet,
+    RecipeFile,
+    TrustCode,
+    parse_methods,
+    trusts_models,
+)
 
 REFERENCE = "ce"
 MOST_SEEDS = 1000
@@ -23,35 +32,30 @@ ALL = "all"
 
 
 def compare_command(
-    recipe: Annotated[Path, typer.Argument(help="A recipe, recipes/small/scenes.toml for example.")],
+    recipe: RecipeFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for runs, results, tables and the page.")],
     losses: Annotated[
         str, typer.Option(help="Methods, with settings if need be: ls,mbls:margin=6,als. all: every loss.")
     ] = ALL,
     seeds: Annotated[str, typer.Option(help="How many, 5 for 0 to 4; or which, 0,1,7.")] = "5",
     tune: Annotated[
-        list[str] | None,
-        typer.Option(help="Search settings for accuracy, ece, nll or aurc (repeat for more).", show_default=False),
+        list[str] | None, typer.Option(help="Search settings for accuracy, ece, nll or aurc (repeat for more).")
     ] = None,
     search: Annotated[str, typer.Option(help="grid, random or halving.")] = "grid",
     trials: Annotated[
-        int | None,
-        typer.Option(help="Combinations of each method, for random and halving.", min=1, max=1000, show_default=False),
+        int | None, typer.Option(help="Combinations of each method, for random and halving.", min=1, max=1000)
     ] = None,
     data: Data = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Another value of the recipe, as for train.", show_default=False)
+        list[str] | None, typer.Option("--set", help="Another value of the recipe, as for train.")
     ] = None,
     reference: Annotated[str, typer.Option(help="The method that others are tested against.")] = REFERENCE,
     expected: Annotated[bool, typer.Option("--expected", help="Lay the paper's numbers beside ours.")] = False,
     jobs: Annotated[
-        int | None,
-        typer.Option(help="Runs at a time; as many as fit if left out.", min=1, max=4096, show_default=False),
+        int | None, typer.Option(help="Runs at a time; as many as fit if left out.", min=1, max=4096)
     ] = None,
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster, auto for example; none starts one here.", show_default=False)
-    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
     retry: Annotated[bool, typer.Option("--retry-failed", help="Try again what failed and would fail again.")] = False,
     keep_held_out: Annotated[
         bool, typer.Option("--keep-held-out", help="Do not train again on the data held out for the search.")

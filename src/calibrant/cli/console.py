@@ -35,6 +35,15 @@ SHORT = 32
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 
+_COLUMNS = (
+    rich.progress.TextColumn("{task.description}"),
+    rich.progress.BarColumn(bar_width=20),
+    rich.progress.TextColumn("{task.fields[count]}"),
+    rich.progress.TimeElapsedColumn(),
+    rich.progress.TimeRemainingColumn(),
+)
+
+
 def escaped(text: str, *, keep: str = "") -> str:
     r"""Text with its control characters as escapes; those in ``keep`` stay.
 
@@ -118,13 +127,17 @@ def progress_bar(*columns: rich.progress.ProgressColumn, quiet: bool, **options:
 
 
 @contextlib.contextmanager
-def show_progress(quiet: bool) -> Iterator[Progress]:
+def show_progress(quiet: bool, *, lines: bool = False) -> Iterator[Progress]:
     """A `Progress` that is drawn as a bar on standard error once the work has taken a second.
 
-    The bar goes away when the work is done; nothing is drawn where standard error is no terminal.
+    The bar goes away when the work is done. Where standard error is no terminal nothing is drawn; with ``lines`` each
+    unit of work that is done becomes a line there.
     """
-    bar = progress_bar(quiet=quiet)
-    bar.add_task("", total=None)
+    bar = progress_bar(*_COLUMNS, quiet=quiet, speed_estimate_period=600.0)
+    if bar.disable:
+        yield _print_units() if lines and not quiet else silent
+        return
+    bar.add_task("", total=None, count="")
     # By a timer, so that the bar also appears when a single step takes long.
     timer = threading.Timer(1.0, bar.start)
     timer.daemon = True
@@ -134,16 +147,33 @@ def show_progress(quiet: bool) -> Iterator[Progress]:
         (task,) = bar.tasks
         if task.total != total or done < task.completed:  # the next stage, with a speed of its own
             bar.remove_task(task.id)
-            bar.add_task(label(what), completed=done, total=total)  # type: ignore[arg-type]  # rich counts floats too
+            bar.add_task(label(what), completed=done, total=total, count=_count(done, total))  # type: ignore[arg-type]
         else:
-            bar.update(task.id, description=label(what), completed=done)
+            bar.update(task.id, description=label(what), completed=done, count=_count(done, total))
 
     try:
-        yield silent if bar.disable else update
+        yield update
     finally:
         timer.cancel()
         timer.join()
         bar.stop()
+
+
+def _count(done: float, total: float | None) -> str:
+    return f"{done:.0f}" if total is None else f"{done:.0f} of {total:.0f}"
+
+
+def _print_units() -> Progress:
+    printed = ("", 0)
+
+    def update(what: str, done: float, total: float | None) -> None:
+        nonlocal printed
+        unit = what.partition(":")[0], int(done)
+        if unit != printed:
+            printed = unit
+            remark(what if total is None else f"{_count(done, total)}: {what}")
+
+    return update
 
 
 def progress(
@@ -170,11 +200,6 @@ def progress(
 def label(text: str) -> str:
     """Words of a progress bar: escaped, and nothing in them is markup."""
     return escaped(text).replace("[", r"\[")
-
-
-def batch_progress(items: Iterable[Any], total: int, what: str, quiet: bool) -> Iterator[Any]:
-    """Progress over batches of ``total`` samples in all, or over single things if that is 0."""
-    return progress(items, total, what, quiet, size=lambda item: len(item) if total else 1)
 
 
 def show_warnings() -> None:

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import parse_json
-from calibrant.cli.common import Json, Quiet
 from calibrant.cli.console import print_json, print_line, print_table, progress, remark, say
+from calibrant.cli.options import Json, Quiet
 from calibrant.data import (
     NO_CLASS_PIXELS,
     Dataset,

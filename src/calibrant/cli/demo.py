@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant.cli.common import Json, Quiet, parse_losses
 from calibrant.cli.compare import Shown, announced
 from calibrant.cli.console import print_json, print_line, print_table, remark, say
 from calibrant.cli.lens import draw, look
+from calibrant.cli.options import Json, Quiet, parse_losses
 
 #: One confident prediction, and the losses whose targets for it are drawn.
 LOSSES = "ls,flsd,mbls:margin=6,mdca,cpc,acls:margin=6"

@@ -9,41 +9,35 @@ import typer
 
 from calibrant._files import check_output, parse_json
 from calibrant._validation import differing_names, listing
-from calibrant.cli.common import Json, Quiet
-from calibrant.cli.console import print_json, print_line, print_table, progress, remark
-from calibrant.cli.trust import TrustCode, trusts_run
+from calibrant.cli.console import print_json, print_line, print_table, remark, show_progress
+from calibrant.cli.options import Json, Quiet, TrustCode, trusts_run
 from calibrant.export import Exported, export_onnx, read_inputs
 from calibrant.selective import Policy
 
 
 def export_command(
-    policy: Annotated[Path, typer.Option(help="The policy's file, from `calibrant fit`.", show_default=False)],
+    policy: Annotated[Path, typer.Option(help="The policy's file, from `calibrant fit`.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .onnx file to write.")] = Path("model.onnx"),
     model: Annotated[
         str | None,
         typer.Option(
             help="A PyTorch model: package.module:factory, a function or class that gives one; the current folder is "
-            "looked in too.",
-            show_default=False,
+            "looked in too."
         ),
     ] = None,
     weights: Annotated[
-        Path | None,
-        typer.Option(help="Its weights: .safetensors, or a state dict saved by torch.save.", show_default=False),
+        Path | None, typer.Option(help="Its weights: .safetensors, or a state dict saved by torch.save.")
     ] = None,
     model_args: Annotated[
-        str | None, typer.Option(help="Keywords for the factory as JSON: '{\"num_classes\": 10}'.", show_default=False)
+        str | None, typer.Option(help="Keywords for the factory as JSON: '{\"num_classes\": 10}'.")
     ] = None,
     run: Annotated[
         Path | None,
         typer.Option(
-            help="Or the folder of a run, from `calibrant train`: its model, taking images with values from 0 to 1.",
-            show_default=False,
+            help="Or the folder of a run, from `calibrant train`: its model, taking images with values from 0 to 1."
         ),
     ] = None,
-    onnx: Annotated[
-        Path | None, typer.Option(help="Or an existing ONNX model, of any framework.", show_default=False)
-    ] = None,
+    onnx: Annotated[Path | None, typer.Option(help="Or an existing ONNX model, of any framework.")] = None,
     logits_only: Annotated[
         bool, typer.Option("--logits-only", help="Or no model: a graph that takes the logits.")
     ] = False,
@@ -51,20 +45,16 @@ def export_command(
         str | None,
         typer.Option(
             help="Which output of the model is the logits (or the probabilities, if the policy takes them); of an ONNX "
-            "model any tensor may be named.",
-            show_default=False,
+            "model any tensor may be named."
         ),
     ] = None,
     input_shape: Annotated[
-        str | None, typer.Option(help="Shape of the model's input without the batch: 3,224,224.", show_default=False)
+        str | None, typer.Option(help="Shape of the model's input without the batch: 3,224,224.")
     ] = None,
     inputs: Annotated[
-        Path | None,
-        typer.Option(help="Real inputs for the check, .npy or .npz by name; else random ones.", show_default=False),
+        Path | None, typer.Option(help="Real inputs for the check, .npy or .npz by name; else random ones.")
     ] = None,
-    opset: Annotated[
-        int | None, typer.Option(help="Opset of the graph; an existing ONNX model keeps its own.", show_default=False)
-    ] = None,
+    opset: Annotated[int | None, typer.Option(help="Opset of the graph; an existing ONNX model keeps its own.")] = None,
     trust_code: TrustCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -73,11 +63,11 @@ def export_command(
 
     Checked before it is written: onnxruntime must answer as the policy does.
     """
-    named = {"--model": model is not None, "--run": run is not None, "--onnx": onnx is not None}
-    named["--logits-only"] = logits_only
-    if sum(named.values()) != 1:
-        given = " and ".join(name for name, there in named.items() if there) or "none"
-        raise ValueError(f"one of {', '.join(named)} is needed, got {given}")
+    sources = {"--model": model is not None, "--run": run is not None, "--onnx": onnx is not None}
+    sources["--logits-only"] = logits_only
+    if sum(sources.values()) != 1:
+        came = " and ".join(name for name, is_set in sources.items() if is_set) or "none"
+        raise ValueError(f"one of {', '.join(sources)} is needed, got {came}")
     for name, value in (("--weights", weights), ("--model-args", model_args)):
         if value is not None and model is None:
             raise ValueError(f"{name} goes with --model")
@@ -89,51 +79,50 @@ def export_command(
     if not policy.exists():
         raise ValueError(f"--policy {policy}: there is no such file")
     chosen = Policy.load(policy)
-    given_inputs = None if inputs is None else _inputs(inputs)
+    examples = None if inputs is None else _inputs(inputs)
     shape = None if input_shape is None else _shape(input_shape)
-    made = None if model is None else _made(model, weights, _keywords(model_args))
-    examples, names = None, list[str]()
+    network, names = None, list[str]()
+    if model is not None:
+        from calibrant.export import load_model  # here, because it imports PyTorch
+
+        network = load_model(model, weights, _keywords(model_args))
     if run is not None:
         from calibrant.training import example_inputs
         from calibrant.training import load_model as model_of_run  # here, because it brings much along
 
-        made, found, names = model_of_run(run, trust_code=trusts_run(run, trust_code))
-        shape, examples = shape or found, example_inputs(run)
+        network, run_shape, names = model_of_run(run, trust_code=trusts_run(run, trust_code))
+        shape = shape or run_shape
+        examples = example_inputs(run) if inputs is None else examples
         if chosen.class_names is not None and list(chosen.class_names) != list(names):
-            theirs, ours = differing_names(names, chosen.class_names)
-            raise ValueError(f"the run's classes are {theirs}, the policy's {ours}: they must be the same")
-    for _ in progress([None], 0, "exporting", quiet):
-        done = export_onnx(
+            of_run, of_policy = differing_names(names, chosen.class_names)
+            raise ValueError(f"the run's classes are {of_run}, the policy's {of_policy}: they must be the same")
+    with show_progress(quiet) as progress:
+        progress("exporting", 0, None)
+        exported = export_onnx(
             chosen,
             output,
-            model=made,
+            model=network,
             onnx_model=onnx,
             input_shape=shape,
             output=logits_output,
-            inputs=examples if inputs is None else given_inputs,
+            inputs=examples,
             opset=opset,
         )
     if model is not None and weights is None:
         remark("no --weights: the model is exported as the factory made it", quiet)
     if as_json:
-        print_json(_document(done))
+        print_json(_document(exported))
     elif not quiet:
-        _print(done)
+        _print(exported)
     if chosen.group_names is not None:
         places = listing([f"{place} = {name}" for place, name in enumerate(chosen.group_names)], 20)
         remark(
             f"note: the input group is the place of a sample's {chosen.group}: {places}; others are not accepted", quiet
         )
-    for text in done.remarks:
+    for text in exported.remarks:
         if not (names and "does not name its classes" in text):  # the run does, and they are the policy's
             remark(f"note: {text}", quiet)
     remark(f"wrote {output}", quiet)
-
-
-def _made(factory: str, weights: Path | None, keywords: dict[str, Any]) -> Any:
-    from calibrant.export import load_model  # here, because it imports PyTorch
-
-    return load_model(factory, weights, keywords)
 
 
 def _keywords(text: str | None) -> dict[str, Any]:
@@ -165,34 +154,34 @@ def _inputs(path: Path) -> Any:
         raise ValueError(f"--inputs {error}") from None
 
 
-def _document(done: Exported) -> dict[str, Any]:
-    def tensors(some: Any) -> list[dict[str, Any]]:
-        return [{"name": one.name, "type": one.kind, "shape": one.dims and list(one.dims)} for one in some]
+def _document(exported: Exported) -> dict[str, Any]:
+    def describe(tensors: Any) -> list[dict[str, Any]]:
+        return [{"name": t.name, "type": t.kind, "shape": t.dims and list(t.dims)} for t in tensors]
 
     return {
-        "path": str(done.path),
-        "inputs": tensors(done.inputs),
-        "outputs": tensors(done.outputs),
-        "opset": done.opset,
-        "rows": done.rows,
-        "accepted": done.accepted,
-        "undecided": done.undecided,
-        "largest_difference": done.difference,
-        "remarks": list(done.remarks),
+        "path": str(exported.path),
+        "inputs": describe(exported.inputs),
+        "outputs": describe(exported.outputs),
+        "opset": exported.opset,
+        "rows": exported.rows,
+        "accepted": exported.accepted,
+        "undecided": exported.undecided,
+        "largest_difference": exported.difference,
+        "remarks": list(exported.remarks),
     }
 
 
-def _print(done: Exported) -> None:
+def _print(exported: Exported) -> None:
     rows = [
-        [one.name, side, (one.kind or "?").lower(), _dims(one.dims)]
-        for side, some in (("input", done.inputs), ("output", done.outputs))
-        for one in some
+        [tensor.name, side, (tensor.kind or "?").lower(), _dims(tensor.dims)]
+        for side, tensors in (("input", exported.inputs), ("output", exported.outputs))
+        for tensor in tensors
     ]
-    print_table(f"{done.path} (opset {done.opset})", ["", "", "type", "shape"], rows, numbers=False)
-    share = f", {done.accepted:,} of them accepted" if done.accepted else ""
+    print_table(f"{exported.path} (opset {exported.opset})", ["", "", "type", "shape"], rows, numbers=False)
+    share = f", {exported.accepted:,} of them accepted" if exported.accepted else ""
     print_line(
-        f"onnxruntime answers as the policy does in {done.rows:,} rows{share}; "
-        f"largest difference of probabilities {done.difference:.1g}"
+        f"onnxruntime answers as the policy does in {exported.rows:,} rows{share}; "
+        f"largest difference of probabilities {exported.difference:.1g}"
     )
 
 

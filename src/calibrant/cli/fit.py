@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import check_output
-from calibrant.cli.common import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
+from calibrant.cli.options import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open
 from calibrant.predictions import Predictions
 from calibrant.selective import Policy, Threshold, share_text, to_dict
 
@@ -21,15 +21,14 @@ def fit_command(
         typer.Argument(
             metavar="PREDICTIONS",
             help="Held-out predictions: .npz, .npy, .parquet, .safetensors or .csv, a folder or a quoted glob.",
-            show_default=False,
         ),
     ],
     target_risk: Annotated[
-        float | None, typer.Option(help="Share of wrong answers allowed (0.05 if not given).", show_default=False)
+        float | None, typer.Option(help="Share of wrong answers allowed (0.05 if not given).")
     ] = None,
     confidence: Annotated[float, typer.Option(help="How sure it is that the risk stays below the target.")] = 0.95,
     target_coverage: Annotated[
-        float | None, typer.Option(help="Instead of a risk: share of samples to answer.", show_default=False)
+        float | None, typer.Option(help="Instead of a risk: share of samples to answer.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Policy to write.")] = Path("policy.json"),
     method: Annotated[
@@ -39,9 +38,7 @@ def fit_command(
     score: Annotated[
         str, typer.Option(help="auto, msp, max_logit, margin, negative_entropy, energy or normalised_max_logit.")
     ] = "auto",
-    group: Annotated[
-        str | None, typer.Option(help="Column: a threshold for each of its values.", show_default=False)
-    ] = None,
+    group: Annotated[str | None, typer.Option(help="Column: a threshold for each of its values.")] = None,
     column: Column = None,
     class_names: ClassNames = None,
     segmentation: Segmentation = False,

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant._files import check_output
-from calibrant.cli.common import Json, Quiet, parse_losses, parse_numbers
-from calibrant.cli.console import print_json, print_table, progress, remark
+from calibrant._progress import track
+from calibrant.cli.console import print_json, print_table, remark, show_progress
+from calibrant.cli.options import Json, Quiet, parse_losses, parse_numbers
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
     import torch
 
-    from calibrant._lens import Activity, Lens
+    from calibrant._lens import Lens
     from calibrant.losses import Loss
+
+    Row = npt.NDArray[np.float64]
 
 LOSSES = "ls,mbls,mdca,cpc,acls"
 MOST_CLASSES = 1000  # of one sample on the command line
@@ -68,13 +72,13 @@ def lens_command(
         from calibrant.report import figure_path  # here, because it brings matplotlib along
 
         check_output(figure_path(figure))
-    seen = look(chosen, row, label)
+    lenses = look(chosen, row, label)
     if figure is not None:
-        draw(figure, chosen, seen, row, label)
+        draw(figure, chosen, lenses, row, label)
     if as_json:
-        print_json({name: _as_json(one) for name, one in seen.items()})
+        print_json({name: {k: v[0].tolist() for k, v in vars(lens).items()} for name, lens in lenses.items()})
     elif not quiet:
-        print_lens(seen, row, label)
+        _print_lenses(lenses, row, label)
     if figure is not None:
         remark(f"wrote {figure}", quiet)
 
@@ -86,47 +90,45 @@ def look(losses: dict[str, Loss], logits: list[float], label: int) -> dict[str, 
     from calibrant._lens import lens
 
     z, y = torch.tensor([logits], dtype=torch.float64), torch.tensor([label])
-    seen = {name: lens(loss, z, y) for name, loss in losses.items()}
-    for name, one in seen.items():
-        if not bool(torch.isfinite(one.effective).all()):
+    lenses = {name: lens(loss, z, y) for name, loss in losses.items()}
+    for name, result in lenses.items():
+        if not bool(torch.isfinite(result.effective).all()):
             raise ValueError(
                 f"loss {name!r} has no finite gradient for these logits: give smaller ones or smaller parameters"
             )
-    return seen
+    return lenses
 
 
-def print_lens(seen: dict[str, Lens], logits: list[float], label: int) -> None:
+def _print_lenses(lenses: dict[str, Lens], logits: list[float], label: int) -> None:
     """The table of effective labels, of f C and of C."""
-    first = next(iter(seen.values()))
+    first = next(iter(lenses.values()))
     predicted = int(first.probs.argmax())
     marks = [("label" if j == label else "") + ("^" if j == predicted else "") for j in range(len(logits))]
     head = ["", *(f"z={z:g} {mark}".strip() for z, mark in zip(logits, marks, strict=True))]
     rows = [["probabilities p", *_texts(first.probs[0])], ["given label q", *_texts(first.target[0])]]
-    rows += [[f"{name}: effective q'", *_texts(one.effective[0])] for name, one in seen.items()]
+    rows += [[f"{name}: effective q'", *_texts(lens.effective[0])] for name, lens in lenses.items()]
     print_table("What each loss trains towards (^ predicted class)", head, rows)
-    rows = [[name, *_marked(one)] for name, one in seen.items()]
+    rows = [[name, *_marked(lens)] for name, lens in lenses.items()]
     print_table("\nSmoothing f: lowered at ^, raised elsewhere (- where the indicator C is 0)", head, rows)
 
 
-def draw(path: Path, losses: dict[str, Loss], seen: dict[str, Lens], logits: list[float], label: int) -> None:
+def draw(path: Path, losses: dict[str, Loss], lenses: dict[str, Lens], logits: list[float], label: int) -> None:
     """The figure: effective labels, and f at the predicted class as the confidence grows."""
     from calibrant.report import draw_lens  # here, because it brings matplotlib along
 
-    first = next(iter(seen.values()))
+    first = next(iter(lenses.values()))
     draw_lens(
         path,
         logits=logits,
         label=label,
         probs=first.probs[0].numpy(),
         target=first.target[0].numpy(),
-        effective={name: one.effective[0].numpy() for name, one in seen.items()},
+        effective={name: lens.effective[0].numpy() for name, lens in lenses.items()},
         sweep=sweep(losses, logits, label) if len(logits) > 1 else None,
     )
 
 
-def sweep(
-    losses: dict[str, Loss], logits: list[float], label: int
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]]:
+def sweep(losses: dict[str, Loss], logits: list[float], label: int) -> tuple[Row, dict[str, Row]]:
     """F C at the predicted class while its logit runs from a tie to 16 above the next one, sample by sample."""
     import torch
 
@@ -164,30 +166,21 @@ def _report_activity(
         raise ValueError(f"{path}: a lens looks at classifications, the file holds {data.kind}")
     batches = ((torch.from_numpy(b.logits), torch.from_numpy(b.labels)) for b in data.batches(batch_size))
     total = -(-len(data) // batch_size)
-    found = activity(losses, progress(batches, total, "looking", quiet), step=step)
-    for name, one in found.items():
-        if not math.isfinite(one.lowered):
+    with show_progress(quiet) as progress:
+        shares = activity(losses, track(batches, "looking", total, progress), step=step)
+    for name, share in shares.items():
+        if not math.isfinite(share.lowered):
             raise ValueError(f"loss {name!r} has no finite gradient for these logits: give smaller parameters")
     if as_json:
-        print_json({name: asdict(one) for name, one in found.items()})
+        print_json({name: asdict(share) for name, share in shares.items()})
     elif not quiet:
-        print_activity(found, step)
-
-
-def activity_table(found: dict[str, Activity]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table of shares."""
-    head = ["loss", "acts on", "lowers label by", "step changes class", "changes a right one"]
-    rows = [
-        [name, f"{a.active:.2%}", f"{a.lowered:+.4f}", f"{a.flipped:.2%}", f"{a.flipped_correct:.2%}"]
-        for name, a in found.items()
-    ]
-    return head, rows
-
-
-def print_activity(found: dict[str, Activity], step: float) -> None:
-    """The table of shares, on standard output."""
-    samples = next(iter(found.values())).samples
-    print_table(f"{samples} samples; steps of size {step:g} on the logits", *activity_table(found))
+        samples = next(iter(shares.values())).samples
+        head = ["loss", "acts on", "lowers label by", "step changes class", "changes a right one"]
+        rows = [
+            [name, f"{a.active:.2%}", f"{a.lowered:+.4f}", f"{a.flipped:.2%}", f"{a.flipped_correct:.2%}"]
+            for name, a in shares.items()
+        ]
+        print_table(f"{samples} samples; steps of size {step:g} on the logits", head, rows)
 
 
 def _texts(row: torch.Tensor) -> list[str]:
@@ -198,10 +191,6 @@ def _text(value: float) -> str:
     return f"{value:.4f}" if abs(value) < 1e4 else f"{value:.4g}"
 
 
-def _marked(one: Lens) -> list[str]:
-    pairs = zip(one.smoothing[0].tolist(), one.active[0].tolist(), strict=True)
+def _marked(lens: Lens) -> list[str]:
+    pairs = zip(lens.smoothing[0].tolist(), lens.active[0].tolist(), strict=True)
     return [_text(value) if active else "-" for value, active in pairs]
-
-
-def _as_json(one: Lens) -> dict[str, list[float] | list[bool]]:
-    return {name: value[0].tolist() for name, value in vars(one).items()}

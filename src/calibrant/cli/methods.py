@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli.common import Json, Quiet
 from calibrant.cli.console import print_json, print_table
+from calibrant.cli.options import Json, Quiet
 
 
 def methods(

@@ -13,35 +13,35 @@ import typer
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from calibrant._files import check_output
-from calibrant.cli.common import Json, Quiet, invocation
-from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say
-from calibrant.cli.progress import ProgressBar
-from calibrant.cli.trust import TrustCode, trusts_models, trusts_run
+from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say, show_progress
+from calibrant.cli.options import (
+    Accelerator,
+    Data,
+    Json,
+    Quiet,
+    RecipeFile,
+    TrustCode,
+    invocation,
+    trusts_models,
+    trusts_run,
+)
 
-Data = Annotated[
-    str | None, typer.Option("--data", help="Where the data lies, if not where the recipe says.", show_default=False)
-]
-Accelerator = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
 #: The numbers that are printed of every set.
 SHOWN = ("accuracy", "nll", "ece", "aurc", "mean_confidence")
 
 
 def train_command(
-    recipe: Annotated[Path, typer.Argument(help="A recipe, recipes/small/scenes.toml for example.")],
+    recipe: RecipeFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the run.")] = Path("runs/run"),
     data: Data = None,
-    loss: Annotated[
-        str | None, typer.Option(help="Another loss, by name, with its defaults.", show_default=False)
-    ] = None,
+    loss: Annotated[str | None, typer.Option(help="Another loss, by name, with its defaults.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set",
-            help="Another value, loss.margin=6 for example, or none: data.hold_out= (repeat for more).",
-            show_default=False,
+            "--set", help="Another value, loss.margin=6 for example, or none: data.hold_out= (repeat for more)."
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Another seed.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     devices: Annotated[int, typer.Option(help="Processes or GPUs per machine.", min=1, max=1024)] = 1,
     nodes: Annotated[int, typer.Option(help="Machines.", min=1, max=1024)] = 1,
@@ -95,12 +95,9 @@ def predict_command(
     data: Data = None,
     split: Annotated[str | None, typer.Option(help="The split; the recipe's test split if left out.")] = None,
     layout: Annotated[
-        str | None,
-        typer.Option(help="Of --data, if it is another data set than the one trained on.", show_default=False),
+        str | None, typer.Option(help="Of --data, if it is another data set than the one trained on.")
     ] = None,
-    checkpoint: Annotated[
-        str, typer.Option(help="kept: the model the run was judged by; or last, or best.", show_default=True)
-    ] = "kept",
+    checkpoint: Annotated[str, typer.Option(help="kept: the model the run was judged by; or last, or best.")] = "kept",
     accelerator: Accelerator = "auto",
     trust_code: TrustCode = False,
     as_json: Json = False,
@@ -112,7 +109,7 @@ def predict_command(
 
     check_output(output)
     format_of(output)
-    with ProgressBar(quiet) as progress:
+    with show_progress(quiet) as progress:
         predictions = predict_run(
             run, data=data, split=split, layout=layout, checkpoint=_checkpoint(checkpoint), accelerator=accelerator,
             trust_code=trusts_run(run, trust_code), progress=progress,

@@ -17,34 +17,26 @@ Every binned metric sorts the predictions into bins B_1..B_M and compares each b
 ``"released"``         what the papers' code computes: edges interpolated between sorted confidences, bins open below,
                        so that the smallest confidence and all that equal it are lost.
 =====================  =============================================================================================
-
-The bins themselves, and the same metrics from counts and sums, are in `calibrant.metrics.bins`.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike, is_half
-from calibrant._validation import MOST_BINS, Numbers, choice, judged, real, truth, whole, within
-from calibrant.metrics.bins import (
-    Bins,
-    aece_of_groups,
-    bin_edges,
-    bin_sums,
-    ece_of_bins,
-    mce_of_bins,
-    released_edges,
-    running,
-)
+from calibrant._arrays import ArrayLike, Doubles, Precision, is_half, rounded
+from calibrant._validation import MOST_BINS, Bools, Floats, Ints, choice, judged, whole, within
 from calibrant.metrics.ties import group_by_score
 
 Convention: TypeAlias = Literal["standard", "pycalib"]
+Scalar = TypeVar("Scalar", bound=np.number[Any])
+
+Bins: TypeAlias = tuple[Ints, Doubles, Ints]  # per bin: predictions, sum of their confidences, right ones
+
+ROWS = 1 << 16  # predictions that are binned at a time: they stay in the cache, and partial sums stay exact longer
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,92 +58,6 @@ class Reliability:
     accuracy: npt.NDArray[np.float64]
 
 
-def accuracy(correct: ArrayLike) -> float:
-    """The share of predictions that are right.
-
-    Args:
-        correct: ``[N]``, whether each prediction is right.
-
-    Returns:
-        A share between 0 and 1; higher is better.
-
-    Example:
-        >>> from calibrant.metrics import accuracy
-        >>> accuracy([1, 1, 0, 1])
-        0.75
-    """
-    right = truth(correct)
-    return int(np.count_nonzero(right)) / right.size
-
-
-def mean_confidence(confidence: ArrayLike) -> float:
-    """The mean confidence; above the accuracy it says too much, below it too little.
-
-    Args:
-        confidence: ``[N]``, between 0 and 1.
-
-    Returns:
-        The mean.
-
-    Example:
-        >>> from calibrant.metrics import mean_confidence
-        >>> mean_confidence([0.5, 1.0])
-        0.75
-
-    Reference:
-        ALS, Table 1 ("A.conf").
-    """
-    values = real("confidence", confidence).values
-    within("confidence", values, 0.0, 1.0)
-    return float(values.mean(dtype=np.float64))
-
-
-def overconfidence(confidence: ArrayLike, correct: ArrayLike) -> float:
-    """The mean confidence of the wrong predictions.
-
-    Args:
-        confidence: ``[N]``, between 0 and 1.
-        correct: ``[N]``, whether each prediction is right.
-
-    Returns:
-        The mean, NaN if none is wrong; lower is better.
-
-    Example:
-        >>> from calibrant.metrics import overconfidence
-        >>> overconfidence([0.9, 0.8, 0.6], [1, 0, 0])
-        0.7
-
-    Reference:
-        [Mund2015]; ALS, Sec. 4.2.
-    """
-    (values, _), right = judged(confidence, correct, name="confidence")
-    wrong = values[~right]
-    return float(wrong.mean(dtype=np.float64)) if len(wrong) else math.nan
-
-
-def underconfidence(confidence: ArrayLike, correct: ArrayLike) -> float:
-    """The mean of 1 - confidence over the right predictions.
-
-    Args:
-        confidence: ``[N]``, between 0 and 1.
-        correct: ``[N]``, whether each prediction is right.
-
-    Returns:
-        The mean, NaN if none is right; lower is better.
-
-    Example:
-        >>> from calibrant.metrics import underconfidence
-        >>> underconfidence([0.9, 0.8, 0.6], [1, 1, 0])
-        0.15
-
-    Reference:
-        [Mund2015]; ALS, Sec. 4.2.
-    """
-    (values, _), right = judged(confidence, correct, name="confidence")
-    held = values[right]
-    return float((1.0 - held.astype(np.float64)).mean()) if len(held) else math.nan
-
-
 def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> Reliability:
     """The bins that `ece` and `mce` compare, for a reliability diagram.
 
@@ -165,21 +71,18 @@ def reliability(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) ->
 
     Example:
         >>> from calibrant.metrics import reliability
-        >>> seen = reliability([0.9, 0.7, 0.3], [1, 0, 1], bins=2)
-        >>> seen.count.tolist(), seen.confidence.tolist(), seen.accuracy.tolist()
+        >>> diagram = reliability([0.9, 0.7, 0.3], [1, 0, 1], bins=2)
+        >>> diagram.count.tolist(), diagram.confidence.tolist(), diagram.accuracy.tolist()
         ([1, 2], [0.3, 0.8], [1.0, 0.5])
 
     Reference:
         [Guo2017] Sec. 2.
     """
-    numbers, right = judged(confidence, correct, name="confidence")
-    edges = bin_edges(bins, numbers.precision)
-    held = bin_sums(numbers.values, right, edges)
-    means = [
-        np.divide(x, held.count, out=np.full(len(held.count), np.nan), where=held.count > 0)
-        for x in (held.confidence, held.right)
-    ]
-    return Reliability(edges[:-1], edges[1:], held.count, *means)
+    (values, precision), right = judged(confidence, correct, name="confidence")
+    edges = bin_edges(bins, precision)
+    count, *sums = _sum_bins(values, right, edges)
+    means = [np.divide(part, count, out=np.full(len(count), np.nan), where=count > 0) for part in sums]
+    return Reliability(edges[:-1], edges[1:], count, *means)
 
 
 def ece(
@@ -210,7 +113,8 @@ def ece(
     Reference:
         [Naeini2015]; [Guo2017] Eq. 3; ACLS supplement, Eq. 23.
     """
-    return ece_of_bins(_binned(confidence, correct, bins, convention, classes))
+    count, sums, right = _bins(confidence, correct, bins, convention, classes)
+    return float(np.abs(sums - right).sum()) / int(count.sum())
 
 
 def mce(
@@ -241,7 +145,9 @@ def mce(
     Reference:
         [Naeini2015]; [Guo2017] Eq. 5; ALS, Sec. 4.2.
     """
-    return mce_of_bins(_binned(confidence, correct, bins, convention, classes))
+    count, sums, right = _bins(confidence, correct, bins, convention, classes)
+    filled = np.flatnonzero(count)
+    return float((np.abs(sums - right)[filled] / count[filled]).max())
 
 
 def aece(
@@ -277,28 +183,69 @@ def aece(
     sums = score * count
     if convention == "standard":
         return aece_of_groups(count, errors, sums, bins=bins)
-    edges = released_edges(score, np.cumsum(count), whole("bins", bins, 1, MOST_BINS))
-    upto = np.searchsorted(score, edges, side="right")
-    gaps = np.diff(running(sums - (count - errors))[upto])
-    return float(np.abs(gaps).sum()) / len(values)
+    bins, size = whole("bins", bins, 1, MOST_BINS), len(values)
+    # np.interp(np.linspace(0, N, bins + 1), np.arange(N), sorted confidences), from groups.
+    rank = np.minimum(np.linspace(0, size, bins + 1), size - 1)
+    floor = rank.astype(np.int64)
+    ends = np.cumsum(count)
+    below, above = (score[np.searchsorted(ends, np.minimum(i, size - 1), side="right")] for i in (floor, floor + 1))
+    upto = np.searchsorted(score, (above - below) * (rank - floor) + below, side="right")
+    return float(np.abs(np.diff(running(sums - (count - errors))[upto])).sum()) / size
 
 
-def _binned(confidence: ArrayLike, correct: ArrayLike, bins: int, convention: Convention, classes: int | None) -> Bins:
+def aece_of_groups(count: Ints, errors: Ints, confidence: Doubles, *, bins: int = 15) -> float:
+    """`aece` from groups in order of rising confidence: predictions, errors and sum of confidences, ``[G]``."""
+    bins = whole("bins", bins, 1, MOST_BINS)
+    upto, gap = running(count), running(confidence - (count - errors))
+    size = int(upto[-1])
+    runs = np.arange(bins + 1)
+    ends = runs * (size // bins) + np.minimum(runs, size % bins)
+    # The gap grows evenly within a group, so its value at the end of a run is an interpolation.
+    at = np.clip(np.searchsorted(upto, ends, side="left"), 1, len(count)) - 1
+    share = (ends - upto[at]) / np.maximum(count[at], 1)
+    return float(np.abs(np.diff(gap[at] + share * (gap[at + 1] - gap[at]))).sum()) / size
+
+
+def bin_edges(bins: int, precision: Precision = "float64") -> Doubles:
+    """The edges k/M of M bins, ``[bins + 1]``, rounded to the precision that the confidences came in."""
+    bins = whole("bins", bins, 1, MOST_BINS)
+    return rounded(np.arange(bins + 1) / bins, precision)
+
+
+def _bins(confidence: ArrayLike, correct: ArrayLike, bins: int, convention: Convention, classes: int | None) -> Bins:
+    """The bins of `ece` and `mce`."""
     choice("convention", convention, ("standard", "pycalib"))
-    numbers, right = judged(confidence, correct, name="confidence")
+    (values, precision), right = judged(confidence, correct, name="confidence")
     if convention == "standard":
-        return bin_sums(numbers.values, right, bin_edges(bins, numbers.precision))
+        return _sum_bins(values, right, bin_edges(bins, precision))
     bins = whole("bins", bins, 1, MOST_BINS)
     if classes is None:
         raise ValueError("classes must be the number of classes when convention is 'pycalib', got None")
     low = 1 / whole("classes", classes, 2)
-    _not_below(numbers, low, classes)
-    held = bin_sums(numbers.values, right, np.linspace(low, 1, bins + 1), side="right")
-    stand_in = np.linspace(low + 1 / (2 * bins), 1 - 1 / (2 * bins), bins)
-    return replace(held, confidence=held.count * stand_in)
+    # The largest of K probabilities is 1/K at least, up to rounding; less is not the confidence of K classes.
+    slack = 1e-2 if is_half(precision) else 1e-4
+    within("confidence", values, low * (1 - slack), 1.0, f"at least 1/{classes} for {classes} classes")
+    count, _, hits = _sum_bins(values, right, np.linspace(low, 1, bins + 1), side="right")
+    return count, count * np.linspace(low + 1 / (2 * bins), 1 - 1 / (2 * bins), bins), hits
 
 
-def _not_below(numbers: Numbers, low: float, classes: int) -> None:
-    """The largest of K probabilities is 1/K at least, up to rounding; less is not the confidence of K classes."""
-    slack = 1e-2 if is_half(numbers.precision) else 1e-4
-    within("confidence", numbers.values, low * (1 - slack), 1.0, f"at least 1/{classes} for {classes} classes")
+def _sum_bins(values: Floats, right: Bools, edges: Doubles, *, side: Literal["left", "right"] = "left") -> Bins:
+    """Count and sum over bins between edges: ``(low, high]`` with side ``"left"``, ``[low, high)`` with ``"right"``."""
+    bins = len(edges) - 1
+    parts = range(0, len(values), ROWS)
+    count, hits = np.zeros((2, bins), dtype=np.int64)
+    sums = np.zeros((len(parts), bins))
+    for part, start in enumerate(parts):
+        chunk, good = values[start : start + ROWS], right[start : start + ROWS]
+        index = np.searchsorted(edges[1:-1], chunk, side=side)
+        count += np.bincount(index, minlength=bins)
+        hits += np.bincount(index[good], minlength=bins)
+        sums[part] = np.bincount(index, weights=chunk, minlength=bins)
+    return count, sums.sum(axis=0), hits
+
+
+def running(values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """Sums over the first 0, 1, ..., G entries, ``[G + 1]``."""
+    sums = np.zeros(len(values) + 1, dtype=values.dtype)
+    np.cumsum(values, out=sums[1:])
+    return sums

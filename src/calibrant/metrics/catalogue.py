@@ -7,6 +7,7 @@ Tables, pages, recipes, papers' columns and the command line read it here and no
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -25,6 +26,7 @@ class Metric:
         better: ``"low"``, ``"high"``, or ``"none"`` if neither is better as such.
         bounds: the smallest and the largest value it can have, with default arguments.
         description: one line on what it says.
+        absolute: whether it adds up absolute gaps of bins, or takes the largest, so that noise makes it larger.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Metric:
     better: Literal["low", "high", "none"]
     bounds: tuple[float, float]
     description: str
+    absolute: bool = False
 
     @property
     def sign(self) -> int:
@@ -50,14 +53,15 @@ _METRICS = (
     Metric("mean_iou", "Mean IoU", "share", "Accuracy", "high", (0, 1),
            "intersection over union of labelled and predicted pixels, mean over the classes"),
     Metric("ece", "ECE", "share", "Calibration", "low", (0, 1),
-           "mean gap of confidence and accuracy over bins of equal width"),
+           "mean gap of confidence and accuracy over bins of equal width", absolute=True),
     Metric("aece", "AECE", "share", "Calibration", "low", (0, 1),
-           "mean gap of confidence and accuracy over bins of equal count"),
-    Metric("mce", "MCE", "share", "Calibration", "low", (0, 1), "largest gap of confidence and accuracy of a bin"),
+           "mean gap of confidence and accuracy over bins of equal count", absolute=True),
+    Metric("mce", "MCE", "share", "Calibration", "low", (0, 1),
+           "largest gap of confidence and accuracy of a bin", absolute=True),
     Metric("classwise_ece", "Class-wise ECE", "share", "Calibration", "low", (0, 1),
-           "ECE of each class's probability, mean over the classes"),
+           "ECE of each class's probability, mean over the classes", absolute=True),
     Metric("smooth_ece", "Smooth ECE", "share", "Calibration", "low", (0, 1),
-           "gap of confidence and accuracy smoothed by a kernel, without bins"),
+           "gap of confidence and accuracy smoothed by a kernel, without bins", absolute=True),
     Metric("mean_confidence", "Mean confidence", "share", "Calibration", "none", (0, 1),
            "mean confidence; should equal the accuracy"),
     Metric("overconfidence", "Overconfidence", "share", "Calibration", "low", (0, 1),
@@ -82,6 +86,27 @@ _METRICS = (
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}
 
 
+#: What a sketch and an audit measure: numbers of bins of the ECE, risks that a coverage is asked at, and coverages.
+ECE_BINS = (10, 15, 100)
+RISKS = (0.01, 0.02, 0.05, 0.10)
+COVERAGES = (0.80, 0.90, 0.95)
+
+#: Every metric that a sketch can give, by name, in the order of `Summary.metrics`.
+MEASURED = (
+    "accuracy", "nll", "brier", *(f"ece_{bins}" for bins in ECE_BINS), "ece", "mce", "aece", "smooth_ece",
+    "overconfidence", "underconfidence", "mean_confidence", "aurc", "e_aurc", "augrc",
+    *(f"coverage_at_risk_{risk:g}" for risk in RISKS), *(f"risk_at_coverage_{coverage:g}" for coverage in COVERAGES),
+)  # fmt: skip
+
+
+def split_name(name: str) -> tuple[str, int | float | None]:
+    """The metric that a name belongs to and the setting in it, None if it has none: ``("ece", 15)`` of ``"ece_15"``."""
+    match = re.fullmatch(r"(.+)_([0-9]{1,9}(\.[0-9]{0,9})?)", name)
+    if match is None:
+        return name, None
+    return match[1], float(match[2]) if match[3] else int(match[2])
+
+
 def base_name(name: str) -> str:
     """The metric that a name with a setting belongs to.
 
@@ -89,8 +114,7 @@ def base_name(name: str) -> str:
         >>> base_name("ece_15"), base_name("coverage_at_risk_0.05"), base_name("e_aurc")
         ('ece', 'coverage_at_risk', 'e_aurc')
     """
-    head, _, setting = name.rpartition("_")
-    return head if head and setting.replace(".", "").isdigit() else name
+    return split_name(name)[0]
 
 
 def describe(name: str) -> Metric:
@@ -105,13 +129,13 @@ def describe(name: str) -> Metric:
         >>> describe("ece_10").better, describe("ece_10").unit
         ('low', 'share')
     """
-    base = base_name(name)
+    base, setting = split_name(name)
     if base not in METRICS:
         raise ValueError(f"no metric is called {name!r}; known are {', '.join(METRICS)}")
-    metric, setting = METRICS[base], name[len(base) + 1 :]
-    if not setting:
+    metric = METRICS[base]
+    if setting is None:
         return metric
-    if base in ("coverage_at_risk", "risk_at_coverage"):
-        kept, _, at = base.partition("_at_")
-        return replace(metric, name=name, label=f"{kept.capitalize()} at {100 * float(setting):g}% {at}")
+    if "_at_" in base:
+        quantity, _, at = base.partition("_at_")
+        return replace(metric, name=name, label=f"{quantity.capitalize()} at {100 * setting:g}% {at}")
     return replace(metric, name=name, label=f"{metric.label} ({setting} bins)")

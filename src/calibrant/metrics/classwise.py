@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike
 from calibrant._validation import choice
-from calibrant.metrics.bins import bin_edges
+from calibrant.metrics.calibration import bin_edges
 from calibrant.metrics.logits import Kind, Scored, probabilities, scored
 
 

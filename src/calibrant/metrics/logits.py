@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike, Precision, is_half
+from calibrant._arrays import Array, ArrayLike, Doubles, Precision, is_half
 from calibrant._validation import Bools, Ints, choice, host, position
 
-Doubles = npt.NDArray[np.float64]
 Kind: TypeAlias = Literal["logits", "probabilities"]
 
 ENTRIES = 1 << 20  # of a block: 8 MB in float64
@@ -35,7 +33,7 @@ class Block(NamedTuple):
 class Scored:
     """Checked scores ``[N, C, ...]`` of every class and, where given, labels ``[N, ...]``."""
 
-    scores: npt.NDArray[Any]
+    scores: Array
     labels: Ints | None
     counted: Bools | None
     kind: Kind
@@ -71,7 +69,7 @@ class Scored:
                 _check(z, self, rows, inner)
                 yield Block(z, self._part(self.labels, rows, inner), self._part(self.counted, rows, inner), rows, inner)
 
-    def _part(self, x: npt.NDArray[Any] | None, rows: slice, inner: slice) -> npt.NDArray[Any] | None:
+    def _part(self, x: Array | None, rows: slice, inner: slice) -> Array | None:
         if x is None:
             return None
         return x[rows] if x.ndim == 1 else x.reshape(len(x), -1)[rows, inner]
@@ -98,20 +96,26 @@ def label_array(
 ) -> tuple[Ints, Bools | None]:
     """Labels as int64 with 0 at ignored positions, and the mask of the others (None if all count)."""
     y, _ = host("labels", labels)
-    if y.dtype.kind not in "iu" or y.shape != shape:
-        raise ValueError(f"labels must be whole numbers {list(shape)}, got {y.dtype} {list(y.shape)}")
+    check_labels(y, shape, classes, ignore_index)
     counted = None if ignore_index is None else y != ignore_index
-    inside = (y >= 0) & (y < classes)
-    outside = ~inside if counted is None else ~inside & counted
-    if outside.any():
-        first = int(np.argmax(outside))
-        allowed = f"in 0..{classes - 1}" + ("" if ignore_index is None else f" or {ignore_index}")
-        raise ValueError(f"labels must be {allowed}, got {y.reshape(-1)[first]} {position(first, y.shape)}")
     if counted is None or counted.all():
         return y.astype(np.int64), None
     if not counted.any():
         raise ValueError(f"labels must have a position that counts, got {ignore_index} everywhere")
     return np.where(counted, y, 0).astype(np.int64), counted
+
+
+def check_labels(labels: Array, shape: tuple[int, ...], classes: int, ignore_index: int | None) -> None:
+    """Raise unless labels are whole numbers of classes, or to be ignored, in an array of this shape."""
+    if labels.dtype.kind not in "iu" or labels.shape != shape:
+        raise ValueError(f"labels must be whole numbers {list(shape)}, got {labels.dtype} {list(labels.shape)}")
+    outside = (labels < 0) | (labels >= classes)
+    if ignore_index is not None:
+        outside &= labels != ignore_index
+    if outside.any():
+        first = int(np.argmax(outside))
+        allowed = f"in 0..{classes - 1}" + ("" if ignore_index is None else f" or {ignore_index}")
+        raise ValueError(f"labels must be {allowed}, got {labels.reshape(-1)[first]} {position(first, labels.shape)}")
 
 
 def probabilities(block: Block, kind: Kind) -> Doubles:
@@ -122,25 +126,25 @@ def probabilities(block: Block, kind: Kind) -> Doubles:
     return exps / exps.sum(1, keepdims=True)
 
 
-def _check(z: Doubles, whole: Scored, rows: slice, inner: slice) -> None:
+def _check(z: Doubles, data: Scored, rows: slice, inner: slice) -> None:
     if not np.isfinite(z.sum()):
-        _refuse(~np.isfinite(z), z, "finite", whole, rows, inner)
-    if whole.kind == "probabilities":
-        slack = 1e-2 if is_half(whole.precision) else 1e-3
+        _refuse(~np.isfinite(z), z, "finite", data, rows, inner)
+    if data.kind == "probabilities":
+        slack = 1e-2 if is_half(data.precision) else 1e-3
         if z.min() < 0 or z.max() > 1 + slack:
-            _refuse((z < 0) | (z > 1 + slack), z, "between 0 and 1", whole, rows, inner)
+            _refuse((z < 0) | (z > 1 + slack), z, "between 0 and 1", data, rows, inner)
         total = z.sum(1, keepdims=True)
         if np.abs(total - 1).max() > slack:
-            _refuse(np.abs(total - 1) > slack, total, f"rows that sum to 1 within {slack:g}", whole, rows, inner)
+            _refuse(np.abs(total - 1) > slack, total, f"rows that sum to 1 within {slack:g}", data, rows, inner)
 
 
-def _refuse(bad: Bools, z: Doubles, asked: str, whole: Scored, rows: slice, inner: slice) -> None:
+def _refuse(bad: Bools, z: Doubles, asked: str, data: Scored, rows: slice, inner: slice) -> None:
     """Name the first sample (and position) with a value that is not as asked; a finite sum may also just overflow."""
     if not bad.any():
         return
     first = np.argwhere(bad)[0].tolist()
     where = f"in row {rows.start + first[0]}"
     if len(first) == 3:
-        spot = np.unravel_index(inner.start + first[2], whole.shape[1:])
+        spot = np.unravel_index(inner.start + first[2], data.shape[1:])
         where = f"at position {[rows.start + first[0], *(int(i) for i in spot)]}"
-    raise ValueError(f"{whole.kind} must be {asked}, got {z[tuple(first)]:g} {where}")
+    raise ValueError(f"{data.kind} must be {asked}, got {z[tuple(first)]:g} {where}")

@@ -17,9 +17,9 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike
+from calibrant._arrays import ArrayLike, Doubles
 from calibrant._validation import choice
-from calibrant.metrics.logits import Block, Doubles, Kind, Scored, probabilities, scored
+from calibrant.metrics.logits import Block, Kind, Scored, probabilities, scored
 
 
 def nll(logits: ArrayLike, labels: ArrayLike, *, kind: Kind = "logits", ignore_index: int | None = None) -> float:

@@ -20,30 +20,20 @@ Equal scores leave the order open. ``ties`` says what is done:
 ``"order"``            as the rows come
 =====================  =============================================================================================
 
-Only ``"order"`` lets the value depend on the order of the rows. The functions that end in ``_of_groups`` take counts
-and errors of groups of equal score, highest score first; groups may be empty.
+Only ``"order"`` lets the value depend on the order of the rows.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike
-from calibrant._validation import Ints, choice, judged, number_in
-from calibrant.metrics.ties import group_by_score, sum_of_risks
-
-Convention: TypeAlias = Literal["mean", "trapezoid", "trapezoid-first"]
-GroupTies: TypeAlias = Literal["expected", "optimistic", "pessimistic", "together"]
-Ties: TypeAlias = GroupTies | Literal["order"]
-
-CONVENTIONS = ("mean", "trapezoid", "trapezoid-first")
-GROUP_TIES = ("expected", "optimistic", "pessimistic", "together")
-TIES = (*GROUP_TIES, "order")
+from calibrant._validation import choice, judged
+from calibrant.metrics.ties import TIES, Convention, Groups, Ties, group_by_score
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +97,7 @@ def aurc(score: ArrayLike, correct: ArrayLike, *, convention: Convention = "mean
     Reference:
         [Geifman2019]; SC, Sec. 2.2.
     """
-    count, errors, rule = _grouped(score, correct, ties)
-    return aurc_of_groups(count, errors, convention=convention, ties=rule)
+    return _groups(score, correct, ties).aurc(convention)
 
 
 def e_aurc(
@@ -140,8 +129,7 @@ def e_aurc(
     Reference:
         [Geifman2019].
     """
-    count, errors, rule = _grouped(score, correct, ties)
-    return e_aurc_of_groups(count, errors, convention=convention, ties=rule, optimum=optimum)
+    return _groups(score, correct, ties).e_aurc(convention, optimum)
 
 
 def augrc(score: ArrayLike, correct: ArrayLike, *, convention: Convention = "mean", ties: Ties = "expected") -> float:
@@ -166,8 +154,7 @@ def augrc(score: ArrayLike, correct: ArrayLike, *, convention: Convention = "mea
     Reference:
         [Traub2024].
     """
-    count, errors, rule = _grouped(score, correct, ties)
-    return augrc_of_groups(count, errors, convention=convention, ties=rule)
+    return _groups(score, correct, ties).augrc(convention)
 
 
 def coverage_at_risk(score: ArrayLike, correct: ArrayLike, risk: float, *, ties: Ties = "together") -> float:
@@ -194,8 +181,7 @@ def coverage_at_risk(score: ArrayLike, correct: ArrayLike, risk: float, *, ties:
     Reference:
         SC, Sec. 2.2 (Cov@5).
     """
-    count, errors, rule = _grouped(score, correct, ties)
-    return coverage_at_risk_of_groups(count, errors, risk, ties=rule)
+    return _groups(score, correct, ties).coverage_at_risk(risk)
 
 
 def risk_at_coverage(score: ArrayLike, correct: ArrayLike, coverage: float, *, ties: Ties = "expected") -> float:
@@ -218,150 +204,15 @@ def risk_at_coverage(score: ArrayLike, correct: ArrayLike, coverage: float, *, t
     Reference:
         [Geifman2017] Sec. 2; SC, Eq. 12.
     """
-    count, errors, rule = _grouped(score, correct, ties)
-    return risk_at_coverage_of_groups(count, errors, coverage, ties=rule)
+    return _groups(score, correct, ties).risk_at_coverage(coverage)
 
 
-# ---------------------------------------------------------------------- the same from groups
-
-
-def aurc_of_groups(
-    count: Ints, errors: Ints, *, convention: Convention = "mean", ties: GroupTies = "expected"
-) -> float:
-    """`aurc` of groups of equal score, highest first: predictions ``[G]`` and errors ``[G]``, int64."""
-    choice("convention", convention, CONVENTIONS)
-    count, errors = _arranged(count, errors, ties)
-    n, e = np.cumsum(count), np.cumsum(errors)
-    total = float((count * (e / n)).sum()) if ties == "together" else sum_of_risks(count, errors, n, e)
-    return _area(total, errors[0] / count[0], e[-1] / n[-1], int(n[-1]), convention)
-
-
-def augrc_of_groups(
-    count: Ints, errors: Ints, *, convention: Convention = "mean", ties: GroupTies = "expected"
-) -> float:
-    """`augrc` of groups of equal score, highest first: predictions ``[G]`` and errors ``[G]``, int64."""
-    choice("convention", convention, CONVENTIONS)
-    count, errors = _arranged(count, errors, ties)
-    size, e = int(count.sum()), np.cumsum(errors)
-    if ties == "together":
-        # Counts become float64 before they are multiplied: the product of two may not fit in int64.
-        total, first = float((count * e.astype(np.float64)).sum()), errors[0]
-    else:
-        before = (e - errors).astype(np.float64)
-        total, first = float((count * before + errors * ((count + 1) / 2)).sum()), errors[0] / count[0]
-    return _area(total / size, first / size, e[-1] / size, size, convention)
-
-
-def e_aurc_of_groups(
-    count: Ints,
-    errors: Ints,
-    *,
-    convention: Convention = "mean",
-    ties: GroupTies = "expected",
-    optimum: Literal["exact", "asymptotic"] = "exact",
-) -> float:
-    """`e_aurc` of groups of equal score, highest first: predictions ``[G]`` and errors ``[G]``, int64."""
-    choice("optimum", optimum, ("exact", "asymptotic"))
-    area = aurc_of_groups(count, errors, convention=convention, ties=ties)
-    size, wrong = int(count.sum()), int(errors.sum())
-    if optimum == "asymptotic":
-        rate = wrong / size
-        return area - (rate + (1 - rate) * math.log1p(-rate) if wrong < size else 1.0)
-    best = np.array([size - wrong, wrong]), np.array([0, wrong])
-    return max(0.0, area - aurc_of_groups(*best, convention=convention))
-
-
-def coverage_at_risk_of_groups(count: Ints, errors: Ints, risk: float, *, ties: GroupTies = "together") -> float:
-    """`coverage_at_risk` of groups of equal score, highest first: predictions ``[G]`` and errors ``[G]``, int64."""
-    risk = number_in("risk", risk, 0.0, 1.0)
-    count, errors = _arranged(count, errors, ties)
-    n, e = np.cumsum(count), np.cumsum(errors)
-    # A quotient is rounded as the literal is: 1 error in 20 is at most 0.05.
-    fits = e / n <= risk
-    if ties != "together":
-        # Within a tie the risk rises or falls steadily, so if any member fits, the first or the last one does. The
-        # first one's risk is rounded more than once here, and looked at again below.
-        fits |= (e - errors + errors / count) / (n - count + 1) <= risk * (1 + 1e-12)
-    for last in np.flatnonzero(fits)[::-1]:
-        held = _members_within(risk, *(int(x[last]) for x in (n - count, e - errors, count, errors)))
-        if held:
-            return (int(n[last] - count[last]) + held) / int(n[-1])
-    return 0.0
-
-
-def risk_at_coverage_of_groups(count: Ints, errors: Ints, coverage: float, *, ties: GroupTies = "expected") -> float:
-    """`risk_at_coverage` of groups of equal score, highest first: predictions ``[G]`` and errors ``[G]``, int64."""
-    coverage = number_in("coverage", coverage, 0.0, 1.0, open_low=True)
-    count, errors = _arranged(count, errors, ties)
-    n, e = np.cumsum(count), np.cumsum(errors)
-    i = smallest_count(coverage, int(n[-1]))
-    at = int(np.searchsorted(n, i))
-    end, wrong, m, w = (int(x[at]) for x in (n, e, count, errors))
-    if ties == "together":
-        return wrong / end
-    j = i - (end - m)
-    return ((wrong - w) * m + j * w) / (m * i)
-
-
-# ---------------------------------------------------------------------- parts
-
-
-def _grouped(score: ArrayLike, correct: ArrayLike, ties: Ties) -> tuple[Ints, Ints, GroupTies]:
-    """Counts and errors, highest score first, and the rule for ties that remains; in order of rows none do."""
+def _groups(score: ArrayLike, correct: ArrayLike, ties: Ties) -> Groups:
+    """The groups of equal score as the rule for ties sees them; in the order of the rows each row is one."""
     choice("ties", ties, TIES)
     (values, _), right = judged(score, correct)
-    if ties == "order":
-        wrong = ~right[np.argsort(-values, kind="stable")]
-        return np.ones(len(wrong), dtype=np.int64), wrong.astype(np.int64), "expected"
-    groups = group_by_score(values, right)
-    return groups.count, groups.errors, ties
-
-
-def _arranged(count: Ints, errors: Ints, ties: GroupTies) -> tuple[Ints, Ints]:
-    """Groups without empty ones; where right or wrong comes first within a tie, it becomes two groups."""
-    choice("ties", ties, GROUP_TIES)
-    if ties in ("optimistic", "pessimistic"):
-        right, zero = count - errors, np.zeros_like(errors)
-        parts, wrongs = (right, errors), (zero, errors)
-        if ties == "pessimistic":
-            parts, wrongs = parts[::-1], wrongs[::-1]
-        count, errors = np.stack(parts, axis=1).reshape(-1), np.stack(wrongs, axis=1).reshape(-1)
-    if not count.all():
-        held = np.flatnonzero(count)
-        count, errors = count[held], errors[held]
-    if not len(count):
-        raise ValueError("count must have at least one group with predictions, got none")
-    return count, errors
-
-
-def _area(total: float, first: float, last: float, size: int, convention: Convention) -> float:
-    """An area from the sum of all risks, the first and the last."""
-    if convention == "mean":
-        return total / size
-    if convention == "trapezoid":
-        return (total - float(last) / 2) / size
-    return (total - float(first) / 2 - float(last) / 2) / (size - 1) if size > 1 else total
-
-
-def _members_within(risk: float, before: int, wrong: int, count: int, errors: int) -> int:
-    """The most members of a tie that can follow ``before`` predictions, ``wrong`` of them errors, within a risk.
-
-    Whole numbers up to one division, so that nothing is rounded twice.
-    """
-
-    def fits(members: int) -> bool:
-        return (wrong * count + members * errors) / (count * (before + members)) <= risk
-
-    if fits(count):
-        return count
-    low, high = 0, count
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
-def smallest_count(coverage: float, size: int) -> int:
-    """The smallest i with i / size >= coverage: the ceiling of the product, where 0.7 * 10 is 7.000000000000001."""
-    i = min(max(math.ceil(coverage * size), 1), size)
-    return i - 1 if i > 1 and (i - 1) / size >= coverage else i
+    if ties != "order":
+        return group_by_score(values, right).with_ties(ties)
+    order = np.argsort(-values, kind="stable")
+    errors = (~right[order]).astype(np.int64)
+    return Groups(values[order].astype(np.float64), np.ones_like(errors), errors)

@@ -20,11 +20,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike
+from calibrant._arrays import ArrayLike, Doubles
 from calibrant._validation import Floats, at_least, judged
-from calibrant.metrics.ties import Doubles
 
 TOLERANCE = 2e-6  # bound on the error by the grid, well inside the 1e-5 that is promised
 NARROWEST = 1e-4  # of the widths that can be asked for: below it the finest grid is too coarse for the promise
@@ -92,7 +90,7 @@ def _on_grid(position: Floats, residual: Callable[[slice], Doubles], cells: int)
     return mass, weights
 
 
-def _at_width(spectrum: npt.NDArray[np.float64], width: float) -> float:
+def _at_width(spectrum: Doubles, width: float) -> float:
     """The integral of the smoothed residuals' absolute value, by the trapezoid rule on the grid."""
     cells = len(spectrum) - 1
     terms = min(cells, int(MOST_DAMPED / width) + 1 if width > MOST_DAMPED / cells else cells) + 1
@@ -102,7 +100,7 @@ def _at_width(spectrum: npt.NDArray[np.float64], width: float) -> float:
     return float(2 * smoothed.sum() - smoothed[0] - smoothed[-1])
 
 
-def _fixed_point(spectrum: npt.NDArray[np.float64]) -> float:
+def _fixed_point(spectrum: Doubles) -> float:
     """The width s with smECE_s = s, to 1e-9, by false position with the step of Anderson and Björck.
 
     smECE_s - s falls at least as fast as -s, so that its value bounds the distance to the root.

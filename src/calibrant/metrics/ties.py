@@ -1,7 +1,7 @@
-r"""Predictions grouped by score, and exact sums over the members of a tie.
+r"""Predictions grouped by equal score: all that ranking metrics depend on, and exact sums over the members of a tie.
 
-Every ranking metric depends on the scores through the groups of equal score alone: how many predictions a group has
-and how many of them are wrong. A group of n predictions with e errors that follows n_0 predictions with E_0 errors adds
+A ranking metric needs only how many predictions each group has and how many of them are wrong. A group of n predictions
+with e errors that follows n_0 predictions with E_0 errors adds
 
 .. math:: \sum_{j=1}^{n} \frac{E_0 + j e/n}{n_0 + j} = E_0 D + \frac{e}{n} J, \qquad
           D = \sum_{j=1}^{n} \frac{1}{n_0 + j}, \quad J = \sum_{j=1}^{n} \frac{j}{n_0 + j} = n - n_0 D
@@ -15,44 +15,128 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant._arrays import import_compiled
-from calibrant._validation import Bools, Floats, Ints
+from calibrant._arrays import Doubles, import_compiled
+from calibrant._validation import Bools, Floats, Ints, choice, number_in
 
-Doubles = npt.NDArray[np.float64]
+Convention: TypeAlias = Literal["mean", "trapezoid", "trapezoid-first"]
+Ties: TypeAlias = Literal["expected", "optimistic", "pessimistic", "together", "order"]
+TIES = ("expected", "optimistic", "pessimistic", "together", "order")
+
+#: Groups from which on the small ones, most of them, are added up by a compiled pass, member by member.
+MANY, FEW = 1 << 18, 8
+#: From here on the asymptotic series of the harmonic numbers has every digit of float64.
+NEAR = 32
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """The distinct scores, highest first, how many predictions have each, and how many of those are wrong."""
+    """The distinct scores, highest first, how many predictions have each, and how many of those are wrong.
+
+    Members of a group come in expected order, or all at once if ``together``. What conventions and rules for ties mean
+    is in `calibrant.metrics.selective`.
+    """
 
     score: Doubles
     count: Ints
     errors: Ints
+    together: bool = False
+
+    def with_ties(self, ties: Ties) -> Groups:
+        """The groups, without empty ones, as a rule for ties sees them: right or wrong first makes a tie two groups."""
+        score, count, errors = self.score, self.count, self.errors
+        if ties in ("optimistic", "pessimistic"):
+            parts = np.stack([count - errors, errors], axis=1), np.stack([np.zeros_like(errors), errors], axis=1)
+            order = slice(None, None, 1 if ties == "optimistic" else -1)
+            count, errors = (part[:, order].reshape(-1) for part in parts)
+            score = np.repeat(score, 2)
+        if not count.all():
+            filled = np.flatnonzero(count)
+            score, count, errors = score[filled], count[filled], errors[filled]
+        if not len(count):
+            raise ValueError("count must have at least one group with predictions, got none")
+        return Groups(score, count, errors, ties == "together")
+
+    def aurc(self, convention: Convention = "mean") -> float:
+        """Area under the risk-coverage curve."""
+        accepted, wrong = np.cumsum(self.count), np.cumsum(self.errors)
+        if self.together:
+            total = float((self.count * (wrong / accepted)).sum())
+        else:
+            total = sum_of_risks(self.count, self.errors, accepted, wrong)
+        first, last = self.errors[0] / self.count[0], wrong[-1] / accepted[-1]
+        return _area(total, first, last, int(accepted[-1]), convention)
+
+    def augrc(self, convention: Convention = "mean") -> float:
+        """Area under the generalised risk-coverage curve."""
+        size, wrong = int(self.count.sum()), np.cumsum(self.errors)
+        # Counts become float64 before they are multiplied: the product of two may not fit in int64.
+        if self.together:
+            total, first = float((self.count * wrong.astype(np.float64)).sum()), self.errors[0]
+        else:
+            before = (wrong - self.errors).astype(np.float64)
+            total = float((self.count * before + self.errors * ((self.count + 1) / 2)).sum())
+            first = self.errors[0] / self.count[0]
+        return _area(total / size, first / size, wrong[-1] / size, size, convention)
+
+    def e_aurc(self, convention: Convention = "mean", optimum: Literal["exact", "asymptotic"] = "exact") -> float:
+        """AURC beyond that of the best ordering."""
+        choice("optimum", optimum, ("exact", "asymptotic"))
+        area, size, wrong = self.aurc(convention), int(self.count.sum()), int(self.errors.sum())
+        if optimum == "asymptotic":
+            rate = wrong / size
+            return area - (rate + (1 - rate) * math.log1p(-rate) if wrong < size else 1.0)
+        return max(0.0, area - best_aurc(size, wrong, convention))
+
+    def coverage_at_risk(self, risk: float) -> float:
+        """The largest coverage whose selective risk is at most ``risk``, 0 if none."""
+        risk = number_in("risk", risk, 0.0, 1.0)
+        count, errors, accepted, wrong = self.count, self.errors, np.cumsum(self.count), np.cumsum(self.errors)
+        # A quotient is rounded as the literal is: 1 error in 20 is at most 0.05.
+        fits = wrong / accepted <= risk
+        if not self.together:
+            # Within a tie the risk rises or falls steadily, so if any member fits, the first or the last one does. The
+            # first one's risk is rounded more than once here, and looked at again below.
+            fits |= (wrong - errors + errors / count) / (accepted - count + 1) <= risk * (1 + 1e-12)
+        for last in np.flatnonzero(fits)[::-1]:
+            before = int(accepted[last] - count[last])
+            missed = int(wrong[last] - errors[last])
+            members = _members_within(risk, before, missed, int(count[last]), int(errors[last]))
+            if members:
+                return (before + members) / int(accepted[-1])
+        return 0.0
+
+    def risk_at_coverage(self, coverage: float) -> float:
+        """The error rate of the surest share ``coverage`` of the predictions."""
+        coverage = number_in("coverage", coverage, 0.0, 1.0, open_low=True)
+        accepted, wrong = np.cumsum(self.count), np.cumsum(self.errors)
+        size = smallest_count(coverage, int(accepted[-1]))
+        at = int(np.searchsorted(accepted, size))
+        end, errors, tied, wrong_tied = (int(part[at]) for part in (accepted, wrong, self.count, self.errors))
+        if self.together:
+            return errors / end
+        return ((errors - wrong_tied) * tied + (size - (end - tied)) * wrong_tied) / (tied * size)
 
 
 def group_by_score(score: Floats, right: Bools) -> Groups:
     """Group predictions by equal score."""
     if score.min() >= 0:
-        held = _rising(score, right)
-        return Groups(held.score[::-1], held.count[::-1], held.errors[::-1])
-    low = score < 0
-    below = _rising(-score[low], right[low])
-    if low.all():
-        return Groups(-below.score, below.count, below.errors)
-    above = _rising(score[~low], right[~low])
-    return Groups(
-        np.concatenate([above.score[::-1], -below.score]),
-        np.concatenate([above.count[::-1], below.count]),
-        np.concatenate([above.errors[::-1], below.errors]),
-    )
+        above = _rising(score, right)
+        return Groups(above[0][::-1], above[1][::-1], above[2][::-1])
+    negative = score < 0
+    below = _rising(-score[negative], right[negative])
+    if negative.all():
+        return Groups(-below[0], *below[1:])
+    above = _rising(score[~negative], right[~negative])
+    count, errors = (np.concatenate([above[i][::-1], below[i]]) for i in (1, 2))
+    return Groups(np.concatenate([above[0][::-1], -below[0]]), count, errors)
 
 
-def _rising(score: Floats, right: Bools) -> Groups:
-    """The groups of scores that are not negative, the lowest first.
+def _rising(score: Floats, right: Bools) -> tuple[Doubles, Ints, Ints]:
+    """Scores that are not negative, the lowest first, their counts and their errors.
 
     The bits of such float64 order as whole numbers do, and leave the highest bit free. Moved up by one, they make room
     for the error at the other end, so that one plain sort, much faster than one with an index, does everything.
@@ -67,42 +151,23 @@ def _rising(score: Floats, right: Bools) -> Groups:
     errors = (keys & 1).view(np.int64)
     if first.all():  # the usual case of many samples, which saves three large arrays
         keys >>= 1
-        return Groups(keys.view(np.float64), np.ones(len(keys), dtype=np.int64), errors)
+        return keys.view(np.float64), np.ones(len(keys), dtype=np.int64), errors
     start = np.flatnonzero(first)
     count = np.diff(start, append=len(keys))
-    return Groups((keys[start] >> 1).view(np.float64), count, np.add.reduceat(errors, start))
-
-
-def risk_sums(before: Ints, count: Ints, errors_before: Ints, errors: Ints) -> Doubles:
-    """The sum of the risks over the members of each tie, in expected order: the formula above."""
-    inverse, ramp = harmonic(before, count)
-    return errors_before * inverse + errors / count * ramp
+    return (keys[start] >> 1).view(np.float64), count, np.add.reduceat(errors, start)
 
 
 def sum_of_risks(count: Ints, errors: Ints, accepted: Ints, wrong: Ints) -> float:
-    """The sum of the risks over all members of all groups, ties in expected order.
-
-    Args:
-        count: predictions of each group, highest score first.
-        errors: errors among them.
-        accepted: running sum of ``count``.
-        wrong: running sum of ``errors``.
-    """
+    """The sum of the risks over all members of all groups; ``accepted`` and ``wrong`` are running sums of both."""
     if len(count) >= MANY:
         at = np.flatnonzero(count > FEW)
         total = float(import_compiled("calibrant.metrics.sketch.compiled").risks_of_small(count, errors, FEW))
     else:
         at = np.flatnonzero(count > 1)
         total = float((wrong / accepted)[count == 1].sum())
-    m, w = count[at], errors[at]
-    return total + float(risk_sums(accepted[at] - m, m, wrong[at] - w, w).sum())
-
-
-#: Groups from which on the small ones, most of them, are added up by a compiled pass, member by member.
-MANY, FEW = 1 << 18, 8
-
-#: From here on the asymptotic series of the harmonic numbers has every digit of float64.
-NEAR = 32
+    tied, errors = count[at], errors[at]
+    inverse, ramp = harmonic(accepted[at] - tied, tied)
+    return total + float(((wrong[at] - errors) * inverse + errors / tied * ramp).sum())
 
 
 def harmonic(before: Ints, count: Ints) -> tuple[Doubles, Doubles]:
@@ -141,3 +206,43 @@ def _correction(x: Doubles) -> Doubles:
     """The asymptotic series of digamma(x + 1/2) - log(x); its next term is below 1e-19 for x > NEAR."""
     y = 1 / (x * x)
     return y * (1 / 24 - y * (7 / 960 - y * (31 / 8064 - y * (127 / 30720 - y * (511 / 67584)))))
+
+
+def best_aurc(size: int, wrong: int, convention: Convention = "mean") -> float:
+    """`Groups.aurc` of the best ordering: every error last."""
+    best = Groups(np.array([1.0, 0.0]), np.array([size - wrong, wrong]), np.array([0, wrong]))
+    return best.with_ties("expected").aurc(convention)
+
+
+def _area(total: float, first: float, last: float, size: int, convention: Convention) -> float:
+    """An area from the sum of all risks, the first and the last."""
+    choice("convention", convention, ("mean", "trapezoid", "trapezoid-first"))
+    if convention == "mean":
+        return total / size
+    if convention == "trapezoid":
+        return (total - float(last) / 2) / size
+    return (total - float(first) / 2 - float(last) / 2) / (size - 1) if size > 1 else total
+
+
+def _members_within(risk: float, before: int, wrong: int, count: int, errors: int) -> int:
+    """The most members of a tie that can follow ``before`` predictions, ``wrong`` of them errors, within a risk.
+
+    Whole numbers up to one division, so that nothing is rounded twice.
+    """
+
+    def fits(members: int) -> bool:
+        return (wrong * count + members * errors) / (count * (before + members)) <= risk
+
+    if fits(count):
+        return count
+    low, high = 0, count
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def smallest_count(coverage: float, size: int) -> int:
+    """The smallest i with i / size >= coverage: the ceiling of the product, where 0.7 * 10 is 7.000000000000001."""
+    i = min(max(math.ceil(coverage * size), 1), size)
+    return i - 1 if i > 1 and (i - 1) / size >= coverage else i

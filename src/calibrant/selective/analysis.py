@@ -19,17 +19,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike, rounded
+from calibrant._arrays import ArrayLike, Doubles, rounded
 from calibrant._validation import Bools, Floats, Ints, host, judged, number_in, real, whole, within
-from calibrant.metrics import (
-    Doubles,
-    aurc_of_groups,
-    coverage_at_risk_of_groups,
-    e_aurc_of_groups,
-    group_by_score,
-    risk_at_coverage_of_groups,
-    smallest_count,
-)
+from calibrant.metrics import group_by_score, smallest_count
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -115,9 +107,9 @@ def _curve(score: Floats, right: Bools, risks: list[float], points: int) -> Meth
         coverage[kept],
         risk[kept],
         groups.score[kept],
-        aurc_of_groups(groups.count, groups.errors),
-        e_aurc_of_groups(groups.count, groups.errors),
-        {r: coverage_at_risk_of_groups(groups.count, groups.errors, r) for r in risks},
+        groups.aurc(),
+        groups.e_aurc(),
+        {r: groups.with_ties("together").coverage_at_risk(r) for r in risks},
         float(risk[-1]),
     )
 
@@ -324,7 +316,7 @@ def errors_by_source(
         raise ValueError("coverage must be at least one share, got none")
     groups, of_shifted = group_by_score(values, right), group_by_score(values, right | ~foreign)
     accepted = np.array([smallest_count(c, len(values)) for c in wanted])
-    risk = np.array([risk_at_coverage_of_groups(groups.count, groups.errors, c) for c in wanted])
+    risk = np.array([groups.risk_at_coverage(c) for c in wanted])
     errors = _expected(groups.count, groups.errors, accepted)
     theirs = _expected(groups.count, of_shifted.errors, accepted)
     share = np.divide(theirs, errors, out=np.full(len(wanted), np.nan), where=errors > 0)

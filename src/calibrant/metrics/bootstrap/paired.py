@@ -12,27 +12,22 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from calibrant._arrays import Doubles
+from calibrant._validation import Bools, Ints
 from calibrant.metrics.bootstrap.intervals import (
-    ABSOLUTE,
-    BATCH,
     Interval,
+    bootstrap_interval,
     check_level,
     ece_by_chance,
-    interval,
-    interval_of_error,
     normal_interval,
-    selective_values,
 )
+from calibrant.metrics.bootstrap.replicates import BATCH, selective_values
 from calibrant.metrics.calibration import ece, reliability
 from calibrant.metrics.selective import augrc, aurc
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
 BINS, FINE, RANKS = 15, 60, 64
-_RANKED = ("aurc", "augrc")
+EVERYWHERE = (-math.inf, math.inf)  # where a difference can lie
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +42,11 @@ class Judged:
         brier: Brier scores, or None.
     """
 
-    confidence: Floats
-    correct: npt.NDArray[np.bool_]
-    score: Floats | None = None
-    nll: Floats | None = None
-    brier: Floats | None = None
+    confidence: Doubles
+    correct: Bools
+    score: Doubles | None = None
+    nll: Doubles | None = None
+    brier: Doubles | None = None
 
 
 def paired_differences(
@@ -68,8 +63,8 @@ def paired_differences(
         >>> rng = np.random.default_rng(0)
         >>> sure = rng.uniform(0.5, 1.0, 2000)
         >>> right = rng.random(2000) < sure
-        >>> found = paired_differences(Judged(sure**0.2, right), Judged(sure, right))["ece"]
-        >>> bool(found.high < 0)
+        >>> change = paired_differences(Judged(sure**0.2, right), Judged(sure, right))["ece"]
+        >>> bool(change.high < 0)
         True
     """
     check_level(level, replicates, seed)
@@ -78,24 +73,21 @@ def paired_differences(
             f"paired models are compared on the same samples, got {len(first.correct)} and {len(second.correct)}"
         )
     rng = np.random.default_rng(seed)
-    drawn = _binned(first, second, rng, replicates) | _ranked(first, second, rng, replicates)
-    values = [_values(one) for one in (first, second)]
-    found = {}
-    for name, differences in drawn.items():
-        change = values[1][name] - values[0][name]
-        if name in ABSOLUTE:
-            found[name] = interval_of_error(change, differences, level, highest=math.inf)
-        else:
-            found[name] = interval(change, differences, level)
-    found["ece"] = _down_to_zero(found["ece"], values[0]["ece"], values[1]["ece"], first, second, level)
+    replicate_changes = _binned(first, second, rng, replicates) | _ranked(first, second, rng, replicates)
+    before, after = _values(first), _values(second)
+    changes = {
+        name: bootstrap_interval(name, after[name] - before[name], differences, level, bounds=EVERYWHERE)
+        for name, differences in replicate_changes.items()
+    }
+    changes["ece"] = _down_to_zero(changes["ece"], before["ece"], after["ece"], first, second, level)
     for name, column in (("mean_confidence", "confidence"), ("nll", "nll"), ("brier", "brier")):
-        before, after = getattr(first, column), getattr(second, column)
-        if before is not None and after is not None:
-            change = after - before
+        columns = getattr(first, column), getattr(second, column)
+        if columns[0] is not None and columns[1] is not None:
+            change = columns[1] - columns[0]
             with np.errstate(over="ignore", invalid="ignore"):  # of losses beyond 1e150 there is no limit
                 error = float(change.std()) / math.sqrt(len(change))
-            found[name] = normal_interval(float(change.mean()), error, level, -math.inf, math.inf)
-    return found
+            changes[name] = normal_interval(float(change.mean()), error, level, *EVERYWHERE)
+    return changes
 
 
 def _down_to_zero(
@@ -110,52 +102,51 @@ def _down_to_zero(
     return Interval(change.value, low, high)
 
 
-def _largest_by_chance(one: Judged, level: float) -> float:
+def _largest_by_chance(model: Judged, level: float) -> float:
     """The ECE that a perfectly calibrated model with these confidences exceeds in 1 - level of the cases."""
-    return float(np.quantile(ece_by_chance(reliability(one.confidence, one.correct, bins=BINS)), level))
+    return float(np.quantile(ece_by_chance(reliability(model.confidence, model.correct, bins=BINS)), level))
 
 
-def _values(one: Judged) -> dict[str, float]:
-    score = one.confidence if one.score is None else one.score
+def _values(model: Judged) -> dict[str, float]:
+    score = model.confidence if model.score is None else model.score
     return {
-        "accuracy": float(one.correct.mean()),
-        "mean_confidence": float(one.confidence.mean()),
-        "ece": ece(one.confidence, one.correct),
-        "aurc": aurc(score, one.correct),
-        "augrc": augrc(score, one.correct),
+        "accuracy": float(model.correct.mean()),
+        "ece": ece(model.confidence, model.correct),
+        "aurc": aurc(score, model.correct),
+        "augrc": augrc(score, model.correct),
     }
 
 
-def _binned(first: Judged, second: Judged, rng: np.random.Generator, replicates: int) -> dict[str, Floats]:
+def _binned(first: Judged, second: Judged, rng: np.random.Generator, replicates: int) -> dict[str, Doubles]:
     """Replicates of the differences of calibration metrics, about their own centre."""
-    codes = [_codes_of_bins(one) for one in (first, second)]
+    codes = [_codes_of_bins(model) for model in (first, second)]
     pairs, where, counts = np.unique(codes[0] * 2 * FINE + codes[1], return_inverse=True, return_counts=True)
     drawn = _draw(rng, counts, replicates)
     total = drawn.sum(1)
-    found: list[dict[str, Floats]] = []
-    for one, code in ((first, pairs // (2 * FINE)), (second, pairs % (2 * FINE))):
+    values: list[dict[str, Doubles]] = []
+    for model, code in ((first, pairs // (2 * FINE)), (second, pairs % (2 * FINE))):
         right = drawn * (code % 2 == 0)
-        sure = drawn * (np.bincount(where, one.confidence) / counts)
+        sure = drawn * (np.bincount(where, model.confidence) / counts)
         gaps = (sure - right) @ (code[:, None] // (2 * FINE // BINS) == np.arange(BINS))
-        found.append({"accuracy": right.sum(1) / total, "ece": np.abs(gaps).sum(1) / total})
-    return {name: _about_centre(found[1][name] - found[0][name]) for name in found[0]}
+        values.append({"accuracy": right.sum(1) / total, "ece": np.abs(gaps).sum(1) / total})
+    return {name: _about_centre(values[1][name] - values[0][name]) for name in values[0]}
 
 
-def _ranked(first: Judged, second: Judged, rng: np.random.Generator, replicates: int) -> dict[str, Floats]:
+def _ranked(first: Judged, second: Judged, rng: np.random.Generator, replicates: int) -> dict[str, Doubles]:
     """Replicates of the differences of ranking metrics, about their own centre."""
-    codes = [_codes_of_ranks(one) for one in (first, second)]
+    codes = [_codes_of_ranks(model) for model in (first, second)]
     pairs, counts = np.unique(codes[0] * 2 * RANKS + codes[1], return_counts=True)
-    parts: dict[str, list[Floats]] = {name: [] for name in _RANKED}
+    parts: dict[str, list[Doubles]] = {"aurc": [], "augrc": []}
     for start in range(0, replicates, BATCH):
         drawn = _draw(rng, counts, min(BATCH, replicates - start))
         before = _of_table(drawn, pairs // (2 * RANKS))
         after = _of_table(drawn, pairs % (2 * RANKS))
-        for name in _RANKED:
-            parts[name].append(_about_centre(after[name] - before[name]))
+        for name, values in parts.items():
+            values.append(_about_centre(after[name] - before[name]))
     return {name: np.concatenate(values) for name, values in parts.items()}
 
 
-def _of_table(drawn: Ints, code: Ints) -> dict[str, Floats]:
+def _of_table(drawn: Ints, code: Ints) -> dict[str, Doubles]:
     """Ranking metrics of each row of counts, whose columns have the given codes."""
     order = np.argsort(code, kind="stable")
     begin = np.flatnonzero(np.diff(code[order], prepend=-1))
@@ -171,18 +162,18 @@ def _draw(rng: np.random.Generator, counts: Ints, replicates: int) -> Ints:
     return np.concatenate([counts[None], rng.multinomial(total, counts / total, size=replicates)])
 
 
-def _about_centre(values: Floats) -> Floats:
+def _about_centre(values: Doubles) -> Doubles:
     return values[1:] - values[0]
 
 
-def _codes_of_bins(one: Judged) -> Ints:
+def _codes_of_bins(model: Judged) -> Ints:
     """Twice the bin of the confidence, plus 1 if wrong."""
-    place = np.ceil(one.confidence * FINE * (1 - 2.0**-50)).astype(np.int64) - 1
-    return 2 * np.clip(place, 0, FINE - 1) + ~one.correct
+    bins = np.ceil(model.confidence * FINE * (1 - 2.0**-50)).astype(np.int64) - 1
+    return 2 * np.clip(bins, 0, FINE - 1) + ~model.correct
 
 
-def _codes_of_ranks(one: Judged) -> Ints:
+def _codes_of_ranks(model: Judged) -> Ints:
     """Twice the group of the score by equal mass, plus 1 if wrong; tied scores share a group."""
-    score = one.confidence if one.score is None else one.score
+    score = model.confidence if model.score is None else model.score
     edges = np.quantile(score, np.arange(1, RANKS) / RANKS)
-    return 2 * np.searchsorted(edges, score, side="left").astype(np.int64) + ~one.correct
+    return 2 * np.searchsorted(edges, score, side="left").astype(np.int64) + ~model.correct

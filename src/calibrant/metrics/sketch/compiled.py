@@ -350,7 +350,7 @@ def classwise(
     z: Any, top: Any, total: Any, labels: Any, logits: bool, inner: Any,
     totals: Any, sums: Any, counts: Any, hits: Any,
 ) -> None:  # fmt: skip
-    """The sums of `auditing.tables.ClasswiseSums`."""
+    """The sums of `auditing.breakdown.ClasswiseSums`."""
     classes, bins = z.shape[1], len(inner) + 1
     single = z.itemsize == 4
     p = np.empty(classes, z.dtype)
@@ -386,7 +386,7 @@ def classwise(
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def break_down(key: Any, base: Any, correct: Any, confidence: Any, counts: Any, sums: Any, squares: Any) -> None:
-    """The sums of `auditing.tables.Breakdown`: counts and sums ``[keys, bins, 2]``, squares ``[keys]``."""
+    """The sums of `auditing.breakdown.Breakdown`: counts and sums ``[keys, bins, 2]``, squares ``[keys]``."""
     width = _BASE // counts.shape[1]
     for i in range(len(key)):
         k, place, wrong = key[i], base[i] // width, 0 if correct[i] else 1

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Precision
-from calibrant.metrics import calibration, selective, smooth
+from calibrant._arrays import Doubles, Precision
+from calibrant._validation import Bools
+from calibrant.metrics.calibration import aece, ece, mce
 from calibrant.metrics.selective import RiskCoverage
 from calibrant.metrics.sketch.grid import BASE
 from calibrant.metrics.sketch.samples import TopLabel
 from calibrant.metrics.sketch.summary import Approximate, Summary
+from calibrant.metrics.smooth import smooth_ece
 from calibrant.metrics.ties import Groups, group_by_score
 
 MOST = 2**22  # samples of which confidence and correctness are kept: 38 MB
@@ -25,8 +27,8 @@ class Confidences:
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most
-        self.confidence: list[npt.NDArray[np.float64]] = []
-        self.correct: list[npt.NDArray[np.bool_]] = []
+        self.confidence: list[Doubles] = []
+        self.correct: list[Bools] = []
         self.samples = 0
         self.given: Precision | None = None
 
@@ -42,20 +44,19 @@ class Confidences:
     def _extend(self, confidence: list[Any], correct: list[Any], samples: int, given: Precision | None) -> None:
         self.samples += samples
         self.given = given
-        self.confidence += confidence
-        self.correct += correct
-        if self.samples > self.most:
-            self.confidence, self.correct = [], []
+        fits = self.samples <= self.most
+        self.confidence = self.confidence + confidence if fits else []
+        self.correct = self.correct + correct if fits else []
 
     def exact(self, summary: Summary) -> Summary:
         """The summary of the same samples with exact metrics, if they were kept; else as it is."""
         if self.samples > self.most:
             return summary
-        sure, right = np.concatenate(self.confidence), np.concatenate(self.correct)
+        confidence = np.concatenate(self.confidence)
         if self.given in ("float16", "float32"):  # as they came: where an edge was rounded with them, they lie on it
-            sure = sure.astype(self.given)
-        known = {one.name: getattr(summary, one.name) for one in fields(Summary)}
-        return ExactSummary(**known, confidence=sure, correct=right)
+            confidence = confidence.astype(self.given)
+        state = {part.name: getattr(summary, part.name) for part in fields(Summary)}
+        return ExactSummary(**state, confidence=confidence, correct=np.concatenate(self.correct))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,27 +69,23 @@ class ExactSummary(Summary):
     """
 
     confidence: npt.NDArray[Any] = field(kw_only=True)
-    correct: npt.NDArray[np.bool_] = field(kw_only=True)
+    correct: Bools = field(kw_only=True)
 
     def ece(self, bins: int = 15) -> Approximate:
         """Expected calibration error, equal-width bins (lo, hi]."""
-        if BASE % bins == 0:
-            return super().ece(bins)
-        return Approximate(calibration.ece(self.confidence, self.correct, bins=bins))
+        return super().ece(bins) if BASE % bins == 0 else Approximate(ece(self.confidence, self.correct, bins=bins))
 
     def mce(self, bins: int = 15) -> Approximate:
         """Largest gap over non-empty bins."""
-        if BASE % bins == 0:
-            return super().mce(bins)
-        return Approximate(calibration.mce(self.confidence, self.correct, bins=bins))
+        return super().mce(bins) if BASE % bins == 0 else Approximate(mce(self.confidence, self.correct, bins=bins))
 
     def aece(self, bins: int = 15) -> Approximate:
         """Calibration error over bins of equal counts, every sample used."""
-        return Approximate(calibration.aece(self.confidence, self.correct, bins=bins))
+        return Approximate(aece(self.confidence, self.correct, bins=bins))
 
     def smooth_ece(self) -> Approximate:
         """Smooth ECE at its own bandwidth."""
-        return Approximate(smooth.smooth_ece(self.confidence, self.correct))
+        return Approximate(smooth_ece(self.confidence, self.correct))
 
     @functools.cached_property
     def _groups(self) -> Groups:
@@ -101,20 +98,20 @@ class ExactSummary(Summary):
 
     def aurc(self) -> Approximate:
         """Mean selective risk over all coverages."""
-        return Approximate(selective.aurc_of_groups(self._groups.count, self._groups.errors))
+        return Approximate(self._groups.aurc())
 
     def e_aurc(self) -> Approximate:
         """AURC beyond that of the best order of the same predictions."""
-        return Approximate(selective.e_aurc_of_groups(self._groups.count, self._groups.errors))
+        return Approximate(self._groups.e_aurc())
 
     def augrc(self) -> Approximate:
         """Mean share of all samples that are accepted and wrong."""
-        return Approximate(selective.augrc_of_groups(self._groups.count, self._groups.errors))
+        return Approximate(self._groups.augrc())
 
     def coverage_at_risk(self, risk: float) -> Approximate:
         """Largest coverage whose selective risk is at most ``risk``, 0 if none."""
-        return Approximate(selective.coverage_at_risk_of_groups(self._groups.count, self._groups.errors, risk))
+        return Approximate(self._groups.with_ties("together").coverage_at_risk(risk))
 
     def risk_at_coverage(self, coverage: float) -> Approximate:
         """Error rate of the most confident share ``coverage`` of the samples."""
-        return Approximate(selective.risk_at_coverage_of_groups(self._groups.count, self._groups.errors, coverage))
+        return Approximate(self._groups.risk_at_coverage(coverage))

@@ -22,10 +22,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import Precision, rounded
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from calibrant._arrays import Doubles, Precision, rounded
+from calibrant._validation import Ints
 
 BASE = 300
 HALF = BASE // 2
@@ -41,7 +39,7 @@ ROUNDING = 1e-9  # in cells: a confidence that was rounded up to an edge stays b
 _SQUASH = 8.0
 
 
-def cells_of(confidence: Floats, shortfall: Floats) -> Ints:
+def cells_of(confidence: Doubles, shortfall: Doubles) -> Ints:
     """The cell of each score, int64.
 
     Args:
@@ -57,25 +55,25 @@ def cells_of(confidence: Floats, shortfall: Floats) -> Ints:
     return np.where(linear < LINEAR, linear, tail)
 
 
-def cells_of_confidence(confidence: Floats, precision: Precision) -> Ints:
+def cells_of_confidence(confidence: Doubles, precision: Precision) -> Ints:
     """The cell of each confidence that came in a floating-point type; one that was rounded to an edge lies on it."""
     placed = confidence if precision == "float64" else snapped(confidence, precision)
     return cells_of(placed, 1 - placed)
 
 
-def snapped(confidence: Floats, precision: Precision) -> Floats:
+def snapped(confidence: Doubles, precision: Precision) -> Doubles:
     """Confidences that are the edge of a base bin, rounded to their floating-point type, put back on that edge."""
     edge = np.rint(confidence * BASE) / BASE
     return np.where(rounded(edge, precision) == confidence, edge, confidence)
 
 
-def squash(score: Floats) -> tuple[Floats, Floats]:
+def squash(score: Doubles) -> tuple[Doubles, Doubles]:
     """Map any finite score to [0, 1] in order: the mapped value and 1 minus it."""
     half = 0.5 * score / (_SQUASH + np.abs(score))
     return 0.5 + half, 0.5 - half
 
 
-def unsquash(value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def unsquash(value: Doubles) -> Doubles:
     """The score that `squash` maps to each value."""
     half = np.clip(value, 0.0, 1.0) - 0.5
     with np.errstate(divide="ignore"):
@@ -83,8 +81,8 @@ def unsquash(value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 @functools.cache
-def shortfall_edges() -> npt.NDArray[np.float64]:
-    """1 minus the edges of the cells, [CELLS + 1], from 1 down to 0; the last cell lies between two zeros."""
+def shortfall_edges() -> Doubles:
+    """1 minus the edges of the cells, from 1 down to 0; the last cell lies between two zeros."""
     low = 1 - np.arange(LOW) / (BASE * PER_LOW)
     high = 0.5 - np.arange(LINEAR - LOW + 1) / (BASE * PER_HIGH)
     octave = np.arange(OCTAVES)[:, None]
@@ -97,8 +95,8 @@ def shortfall_edges() -> npt.NDArray[np.float64]:
 
 
 @functools.cache
-def centres() -> npt.NDArray[np.float64]:
-    """The middle of each cell, [CELLS]."""
+def centres() -> Doubles:
+    """The middle of each cell."""
     u = shortfall_edges()
     middle = 1 - 0.5 * (u[:-1] + u[1:])
     middle.flags.writeable = False
@@ -107,7 +105,7 @@ def centres() -> npt.NDArray[np.float64]:
 
 @functools.cache
 def _base_table() -> npt.NDArray[np.int32]:
-    """The base bin of every cell, [CELLS]."""
+    """The base bin of every cell."""
     return np.repeat(np.arange(BASE, dtype=np.int32), np.diff(base_begins(), append=CELLS))
 
 
@@ -117,8 +115,8 @@ def base_bins(cells: Ints) -> npt.NDArray[np.int32]:
 
 
 @functools.cache
-def base_begins() -> npt.NDArray[np.int64]:
-    """The first cell of each base bin, [300]."""
+def base_begins() -> Ints:
+    """The first cell of each base bin."""
     first = np.concatenate([np.arange(HALF) * PER_LOW, LOW + np.arange(HALF) * PER_HIGH])
     first.flags.writeable = False
     return first

@@ -6,7 +6,7 @@ squares and the value at y. With m the largest logit, confidence is 1 over the s
 from these five numbers is `finish_rows`.
 
 `define` and `finish_rows` say so in NumPy, in float64, and are what small inputs use. Large ones go through the same
-formulas compiled by Numba (`_compiled`), on as many threads as there are cores; the compiled code is kept on disk.
+formulas compiled by Numba (`compiled`), on as many threads as there are cores; the compiled code is kept on disk.
 `judge_rows` is float64 either way. `tally_rows`, for sketches, takes the exponentials of float32 logits in float32, and
 once more in float64 where one class holds nearly everything (a sum below `SATURATED`), so that confidences are ranked
 down to 2e-16 from 1.
@@ -14,7 +14,6 @@ down to 2e-16 from 1.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -22,12 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import CHUNK, Array, Precision, import_compiled, in_threads, is_half, row_slices
+from calibrant._arrays import CHUNK, Array, Doubles, Precision, import_compiled, in_threads, is_half, row_slices
+from calibrant._validation import Bools, Ints
 from calibrant.metrics.sketch.grid import BASE, cells_of, cells_of_confidence
-
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 SATURATED = 1.0 + 2.0**-7
 LARGE = 4_000_000  # numbers from which on loading what was compiled pays, or compiling it, once, for seconds
@@ -65,7 +61,7 @@ class Finished(NamedTuple):
         correct: whether the label was predicted, bool.
         nll: negative log-likelihood of the label.
         brier: sum over classes of squared differences.
-        cells: of the confidence in the partition of `cells`, int64.
+        cells: of the confidence in the partition of `grid`, int64.
     """
 
     confidence: Doubles
@@ -81,15 +77,8 @@ def judge_rows(
 ) -> tuple[Reduced, Finished]:
     """Reduce ``[n, C]`` values of any floating-point type, with labels ``[n]`` in 0..C-1, and finish.
 
-    Args:
-        values: logits or probabilities.
-        labels: of each row.
-        kind: what the values are.
-        given: the type that probabilities came in; None for logits.
-        large: whether there are so many of them, in this and other calls, that the compiled pass pays.
-
-    Raises:
-        ValueError: a value is NaN or infinite.
+    ``given`` is the type that probabilities came in, None for logits; ``large`` says that there are so many of them, in
+    this and other calls, that the compiled pass pays. NaN and infinite values are refused.
     """
     reduced, finished = _columns(len(values))
     fill = _fill_compiled if large else _fill_plainly
@@ -106,7 +95,7 @@ def judge_rows(
     return reduced, finished
 
 
-class Tallied(NamedTuple):
+class Tally(NamedTuple):
     """What a sketch adds up, of some rows: codes of their cells, and sums over base bins and over all."""
 
     code: npt.NDArray[np.int32]
@@ -115,35 +104,27 @@ class Tallied(NamedTuple):
     moments: Doubles
 
 
-def tally_rows(values: Array, labels: Ints, kind: str, given: Precision | None) -> Iterator[Tallied]:
+def tally_rows(values: Array, labels: Ints, kind: str, given: Precision | None) -> Iterator[Tally]:
     """The same for rows of which nothing but counts and sums are wanted, so that little leaves the cache."""
 
-    def work(rows: slice) -> Tallied:
-        z, made = as_rows(values[rows]), nothing_tallied(rows.stop - rows.start)
+    def work(rows: slice) -> Tally:
+        z, tally = as_rows(values[rows]), empty_tally(rows.stop - rows.start)
         bits, passes, y = z.view(f"i{z.itemsize}"), compiled_passes(), labels[rows]
         if kind == "logits":
-            furthest = 1.0 if passes.tally_logits(z, bits, y, *made) else math.nan
+            furthest = 1.0 if passes.tally_logits(z, bits, y, *tally) else math.nan
         else:
-            furthest = passes.tally_probabilities(z, bits, y, given == "float32", *made)
+            furthest = passes.tally_probabilities(z, bits, y, given == "float32", *tally)
         if math.isnan(furthest):
             raise ValueError(f"{kind} must be finite, got NaN or infinity")
         _check_sum(furthest)
-        return made
+        return tally
 
     return in_threads(work, row_slices(len(values), values.shape[1], CHUNK // 4))
 
 
-def tallied(finished: Finished) -> Tallied:
-    """What a sketch adds up, of judged rows, by a compiled pass."""
-    made = nothing_tallied(len(finished.cells))
-    confidence, _, correct, nll, brier, cells = finished
-    compiled_passes().tally(cells, correct, confidence, nll, brier, *made)
-    return made
-
-
-def nothing_tallied(count: int) -> Tallied:
+def empty_tally(count: int) -> Tally:
     """Room for the codes of some rows, and sums that are 0."""
-    return Tallied(np.empty(count, np.int32), np.zeros(2 * BASE, np.int64), np.zeros(2 * BASE), np.zeros(5))
+    return Tally(np.empty(count, np.int32), np.zeros(2 * BASE, np.int64), np.zeros(2 * BASE), np.zeros(5))
 
 
 def _columns(count: int) -> tuple[Reduced, Finished]:
@@ -165,9 +146,9 @@ def as_rows(z: Array) -> Array:
 def _fill_plainly(
     z: Array, labels: Ints, kind: str, given: Precision | None, reduced: Reduced, finished: Finished
 ) -> None:
-    made: Any = define(z, labels, kind)
-    _check_sums(made.total, kind)
-    for column, numbers in zip((*reduced, *finished), (*made, *finish_rows(made, labels, kind, given)), strict=True):
+    rows = define(z, labels, kind)
+    _check_sums(rows.total, kind)
+    for column, numbers in zip((*reduced, *finished), (*rows, *finish_rows(rows, labels, kind, given)), strict=True):
         column[...] = numbers
 
 
@@ -234,11 +215,6 @@ def finish_rows(reduced: Reduced, labels: Ints, kind: str, given: Precision | No
     return Finished(confidence, shortfall, predicted == labels, nll, brier, cells)
 
 
-@functools.cache
 def compiled_passes() -> Any:
-    """The compiled passes; imports Numba.
-
-    Compiled code is kept beside the source or in the user's cache; where neither can be written to, in a folder that
-    goes with this process.
-    """
+    """The compiled passes; imports Numba."""
     return import_compiled("calibrant.metrics.sketch.compiled")

@@ -1,26 +1,16 @@
-r"""One pass over logits or probabilities: what each sample contributes to every top-label metric.
-
-With m the largest logit of a sample and :math:`t = \sum_{j \ne \hat y} e^{z_j - m}`, confidence is :math:`1/(1+t)`. The
-reductions over the classes are `kernel.reduce_rows`; here follows the arithmetic on their results.
-"""
+"""One pass over logits or probabilities: the samples of each block, with what each contributes to every metric."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant._arrays import Precision, precision_of, row_slices
+from calibrant._arrays import Array, Doubles, Precision, class_rows, precision_of, row_slices
+from calibrant._validation import Bools, Ints
 from calibrant.metrics.sketch.kernel import Finished, Reduced, is_large, judge_rows
-
-Array = npt.NDArray[Any]
-Doubles = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 BLOCK = 1 << 17  # samples per block
 BLOCK_NUMBERS = 1 << 23  # numbers per block: what a block takes in memory is a small multiple of them
@@ -42,7 +32,7 @@ class TopLabel:
         max_logit: the largest value of the sample: its largest logit or probability.
         nll: negative log-likelihood of the label.
         brier: sum over classes of squared differences.
-        cells: int64, where each confidence lies in the partition of `cells`.
+        cells: int64, where each confidence lies in the partition of `grid`.
         given: the type in which the confidence was given, as a probability or itself; None if it is ours, of logits.
         first: the row of the input where the block begins.
         counted: bool, which positions of the block's rows count, ``[rows, ...]``; None if all do and each row is one.
@@ -63,6 +53,22 @@ class TopLabel:
     counted: Bools | None
     large: bool = False
 
+    @classmethod
+    def of(
+        cls,
+        reduced: Reduced,
+        finished: Finished,
+        labels: Ints,
+        given: Precision | None,
+        first: int = 0,
+        counted: Bools | None = None,
+        large: bool = False,
+    ) -> TopLabel:
+        """The samples of a block that was reduced and finished."""
+        confidence, shortfall, correct, nll, brier, cells = finished
+        largest = reduced.predicted, reduced.top
+        return cls(confidence, shortfall, correct, labels, *largest, nll, brier, cells, given, first, counted, large)
+
     def rows(self) -> Ints:
         """The row of the input that each sample came from."""
         if self.counted is None:
@@ -74,9 +80,7 @@ class TopLabel:
         if self.counted is None:
             return values[self.first : self.first + len(self.labels)]
         part = values[self.first : self.first + len(self.counted)]
-        if values.ndim == 2:
-            return part[self.counted]
-        return np.moveaxis(part.reshape(*part.shape[:2], -1), 1, -1)[self.counted]
+        return class_rows(part)[self.counted.reshape(-1)]
 
 
 def top_label_blocks(
@@ -104,7 +108,7 @@ def top_label_blocks(
         reduced, finished = judge_rows(z, truth, kind, given, large=large)
         if visit is not None:
             visit(z, reduced, truth, large)
-        yield combine_rows(reduced, finished, truth, given, first, counted, large)
+        yield TopLabel.of(reduced, finished, truth, given, first, counted, large)
 
 
 def counted_rows(
@@ -112,11 +116,9 @@ def counted_rows(
 ) -> Iterator[tuple[Array, Ints, int, Bools | None]]:
     """Blocks of samples ``[n, C]`` that count, their labels, and the block's ``first`` and ``counted``."""
     classes, spots = values.shape[1], math.prod(values.shape[2:])
-    flat = values.reshape(len(values), classes, -1) if values.ndim > 2 else values
     limit = min(BLOCK * classes, max(BLOCK_NUMBERS, classes * spots))
     for rows in row_slices(len(values), classes * spots, limit):
-        part, y = flat[rows], labels[rows].reshape(rows.stop - rows.start, -1)
-        z = np.moveaxis(part, 1, 2).reshape(-1, classes) if part.ndim == 3 else part
+        z, y = class_rows(values[rows]), labels[rows].reshape(rows.stop - rows.start, -1)
         counted = None
         if ignore_index is not None or values.ndim > 2:
             counted = np.ones(y.shape, np.bool_) if ignore_index is None else y != ignore_index
@@ -124,18 +126,3 @@ def counted_rows(
                 z = z[counted.reshape(-1)]
         truth = (y if counted is None else y[counted]).reshape(-1).astype(np.int64, copy=False)
         yield z, truth, rows.start, counted if counted is None or values.ndim > 2 else counted[:, 0]
-
-
-def combine_rows(
-    reduced: Reduced,
-    finished: Finished,
-    labels: Ints,
-    given: Precision | None,
-    first: int,
-    counted: Bools | None,
-    large: bool = False,
-) -> TopLabel:
-    """The samples of a block."""
-    confidence, shortfall, correct, nll, brier, cells = finished
-    own = reduced.predicted, reduced.top
-    return TopLabel(confidence, shortfall, correct, labels, *own, nll, brier, cells, given, first, counted, large)

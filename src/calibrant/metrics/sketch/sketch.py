@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import ArrayLike, Precision, as_numpy, given_back, in_threads, is_half, precision_of, row_slices
-from calibrant._validation import choice
-from calibrant.metrics.sketch import file as sketch_file
-from calibrant.metrics.sketch.grid import BASE, CELLS, base_bins, cells_of, cells_of_confidence, squash
-from calibrant.metrics.sketch.kernel import (
-    Finished,
-    Tallied,
-    as_rows,
-    compiled_passes,
-    is_large,
-    nothing_tallied,
-    tallied,
-    tally_rows,
+from calibrant._arrays import (
+    Array,
+    ArrayLike,
+    Doubles,
+    Precision,
+    as_numpy,
+    given_back,
+    in_threads,
+    is_half,
+    precision_of,
+    row_slices,
 )
+from calibrant._validation import Bools, Ints, choice, truth
+from calibrant.metrics.logits import check_labels
+from calibrant.metrics.sketch import file
+from calibrant.metrics.sketch.grid import BASE, CELLS, base_bins, cells_of, cells_of_confidence, squash
+from calibrant.metrics.sketch.kernel import Tally, as_rows, compiled_passes, empty_tally, is_large, tally_rows
 from calibrant.metrics.sketch.samples import BLOCK, TopLabel, counted_rows, top_label_blocks
 from calibrant.metrics.sketch.summary import Summary
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 #: The state: names, lengths and types. All of it adds up.
 STATE: dict[str, tuple[int, type]] = {
@@ -71,8 +70,8 @@ class ConfidenceSketch:
 
     cells: Ints
     base_counts: Ints
-    base_sums: Floats
-    moments: Floats
+    base_sums: Doubles
+    moments: Doubles
 
     def __init__(
         self,
@@ -98,23 +97,22 @@ class ConfidenceSketch:
 
         Input that is refused leaves the sketch as it was.
         """
-        values, truth = checked(logits, labels, self.ignore_index, self.kind)
+        values, y = _check(logits, labels, self.ignore_index, self.kind)
         batch = _Batch(large=is_large(values.size))
-        half = self.kind == "probabilities" and is_half(precision_of(logits))  # whose edges are rounded otherwise
-        if batch.large and self.score is None and not half:
-            given = None if self.kind == "logits" else precision_of(logits)
+        given = None if self.kind == "logits" else precision_of(logits)
+        if batch.large and self.score is None and (given is None or not is_half(given)):  # whose edges round otherwise
+            blocks = (block[:2] for block in counted_rows(values, y, self.ignore_index))
             plain = values.ndim == 2 and self.ignore_index is None  # nothing to turn or to leave out
-            whole = [(values, truth.astype(np.int64, copy=False), 0, None)]
-            for z, y, _, _ in whole if plain else counted_rows(values, truth, self.ignore_index):
-                for part in tally_rows(z, y, self.kind, given):
-                    batch.add(part)
+            for z, row_labels in [(values, y.astype(np.int64, copy=False))] if plain else blocks:
+                for tally in tally_rows(z, row_labels, self.kind, given):
+                    batch.add(tally)
         else:
-            for top in top_label_blocks(values, truth, ignore_index=self.ignore_index, kind=self.kind):
+            for top in top_label_blocks(values, y, ignore_index=self.ignore_index, kind=self.kind):
                 ranks = None if self.score is None else self._ranks(given_back(top.take(values), logits))
                 batch.observe(top, ranks)
         batch.add_to(self)
 
-    def _ranks(self, logits: Any) -> Floats:
+    def _ranks(self, logits: Any) -> Doubles:
         """The scores of some samples; the function gets logits of the kind that `update` was given."""
         assert self.score is not None
         ranks, _ = as_numpy("a score", self.score(logits))
@@ -127,7 +125,7 @@ class ConfidenceSketch:
         """Add samples whose statistics are known already; without their NLL and Brier score if they have none."""
         batch = _Batch(large=top.large)
         if top.predicted is None:
-            batch.count(top.cells, top, base_bins(top.cells))
+            batch.count(top.cells, top.confidence, top.correct, base_bins(top.cells))
         else:
             batch.observe(top)
         batch.add_to(self)
@@ -143,17 +141,17 @@ class ConfidenceSketch:
         if not self.by_confidence:
             raise ValueError("this sketch ranks by a score of the logits: update_confidence has none to give")
         precision = precision_of(confidence)
-        c, right = c.reshape(-1), right.reshape(-1)
+        c, right = c.reshape(-1), truth(right).reshape(-1)
         batch = _Batch(large=is_large(len(c)))
         parts = row_slices(len(c), 1, BLOCK)
         if batch.large and not is_half(precision):
-            for part in in_threads(lambda rows: _placed(c[rows], _right(right[rows]), precision), parts):
-                batch.add(part)
+            for tally in in_threads(lambda rows: _tally_confidences(c[rows], right[rows], precision), parts):
+                batch.add(tally)
         else:
             for rows in parts:
-                pairs = Pairs(_sure(c[rows]).astype(np.float64), _right(right[rows]))
-                cells = cells_of_confidence(pairs.confidence, precision)
-                batch.count(cells, pairs, base_bins(cells))
+                values = _check_range(c[rows]).astype(np.float64)
+                cells = cells_of_confidence(values, precision)
+                batch.count(cells, values, right[rows], base_bins(cells))
         batch.add_to(self)
 
     def summary(self) -> Summary:
@@ -186,23 +184,16 @@ class ConfidenceSketch:
         if self.score is not None:
             raise ValueError("a sketch ranked by a function cannot be saved: a function does not go into a file")
         states = {name: getattr(self, name) for name in STATE}
-        sketch_file.write(path, states, {"kind": self.kind, "ignore_index": self.ignore_index})
+        file.write(path, states, {"kind": self.kind, "ignore_index": self.ignore_index})
 
     @classmethod
     def load(cls, path: str | Path) -> ConfidenceSketch:
         """Read a sketch back; a file that is not one, or is damaged, is refused."""
-        states, settings = sketch_file.read(path)
+        states, settings = file.read(path)
         sketch = cls(**settings)
         for name, state in states.items():
             setattr(sketch, name, state)
         return sketch
-
-
-class Pairs(NamedTuple):
-    """Confidence and correctness of samples, ``[n]`` each."""
-
-    confidence: Floats
-    correct: Bools
 
 
 class _Batch:
@@ -221,30 +212,32 @@ class _Batch:
         self.base_sums = np.zeros(2 * BASE)
         self.moments = np.zeros(5)
 
-    def observe(self, top: TopLabel, ranks: Floats | None = None) -> None:
+    def observe(self, top: TopLabel, ranks: Doubles | None = None) -> None:
         """Judged samples, ranked by their confidence or by other scores."""
         if self.large and ranks is None:
-            made = Finished(top.confidence, top.shortfall, top.correct, top.nll, top.brier, top.cells)
-            self.add(tallied(made))
+            tally = empty_tally(len(top.cells))
+            compiled_passes().tally(top.cells, top.correct, top.confidence, top.nll, top.brier, *tally)
+            self.add(tally)
             return
-        self.count(top.cells if ranks is None else cells_of(*squash(ranks)), top, base_bins(top.cells))
+        cells = top.cells if ranks is None else cells_of(*squash(ranks))
+        self.count(cells, top.confidence, top.correct, base_bins(top.cells))
         nll, brier = top.nll, top.brier
         with np.errstate(invalid="ignore"):  # an infinite NLL, of a label with probability 0
             self.moments += np.array([nll.sum(), nll @ nll, brier.sum(), brier @ brier, len(nll)])
 
-    def count(self, cells: Ints, top: TopLabel | Pairs, base: npt.NDArray[np.int32]) -> None:
+    def count(self, cells: Ints, confidence: Doubles, correct: Bools, base: npt.NDArray[np.int32]) -> None:
         """Samples by their cells and by the base bins of their confidence."""
-        side = 2 * base + ~top.correct
+        side = 2 * base + ~correct
         self.base_counts += np.bincount(side, minlength=2 * BASE)
-        self.base_sums += np.bincount(side, top.confidence, minlength=2 * BASE)
-        self._wait((cells + CELLS * ~top.correct).astype(np.int32))
+        self.base_sums += np.bincount(side, confidence, minlength=2 * BASE)
+        self._wait((cells + CELLS * ~correct).astype(np.int32))
 
-    def add(self, part: Tallied) -> None:
+    def add(self, tally: Tally) -> None:
         """Samples that were counted already, but for their cells."""
-        self.base_counts += part.base_counts
-        self.base_sums += part.base_sums
-        self.moments += part.moments
-        self._wait(part.code)
+        self.base_counts += tally.base_counts
+        self.base_sums += tally.base_sums
+        self.moments += tally.moments
+        self._wait(tally.code)
 
     def _wait(self, code: npt.NDArray[np.int32]) -> None:
         self.waiting.append(code)
@@ -272,49 +265,28 @@ class _Batch:
         sketch.moments += self.moments
 
 
-def _placed(given: npt.NDArray[Any], correct: Bools, precision: Precision) -> Tallied:
+def _tally_confidences(confidence: Array, correct: Bools, precision: Precision) -> Tally:
     """What a sketch adds up, of samples of which nothing but confidence and correctness are known."""
-    made = nothing_tallied(len(given))
-    compiled_passes().place_confidences(as_rows(_sure(given)), correct, precision == "float32", *made[:3])
-    return made
+    tally = empty_tally(len(confidence))
+    rows = as_rows(_check_range(confidence))
+    compiled_passes().place_confidences(rows, correct, precision == "float32", *tally[:3])
+    return tally
 
 
-def _sure(confidence: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _check_range(confidence: Array) -> Array:
     low, high = confidence.min(), confidence.max()
     if not 0 <= low <= high <= 1:  # nor is NaN
         raise ValueError(f"confidence must lie in [0, 1], got values from {low:g} to {high:g}")
     return confidence
 
 
-def checked(
-    logits: ArrayLike, labels: ArrayLike, ignore_index: int | None, kind: str
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _check(logits: ArrayLike, labels: ArrayLike, ignore_index: int | None, kind: str) -> tuple[Array, Array]:
     """Logits or probabilities and labels as arrays that fit each other; values are looked at by the pass itself."""
     (values, _), (y, _) = as_numpy(kind, logits), as_numpy("labels", labels)
     if values.dtype.kind != "f" or values.ndim < 2 or not values.size or values.shape[1] < 2:
         asked = "floating point [N, C] or [N, C, ...] with N >= 1 and C >= 2"
         raise ValueError(f"{kind} must be {asked}, got {values.dtype} {list(values.shape)}")
-    check_labels(values.shape, y, ignore_index)
+    check_labels(y, (values.shape[0], *values.shape[2:]), values.shape[1], ignore_index)
     if kind == "probabilities" and not (values.min() >= 0 and values.max() <= 1 + 1e-6):
         raise ValueError("probabilities must lie in [0, 1]")
     return values, y
-
-
-def check_labels(shape: tuple[int, ...], labels: npt.NDArray[Any], ignore_index: int | None) -> None:
-    """Raise unless labels are whole numbers of classes, one for each position of values of this shape."""
-    expected = [shape[0], *shape[2:]]
-    if list(labels.shape) != expected or labels.dtype.kind not in "iu":
-        raise ValueError(f"labels must be whole numbers {expected}, got {labels.dtype} {list(labels.shape)}")
-    outside = (labels < 0) | (labels >= shape[1])
-    if ignore_index is not None:
-        outside &= labels != ignore_index
-    if outside.any():
-        raise ValueError(f"labels must lie in 0..{shape[1] - 1}, got {labels[outside][0]}")
-
-
-def _right(correct: npt.NDArray[Any]) -> Bools:
-    if correct.dtype.kind == "b":
-        return correct
-    if not np.isin(correct, (0, 1)).all():
-        raise ValueError("correct must be bool or 0/1, got other values")
-    return correct == 1

@@ -12,15 +12,14 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from calibrant import _validation
-from calibrant._validation import number_in
-from calibrant.metrics.calibration import Reliability
-from calibrant.metrics.selective import RiskCoverage, aurc_of_groups, smallest_count
+from calibrant._arrays import Doubles
+from calibrant._validation import MOST_BINS, Bools, Ints, number_in, whole
+from calibrant.metrics.calibration import Reliability, running
+from calibrant.metrics.catalogue import MEASURED, split_name
+from calibrant.metrics.selective import RiskCoverage
 from calibrant.metrics.sketch.grid import (
     BASE,
     CELLS,
@@ -33,23 +32,7 @@ from calibrant.metrics.sketch.grid import (
     unsquash,
 )
 from calibrant.metrics.smooth import smooth_ece_of_residuals
-from calibrant.metrics.ties import sum_of_risks
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-Number = TypeVar("Number", bound=np.generic)
-
-ECE_BINS = (10, 15, 100)
-RISKS = (0.01, 0.02, 0.05, 0.10)
-COVERAGES = (0.80, 0.90, 0.95)
-
-#: Every metric that a summary can give, by name, in the order of `Summary.metrics`.
-MEASURED = (
-    "accuracy", "nll", "brier", *(f"ece_{bins}" for bins in ECE_BINS), "ece", "mce", "aece", "smooth_ece",
-    "overconfidence", "underconfidence", "mean_confidence", "aurc", "e_aurc", "augrc",
-    *(f"coverage_at_risk_{risk:g}" for risk in RISKS), *(f"risk_at_coverage_{coverage:g}" for coverage in COVERAGES),
-)  # fmt: skip
+from calibrant.metrics.ties import best_aurc, smallest_count, sum_of_risks
 
 
 class Approximate(float):
@@ -82,19 +65,21 @@ class Summary:
     right: Ints
     wrong: Ints
     base_counts: Ints
-    base_sums: Floats
-    moments: Floats
+    base_sums: Doubles
+    moments: Doubles
     by_confidence: bool = True
 
     @classmethod
-    def of(cls, cells: Ints, base_counts: Ints, base_sums: Floats, moments: Floats, *, by_confidence: bool) -> Summary:
+    def of(
+        cls, cells: Ints, base_counts: Ints, base_sums: Doubles, moments: Doubles, *, by_confidence: bool
+    ) -> Summary:
         """Of the states of a sketch, which may go on: what is needed is copied."""
         if not base_counts.any():
             raise ValueError("the sketch is empty: update it with at least one sample first")
         right, wrong = cells[:CELLS], cells[CELLS:]
         index = np.flatnonzero(right + wrong)
-        held = base_counts.copy(), base_sums.copy(), moments.copy()
-        return cls(index, right[index], wrong[index], *held, by_confidence=by_confidence)
+        sums = base_counts.copy(), base_sums.copy(), moments.copy()
+        return cls(index, right[index], wrong[index], *sums, by_confidence=by_confidence)
 
     @functools.cached_property
     def samples(self) -> int:
@@ -107,24 +92,14 @@ class Summary:
         return int(self.base_counts[1::2].sum())
 
     def metrics(self) -> dict[str, Approximate]:
-        """Every metric this state can give, by name."""
-        values = {"accuracy": self.accuracy()}
-        if self.moments[4] == self.samples:
-            values |= {"nll": self.nll(), "brier": self.brier()}
-        values |= {f"ece_{bins}": self.ece(bins) for bins in ECE_BINS}
-        values |= {"ece": values["ece_15"], "mce": self.mce()}
-        if self.by_confidence:
-            values |= {"aece": self.aece(), "smooth_ece": self.smooth_ece()}
-        values |= {
-            "overconfidence": self.overconfidence(),
-            "underconfidence": self.underconfidence(),
-            "mean_confidence": self.mean_confidence(),
-            "aurc": self.aurc(),
-            "e_aurc": self.e_aurc(),
-            "augrc": self.augrc(),
-        }
-        values |= {f"coverage_at_risk_{risk:g}": self.coverage_at_risk(risk) for risk in RISKS}
-        values |= {f"risk_at_coverage_{coverage:g}": self.risk_at_coverage(coverage) for coverage in COVERAGES}
+        """Every metric this state can give, by name: no NLL without logits, no AECE of another score."""
+        missing = [] if self.moments[4] == self.samples else ["nll", "brier"]
+        missing += [] if self.by_confidence else ["aece", "smooth_ece"]
+        values = {}
+        for name in MEASURED:
+            if name not in missing:
+                base, setting = split_name(name)
+                values[name] = getattr(self, base)(*([] if setting is None else [setting]))
         return values
 
     # Exact ones
@@ -190,47 +165,46 @@ class Summary:
             return Approximate(value, 1.0)
         return Approximate(value, max(0.0, float((sure + off).max()) - value, value - float((sure - off).max())))
 
-    def _equal_width(self, bins: int) -> tuple[Floats, Floats, Ints, Ints]:
+    def _equal_width(self, bins: int) -> tuple[Doubles, Doubles, Ints, Ints]:
         """Running gap H at the edges, its uncertainty, counts of the bins and how many may belong next door."""
-        bins = _validation.whole("bins", bins, 1, _validation.MOST_BINS)
+        bins = whole("bins", bins, 1, MOST_BINS)
         if BASE % bins == 0:
             counts = self.base_counts.reshape(bins, -1, 2).sum(1)
             gaps = self.base_sums.reshape(bins, -1).sum(1) - counts[:, 0]
-            running = np.concatenate([[0.0], np.cumsum(gaps)])
-            return running, np.zeros(bins + 1), counts.sum(1), np.zeros(bins, np.int64)
+            return running(gaps), np.zeros(bins + 1), counts.sum(1), np.zeros(bins, np.int64)
         self._needs_confidence(f"ECE with {bins} bins")
         edge, u = np.arange(bins + 1) / bins, shortfall_edges()
         # The cell that each edge cuts, or begins; all before it lie below the edge.
         cell = np.clip(np.searchsorted(-u, -(1 - edge), side="left") - 1, 0, CELLS - 1)
         cell[0], cell[-1] = 0, CELLS
-        whole = np.searchsorted(self.index, cell)
-        at = np.minimum(whole, len(self.index) - 1)
+        below = np.searchsorted(self.index, cell)
+        at = np.minimum(below, len(self.index) - 1)
         cut = (self.index[at] == cell) & (cell > 0)
-        running, uncertain = self._running_gap(whole)
+        gaps, uncertain = self._running_gap(below)
         right, wrong = self.right[at] * cut, self.wrong[at] * cut
         # Which of a cut cell's samples lie below the edge is unknown: half of what they could carry over goes.
         most, least = wrong * (1 - u[self.index[at] + 1]), -right * u[self.index[at]]
-        running, uncertain = running + 0.5 * (most + least), uncertain + 0.5 * (most - least)
+        gaps, uncertain = gaps + 0.5 * (most + least), uncertain + 0.5 * (most - least)
         doubt = right + wrong
-        return running, uncertain, np.diff(self._ends[whole] + doubt // 2), doubt[:-1] + doubt[1:]
+        return gaps, uncertain, np.diff(self._ends[below] + doubt // 2), doubt[:-1] + doubt[1:]
 
     def aece(self, bins: int = 15) -> Approximate:
         """Calibration error over bins of equal counts, every sample used."""
-        bins = _validation.whole("bins", bins, 1, _validation.MOST_BINS)
+        bins = whole("bins", bins, 1, MOST_BINS)
         self._needs_confidence("AECE")
         total, ends, u = self.samples, self._ends, shortfall_edges()
         sizes = np.full(bins, total // bins) + (np.arange(bins) < total % bins)
         rank = np.concatenate([[0], np.cumsum(sizes)])
-        whole = np.searchsorted(ends, rank, side="right") - 1
-        running, known = self._running_gap(whole)
-        at = np.minimum(whole, len(self.index) - 1)
+        below = np.searchsorted(ends, rank, side="right") - 1
+        gaps, uncertain = self._running_gap(below)
+        at = np.minimum(below, len(self.index) - 1)
         cell, right, wrong = self.index[at], self.right[at], self.wrong[at]
-        taken = rank - ends[whole]
+        taken = rank - ends[below]
         expected = taken * right / (right + wrong)
         spread = np.maximum(np.minimum(taken, right) - expected, expected - np.maximum(0, taken - wrong))
-        running = running + taken * centres()[cell] - expected
+        gaps = gaps + taken * centres()[cell] - expected
         inside = np.where(cell == CELLS - 1, 0.0, spread) + taken * (u[cell] - u[cell + 1])
-        return self._sum_of_gaps(running, known + np.where(taken == 0, 0.0, inside))
+        return self._sum_of_gaps(gaps, uncertain + np.where(taken == 0, 0.0, inside))
 
     def smooth_ece(self) -> Approximate:
         """Smooth ECE at its own bandwidth."""
@@ -241,20 +215,20 @@ class Summary:
         sure_right, sure_wrong = self.base_sums[::2], self.base_sums[1::2]
         shift = 0.5 * np.where(np.arange(BASE) < HALF, 1 / (BASE * PER_LOW), 1 / (BASE * PER_HIGH))
         moved = float((self.base_counts[::2] - sure_right + sure_wrong) @ shift) * math.sqrt(2 / math.pi)
-        known = float(self.base_counts.reshape(BASE, 2).sum(1) @ shift)
-        return Approximate(value, (moved / max(value, 1e-4) + known) / self.samples)
+        rounded = float(self.base_counts.reshape(BASE, 2).sum(1) @ shift)
+        return Approximate(value, (moved / max(value, 1e-4) + rounded) / self.samples)
 
-    def _running_gap(self, whole: Ints) -> tuple[Floats, Floats]:
-        """Sum of confidence minus correctness over the first ``whole`` filled cells, and how uncertain it is."""
+    def _running_gap(self, ends: Ints) -> tuple[Doubles, Doubles]:
+        """Sum of confidence minus correctness over the first ``ends`` filled cells, and how uncertain it is."""
         begins = np.searchsorted(self.index, np.append(base_begins(), CELLS))
         sums = self.base_sums.reshape(BASE, 2).sum(1)
-        before = _running(sums - self.base_counts[::2])
-        middle, uncertain = np.empty(len(whole)), np.empty(len(whole))
-        for i, (k, base) in enumerate(zip(whole, np.searchsorted(begins, whole, side="right") - 1, strict=True)):
+        before = running(sums - self.base_counts[::2])
+        middle, uncertain = np.empty(len(ends)), np.empty(len(ends))
+        for i, (k, base) in enumerate(zip(ends, np.searchsorted(begins, ends, side="right") - 1, strict=True)):
             base = min(int(base), BASE - 1)
             inside, left = self._span(begins[base], k)
             beyond, rest = self._span(k, begins[base + 1])
-            # The base bin's own sum is exact, so what the cells before this place hold is known from both sides.
+            # The base bin's own sum is exact, so the sum over the cells before this end is known from both sides.
             low = max(inside - left, sums[base] - beyond - rest)
             high = min(inside + left, sums[base] - beyond + rest)
             middle[i] = before[base] + 0.5 * (low + high) - self.right[begins[base] : k].sum()
@@ -268,8 +242,8 @@ class Summary:
         u = shortfall_edges()
         return float(count @ centres()[cell]), 0.5 * float(count @ (u[cell] - u[cell + 1]))
 
-    def _sum_of_gaps(self, running: Floats, uncertain: Floats) -> Approximate:
-        gaps = np.diff(running)
+    def _sum_of_gaps(self, running_gap: Doubles, uncertain: Doubles) -> Approximate:
+        gaps = np.diff(running_gap)
         fixed = np.where(np.abs(gaps) >= uncertain[:-1] + uncertain[1:], np.sign(gaps), 0.0)
         cancels = (fixed[:-1] == fixed[1:]) & (fixed[1:] != 0)
         bound = 2 * uncertain[1:-1][~cancels].sum() + uncertain[0] + uncertain[-1]
@@ -304,8 +278,7 @@ class Summary:
 
     def e_aurc(self) -> Approximate:
         """AURC beyond that of the best order of the same predictions."""
-        best = np.array([self.samples - self.errors, self.errors]), np.array([0, self.errors])
-        return Approximate(max(0.0, self._aurc - aurc_of_groups(*best)), self._aurc.bound)
+        return Approximate(max(0.0, self._aurc - best_aurc(self.samples, self.errors)), self._aurc.bound)
 
     def augrc(self) -> Approximate:
         """Mean share of all samples that are accepted and wrong."""
@@ -350,12 +323,12 @@ class Summary:
 
     # The filled cells
 
-    def _thresholds(self) -> Floats:
+    def _thresholds(self) -> Doubles:
         """The least score of each filled cell, highest first: what is accepted is no smaller."""
         low = 1 - shortfall_edges()[self.index[::-1]]
         return np.nextafter(low, 2.0) if self.by_confidence else unsquash(low)
 
-    def placed_cells(self) -> tuple[Ints, Ints, Floats, Ints]:
+    def placed_cells(self) -> tuple[Ints, Ints, Doubles, Ints]:
         """Filled cells from low to high: right and wrong predictions, middle of the cell, base bin (0 for a score)."""
         base = np.zeros_like(self.index)
         if self.by_confidence:
@@ -370,7 +343,7 @@ class Summary:
     @functools.cached_property
     def _ends(self) -> Ints:
         """Samples before each filled cell, and all of them at the end."""
-        return _running(self._count)
+        return running(self._count)
 
     @functools.cached_property
     def _ranked(self) -> _Ranked:
@@ -396,8 +369,8 @@ class _Ranked:
     tied: bool
     accepted: Ints
     errors: Ints
-    risk: Floats
-    least_risk: Floats
+    risk: Doubles
+    least_risk: Doubles
 
     @classmethod
     def of(cls, summary: Summary) -> _Ranked:
@@ -407,13 +380,6 @@ class _Ranked:
             least = (errors - wrong) / (accepted - wrong)
         return cls(count, wrong, bool(summary.index[-1] == CELLS - 1), accepted, errors, errors / accepted, least)
 
-    def doubtful(self, cells: Ints) -> npt.NDArray[np.bool_]:
+    def doubtful(self, cells: Ints) -> Bools:
         """Whether the order inside these cells is unknown; that of the cell of exactly 1 is not, they are tied."""
         return (cells > 0) | (not self.tied)
-
-
-def _running(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """Running sums from 0, one entry more than values."""
-    total = np.zeros(len(values) + 1, values.dtype)
-    total[1:] = np.cumsum(values)
-    return total

@@ -338,3 +338,30 @@ def test_two_writers_leave_a_whole_policy(saved):
         writer.stdout.close()
     assert saved.read_bytes() in known
     assert sorted(path.name for path in saved.parent.iterdir()) == ["copy.json", "other.json", "policy.json"]
+
+
+# ---- files of earlier versions ---------------------------------------------------------------------------------------
+#: As the first release wrote it.
+FIRST_RELEASE = (
+    '{"format": "calibrant.policy", "version": 1, "calibrant": "0.1.0", "summary": "Answers 26.0% of samples (18.4%'
+    " to 35.4%) and abstains on the rest. With 95% confidence at most 20.0% of the answers are wrong (seen: 3.85% "
+    'of 26).", "how": "Confidence not calibrated; answers ranked by msp.", "takes": "logits", "kind": '
+    '"classification", "classes": 3, "class_names": ["k0", "k1", "k2"], "target_risk": 0.2, "confidence": 0.95, '
+    '"calibrator": null, "score": {"name": "msp", "of": "logits"}, "threshold": {"accept_from": 0.9996189364865417,'
+    ' "method": "fixed-sequence", "target_risk": 0.2, "confidence": 0.95, "samples": 100, "accepted": 26, "errors":'
+    ' 1, "coverage": {"value": 0.26, "low": 0.18404698464748134, "high": 0.35370989449187173}, "risk": {"value": '
+    '0.038461538461538464, "low": 0.0009732878933350311, "high": 0.16983122300038342}, "needed": null, "reason": '
+    '"Accepts 26 of 100 samples, 1 of them wrong."}, "group": null, "groups": null, "evidence": {"created": '
+    '"2026-11-17", "samples": 100, "for_choice": 0, "for_threshold": 100, "seed": 0, "fingerprint": "100:fd0cec34",'
+    ' "ignore_index": null, "calibrators": [], "scores": []}, "checksum": '
+    '"sha256:3bd512eb62b4da8b798391164eedcf3064674bb6b67d920958a503ffdab86f1a"}'
+)
+
+
+def test_a_file_of_the_first_release_is_read(tmp_path):
+    path = tmp_path / "policy.json"
+    path.write_text(FIRST_RELEASE, encoding="utf-8")
+    policy = Policy.load(path)
+    assert policy.summary == json.loads(FIRST_RELEASE)["summary"]
+    assert policy.limits.tolist() == [0.9996189364865417]
+    assert to_dict(policy)["threshold"] == json.loads(FIRST_RELEASE)["threshold"]

@@ -1,28 +1,16 @@
-"""The commands as a user types them: output, errors, exit codes."""
+"""``calibrant lens``: the table, the figure, predictions files, and errors in one line."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from calibrant import Predictions
-from calibrant.cli import console, main
 
 
-@pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    """Run the command line in an empty folder; give exit code, standard output and standard error."""
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(a) for a in arguments])
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return call
 
 
 def test_lens_prints_the_table_and_draws_the_figure(run, tmp_path):
@@ -44,27 +32,6 @@ def test_lens_draws_a_figure_unless_told_not_to(run, tmp_path):
     code, _, err = run("lens")
     assert (code, err) == (0, "wrote lens.png\n")
     assert (tmp_path / "lens.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_tables_in_a_narrow_terminal(monkeypatch, capsys):
-    """Numbers are never cut or wrapped: columns go on below; words are wrapped."""
-    monkeypatch.setattr(console, "Console", lambda **_: Console(width=60, file=sys.stdout))
-    head = ["method", *(f"metric {i}" for i in range(7))]
-    rows = [["ce", *(f"12.34 ± 0.{i}{i}" for i in range(7))], ["acls:margin=6", *["1"] * 7]]
-    console.print_table("Numbers", head, rows)
-    out = capsys.readouterr().out
-    assert all(len(line) <= 60 for line in out.splitlines())
-    assert all(word in out for word in (*head, *(f"12.34 ± 0.{i}{i}" for i in range(7))))
-    assert out.count("acls:margin=6") > 1
-    claim = "Where no object is in sight, ALS is less confident than cross-entropy"
-    console.print_table(
-        "Words", ["claim", "difference", "verdict"], [[claim, "-52.30 ± 0.90 pp", "holds"]], numbers=False
-    )
-    out = capsys.readouterr().out
-    assert all(len(line) <= 60 for line in out.splitlines())
-    assert "-52.30 ± 0.90 pp" in out
-    assert "holds" in out
-    assert "…" not in out
 
 
 def test_lens_json_is_what_was_asked(run):
@@ -127,43 +94,6 @@ def test_flags_in_a_specification_and_the_version(run):
     assert small.replace("False", "false") == same
     code, out, _ = run("--version")
     assert (code, out.split()[0]) == (0, "calibrant")
-
-
-def test_methods(run):
-    code, out, _ = run("methods")
-    assert code == 0
-    assert "ACLS" in out
-    code, out, _ = run("methods", "acls", "--json")
-    (method,) = json.loads(out)
-    assert method["parameters"]["margin"]["default"] == 10.0
-    code, out, _ = run("methods", "acls")
-    assert "lambda2" in out
-
-
-def test_help_of_everything(run):
-    for arguments in ([], ["--help"], ["lens", "--help"], ["demo", "--help"], ["methods", "--help"]):
-        code, out, _ = run(*arguments)
-        assert code == 0
-        assert "Usage: calibrant" in out
-
-
-def test_the_demonstration_ends_with_a_table_a_page_and_a_model(run, tmp_path):
-    words = ("demo", "--data", "digits", "--quick", "-o", tmp_path / "demo")
-    code, out, err = run(*words)
-    assert code == 0
-    assert "On the test data" in out
-    assert "Cross-entropy is overconfident" in out
-    assert "one ONNX graph; onnxruntime answered as they do on" in " ".join(out.split())
-    assert err.strip().endswith("index.html")
-    page = (tmp_path / "demo" / "index.html").read_text()
-    assert "http://" not in page.replace("http://www.w3.org", "")
-    assert "calibrant demo --data digits --seed 0 --quick" in page
-    for name in ("audit.html", "policy.json", "model.onnx", "results.csv", "tables/methods.tex"):
-        assert (tmp_path / "demo" / name).stat().st_size > 100
-    _, again, err = run(*words)  # everything is on disk, and says the same
-    assert again == out
-    assert "10 of them on disk" in err
-    assert run("demo", "--data", "cats", "-o", tmp_path / "x")[0] == 2
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, run):

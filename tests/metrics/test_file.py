@@ -157,3 +157,30 @@ def test_what_is_no_file_of_that_size_is_not_read(tmp_path):
     (tmp_path / "claim").write_bytes((2**60).to_bytes(8, "little") + b"{}")
     with pytest.raises(ValueError, match=r"claim: cannot read a sketch: it is not a \.safetensors file"):
         ConfidenceSketch.load(tmp_path / "claim")
+
+
+def of(confidence, correct):
+    sketch = ConfidenceSketch()
+    sketch.update_confidence(torch.as_tensor(confidence), torch.as_tensor(correct))
+    return sketch
+
+
+def test_save_and_load(tmp_path):
+    sketch = of(torch.rand(500), torch.rand(500) < 0.7)
+    sketch.save(tmp_path / "s.safetensors")
+    again = ConfidenceSketch.load(tmp_path / "s.safetensors")
+    assert again.compute() == sketch.compute()
+    assert (again + sketch).summary().samples == 1000
+    assert (tmp_path / "s.safetensors").stat().st_size < 50_000
+
+
+def test_damaged_files_are_refused(tmp_path):
+    sketch = of(torch.rand(50), torch.rand(50) < 0.7)
+    sketch.save(tmp_path / "s.safetensors")
+    whole = (tmp_path / "s.safetensors").read_bytes()
+    for name, content in {"cut": whole[:-40], "empty": b"", "text": b"not a sketch", "short": whole[:9]}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name}: cannot read a sketch"):
+            ConfidenceSketch.load(tmp_path / name)
+    with pytest.raises(ValueError, match="no such file"):
+        ConfidenceSketch.load(tmp_path / "missing")

@@ -13,7 +13,7 @@ from calibrant.auditing.shards import Place, collect_part, joined_crc32, merge
 from calibrant.cli import main
 from calibrant.metrics import ece
 from tests.helpers.object_store import serving
-from tests.ray_nodes import nodes
+from tests.helpers.ray_nodes import nodes
 
 pytest.importorskip("ray", reason="pip install 'calibrant[cluster]'")
 from calibrant.auditing import shards as shards_module
@@ -93,13 +93,11 @@ def cluster():
 
 def test_shards_on_two_nodes_are_one_pass(cluster, tmp_path):
     given = arrays()
-    seen = []
+    told = []
     found = collect_on_ray(
-        shards(tmp_path, given),
-        progress=lambda pieces: (seen.append(len(p)) or p for p in pieces),
-        address=cluster.address,
+        shards(tmp_path, given), progress=lambda what, done, total: told.append((done, total)), address=cluster.address
     )
-    assert seen == list(SIZES)
+    assert told == [(done, len(SIZES)) for done in range(len(SIZES) + 1)]
     expected = collect(Predictions.from_logits(**given))
     same(found, expected)
     probabilities = np.exp(given["logits"])

@@ -4,15 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import beta, binom
+from scipy.stats import beta
 
 from calibrant.metrics import coverage_at_risk
 from calibrant.selective import threshold_for_coverage, threshold_for_risk, thresholds_by_group
-from calibrant.selective.bounds import binomial_tail, fewest, lower_limit, upper_limit
-from calibrant.selective.policy_thresholds import Scored, threshold_planned
-from calibrant.selective.search import curve_of
 
 METHODS = ("best", "fixed-sequence", "sgr", "empirical")
 
@@ -21,30 +16,6 @@ def drawn(n, seed=0, scale=0.4):
     rng = np.random.default_rng(seed)
     score = rng.random(n)
     return score, rng.random(n) >= scale * (1 - score) ** 2
-
-
-@given(n=st.integers(1, 400), k=st.integers(0, 400), risk=st.floats(0.001, 0.999))
-def test_tail_is_the_binomial_distribution(n, k, risk):
-    k = min(k, n)
-    assert float(binomial_tail(k, n, risk)) == pytest.approx(binom.cdf(k, n, risk), rel=1e-9, abs=1e-300)
-
-
-@given(n=st.integers(1, 300), k=st.integers(0, 300), delta=st.floats(0.001, 0.5))
-def test_limits_are_those_of_clopper_and_pearson(n, k, delta):
-    k = min(k, n)
-    upper = 1.0 if k == n else beta.ppf(1 - delta, k + 1, n - k)
-    lower = 0.0 if k == 0 else beta.ppf(delta, k, n - k + 1)
-    assert upper_limit(k, n, delta) == pytest.approx(upper, rel=1e-9)
-    assert lower_limit(k, n, delta) == pytest.approx(lower, rel=1e-9)
-    if k < n:  # the limit is where the tail is delta
-        assert binom.cdf(k, n, upper_limit(k, n, delta)) == pytest.approx(delta, rel=1e-6)
-
-
-@pytest.mark.parametrize(("risk", "delta"), [(0.05, 0.05), (0.01, 0.1), (0.3, 0.001)])
-def test_fewest_is_the_first_number_that_shows_it(risk, delta):
-    for errors in range(5):
-        n = fewest(risk, delta, errors)
-        assert binom.cdf(errors, n, risk) <= delta < binom.cdf(errors, n - 1, risk)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -64,30 +35,6 @@ def test_what_it_accepts_is_what_it_says(method, values):
     else:
         assert found.accepted / 3000 == coverage_at_risk(score, correct, 0.1)
         assert found.confidence is None
-
-
-def test_sgr_by_hand():
-    """Eight samples, the two lowest wrong, at 60%: ranks 5, 7, 6, each at delta / 3."""
-    score, correct = np.arange(8, 0, -1.0), np.array([1, 1, 1, 1, 1, 1, 0, 0], dtype=bool)
-    # 0.4^5 = 0.0102, then P(Bin(7, 0.6) <= 1) = 0.0188, then 0.4^6 = 0.0041.
-    assert threshold_for_risk(score, correct, 0.6, confidence=1 - 3 * 0.02, method="sgr").accepted == 7
-    assert threshold_for_risk(score, correct, 0.6, confidence=1 - 3 * 0.011, method="sgr").accepted == 6
-    assert threshold_for_risk(score, correct, 0.6, confidence=1 - 3 * 0.005, method="sgr").accepted == 0
-
-
-def test_sequence_stops_at_the_first_candidate_that_fails():
-    """Of 400 samples the surest 100 and the surest 300 hold, the surest 200 do not: it must stop before those."""
-    score, correct = -np.arange(400.0), np.ones(400, dtype=bool)
-    correct[100:130] = False
-    order = [-99.5, -199.5, -299.5]
-    tail = binomial_tail([0, 30, 30], [100, 200, 300], 0.14)
-    assert tail[0] < 0.05 < tail[1]
-    assert tail[2] < 0.05
-    found = threshold_for_risk(score, correct, 0.14, method="fixed-sequence", candidates=order)
-    assert (found.value, found.accepted) == (-99.5, 100)
-    # In another order, fixed beforehand just as well, it starts with those and then fails.
-    found = threshold_for_risk(score, correct, 0.14, method="fixed-sequence", candidates=order[::-1])
-    assert (found.value, found.accepted) == (-299.5, 300)
 
 
 def test_best_is_either_at_half_the_chance():
@@ -151,31 +98,6 @@ def test_needed_is_about_right():
     assert np.mean([one(needed // 5).abstains for _ in range(60)]) > 0.6
 
 
-def test_a_threshold_lies_inside_the_gap():
-    """Rounding elsewhere must not move a tie across it."""
-    score = np.repeat([0.9, 0.5, 0.1], 200)
-    correct = np.repeat([True, True, False], 200)
-    found = threshold_for_risk(score, correct, 0.05)
-    assert found.accepted == 400
-    assert 0.1 + 1e-6 < found.value < 0.5 - 1e-6
-
-
-def test_scores_that_rounding_could_exchange_are_tied():
-    """Permutations of one row of logits, summed in another order, differ in the last digit."""
-    score = np.repeat([0.9, 0.9 + 1e-16, 0.9 - 1.2e-16, 0.5], 50)
-    curve = curve_of(score, np.ones(200, dtype=bool))
-    assert curve.accepted.tolist() == [0, 150, 200]
-    assert 0.5 < curve.threshold[1] < 0.9 - 1e-6
-
-
-def test_curve_by_hand():
-    curve = curve_of([3.0, 1.0, 3.0, 2.0], [1, 0, 0, 1])
-    assert curve.accepted.tolist() == [0, 2, 3, 4]
-    assert curve.errors.tolist() == [0, 1, 1, 2]
-    assert curve.at_rank([0, 1, 2, 3, 4]).tolist() == [0, 0, 1, 2, 3]
-    assert curve.at_threshold([4.0, 3.0, 2.5, 2.0, 1.0, -9]).tolist() == [0, 1, 1, 2, 3, 3]
-
-
 def test_coverage():
     score, correct = drawn(1000, 2)
     found = threshold_for_coverage(score, correct, 0.3)
@@ -209,12 +131,3 @@ def test_bad_arguments_are_refused(change, message):
     given = {"score": [0.1, 0.2], "correct": [1, 0], "target_risk": 0.1} | change
     with pytest.raises(ValueError, match=message):
         threshold_for_risk(**given)
-
-
-def test_an_unlucky_choice_does_not_silence_a_policy():
-    """The rows that plan the tests hold none of the errors but one; where the others have theirs, the least sure."""
-    plan = Scored(np.linspace(1, 0, 84), np.arange(84) < 83)
-    others = Scored(np.linspace(1, 0, 216), np.arange(216) < 206)
-    found = threshold_planned(others, plan, 0.05, 0.95, "best")
-    assert found.accepted >= 200
-    assert found.risk.high <= 0.05

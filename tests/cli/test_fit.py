@@ -7,28 +7,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from calibrant import Policy, Predictions, audit
-from calibrant.cli import main
-from calibrant.selective.outcome import Counts, Outcome
-
-
-def write(folder, name, n=3000, seed=0, noise=0.0, **more):
-    rng = np.random.default_rng(seed)
-    honest = 3 * rng.standard_normal((n, 4))
-    labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
-    labels = np.where(rng.random(n) < noise, (labels + 1) % 4, labels)
-    groups = {"site": rng.choice(["north", "south"], n)}
-    data = Predictions.from_logits(2 * honest, labels, class_names=["a", "b", "c", "d"], groups=groups, **more)
-    data.save(folder / name)
-    return data
-
-
-def run(capsys, *arguments):
-    """Exit code, standard output and standard error."""
-    with pytest.raises(SystemExit) as exit_:
-        main([str(one) for one in arguments])
-    out, err = capsys.readouterr()
-    return exit_.value.code or 0, out, err
+from calibrant import Policy, Predictions
+from tests.helpers.policies import run, write
 
 
 @pytest.fixture
@@ -120,17 +100,6 @@ def test_samples_of_another_kind_break_the_promise(here, capsys):
     assert "broken beyond chance" in " ".join(out.split())
 
 
-def test_a_promise_kept_in_every_group_is_seldom_called_broken():
-    """A true risk that is the target, in 40 small groups: many have no error at all, and one or two have some."""
-    policy = Policy.fit(Predictions.from_logits(*honest(900), groups={"g": np.arange(900) % 40}), 0.01, group="g")
-    rng = np.random.default_rng(0)
-    called = 0
-    for _ in range(300):
-        counts = {str(k): Counts(20, 20, int(rng.binomial(20, 0.01))) for k in range(40)}
-        called += Outcome(policy, 800, 800, True, 8, 8, counts).promise_kept == "no"
-    assert called / 300 <= 0.05 + 3 * np.sqrt(0.0475 / 300)
-
-
 def honest(n):
     rng = np.random.default_rng(1)
     z = 3 * rng.standard_normal((n, 4))
@@ -159,40 +128,6 @@ def test_thresholds_by_group(here, capsys):
     page = (here / "report.html").read_text(encoding="utf-8")
     assert 'id="policy"' in page
     assert "By group" in page
-
-
-def test_the_audit_of_a_policy(here, capsys):
-    run(capsys, "fit", "val.npz", "--target-risk", 0.1)
-    test = write(here, "test.npz", seed=6)
-    code, out, _ = run(capsys, "audit", "test.npz", "--policy", "policy.json")
-    assert code == 0
-    assert out.startswith("Policy: ")
-    assert "breaks its promise" not in out.replace("No sign that the policy breaks its promise", "")
-    assert "test.npz, calibrated" in out
-    policy = Policy.load("policy.json")
-    found = audit(test, policy=policy, replicates=50).document
-    labels, _, accept = policy.decide(test.logits)
-    answered, wrong, everything = (row["value"] for row in found["policy"]["rows"])
-    assert answered == accept.mean()
-    assert wrong == (labels != test.labels)[accept].mean()
-    assert everything == (labels != test.labels).mean()
-    plain, calibrated = ({m["name"]: m["value"] for m in model["metrics"]} for model in found["models"])
-    assert calibrated["ece_15"] < plain["ece_15"] / 3
-    assert calibrated["accuracy"] == plain["accuracy"]
-    with pytest.raises(ValueError, match="for 4 classes, got 3"):
-        audit(Predictions.from_logits(np.zeros((5, 3)), [0] * 5), policy=policy)
-
-
-def test_the_audit_of_a_policy_on_probabilities(here):
-    rng = np.random.default_rng(8)
-    honest = 2 * rng.standard_normal((2500, 3))
-    labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
-    p = np.exp(2.5 * honest)
-    data = Predictions.from_probabilities(p / p.sum(1, keepdims=True), labels)
-    found = audit(data, policy=Policy.fit(data, 0.2), replicates=50).document
-    assert [model["holds"] for model in found["models"]] == ["probabilities", "probabilities"]
-    assert found["policy"]["kept"] in ("yes", "no sign")
-    assert "fitted on" in found["policy"]["text"]  # the same samples
 
 
 def test_masks(here, capsys):

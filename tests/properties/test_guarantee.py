@@ -6,9 +6,10 @@ import pytest
 from benchmarks.guarantee import METHODS, Outcome, Setting, by, oracle, simulate
 from calibrant import Policy, Predictions
 from calibrant.selective import threshold_for_coverage
-from calibrant.selective.policy_thresholds import shows
 
 DRAWS = 2000
+
+
 GUARANTEED = {name: METHODS[name] for name in ("fixed-sequence", "sgr", "best", "planned")}
 
 
@@ -71,35 +72,6 @@ def test_a_whole_policy_keeps_its_promise():
         broken += bool(accept.any()) and (labels != truth)[accept].mean() > 0.1
     assert broken / draws <= 0.2 + 3 * np.sqrt(0.16 / draws)
     assert np.mean(answered) > 0.15
-
-
-def test_images_are_the_draws_of_a_mask():
-    """Pixels of an image are wrong together: the test over images holds, one that counts pixels does not."""
-    rng = np.random.default_rng(5)
-    broken = np.zeros(2)
-    for _ in range(DRAWS):
-        wrong = rng.binomial(50, rng.beta(0.05, 0.45, size=120)) / 50  # a tenth on average, image by image
-        gained = shows(np.ones((120, 1)), wrong[:, None], 0.0999, 0.1)
-        pixels = by("sgr")(np.zeros(6000), np.arange(6000) >= round(50 * wrong.sum()), 0.0999, 0.9)
-        broken += bool(gained[0]), not pixels.abstains
-    assert broken[0] / DRAWS <= 0.1 + 3 * np.sqrt(0.09 / DRAWS)
-    assert broken[1] / DRAWS > 0.2
-
-
-def test_masks_of_which_little_counts():
-    """Most images have one labelled pixel, right; a rare one is labelled all over, and wrong: the risk is a fifth."""
-
-    def drawn(rng, images):
-        z = rng.standard_normal((images, 2, 8, 8))
-        predicted = z.argmax(1)
-        y = np.full((images, 8, 8), 255)
-        y[:, 0, 0] = predicted[:, 0, 0]
-        big = rng.random(images) < 1 / 250
-        y[big] = 1 - predicted[big]
-        return Predictions.from_logits(z, y, kind="segmentation", ignore_index=255)
-
-    answered = [not Policy.fit(drawn(np.random.default_rng(s), 160), 0.1, seed=s).abstains for s in range(60)]
-    assert np.mean(answered) <= 0.05 + 3 * np.sqrt(0.0475 / 60)
 
 
 def test_the_limit_at_a_coverage_with_a_tie_at_the_border():

@@ -1,11 +1,16 @@
-"""What the commands share: options, and how losses and numbers are written on the command line."""
+"""Options that several commands have, and how their values are read."""
 
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from calibrant.cli.console import one_line
 
 if TYPE_CHECKING:
     from calibrant.losses import Loss
@@ -18,21 +23,32 @@ invocation: list[str] = []
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables, remarks or progress.")]
 
-#: How files of predictions are to be read, for every command that reads some; see `how_to_open`.
+# How files of predictions are read; see `how_to_open`.
 Column = Annotated[
     list[str] | None,
     typer.Option(
         help="What a column of yours holds, as labels=truth or probabilities=cat,dog,bird or logits='z_*' "
-        "(repeat for more).",
-        show_default=False,
+        "(repeat for more)."
     ),
 ]
-ClassNames = Annotated[
-    str | None, typer.Option(help="Names of the classes in order, separated by commas.", show_default=False)
-]
+ClassNames = Annotated[str | None, typer.Option(help="Names of the classes in order, separated by commas.")]
 Segmentation = Annotated[bool, typer.Option("--segmentation", help="Each sample is an image of labels.")]
-IgnoreIndex = Annotated[
-    int | None, typer.Option(help="Label that counts nowhere, 255 for example.", show_default=False)
+IgnoreIndex = Annotated[int | None, typer.Option(help="Label that counts nowhere, 255 for example.")]
+
+# Where work is done.
+Engine = Annotated[str, typer.Option(help="local or ray.")]
+Address = Annotated[str | None, typer.Option(help="Of a Ray cluster, auto for example; none starts one here.")]
+Accelerator = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
+
+# Recipes and their data.
+RecipeFile = Annotated[Path, typer.Argument(help="A recipe, recipes/small/scenes.toml for example.")]
+Data = Annotated[str | None, typer.Option("--data", help="Where the data lies, if not where the recipe says.")]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code",
+        help="Import and run the model's code also if it is neither Calibrant's, torchvision's nor timm's.",
+    ),
 ]
 
 
@@ -65,9 +81,9 @@ def open_for_policy(policy: Policy | None, files: str, **opening: Any) -> Predic
         raise
 
 
-def _columns(given: list[str]) -> dict[str, Any]:
+def _columns(items: list[str]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
-    for item in given:
+    for item in items:
         ours, equals, theirs = item.partition("=")
         if not equals or not theirs:
             raise ValueError(f"--column takes ours=yours, for example labels=truth, got {item!r}")
@@ -81,7 +97,7 @@ def parse_losses(specification: str) -> dict[str, Loss]:
     """``ls,acls:margin=6:variant=paper`` as losses by their specification.
 
     Example:
-        >>> from calibrant.cli.common import parse_losses
+        >>> from calibrant.cli.options import parse_losses
         >>> parse_losses("ce,acls:margin=6")
         {'ce': CrossEntropy(), 'acls:margin=6': ACLS(margin=6.0)}
     """
@@ -103,7 +119,7 @@ def parse_methods(specification: str) -> dict[str, tuple[str, dict[str, Any]]]:
         >>> parse_methods("ce,acls:margin=6")
         {'ce': ('ce', {}), 'acls:margin=6': ('acls', {'margin': 6})}
     """
-    found = {}
+    methods = {}
     for item in filter(None, (part.strip() for part in specification.split(","))):
         name, *settings = item.split(":")
         parameters: dict[str, Any] = {}
@@ -114,12 +130,12 @@ def parse_methods(specification: str) -> dict[str, tuple[str, dict[str, Any]]]:
             if key in parameters:
                 raise ValueError(f"loss {item!r}: parameter {key!r} is given twice")
             parameters[key] = _value(value)
-        if item in found:
+        if item in methods:
             raise ValueError(f"loss {item!r} is given twice")
-        found[item] = name, parameters
-    if not found:
+        methods[item] = name, parameters
+    if not methods:
         raise ValueError("no losses given: expected names separated by commas, for example ls,mbls,acls:margin=6")
-    return found
+    return methods
 
 
 def _value(text: str) -> Any:
@@ -134,7 +150,7 @@ def _value(text: str) -> Any:
 
 
 def parse_numbers(text: str, what: str) -> list[float]:
-    """``8,4,1,0`` as numbers, which are finite."""
+    """``8,4,1,0`` as finite numbers."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
@@ -142,3 +158,28 @@ def parse_numbers(text: str, what: str) -> list[float]:
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"{what} must be finite numbers, got {text[:60]!r}")
     return numbers
+
+
+def trusts_models(models: Iterable[Any], trust_code: bool) -> bool:
+    """Whether to run the code that models of recipes name: as ``--trust-code`` says, or by a yes in a terminal."""
+    from calibrant.models import foreign_code
+
+    codes = {model.name: foreign_code(model.name, model.options) for model in models}
+    questions = [(name, code) for name, code in codes.items() if code is not None]
+    if trust_code or not questions or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return trust_code
+    for name, code in questions:
+        print(f"calibrant: building the model {one_line(name)} {one_line(code)}", file=sys.stderr)
+        print("calibrant: do you trust that code, and may it run? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            return False
+    if sys.argv[1:] == invocation:  # processes that are started with the same command are not to ask again
+        sys.argv.append("--trust-code")
+    return True
+
+
+def trusts_run(folder: str | Path, trust_code: bool) -> bool:
+    """As `trusts_models`, for the model that a run folder names."""
+    from calibrant.training import RunFolder
+
+    return trusts_models([RunFolder(folder).recipe().model], trust_code)

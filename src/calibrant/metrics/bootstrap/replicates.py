@@ -1,0 +1,170 @@
+"""Bootstrap replicates: groups of samples by score, counts drawn over them, and every metric of the drawn counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibrant._arrays import Doubles
+from calibrant._validation import Ints
+from calibrant.metrics.catalogue import COVERAGES, ECE_BINS, RISKS
+from calibrant.metrics.sketch.grid import BASE
+from calibrant.metrics.sketch.summary import Summary
+
+GROUPS = 1024
+BATCH = 250  # replicates at a time, to bound the memory
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreGroups:
+    """Groups of samples from the lowest score up: right predictions of each, then wrong ones, ``[2 G]``."""
+
+    counts: Ints
+    confidence: Doubles
+    base: Ints
+
+    @classmethod
+    def of_cells(cls, summary: Summary) -> ScoreGroups:
+        """The cells of the score, merged to about `GROUPS` groups of equal mass."""
+        right, wrong, centre, base = summary.placed_cells()
+        total = np.cumsum(right + wrong)
+        mass = (total - 1) * GROUPS // int(total[-1])
+        begin = np.flatnonzero((np.diff(mass, prepend=-1) != 0) | (np.diff(base, prepend=-1) != 0))
+        counts = [np.add.reduceat(part, begin) for part in (right, wrong)]
+        sums = [np.add.reduceat(part * centre, begin) for part in (right, wrong)]
+        return cls(np.concatenate(counts), _ratio(np.concatenate(sums), np.concatenate(counts)), base[begin])
+
+    @classmethod
+    def of_bins(cls, summary: Summary) -> ScoreGroups:
+        """The base bins of the confidence."""
+        counts = summary.base_counts.reshape(BASE, 2).T.ravel()
+        sums = summary.base_sums.reshape(BASE, 2).T.ravel()
+        return cls(counts, _ratio(sums, counts), np.arange(BASE))
+
+    def differences(self, rng: np.random.Generator, replicates: int) -> dict[str, Doubles]:
+        """For every metric, the replicates' values minus the value of these groups themselves."""
+        total, centre = int(self.counts.sum()), self.metrics(self.counts[None])
+        parts: dict[str, list[Doubles]] = {name: [] for name in centre}
+        for start in range(0, replicates, BATCH):
+            size = min(BATCH, replicates - start)
+            for name, values in self.metrics(rng.multinomial(total, self.counts / total, size=size)).items():
+                parts[name].append(values - centre[name])
+        return {name: np.concatenate(values) for name, values in parts.items()}
+
+    def by_chance(self, rng: np.random.Generator, number: int) -> dict[str, Doubles]:
+        """Every metric as it would come about if each prediction were right as often as its confidence says."""
+        right, wrong = np.split(self.counts, 2)
+        size = right + wrong
+        sure = np.clip(_ratio(np.add(*np.split(self.counts * self.confidence, 2)), size), 0, 1)
+        pooled = ScoreGroups(self.counts, np.concatenate([sure, sure]), self.base)
+        drawn = draw_right(rng, size, sure, number)
+        return pooled.metrics(np.concatenate([drawn, size - drawn], axis=1))
+
+    def metrics(self, counts: Ints) -> dict[str, Doubles]:
+        """Every metric of each replicate ``[R]``, from its counts ``[R, 2 G]``."""
+        right, wrong = np.split(counts.astype(np.float64), 2, axis=1)
+        sure_right, sure_wrong = np.split(self.confidence, 2)
+        return bin_values(right, wrong, right * sure_right, wrong * sure_wrong, self.base)
+
+
+def draw_right(rng: np.random.Generator, size: Ints, confidence: Doubles, number: int) -> Ints:
+    """How many of each group's predictions would be right if their confidence were true, ``[number, G]``."""
+    return rng.binomial(size, confidence, size=(number, len(size)))
+
+
+def bin_values(
+    right: Doubles, wrong: Doubles, sure_right: Doubles, sure_wrong: Doubles, base: Ints
+) -> dict[str, Doubles]:
+    """Every metric of each replicate ``[R]``, from groups ``[R, G]`` in order of rising score.
+
+    ``right`` and ``wrong`` count the predictions of each group, ``sure_right`` and ``sure_wrong`` are the sums of their
+    confidences, ``base`` is the base bin of each group ``[G]``.
+    """
+    number, sure = right + wrong, sure_right + sure_wrong
+    total = number.sum(1)
+    values = {"accuracy": right.sum(1) / total, "mean_confidence": sure.sum(1) / total}
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values["overconfidence"] = sure_wrong.sum(1) / wrong.sum(1)
+        values["underconfidence"] = 1 - sure_right.sum(1) / right.sum(1)
+    values |= _calibration(right, number, sure, base)
+    values |= selective_values(number[:, ::-1], wrong[:, ::-1], total)
+    return values
+
+
+def _calibration(right: Doubles, number: Doubles, sure: Doubles, group_base: Ints) -> dict[str, Doubles]:
+    total = number.sum(1)
+    begin = np.flatnonzero(np.diff(group_base, prepend=-1))
+    base = group_base[begin]
+    gap, size = (np.add.reduceat(part, begin, axis=1) for part in (sure - right, number))
+    values = {}
+    for bins in ECE_BINS:
+        edge = np.flatnonzero(np.diff(base * bins // BASE, prepend=-1))
+        gaps = np.abs(np.add.reduceat(gap, edge, axis=1))
+        values[f"ece_{bins}"] = gaps.sum(1) / total
+        if bins == 15:
+            sizes = np.add.reduceat(size, edge, axis=1)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                values["mce"] = np.nanmax(np.where(sizes > 0, gaps / sizes, np.nan), axis=1)
+    values["ece"] = values["ece_15"]
+    values["aece"] = _equal_counts(number, sure - right, total)
+    values["smooth_ece"] = _smooth(gap, base, total)
+    return values
+
+
+def _ratio(sums: Doubles, counts: Ints) -> Doubles:
+    return np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0)
+
+
+def _equal_counts(number: Doubles, gap: Doubles, total: Doubles, bins: int = 15) -> Doubles:
+    """AECE of each replicate: the running gap at ranks i N / bins, interpolated inside groups."""
+    ranks, running = np.cumsum(number, axis=1), np.cumsum(gap, axis=1)
+    values = np.empty(len(total))
+    for i, size in enumerate(total):
+        at = np.interp(np.arange(1, bins) * (size / bins), ranks[i], running[i])
+        values[i] = np.abs(np.diff(np.concatenate([[0.0], at, running[i, -1:]]))).sum() / size
+    return values
+
+
+def _smooth(gap: Doubles, base: Ints, total: Doubles, terms: int = 64, points: int = 129) -> Doubles:
+    """Smooth ECE of each replicate at base-bin resolution: its cosine series, damped until width and value agree."""
+    k = np.arange(terms)
+    place = (base + 0.5) / BASE
+    weights = np.where(k == 0, 1.0, 2.0)[:, None]
+    series = (gap / total[:, None]) @ np.cos(np.pi * np.outer(place, k))
+    grid = weights * np.cos(np.pi * np.outer(k, (np.arange(points - 1) + 0.5) / (points - 1)))
+    low, high = np.zeros(len(total)), np.ones(len(total))
+    for _ in range(12):
+        width = 0.5 * (low + high)
+        smoothed = np.abs((series * np.exp(-0.5 * (np.pi * np.outer(width, k)) ** 2)) @ grid).mean(1)
+        low, high = np.where(smoothed > width, width, low), np.where(smoothed > width, high, width)
+    return 0.5 * (low + high)
+
+
+def selective_values(number: Doubles, wrong: Doubles, total: Doubles) -> dict[str, Doubles]:
+    """Ranked metrics of each replicate from groups ``[R, G]``, highest score first, ties in expected order."""
+    accepted, errors = np.cumsum(number, axis=1), np.cumsum(wrong, axis=1)
+    before, wrong_before = accepted - number, errors - wrong
+    with np.errstate(invalid="ignore", divide="ignore"):
+        risk = errors / accepted
+        rate = np.where(number > 0, wrong / number, 0.0)
+        # Sum of 1 / (before + j) over the group's members, as the difference of two logarithms.
+        inverse = np.log((accepted + 0.5) / (before + 0.5))
+    area = (rate * number + (wrong_before - before * rate) * inverse).sum(1)
+    values, rows = {"aurc": area / total}, np.arange(len(total))
+    miss = errors[:, -1] / total
+    with np.errstate(divide="ignore", invalid="ignore"):
+        best = np.where(miss < 1, miss + (1 - miss) * np.log1p(-miss), 1.0)
+    values["e_aurc"] = values["aurc"] - best
+    values["augrc"] = (number * wrong_before + wrong * (number + 1) / 2).sum(1) / total**2
+    for target in RISKS:
+        fits = risk <= target
+        last = fits.shape[1] - 1 - np.argmax(fits[:, ::-1], axis=1)
+        reached = accepted[rows, last] / total
+        values[f"coverage_at_risk_{target:g}"] = np.where(fits.any(1), reached, 0.0)
+    for coverage in COVERAGES:
+        at = np.minimum((accepted < (coverage * total)[:, None] - 1e-9).sum(1), accepted.shape[1] - 1)
+        inside = coverage * total - before[rows, at]
+        errors_at = wrong_before[rows, at] + inside * rate[rows, at]
+        values[f"risk_at_coverage_{coverage:g}"] = errors_at / (coverage * total)
+    return values

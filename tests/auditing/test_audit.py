@@ -1,0 +1,60 @@
+"""The audit: numbers as the exact functions give them, findings for planted faults, streaming, files and command."""
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, audit
+from tests.helpers.audits import drawn
+
+
+def test_segmentation_pools_pixels_and_ignores_void():
+    rng = np.random.default_rng(11)
+    z = 3 * rng.standard_normal((4, 3, 8, 9))
+    y = z.argmax(1)
+    y[rng.random(y.shape) < 0.4] = 0
+    y[:, :2] = 255
+    found = audit(Predictions.from_logits(z, y, kind="segmentation", ignore_index=255), replicates=50)
+    keep = y != 255
+    flat = audit(Predictions.from_logits(np.moveaxis(z, 1, -1)[keep], y[keep]), replicates=50)
+    assert found.models[0]["samples"] == keep.sum()
+    for name, value in flat.metrics.items():
+        assert found.metrics[name] == pytest.approx(value, abs=1e-9, nan_ok=True), name
+
+
+def test_a_file_in_pieces_gives_what_the_whole_gives(tmp_path):
+    z, y = drawn(3000, 4, 2.0, 12)
+    site = np.array(["x", "y"])[np.arange(3000) % 2]
+    whole = Predictions.from_logits(z, y, groups={"site": site})
+    for i in range(3):
+        whole.samples(slice(1000 * i, 1000 * (i + 1))).save(tmp_path / f"part-{i}.parquet")
+    first = audit(whole, replicates=50)
+    again = audit(Predictions.open(tmp_path), replicates=50)
+    assert again.metrics == pytest.approx(first.metrics)
+    for row, other in zip(again.models[0]["groups"][0]["rows"], first.models[0]["groups"][0]["rows"], strict=True):
+        assert row == pytest.approx(other, abs=1e-9)
+    assert [e["id"] for e in again.models[0]["errors"]] == [e["id"] for e in first.models[0]["errors"]]
+
+
+def test_models_are_compared_on_the_same_samples_only():
+    z, y = drawn(1500, 5, 2.0, 13)
+    same = {"a": Predictions.from_logits(z, y), "b": Predictions.from_logits(z / 2, y)}
+    comparison = audit(same, replicates=100).document["comparisons"][0]
+    rows = {row["label"]: row for row in comparison["rows"]}
+    assert rows["Accuracy"]["difference"] == 0
+    assert rows["ECE (15 bins)"]["high"] < 0
+    other = {"a": Predictions.from_logits(z, y), "b": Predictions.from_logits(z, np.roll(y, 1))}
+    found = audit(other, replicates=50)
+    assert found.document["comparisons"] == []
+    assert any("labels are not the same" in note for note in found.models[1]["notes"])
+    shorter = {"a": Predictions.from_logits(z, y), "b": Predictions.from_logits(z[1:], y[1:])}
+    assert any("1,499 samples" in note for note in audit(shorter, replicates=50).models[1]["notes"])
+
+
+def test_images_not_pixels_are_drawn():
+    """20 images, right or wrong as a whole: as much is known of the accuracy as from 20 samples."""
+    rng = np.random.default_rng(70)
+    z = np.zeros((20, 2, 6, 6))
+    z[:, 0] = 1.0
+    y = np.repeat(rng.integers(0, 2, 20), 36).reshape(20, 6, 6)
+    low, high = audit(Predictions.from_logits(z, y, kind="segmentation"), replicates=200).intervals["accuracy"]
+    assert high - low > 0.3

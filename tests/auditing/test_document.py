@@ -1,0 +1,77 @@
+"""Tests of document."""
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, audit
+from calibrant.metrics import classwise_ece, coverage_at_risk, ece, nll
+from tests.helpers.audits import drawn
+
+
+@pytest.fixture(scope="module")
+def overconfident():
+    z, y = drawn(4000, 7, 2.5, 1)
+    return z, y, audit(Predictions.from_logits(z, y), replicates=100)
+
+
+def test_numbers_are_those_of_the_exact_functions(overconfident):
+    z, y, found = overconfident
+    p = np.exp(z - z.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    confidence, correct = p.max(1), p.argmax(1) == y
+    assert found.metrics["ece_15"] == pytest.approx(ece(confidence, correct), abs=1e-9)
+    assert found.metrics["ece_100"] == pytest.approx(ece(confidence, correct, bins=100), abs=1e-9)
+    assert found.metrics["nll"] == pytest.approx(nll(z, y))
+    assert found.metrics["classwise_ece"] == pytest.approx(classwise_ece(z, y), abs=1e-9)
+    bound = found.bounds["coverage_at_risk_0.1"]
+    assert abs(found.metrics["coverage_at_risk_0.1"] - coverage_at_risk(confidence, correct, 0.1)) <= bound + 1e-12
+    by_class = {row["name"]: row for row in found.models[0]["classes_table"]}
+    predicted = p.argmax(1) == 3
+    assert by_class["3"]["count"] == predicted.sum()
+    assert by_class["3"]["accuracy"] == pytest.approx(correct[predicted].mean())
+    assert by_class["3"]["confidence"] == pytest.approx(confidence[predicted].mean())
+    assert by_class["3"]["ece"] == pytest.approx(ece(confidence[predicted], correct[predicted]))
+    assert by_class["3"]["classwise_ece"] == pytest.approx(classwise_ece(z, y, average=None)[3], abs=1e-9)
+    errors = found.models[0]["errors"]
+    order = np.argsort(-np.where(correct, -1, confidence), kind="stable")[:50]
+    assert [row["id"] for row in errors] == order.tolist()
+    assert errors[0]["label"] == str(y[order[0]])
+    assert errors[0]["predicted"] == str(p.argmax(1)[order[0]])
+
+
+def test_every_number_has_an_interval_around_it(overconfident):
+    *_, found = overconfident
+    assert set(found.intervals) == set(found.metrics)
+    for name, (low, high) in found.intervals.items():
+        assert low <= found.metrics[name] <= high, name
+    expected = {"accuracy", "nll", "brier", "ece", "ece_10", "ece_15", "ece_100", "aece", "mce", "classwise_ece",
+                "smooth_ece", "overconfidence", "underconfidence", "mean_confidence", "aurc", "e_aurc", "augrc",
+                "coverage_at_risk_0.01", "coverage_at_risk_0.02", "coverage_at_risk_0.05", "coverage_at_risk_0.1",
+                "risk_at_coverage_0.8", "risk_at_coverage_0.9", "risk_at_coverage_0.95"}  # fmt: skip
+    assert set(found.metrics) == expected
+
+
+def test_confidences_alone():
+    rng = np.random.default_rng(10)
+    c = rng.uniform(0.4, 1, 2000)
+    found = audit(Predictions.from_confidence(c, rng.random(2000) < c - 0.2), replicates=50)
+    assert found.verdict.startswith("Overconfident")
+    assert "nll" not in found.metrics
+    assert found.models[0]["fixes"] == []
+    assert found.metrics["ece_15"] == pytest.approx(0.2, abs=0.04)
+
+
+def test_probabilities_give_what_logits_give(overconfident):
+    z, y, found = overconfident
+    p = np.exp(z - z.max(1, keepdims=True))
+    again = audit(Predictions.from_probabilities(p / p.sum(1, keepdims=True), y), replicates=100)
+    for name in ("ece_15", "aurc", "nll", "classwise_ece", "accuracy"):
+        assert again.metrics[name] == pytest.approx(found.metrics[name], abs=1e-6), name
+
+
+def test_a_label_of_probability_zero_is_said():
+    p = np.array([[1.0, 0.0], [0.5, 0.5]] * 60)
+    found = audit(Predictions.from_probabilities(p, np.array([1, 0] * 60)), replicates=50)
+    row = next(one for one in found.models[0]["metrics"] if one["name"] == "nll")
+    assert row["value"] is None
+    assert "60 samples give their label probability 0" in row["note"]

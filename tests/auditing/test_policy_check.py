@@ -1,0 +1,54 @@
+"""Tests of policy check."""
+
+import numpy as np
+import pytest
+
+from calibrant import Policy, Predictions, audit
+from tests.helpers.policies import run, write
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "val.npz")
+    return tmp_path
+
+
+def honest(n):
+    rng = np.random.default_rng(1)
+    z = 3 * rng.standard_normal((n, 4))
+    return z, (z + rng.gumbel(size=z.shape)).argmax(1)
+
+
+def test_the_audit_of_a_policy(here, capsys):
+    run(capsys, "fit", "val.npz", "--target-risk", 0.1)
+    test = write(here, "test.npz", seed=6)
+    code, out, _ = run(capsys, "audit", "test.npz", "--policy", "policy.json")
+    assert code == 0
+    assert out.startswith("Policy: ")
+    assert "breaks its promise" not in out.replace("No sign that the policy breaks its promise", "")
+    assert "test.npz, calibrated" in out
+    policy = Policy.load("policy.json")
+    found = audit(test, policy=policy, replicates=50).document
+    labels, _, accept = policy.decide(test.logits)
+    answered, wrong, everything = (row["value"] for row in found["policy"]["rows"])
+    assert answered == accept.mean()
+    assert wrong == (labels != test.labels)[accept].mean()
+    assert everything == (labels != test.labels).mean()
+    plain, calibrated = ({m["name"]: m["value"] for m in model["metrics"]} for model in found["models"])
+    assert calibrated["ece_15"] < plain["ece_15"] / 3
+    assert calibrated["accuracy"] == plain["accuracy"]
+    with pytest.raises(ValueError, match="for 4 classes, got 3"):
+        audit(Predictions.from_logits(np.zeros((5, 3)), [0] * 5), policy=policy)
+
+
+def test_the_audit_of_a_policy_on_probabilities(here):
+    rng = np.random.default_rng(8)
+    honest = 2 * rng.standard_normal((2500, 3))
+    labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
+    p = np.exp(2.5 * honest)
+    data = Predictions.from_probabilities(p / p.sum(1, keepdims=True), labels)
+    found = audit(data, policy=Policy.fit(data, 0.2), replicates=50).document
+    assert [model["holds"] for model in found["models"]] == ["probabilities", "probabilities"]
+    assert found["policy"]["kept"] in ("yes", "no sign")
+    assert "fitted on" in found["policy"]["text"]  # the same samples

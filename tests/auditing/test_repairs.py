@@ -1,0 +1,34 @@
+"""Tests of repairs."""
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, audit
+from tests.helpers.audits import drawn
+
+
+def test_logit_normalisation_is_advised_only_where_it_helps():
+    rng = np.random.default_rng(5)
+    honest, y = drawn(6000, 6, 1.0, 5)
+    wrong = honest.argmax(1) != y
+    # The same softmax up to scale noise, with wrong predictions blown up: a larger norm hides behind equal confidence.
+    z = honest * np.where(wrong, 1.8, 1.0)[:, None] * rng.uniform(0.95, 1.05, (6000, 1))
+    helped = audit(Predictions.from_logits(z, y), replicates=100).models[0]["fixes"][-1]
+    plain = audit(Predictions.from_logits(honest, y), replicates=100).models[0]["fixes"][-1]
+    assert helped["repair"] == plain["repair"] == "Logit normalisation"
+    assert helped["high"] < 0
+    assert plain["high"] >= 0
+
+
+def test_held_out_data_must_fit():
+    z, y = drawn(200, 5, 2.0, 14)
+    with pytest.raises(ValueError, match="same classes"):
+        audit(Predictions.from_logits(z, y), val=Predictions.from_logits(z[:, :4], y % 4))
+    with pytest.raises(ValueError, match="no group column 'town'"):
+        audit(Predictions.from_logits(z, y), groups=["town"])
+    with pytest.raises(ValueError, match="are the audited ones"):
+        audit(Predictions.from_logits(z, y), val=Predictions.from_logits(z, y))
+    with pytest.raises(ValueError, match="not fitted on test data"):
+        audit(Predictions.from_logits(z, y), val=Predictions.from_logits(z + 1, y, split="test"))
+    with pytest.raises(ValueError, match=r"audit takes Predictions.*Predictions\.open"):
+        audit("test.npz")

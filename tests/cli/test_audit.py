@@ -1,0 +1,75 @@
+"""Tests of audit."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+from calibrant.cli import main
+from tests.helpers.audits import drawn
+
+
+def test_command_writes_report_and_json(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    z, y = drawn(800, 3, 2.5, 15)
+    Predictions.from_logits(z, y, class_names=["cat", "dog", "<b>fox"]).save("test.npz")
+    Predictions.from_logits(z / 2.5, y).save("fixed.npz")
+    Predictions.from_logits(*drawn(500, 3, 2.5, 18)).save("val.npz")
+    with pytest.raises(SystemExit) as stop:
+        main(["audit", "test.npz", "fixed.npz", "--val", "val.npz", "--replicates", "50", "-o", "out/r.html"])
+    assert stop.value.code == 0
+    out = capsys.readouterr()
+    assert "Overconfident" in out.out
+    assert "On the same samples" in out.out
+    assert "wrote out/r.html" in out.err
+    page = (tmp_path / "out" / "r.html").read_text()
+    assert "&lt;b&gt;fox" in page
+    assert "<b>fox" not in page
+    assert "calibrant audit test.npz fixed.npz --val val.npz --replicates 50 -o out/r.html" in page
+    with pytest.raises(SystemExit):
+        main(["audit", "test.npz", "--json", "--replicates", "50", "-o", "none"])
+    document = json.loads(capsys.readouterr().out)
+    assert document["models"][0]["samples"] == 800
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_newcomers_csv(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    z, y = drawn(300, 3, 2.0, 16)
+    p = np.exp(z - z.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    names = ["cat", "dog", "fox"]
+    rows = [
+        f"{names[k]},{a:.6f},{b:.6f},{c:.6f},{'north' if a > b else 'south'}" for k, (a, b, c) in zip(y, p, strict=True)
+    ]
+    (tmp_path / "mine.csv").write_text("truth,cat,dog,fox,site\n" + "\n".join(rows) + "\n")
+    columns = ["--column", "labels=truth", "--column", "probabilities=cat,dog,fox"]
+    with pytest.raises(SystemExit) as stop:
+        main(["audit", "mine.csv", *columns, "--group", "site", "--replicates", "50"])
+    assert stop.value.code == 0, capsys.readouterr().err
+    assert "300 samples" in capsys.readouterr().out
+    assert "north" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["audit", "missing.npz"], "missing.npz"),
+        (["audit", "a.npz", "a.npz"], "given twice"),
+        (["audit", "a.npz", "--column", "labels"], "ours=yours"),
+        (["audit", "a.npz", "--level", "1.5"], "level"),
+        (["audit", "a.npz", "--group", "site"], "site"),
+        (["audit"], "Missing argument"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    z, y = drawn(60, 3, 1.0, 17)
+    Predictions.from_logits(z, y).save("a.npz")
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    error = capsys.readouterr().err.strip()
+    assert words in error
+    assert len(error.splitlines()) == 1

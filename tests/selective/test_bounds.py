@@ -1,0 +1,32 @@
+"""Tests of bounds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import beta, binom
+
+from calibrant.selective.bounds import binomial_tail, fewest, lower_limit, upper_limit
+
+
+@given(n=st.integers(1, 400), k=st.integers(0, 400), risk=st.floats(0.001, 0.999))
+def test_tail_is_the_binomial_distribution(n, k, risk):
+    k = min(k, n)
+    assert float(binomial_tail(k, n, risk)) == pytest.approx(binom.cdf(k, n, risk), rel=1e-9, abs=1e-300)
+
+
+@given(n=st.integers(1, 300), k=st.integers(0, 300), delta=st.floats(0.001, 0.5))
+def test_limits_are_those_of_clopper_and_pearson(n, k, delta):
+    k = min(k, n)
+    upper = 1.0 if k == n else beta.ppf(1 - delta, k + 1, n - k)
+    lower = 0.0 if k == 0 else beta.ppf(delta, k, n - k + 1)
+    assert upper_limit(k, n, delta) == pytest.approx(upper, rel=1e-9)
+    assert lower_limit(k, n, delta) == pytest.approx(lower, rel=1e-9)
+    if k < n:  # the limit is where the tail is delta
+        assert binom.cdf(k, n, upper_limit(k, n, delta)) == pytest.approx(delta, rel=1e-6)
+
+
+@pytest.mark.parametrize(("risk", "delta"), [(0.05, 0.05), (0.01, 0.1), (0.3, 0.001)])
+def test_fewest_is_the_first_number_that_shows_it(risk, delta):
+    for errors in range(5):
+        n = fewest(risk, delta, errors)
+        assert binom.cdf(errors, n, risk) <= delta < binom.cdf(errors, n - 1, risk)

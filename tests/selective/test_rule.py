@@ -1,0 +1,81 @@
+"""Tests of rule."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import Policy, Predictions
+from tests.helpers.policies import drawn
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return Policy.fit(Predictions.from_logits(*drawn(4000)), target_risk=0.1)
+
+
+def test_decisions_follow_the_formula(policy):
+    z, _ = drawn(500, seed=2)
+    exps = np.exp(z / policy.calibrator.temperature_ - (z / policy.calibrator.temperature_).max(1, keepdims=True))
+    raw = np.exp(z - z.max(1, keepdims=True))
+    score = {"logits": 1 / raw.sum(1), "calibrated": 1 / exps.sum(1)}[policy.score.of]
+    _, confidence, accept = policy.decide(z)
+    assert np.allclose(confidence, (exps / exps.sum(1, keepdims=True)).max(1), rtol=1e-12)
+    assert (accept == (score >= policy.threshold.value)).all()
+
+
+def test_decisions_keep_the_kind_that_came(policy):
+    z, _ = drawn(300, seed=3)
+    arrays, tensors = policy.decide(z), policy.decide(torch.from_numpy(z))
+    predicted = policy.decide(Predictions.from_logits(z, np.zeros(300, dtype=int)))
+    for a, b, c in zip(arrays, tensors, predicted, strict=True):
+        assert isinstance(b, torch.Tensor)
+        assert (a == b.numpy()).all()
+        assert (a == c).all()
+    half = policy.decide(z.astype(np.float16))
+    assert (half.labels == z.astype(np.float16).argmax(1)).all()
+
+
+def test_an_honest_abstention():
+    found = Policy.fit(Predictions.from_logits(*drawn(300)), 0.01)
+    assert found.abstains
+    assert found.summary.startswith("Abstain always")
+    assert not found.decide(drawn(50)[0]).accept.any()
+    json.loads(json.dumps(found.evidence))
+    assert math.isinf(found.threshold.value)
+
+
+def test_an_empirical_threshold_promises_nothing():
+    z, y = drawn(900)
+    data = Predictions.from_logits(z, y, groups={"s": np.arange(900) % 2})
+    for found in (Policy.fit(data, 0.2, method="empirical"), Policy.fit(data, 0.2, group="s", method="empirical")):
+        assert "nothing is promised" in found.summary
+        assert "confidence" not in found.summary
+        assert found.threshold.confidence is None
+    with pytest.raises(ValueError, match="method is for a target risk"):
+        Policy.fit(data, target_coverage=0.5, method="empirical")
+
+
+def test_what_cannot_be_decided_about_is_refused(policy):
+    z, y = drawn(20)
+    for bad, message in (
+        (z[:, :5], "for 6 classes"), (z[0], "logits must be"), (np.where(z > 1, np.nan, z), "finite"),
+        (z[:, :, None], "for classification"), (z.astype(int), "floating point"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            policy.decide(bad)
+    with pytest.raises(ValueError, match="one threshold for all"):
+        policy.decide(z, ["a"] * 20)
+    named = Policy.fit(Predictions.from_logits(*drawn(300), class_names=list("abcdef")), 0.2)
+    with pytest.raises(ValueError, match="the policy's classes are a, b, c, d, e, those of the predictions a, b,"):
+        named.decide(Predictions.from_logits(z, y, class_names=list("abcdfe")))
+
+
+def test_rounding_of_a_calibrator_makes_no_ties():
+    """Two logits an ulp apart stay in order, whatever the temperature."""
+    z = np.array([[1.0, np.nextafter(1.0, 2.0)]])
+    policy = Policy.fit(Predictions.from_logits(*drawn(400, classes=2)), 0.4, calibrator="temperature")
+    policy.calibrator.temperature_ = 3.0
+    assert policy.decide(z).labels.tolist() == [1]

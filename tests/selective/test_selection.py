@@ -1,0 +1,60 @@
+"""Tests of selection."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import Policy, Predictions
+from calibrant.selective.scores import Score
+from tests.helpers.policies import drawn, smoothed
+
+
+def test_logit_normalisation_is_chosen_where_it_helps():
+    found = Policy.fit(Predictions.from_logits(*smoothed(6000)), 0.1, calibrator="none")
+    assert found.score.name == "normalised_max_logit"
+    rows = {row["name"]: row for row in found.evidence["scores"]}
+    chosen = next(row for row in rows.values() if row["chosen"])
+    assert chosen["high"] < 0
+    assert chosen["value"] < rows["msp"]["value"]
+
+
+def test_plain_msp_remains_when_nothing_helps_beyond_chance():
+    """Logits that are true: no calibrator and no score has anything to add."""
+    kept = 0
+    for seed in range(8):
+        found = Policy.fit(Predictions.from_logits(*drawn(900, seed=seed, scale=1.0)), 0.2)
+        kept += found.calibrator is None and found.score == Score()
+    assert kept >= 7
+
+
+def test_few_samples_choose_nothing():
+    found = Policy.fit(Predictions.from_logits(*drawn(100)), 0.3)
+    assert found.calibrator is None
+    assert found.score == Score()
+    assert found.evidence["for_choice"] == 0
+    assert found.threshold.samples == 100
+
+
+@pytest.mark.parametrize("calibrator", ["none", "temperature", "ensemble", "isotonic", "vector"])
+@pytest.mark.parametrize("score", ["msp", "max_logit", "margin", "negative_entropy", "energy", "normalised_max_logit"])
+def test_a_choice_can_be_made_by_name(calibrator, score, tmp_path):
+    z, y = drawn(700, classes=5)
+    found = Policy.fit(Predictions.from_logits(z, y), 0.2, calibrator=calibrator, score=score)
+    assert (found.calibrator.name if found.calibrator else "none") == calibrator
+    assert found.score.name == score
+    found.save(tmp_path / "p.json")
+    again = Policy.load(tmp_path / "p.json")
+    for a, b in zip(found.decide(z), again.decide(z), strict=True):
+        assert (a == b).all()
+    assert again.summary == found.summary
+    module = found.module()(torch.from_numpy(z))
+    assert (module.accept.numpy() == found.decide(z).accept).all()
+    assert (module.label.numpy() == found.decide(z).labels).all()
+
+
+def test_too_few_to_choose_or_to_count():
+    z, y = drawn(12)
+    with pytest.raises(ValueError, match="too few"):
+        Policy.fit(Predictions.from_logits(z[:3], y[:3]), 0.2, calibrator="temperature")
+    with pytest.raises(ValueError, match=r"too few|counts"):
+        Policy.fit(Predictions.from_logits(z, np.full(12, -1), ignore_index=-1), 0.2)
