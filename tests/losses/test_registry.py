@@ -97,9 +97,8 @@ ROOT = Path(__file__).parents[2]
 CHOICES = {
     "src/calibrant/cli/demo.py": "the losses that the demonstration draws",
     "src/calibrant/cli/lens.py": "the losses that are drawn unless others are asked for",
-    "src/calibrant/cli/options.py": "examples in help texts",
+    "src/calibrant/cli/options.py": "examples in help texts and messages",
     "src/calibrant/cli/compare.py": "the reference that others are tested against",
-    "src/calibrant/cli/common.py": "examples in messages",
     "src/calibrant/experiments": "the demonstration, ALS on cross-entropy, soft labels that are no method of their own",
     "src/calibrant/training": "cross-entropy is the default; which losses need the size of the data set",
     "src/calibrant/data": "a field of that name",

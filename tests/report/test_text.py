@@ -87,3 +87,20 @@ def test_embedded_json_cannot_end_its_element() -> None:
     made = text.embedded({"x": words})
     assert not set("<>&\u2028") & set(made)
     assert json.loads(made) == {"x": words}
+
+
+TURN = {"\u202e": "\u202c", "\u202d": "\u202c", "\u202a": "\u202c", "\u202b": "\u202c", "\u2067": "\u2069"}
+
+
+@pytest.mark.parametrize("mark", TURN)
+def test_marks_of_direction_end_where_the_text_ends(mark):
+    end = TURN[mark]
+    assert text.plain(f"a{mark}b{end}c") == f"a{mark}b{end}c"  # turns what is in it, and nothing else
+    assert text.plain(f"a{mark}b") == "a\ufffdb"
+    assert text.plain(f"a{end}b") == "a\ufffdb"
+    assert text.plain(f"{mark}a{mark}b{end}") == f"\ufffda{mark}b{end}"
+    assert text.plain(f"\u2067a{mark}b\u2069") in (
+        "\u2067a\ufffdb\ufffd",
+        "\ufffda\u2067b\u2069",
+        "\ufffda\ufffdb\ufffd",
+    )

@@ -16,8 +16,8 @@ from calibrant.data.readers.cifar import CIFAR10
 from calibrant.data.readers.image_folder import PACS as PACS
 from calibrant.data.readers.segmentation import CAMVID
 from calibrant.data.writing import write_dataset
-from tests import box_files
-from tests.box_files import write, xml
+from tests.helpers import box_files
+from tests.helpers.box_files import write, xml
 
 PIXELS = np.random.default_rng(3).integers(0, 256, (4, 6, 5, 3), dtype=np.uint8)
 

@@ -12,8 +12,8 @@ from PIL import Image
 
 from calibrant.data import ImageFiles, Vocabulary, files, read, read_glove, recognise
 from calibrant.data.files import MAX_IMAGE, MAX_TEXT, UnreadableError, files_below, read_bytes
-from tests.box_files import write
-from tests.properties.data_trees import TREES, files_of, image_folder
+from tests.helpers.box_files import write
+from tests.helpers.data_trees import TREES, files_of, image_folder
 
 
 def a_pipe(path):

@@ -1,24 +1,17 @@
-"""Readers of npz and Parquet files, and of CIFAR-10H; expected values by hand."""
+"""Data sets in one file of arrays: npz and Parquet."""
 
-import io
-import pickle
 import zipfile
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from calibrant.data import layouts, read
 from calibrant.data.readers.arrays import arrays
-from calibrant.data.readers.cifar import CIFAR10, cifar10h
+from tests.helpers.reader_data import npy, skipped_in
 
 X = np.array([[1.0, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]])
-
-
-def skipped(data):
-    return {f.what: (f.times, f.where) for f in data.report.skipped}
 
 
 @pytest.mark.parametrize("name", ["x", "X", "features", "embeddings", "images"])
@@ -79,18 +72,12 @@ def test_rows_that_cannot_be_used(tmp_path):
         arrays(path, "all")
     data = arrays(path, "all", on_error="skip")
     assert data.ids == ("a", "f")
-    assert skipped(data) == {
+    assert skipped_in(data) == {
         "features that are not finite": (3, ("set.npz[1]", "set.npz[2]", "set.npz[7]")),
         "no label, or one outside the classes": (1, ("set.npz[3]",)),
         "soft labels that are no probabilities": (1, ("set.npz[4]",)),
         "id that occurs twice": (1, ("set.npz[6] (a)",)),
     }
-
-
-def npy(array):
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 def archive(path, **members):
@@ -166,7 +153,7 @@ def test_parquet_with_columns(tmp_path):
     assert data.ids == ("table/0", "table/1")
     assert data.labels.tolist() == [2, 0]
     assert data.inputs.values.tolist() == [[1.5, 1], [2.5, 2]]
-    assert skipped(data) == {
+    assert skipped_in(data) == {
         "features that are not finite": (1, ("table.parquet[2]",)),
         "no label, or one outside the classes": (1, ("table.parquet[3]",)),
     }
@@ -209,93 +196,3 @@ def test_parquet_that_is_broken(tmp_path):
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ValueError, match=r"e\.parquet: the file cannot be read"):
         arrays(path, "all")
-
-
-# CIFAR-10H
-
-COUNTS = np.array([[0] * 3 + [40, 0, 10] + [0] * 4, [50] + [0] * 9, [1] * 8 + [42, 0]])
-
-
-@pytest.fixture
-def humans(tmp_path):
-    root = tmp_path / "cifar10h"
-    root.mkdir()
-    np.save(root / "cifar10h-counts.npy", COUNTS)
-    np.save(root / "cifar10h-probs.npy", COUNTS / 50)
-    (root / "jpeg_index.csv").write_text(
-        "cifar10_test_set_idx,label,path\n0,3,test/cat/0000.jpg\n1,0,test/airplane/0000.jpg\n2,8,test/ship/0000.jpg\n"
-    )
-    return root
-
-
-def test_votes_without_images(humans):
-    data = read(humans)
-    assert (data.name, data.classes, data.labels.tolist()) == ("cifar-10h", CIFAR10, [3, 0, 8])
-    assert data.soft[0].tolist() == [0, 0, 0, 0.8, 0, 0.2, 0, 0, 0, 0]
-    assert data[2].input.tolist() == [1, 1, 1, 1, 1, 1, 1, 1, 42, 0]
-    (humans / "cifar10h-probs.npy").unlink()
-    assert np.array_equal(cifar10h(humans, "test").soft, COUNTS / 50)
-    (humans / "jpeg_index.csv").unlink()
-    assert cifar10h(humans, "test").labels.tolist() == [-1, -1, -1]
-
-
-def test_votes_for_the_official_batch(humans, tmp_path):
-    batch = {"data": np.zeros((3, 3072), dtype=np.uint8), "labels": [3, 0, 8]}
-    (tmp_path / "test_batch").write_bytes(pickle.dumps(batch))
-    data = cifar10h(humans, "test", images=tmp_path)
-    assert (data.kind, data.ids[2], data.labels.tolist()) == ("image", "test_batch/0002", [3, 0, 8])
-    assert np.array_equal(data.soft, COUNTS / 50)
-    (tmp_path / "test_batch").write_bytes(pickle.dumps(batch | {"labels": [3, 8, 0]}))
-    with pytest.raises(ValueError, match="test_batch/0001: its label is not the one of its votes"):
-        cifar10h(humans, "test", images=tmp_path)
-    assert cifar10h(humans, "test", images=tmp_path, on_error="skip").ids == ("test_batch/0000",)
-    (tmp_path / "test_batch").write_bytes(pickle.dumps({"data": batch["data"][:2], "labels": [3, 0]}))
-    with pytest.raises(ValueError, match="3 rows of votes for the 2 images"):
-        cifar10h(humans, "test", images=tmp_path)
-
-
-def test_votes_for_images_in_folders(humans, tmp_path):
-    for name in CIFAR10:
-        (tmp_path / "test" / name).mkdir(parents=True)
-    for name in ("cat", "airplane", "ship"):
-        Image.new("RGB", (32, 32)).save(tmp_path / "test" / name / "0000.jpg")
-    data = cifar10h(humans, "test", images=tmp_path)
-    assert data.ids == ("test/airplane/0000.jpg", "test/cat/0000.jpg", "test/ship/0000.jpg")
-    assert np.array_equal(data.soft, COUNTS[[1, 0, 2]] / 50)
-    Image.new("RGB", (32, 32)).save(tmp_path / "test" / "ship" / "0001.jpg")
-    with pytest.raises(ValueError, match=r"ship/0001\.jpg: no row of votes"):
-        cifar10h(humans, "test", images=tmp_path)
-    (humans / "jpeg_index.csv").unlink()
-    with pytest.raises(ValueError, match=r"jpeg_index\.csv is needed"):
-        cifar10h(humans, "test", images=tmp_path)
-
-
-def test_votes_that_are_wrong(humans):
-    probs, index = humans / "cifar10h-probs.npy", humans / "jpeg_index.csv"
-    np.save(probs, COUNTS / 49)
-    with pytest.raises(ValueError, match=r"row 0 of cifar10h-probs\.npy is not that of"):
-        cifar10h(humans, "test")
-    (humans / "cifar10h-counts.npy").unlink()
-    with pytest.raises(
-        ValueError, match=r"cifar10h-probs\.npy\[0\]: votes that are no probabilities \(they sum to 1\.02041\)"
-    ):
-        cifar10h(humans, "test")
-    np.save(probs, np.stack([COUNTS[0] / 50, COUNTS[1] / 50, np.full(10, np.nan)]))
-    assert cifar10h(humans, "test", on_error="skip").ids == ("test/00000", "test/00001")
-    for data in (
-        b"",
-        npy(np.eye(9)),
-        npy(np.array([{}])),
-        pickle.dumps(3),
-        npy(COUNTS)[:-1],
-        npy(np.eye(10) + 0j),
-        npy(COUNTS).replace(b"{", b"\xbb"),
-    ):
-        probs.write_bytes(data)
-        with pytest.raises(ValueError, match=r"cifar10h-probs\.npy"):
-            cifar10h(humans, "test", on_error="skip")
-    np.save(probs, COUNTS / 50)
-    for line in ("0,3,other.jpg", "9,3,other.jpg", "1", "a,b,c", "2,8,test/cat/0000.jpg"):
-        index.write_text(f"0,3,test/cat/0000.jpg\n{line}\n")
-        with pytest.raises(ValueError, match=r"jpeg_index\.csv: line 2"):
-            cifar10h(humans, "test")

@@ -16,7 +16,7 @@ import pytest
 from calibrant.data import files, read
 from calibrant.data.files import UnreadableError
 from calibrant.data.readers import _array_files
-from tests.properties.data_trees import TREES
+from tests.helpers.data_trees import TREES
 
 
 def npy(descr, shape, data=b""):
