@@ -174,14 +174,12 @@ def test_two_at_once(tmp_path):
     """The folder is locked while it is written, by a lock that ends with its process and leaves nothing behind."""
     out = tmp_path / "out"
 
-    def watch(items, number):
-        for i in items:
-            if i == 1:
-                with pytest.raises(ValueError, match="out: another process is writing to the folder"):
-                    write_dataset(toy(split="other"), out)
-            yield i
+    def progress(what, done, total):
+        if done == 1:
+            with pytest.raises(ValueError, match="out: another process is writing to the folder"):
+                write_dataset(toy(split="other"), out)
 
-    write_dataset(toy(), out, watch=watch)
+    write_dataset(toy(), out, progress=progress)
     assert sorted(os.listdir(out)) == ["all", "all.parquet", "dataset.json"]
     write_dataset(toy(split="other"), out)
     assert set(read_description(out / "dataset.json").splits) == {"all", "other"}

@@ -66,12 +66,12 @@ def test_every_option_takes_what_its_annotation_says(name, option):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"classes": 5}, "voc: the option classes must be a list of texts, got 5."),
-        ({"classes": {}}, "voc: the option classes must be a list of texts, got {}."),
-        ({"classes": "bed"}, "voc: the option classes must be a list of texts, got 'bed'."),
-        ({"rename": [1]}, r"voc: the option rename must be an object of texts by text, got \[1\]."),
-        ({"colour": 1}, "voc has no option 'colour'; it has classes, rename."),
-        ({"\x1b[2J": 1}, r"voc has no option '\\\\x1b\[2J'; it has classes, rename."),
+        ({"classes": 5}, "voc: the option classes must be a list of texts, got 5$"),
+        ({"classes": {}}, "voc: the option classes must be a list of texts, got {}$"),
+        ({"classes": "bed"}, "voc: the option classes must be a list of texts, got 'bed'$"),
+        ({"rename": [1]}, r"voc: the option rename must be an object of texts by text, got \[1\]$"),
+        ({"colour": 1}, "voc has no option 'colour'; it has classes, rename$"),
+        ({"\x1b[2J": 1}, r"voc has no option '\\\\x1b\[2J'; it has classes, rename$"),
         ({"split_": 1, "classes": 5}, "voc has no option 'split_'"),
     ],
 )

@@ -1,8 +1,4 @@
-"""Rendering of views: sizes, filters, padding, grey and workers, against torchvision, PIL and arithmetic by hand."""
-
-import dataclasses
-import multiprocessing
-import time
+"""Rendering of views: sizes, filters, padding and grey, against torchvision, PIL and arithmetic by hand."""
 
 import numpy as np
 import pytest
@@ -11,12 +7,10 @@ from PIL import Image
 
 from calibrant import _torchvision
 from calibrant.data import (
-    Batches,
     Boxes,
     CentreCrop,
     ColourJitter,
     Dataset,
-    ImageArray,
     ImageFiles,
     Pad,
     Pipeline,
@@ -25,33 +19,27 @@ from calibrant.data import (
     RandomResizedCrop,
     Resize,
     draw_view,
-    normalised,
     render,
 )
+from calibrant.data.rendering import smaller_decoding
+from tests.helpers.toy_images import HEIGHT, WIDTH, Masks, noise, pictures
 
 _torchvision.ensure()
 from torchvision.transforms import InterpolationMode  # noqa: E402
 from torchvision.transforms import functional as tv  # noqa: E402
 from torchvision.transforms.v2 import functional as v2  # noqa: E402
 
-WIDTH, HEIGHT = 31, 23
 
-
-class Masks(ImageArray):
-    """Masks as they are stored: one band."""
-
-    def open(self, index, draft=None):
-        return Image.fromarray(self.pixels[index])
-
-
-def noise(*shape, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
-
-
-def pictures(pixels=None, **columns):
-    pixels = noise(5, HEIGHT, WIDTH, 3) if pixels is None else pixels
-    ids = tuple(f"picture {i}" for i in range(len(pixels)))
-    return Dataset("toy", "train", ("cat", "dog"), ids, np.arange(len(pixels)) % 2, ImageArray(pixels), **columns)
+def test_a_smaller_decoding_shows_the_same(tmp_path):
+    x, y = np.meshgrid(np.linspace(0, 255, 640), np.linspace(0, 255, 480))
+    Image.fromarray(np.stack([x, y, 255 - x], axis=2).astype(np.uint8)).save(tmp_path / "a.jpg", quality=95)
+    view = draw_view([Resize(60), CentreCrop(48)], (640, 480), np.random.default_rng(0))
+    with Image.open(tmp_path / "a.jpg") as image:
+        whole = render(image, view).astype(int)
+    with Image.open(tmp_path / "a.jpg") as image:
+        smaller_decoding(view)(image)
+        assert image.size == (160, 120)  # a quarter: still two pixels for each of the view's
+        assert np.abs(render(image, view).astype(int) - whole).max() <= 3
 
 
 def shown(batch):
@@ -61,9 +49,6 @@ def shown(batch):
 
 def drawn(steps, size=(WIDTH, HEIGHT), seed=0):
     return draw_view(steps, size, np.random.default_rng(seed))
-
-
-# --- sizes ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_longer_side_is_that_of_torchvision():
@@ -82,19 +67,16 @@ def test_the_longer_side_is_that_of_torchvision():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Resize((4, 5), side="longer"), r"a side with one number, got side='longer' with \(4, 5\)\.$"),
-        (lambda: Resize(4, side="width"), r"the side 'shorter' or 'longer', got 'width'\.$"),
-        (lambda: Pipeline(pictures(), padding="nearest"), r"a colour or 'edge' as padding, got 'nearest'\.$"),
-        (lambda: Pipeline(pictures(), resampling="lanczos"), r"'bilinear' or 'bicubic', got 'lanczos'\.$"),
-        (lambda: Pipeline(pictures(), channels=2), r"3 channels, or 1 for grey, got 2\.$"),
+        (lambda: Resize((4, 5), side="longer"), r"a side with one number, got side='longer' with \(4, 5\)$"),
+        (lambda: Resize(4, side="width"), "side must be one of 'shorter', 'longer', got 'width'$"),
+        (lambda: Pipeline(pictures(), padding="nearest"), "padding must be a colour or 'edge', got 'nearest'$"),
+        (lambda: Pipeline(pictures(), resampling="lanczos"), "must be one of 'bilinear', 'bicubic', got 'lanczos'$"),
+        (lambda: Pipeline(pictures(), channels=2), "channels must be one of 1, 3, got 2$"),
     ],
 )
 def test_words_that_mean_nothing_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-# --- filters ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [(14, 9), (50, 61), (12, 40)])
@@ -142,9 +124,6 @@ def test_bicubic_of_a_smaller_decoding(tmp_path):
     with Image.open(tmp_path / "a.jpg") as image:
         whole = np.asarray(image.resize((80, 60), Image.Resampling.BICUBIC))
     assert np.abs(ours - whole).max() <= 3
-
-
-# --- padding ----------------------------------------------------------------------------------------------------------
 
 
 class Cut:
@@ -265,9 +244,6 @@ def test_padding_shows_no_object_and_no_class():
     assert (beside.masks == 250).all()
 
 
-# --- grey -------------------------------------------------------------------------------------------------------------
-
-
 def grey(inputs):
     """ITU-R 601-2 luma of [N, 3, H, W] as PIL's documents have it, in 16-bit fixed point, rounded."""
     weights = np.round(np.array([0.299, 0.587, 0.114]) * 2**16).astype(np.int64)
@@ -292,104 +268,3 @@ def test_grey_images_stay_as_they_are():
     pixels = np.arange(256, dtype=np.uint8).reshape(1, 8, 32)
     batch = Pipeline(pictures(pixels), channels=1).batch([0])
     assert np.array_equal(batch.inputs[0].numpy(), pixels)
-
-
-def test_a_batch_of_nothing_has_its_channels(tmp_path):
-    data = Dataset("toy", "train", ("x",), ("a",), [0], ImageFiles(tmp_path, ("missing.png",)))
-    for channels in (1, 3):
-        batch = Pipeline(data, channels=channels, on_error="skip").batch([0])
-        assert batch.inputs.shape == (0, channels, 0, 0)
-        assert normalised(batch.inputs, [0.5] * channels, [0.25] * channels).shape == (0, channels, 0, 0)
-
-
-@pytest.mark.parametrize("contiguous", [True, False])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_normalisation_of_any_layout(contiguous, channels):
-    images = torch.from_numpy(noise(2, 5, 7, 4))[..., :channels].permute(0, 3, 1, 2)
-    images = images.contiguous() if contiguous else images
-    assert images.is_contiguous() == contiguous
-    mean, std = [0.4, 0.5, 0.6][:channels], [0.2, 0.3, 0.25][:channels]
-    found = normalised(images, mean, std)
-    assert found.shape == images.shape
-    for c in range(channels):
-        expected = (images[:, c].numpy() / 255.0 - mean[c]) / std[c]
-        assert np.allclose(found[:, c].numpy(), expected, atol=1e-6)
-    for wrong in ([0.5] * 2, [0.5] * (4 - channels), []):
-        for arguments in ((wrong, std), (mean, wrong)):
-            got = " and ".join(str(len(values)) for values in arguments)
-            with pytest.raises(ValueError, match=rf"each of the {channels} channels of the images, got {got}\.$"):
-                normalised(images, *arguments)
-
-
-# --- workers ----------------------------------------------------------------------------------------------------------
-
-
-def same(one, other):
-    """Whether two batches agree in every field."""
-    for field in dataclasses.fields(one):
-        a, b = getattr(one, field.name), getattr(other, field.name)
-        if isinstance(a, torch.Tensor):
-            assert torch.equal(a, b), field.name
-        elif isinstance(a, Boxes):
-            assert np.array_equal(a.corners, b.corners)
-            assert np.array_equal(a.offsets, b.offsets)
-        else:
-            assert a == b, field.name
-    return True
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_batches_do_not_depend_on_workers(workers):
-    boxes = Boxes.of([[[1, 2, 10 + i, 9]] for i in range(5)])
-    options = {"padding": "edge", "resampling": "bicubic", "channels": 1, "context_rate": 0.4}
-    pipeline = Pipeline(
-        pictures(boxes=boxes),
-        [RandomResizedCrop(16), Pad(2), RandomCrop(14), RandomFlip()],
-        colouring=ColourJitter(0.4, 0.4, 0.4, 0.1),
-        seed=3,
-        **options,
-    )
-    batches = Batches(5, 2, seed=3)
-    loader = pipeline.loader(batches, workers)
-    for epoch in range(2):
-        batches.epoch = epoch
-        alone, apart = list(pipeline.loader(batches)), list(loader)
-        assert len(alone) == len(apart) == 3
-        assert all(same(one, other) for one, other in zip(alone, apart, strict=True))
-
-
-def threads(image, random):
-    """Not a colouring, but the number of threads that torch has where it is done."""
-    return torch.full_like(image, torch.get_num_threads())
-
-
-def test_workers_run_one_thread_each():
-    pipeline = Pipeline(pictures(), colouring=threads)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        here, there = (next(iter(pipeline.loader(Batches(5, 5), workers))) for workers in (0, 1))
-    finally:
-        torch.set_num_threads(before)
-    assert (here.inputs == 2).all()
-    assert (there.inputs == 1).all()
-
-
-def test_workers_read_ahead():
-    """Three batches are read while one is asked for: that one and the next two."""
-    count = multiprocessing.get_context("fork").Value("i", 0)
-
-    class Counted(ImageArray):
-        def open(self, index, draft=None):
-            with count.get_lock():
-                count.value += 1
-            return super().open(index, draft)
-
-    pixels = noise(10, 4, 4, 3)
-    data = pictures(pixels).replace(inputs=Counted(pixels))
-    batches = iter(Pipeline(data).loader(Batches(10, 2), 1, multiprocessing_context="fork"))
-    next(batches)
-    patience = time.monotonic() + 60
-    while count.value < 6 and time.monotonic() < patience:
-        time.sleep(0.01)
-    assert count.value == 6

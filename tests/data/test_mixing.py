@@ -141,7 +141,7 @@ def test_context_flags_follow_their_samples():
     assert torch.allclose(targets, mixed.targets(plain), atol=1e-6)
     with pytest.raises(ValueError, match="8 x 8 pixels, got others"):
         mixed_adaptive_targets(mixed, LABELS, boxes, [v._replace(width=9) for v in views], K)
-    with pytest.raises(ValueError, match=r"targets \[6, K\] are mixed"):
+    with pytest.raises(ValueError, match=r"targets must have the shape \[6, K\]"):
         mixed.targets(LABELS)
 
 
@@ -188,8 +188,8 @@ def test_random_erasing_keeps_to_its_ranges():
         (lambda: CutMix(alpha=0.0), "alpha must be a number above 0"),
         (lambda: RICAP(beta=-1.0), "beta must be"),
         (lambda: Mixup(alpha=float("nan")), "alpha must be"),
-        (lambda: CutMix(probability=1.5), "probability must lie in 0..1"),
-        (lambda: Cutout(0), "at least 1 pixel"),
+        (lambda: CutMix(probability=1.5), "probability must be a number between 0 and 1, got 1.5"),
+        (lambda: Cutout(0), "size must be a whole number of at least 1, got 0"),
         (lambda: CutMix()(torch.zeros(3, 8, 8), np.random.default_rng(0)), r"\[N, C, H, W\]"),
     ],
 )

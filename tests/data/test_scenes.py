@@ -22,7 +22,7 @@ def drawn():
 @pytest.fixture(scope="module")
 def many():
     """Plans alone, which is all that labels and posteriors depend on."""
-    return module._planned(np.random.default_rng(5).random((20_000, module._COLUMNS)), 0.8, 0.5, 32)
+    return module._make_plan(np.random.default_rng(5).random((20_000, module._COLUMNS)), 0.8, 0.5, 32)
 
 
 def checksum(images):
@@ -109,7 +109,7 @@ def test_objects_are_small_and_large(drawn):
 def test_the_drawn_area_is_that_of_the_outline():
     """The area of a shape, by the formula for polar curves, against its pixels in a large picture."""
     large = draw("val", samples=64, size=128, ambiguous=0.0, masks=True)
-    plan = module._planned(np.random.default_rng([0, 1, 0]).random((64, module._COLUMNS)), 0.8, 0.0, 128)
+    plan = module._make_plan(np.random.default_rng([0, 1, 0]).random((64, module._COLUMNS)), 0.8, 0.0, 128)
     assert np.allclose((OUTLINES**2).sum(axis=1) * np.pi / OUTLINES.shape[1], 1)
     ratio = large.masks.sum(axis=(1, 2)) / plan.scale**2
     big = plan.scale > 30
@@ -166,7 +166,7 @@ def test_other_objects_are_of_other_classes(many):
 
 @pytest.mark.parametrize("context", [0.0, 0.5, 0.8, 1.0])
 def test_the_ground_agrees_with_the_class_as_often_as_asked(context):
-    plan = module._planned(np.random.default_rng(6).random((8_000, module._COLUMNS)), context, 0.2, 32)
+    plan = module._make_plan(np.random.default_rng(6).random((8_000, module._COLUMNS)), context, 0.2, 32)
     sure = ~plan.ambiguous
     agrees = (plan.grounds == plan.labels)[sure]
     assert within_chance(agrees.sum(), sure.sum(), context + (1 - context) / K)
@@ -247,11 +247,11 @@ def test_the_posterior_itself_is_calibrated(many):
     [
         ({"split": "training"}, "split must be one of 'train', 'val', 'test', got 'training'"),
         ({"split": ["train"]}, r"split must be one of 'train', 'val', 'test', got \['train'\]"),
-        ({"samples": -5}, "samples must be a whole number from 1 on, got -5"),
-        ({"samples": 2.5}, "samples must be a whole number from 1 on, got 2.5"),
-        ({"seed": -1}, "seed must be a whole number from 0 on, got -1"),
-        ({"size": 8}, "size must be a whole number from 16 on, got 8"),
-        ({"shift": "blur"}, "shift must be None, 'texture' or 'sketch', got 'blur'"),
+        ({"samples": -5}, "samples must be a whole number of at least 1, got -5"),
+        ({"samples": 2.5}, "samples must be a whole number of at least 1, got 2.5"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"size": 8}, "size must be a whole number of at least 16, got 8"),
+        ({"shift": "blur"}, "shift must be one of None, 'texture', 'sketch', got 'blur'"),
         ({"ambiguous": 1.2}, "ambiguous must be a number between 0 and 1, got 1.2"),
         ({"ambiguous": float("nan")}, "ambiguous must be a number between 0 and 1, got nan"),
         ({"context": -0.1}, "context must be a number between 0 and 1, got -0.1"),
