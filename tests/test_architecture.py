@@ -50,8 +50,8 @@ PUBLIC = {
         "read_glove", "resample", "single_object",
     ],
     "calibrant.experiments": [
-        "Comparison", "Engine", "Failure", "Local", "Method", "Planned", "Results", "Row", "Study", "compare",
-        "engine_of", "methods", "space", "tables", "write",
+        "Comparison", "Contender", "Engine", "Failure", "Local", "Results", "Study", "compare", "engine_of", "methods",
+        "space", "tables", "write",
     ],
     "calibrant.export": ["Exported", "TensorInfo", "export_onnx", "load_model"],
     "calibrant.losses": [

@@ -51,7 +51,7 @@ def test_texts_are_cut_and_filled():
     assert (row.dtype, row.tolist()) == (np.int64, [2, 1, 1, 4])
     assert vocabulary.encode("b", 3).tolist() == [2, 0, 0]
     assert vocabulary.encode("", 2).tolist() == [0, 0]
-    with pytest.raises(ValueError, match="a length of at least 1, got 0"):
+    with pytest.raises(ValueError, match="length must be a whole number of at least 1, got 0"):
         vocabulary.encode("b", 0)
 
 

@@ -41,15 +41,13 @@ from calibrant.report import check_page_folder
 
 app = typer.Typer(help="Data sets: look at one, or write its masked variants.", rich_markup_mode=None)
 
-LayoutName = Annotated[
-    str | None, typer.Option("--layout", help="How the data lies on disk; recognised if left out.", show_default=False)
-]
+LayoutName = Annotated[str | None, typer.Option("--layout", help="How the data lies on disk; recognised if left out.")]
+Split = Annotated[list[str] | None, typer.Option(help="Only this split (repeat for more).")]
 Option = Annotated[
     list[str] | None,
     typer.Option(
         help='An option of the layout\'s reader, as only_annotated=false or rename=\'{"trash can": "trashcan"}\' '
-        "(repeat for more).",
-        show_default=False,
+        "(repeat for more)."
     ),
 ]
 #: Classes that are printed one by one.
@@ -78,16 +76,11 @@ def layouts_command(as_json: Json = False, quiet: Quiet = False) -> None:
 @app.command("inspect")
 def inspect_command(
     path: Annotated[Path, typer.Argument(help="The data folder, or a file of arrays.")],
-    split: Annotated[
-        list[str] | None, typer.Option(help="Only this split (repeat for more).", show_default=False)
-    ] = None,
+    split: Split = None,
     layout: LayoutName = None,
     option: Option = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Folder for the page, the contact sheet and the figures.", show_default=False
-        ),
+        Path | None, typer.Option("--output", "-o", help="Folder for the page, the contact sheet and the figures.")
     ] = None,
     samples: Annotated[int, typer.Option(help="Pictures on the contact sheet.", min=1)] = 24,
     beta: Annotated[float, typer.Option(help="Beta of the adaptive targets on the contact sheet.")] = 1.0,
@@ -137,17 +130,12 @@ def make_variant_command(
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the new data set.")],
-    split: Annotated[
-        list[str] | None, typer.Option(help="Only this split (repeat for more).", show_default=False)
-    ] = None,
+    split: Split = None,
     layout: LayoutName = None,
     option: Option = None,
     fill: Annotated[
         str | None,
-        typer.Option(
-            help="Colour of covered objects as red,green,blue; the first split's mean pixel if left out.",
-            show_default=False,
-        ),
+        typer.Option(help="Colour of covered objects as red,green,blue; the first split's mean pixel if left out."),
     ] = None,
     image_format: Annotated[str, typer.Option("--format", help="png keeps the pixels, jpg is smaller.")] = "png",
     skip_broken: Annotated[

@@ -13,10 +13,10 @@ from calibrant._files import json_value, written_aside
 from calibrant.auditing import reliability_series
 from calibrant.experiments import tables
 from calibrant.experiments.cells import cell_of
-from calibrant.experiments.comparing import Comparison
+from calibrant.experiments.comparison import Comparison
 from calibrant.experiments.evaluation import flat
 from calibrant.experiments.folder import RUNS
-from calibrant.experiments.labels import Source, listed, sources
+from calibrant.experiments.labels import RowSource, enumerate_words, sources
 from calibrant.experiments.spaces import space
 from calibrant.experiments.study import TARGETS
 from calibrant.experiments.tables import Column, Table
@@ -43,58 +43,57 @@ def all_tables(comparison: Comparison, *, reference: str | None = None, expected
     if not comparison.finals:
         return {}
     missing = list(_missing(comparison))
-    found = {
-        "methods": tables.summary(
-            results, MAIN, reference=reference, ranks=True, missing=missing, title="On the test data"
-        )
-    }
-    repaired = [
+    columns = [
         Column("ece"), Column("ece", posthoc="temperature"), Column("nll"), Column("nll", posthoc="temperature"),
         Column("aurc"), Column("aurc", posthoc="logit-norm"),
     ]  # fmt: skip
-    found["repairs"] = tables.summary(results, repaired, missing=missing, title="Before and after a repair")
-    for name in results.where(stage="final").column("set"):
+    pages = {
+        "methods": tables.summary(
+            results, MAIN, reference=reference, ranks=True, missing=missing, title="On the test data"
+        ),
+        "repairs": tables.summary(results, columns, missing=missing, title="Before and after a repair"),
+    }
+    final = results.where(stage="final")
+    for name in final.column("set"):
         if name not in ("val", "test"):
-            found[f"{SET}{name}"] = _of_a_set(comparison, name, missing)
+            pages[f"{SET}{name}"] = _table_of_set(comparison, name, missing)
     nowhere = [label for label, target in missing if not target]
-    found["ranks"] = tables.average_ranks(results, RANKED, target="", missing=nowhere)
+    pages["ranks"] = tables.average_ranks(results, RANKED, target="", missing=nowhere)
     if len(study.tune) > 1:
-        found["ranks"] = tables.titled(found["ranks"], "Average ranks over all tuning targets")
-        known = results.where(stage="final").column("tuned_for")
-        for target in filter(known.__contains__, study.tune):
-            found[f"ranks-{target}"] = tables.average_ranks(
+        pages["ranks"] = tables.retitle(pages["ranks"], "Average ranks over all tuning targets")
+        for target in filter(final.column("tuned_for").__contains__, study.tune):
+            pages[f"ranks-{target}"] = tables.average_ranks(
                 results, RANKED, target=target, missing=nowhere, title=f"Average ranks, tuned for {target}"
             )
     if reference is not None:
-        there = results.where(stage="final", set="test").column("metric")
-        found["paired"] = tables.differences(results, reference, [metric for metric in PAIRED if metric in there])
-        if not found["paired"].rows:
-            del found["paired"]
+        metrics = final.where(set="test").column("metric")
+        table = tables.differences(results, reference, [metric for metric in PAIRED if metric in metrics])
+        pages |= {"paired": table} if table.rows else {}
     if expected and study.recipe.expected:
-        found["expected"] = tables.expected(results, study.recipe)
-    return found
+        pages["expected"] = tables.expected(results, study.recipe)
+    return pages
 
 
 def _missing(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """Methods of which no final run has numbers, and for which target; none named if it is every one."""
     final, targets = comparison.results.where(stage="final"), comparison.study.tune or ("",)
     for label in comparison.study.methods:
-        found = final.where(method=label).column("tuned_for")
-        without = [target for target in targets if target not in found]
+        tuned = final.where(method=label).column("tuned_for")
+        without = [target for target in targets if target not in tuned]
         yield from [(label, "")] if len(without) == len(targets) else ((label, target) for target in without)
 
 
-def _of_a_set(comparison: Comparison, name: str, missing: Sequence[tuple[str, str]]) -> Table:
+def _table_of_set(comparison: Comparison, name: str, missing: Sequence[tuple[str, str]]) -> Table:
     """One more set of predictions. Where no object is in sight there is nothing to be right, or sure, about."""
-    what = comparison.study.recipe.data.also.get(name)
-    blind = what == "context-only" or getattr(what, "variant", None) == "context-only"
+    also = comparison.study.recipe.data.also.get(name)
+    is_context = "context-only" in (also, getattr(also, "variant", None))
     columns = [Column(metric, name) for metric in ("accuracy", "mean_confidence", "ece", "aurc")]
-    if blind:
+    if is_context:
         directions = ("low" if column.metric == "mean_confidence" else "none" for column in columns)
         columns = [column._replace(direction=d) for column, d in zip(columns, directions, strict=True)]
     table = tables.summary(comparison.results, columns, missing=missing, title=f"On the set {name!r}")
     why = "No object is in sight here: less confidence is better, and nothing else has a better end."
-    return tables.titled(table, note=f"{table.note} {why}") if blind else table
+    return tables.retitle(table, note=f"{table.note} {why}") if is_context else table
 
 
 def write(
@@ -122,33 +121,32 @@ def write(
         for suffix, writer in WRITERS.items():
             with written_aside(folder / f"{name}.{suffix}") as aside:
                 aside.write_text(writer(table).rstrip("\n") + "\n", encoding="utf-8")
-    _tidy(folder, tables_by_name)
+    _remove_stale(folder, tables_by_name)
     write_comparison(comparison.folder / PAGE, page)
     return tables_by_name
 
 
-def _tidy(folder: Path, kept: Collection[str]) -> None:
+def _remove_stale(folder: Path, names: Collection[str]) -> None:
     """Remove tables of an earlier command that this one does not have, and no other file."""
-    names = [*NAMES, *(path.stem for path in folder.glob(f"{SET}*.tex"))]
-    for name in names:
+    for name in [*NAMES, *(path.stem for path in folder.glob(f"{SET}*.tex"))]:
         files = [folder / f"{name}.{suffix}" for suffix in WRITERS]
         # What a set is called is free: it is ours if it is there in every format.
-        if name not in kept and (name in NAMES or all(file.is_file() for file in files)):
+        if name not in names and (name in NAMES or all(file.is_file() for file in files)):
             for file in files:
                 if file.is_file():
                     file.unlink()
 
 
-def document(comparison: Comparison, found: dict[str, Table]) -> dict[str, Any]:
+def document(comparison: Comparison, tables_by_name: dict[str, Table]) -> dict[str, Any]:
     """What the page shows, as plain values."""
     study, results = comparison.study, comparison.results
     machine = environment()
     runs = {run.key for run in comparison.planned}
     done = set(results.column("run"))
     lead = [
-        f"{_some(len(study.methods), 'method')}, {_some(len(study.seeds), 'seed')}: {_some(len(done), 'run')}"
+        f"{_count(len(study.methods), 'method')}, {_count(len(study.seeds), 'seed')}: {_count(len(done), 'run')}"
         + (f", {len(runs - done)} without numbers" if runs - done else "") + ".",
-        *([f"Settings are tuned for {listed(study.tune)} on held-out data."] if study.tune else []),
+        *([f"Settings are tuned for {enumerate_words(study.tune)} on held-out data."] if study.tune else []),
     ]  # fmt: skip
     return json_value(
         {
@@ -162,7 +160,7 @@ def document(comparison: Comparison, found: dict[str, Table]) -> dict[str, Any]:
                 ["seeds", ", ".join(map(str, study.seeds))],
                 ["software", f"calibrant {machine['calibrant']}, torch {machine['torch']}"],
             ],
-            "tables": [{"title": t.title, "note": t.note, "html": tables.html(t)} for t in found.values()],
+            "tables": [{"title": t.title, "note": t.note, "html": tables.html(t)} for t in tables_by_name.values()],
             "reliability": list(_reliability(comparison)),
             "curves": list(_curves(comparison)),
             "scatter": list(_scatter(comparison)),
@@ -175,18 +173,22 @@ def document(comparison: Comparison, found: dict[str, Table]) -> dict[str, Any]:
                 ["all numbers", "results.csv"],
                 ["all numbers, Parquet", "results.parquet"],
                 ["every run", "runs.csv"],
-                *([f"{name}, {suffix}", f"tables/{name}.{suffix}"] for name in found for suffix in ("md", "tex")),
+                *(
+                    [f"{name}, {suffix}", f"tables/{name}.{suffix}"]
+                    for name in tables_by_name
+                    for suffix in ("md", "tex")
+                ),
             ],
             "commands": [],
         }
     )
 
 
-def _some(number: int, word: str) -> str:
+def _count(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 
 
-def rows_of(comparison: Comparison) -> Iterator[tuple[dict[str, str], Source]]:
+def rows_of(comparison: Comparison) -> Iterator[tuple[dict[str, str], RowSource]]:
     """What the figures show: the rows of the tables, by name and method."""
     several = len(comparison.study.tune) > 1
     for source in sources(comparison.results):
@@ -194,7 +196,7 @@ def rows_of(comparison: Comparison) -> Iterator[tuple[dict[str, str], Source]]:
         yield {"name": source.name + tuned, "method": source.name}, source
 
 
-def _sketch(comparison: Comparison, source: Source) -> ConfidenceSketch:
+def _sketch(comparison: Comparison, source: RowSource) -> ConfidenceSketch:
     """One sketch of the test predictions of all runs of a row."""
     sketch = ConfidenceSketch()
     for run in source.rows.column("run"):

@@ -17,22 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from calibrant import __version__
+from calibrant._progress import Progress, silent
 from calibrant._ray import RETRIES, check_fits, connect, import_ray
-from calibrant.experiments.local import Staged, Told
-from calibrant.experiments.spaces import Settings
-from calibrant.experiments.study import Planned, Study
-from calibrant.experiments.work import Job, perform
+from calibrant.experiments.job import Job, Stage, perform
+from calibrant.experiments.study import Choice, PlannedRun, Study
 from calibrant.training import Resources
 
 _WHAT = "the engine ray"
 _CALLS = 20
 _GRACE_SECONDS = 30.0
 _POLL_SECONDS = 1.0
-_SEEN_SECONDS = 30.0  # network file systems show a new file late
+_VISIBLE_SECONDS = 30.0  # network file systems show a new file late
 
 
 @dataclass
-class OnRay:
+class RayEngine:
     """The engine for more than one machine.
 
     Attributes:
@@ -50,28 +49,28 @@ class OnRay:
     def __post_init__(self) -> None:
         import_ray(_WHAT)
 
-    def run(self, jobs: Sequence[Job], told: Told) -> None:
+    def run(self, jobs: Sequence[Job], stage: Stage) -> None:
         """Do all jobs; each leaves its numbers or why it failed."""
         with connect(_WHAT, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
-            _Sweep(ray, self, told).run(jobs)
+            _Sweep(ray, self, stage).run(jobs)
 
     def search(
-        self, study: Study, runs: Path, data: str | None, told: Told, stage: Staged, trust_code: bool = False
-    ) -> tuple[list[Planned], dict[tuple[str, int, str], Settings]]:
-        """Search by Ray Tune's ASHA: the runs that came to the end, and the choice by label, seed and target."""
-        from calibrant.experiments.asha import searched
+        self, study: Study, runs: Path, data: str | None, progress: Progress = silent, trust_code: bool = False
+    ) -> tuple[list[PlannedRun], Choice]:
+        """Search by Ray Tune's ASHA: the runs that came to the end, and what was chosen."""
+        from calibrant.experiments.asha import search_with_asha
 
         with connect(_WHAT, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
-            return searched(study, runs, data, self.resources, self.accelerator, self.jobs, told, stage, trust_code)
+            return search_with_asha(study, runs, data, self, progress, trust_code)
 
 
 class _Sweep:
     """The jobs of one call that wait or run."""
 
-    def __init__(self, ray: Any, engine: OnRay, told: Told):
-        self.ray, self.told = ray, told
+    def __init__(self, ray: Any, engine: RayEngine, stage: Stage):
+        self.ray, self.stage = ray, stage
         self.slots = engine.jobs
         # Never on a machine that may go away: beside the driver, who alone reads it.
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
@@ -85,7 +84,7 @@ class _Sweep:
         threads = max(1, int(cpus))
         self.submit = lambda job: task.remote(job, threads, engine.accelerator, self.board, os.getcwd(), __version__)
         self.running: dict[Any, Job] = {}
-        self.started: dict[str, tuple[int, int]] = {}
+        self.steps: dict[str, tuple[float, float | None]] = {}  # as last heard of
 
     def run(self, jobs: Sequence[Job]) -> None:
         """Until every job has ended."""
@@ -96,40 +95,35 @@ class _Sweep:
                     job = waiting.popleft()
                     self.running[self.submit(job)] = job
                 ended, _ = self.ray.wait(list(self.running), num_returns=1, timeout=_POLL_SECONDS)
-                self._heard()
+                self._read_board()
                 for task in ended:
                     self._ended(task)
         finally:
             self._stop()
 
-    def _heard(self) -> None:
+    def _read_board(self) -> None:
         """Pass on how far runs are; that a report is lost does not matter."""
-        found: dict[str, tuple[int, int]] = {}
+        steps: dict[str, tuple[float, float | None]] = {}
         with contextlib.suppress(self.ray.exceptions.RayError):
-            found = self.ray.get(self.board.read.remote(), timeout=_POLL_SECONDS)
+            steps = self.ray.get(self.board.read.remote(), timeout=_POLL_SECONDS)
         for job in self.running.values():
-            steps = found.get(job.key)
-            if steps is None or self.started.get(job.key) == steps:
-                continue
-            if job.key not in self.started:
-                self.told("start", job, (0, 0))
-            if steps[1]:
-                self.told("progress", job, steps)
-            self.started[job.key] = steps
+            if job.key in steps and self.steps.get(job.key) != steps[job.key]:
+                self.steps[job.key] = steps[job.key]
+                self.stage.update(job, *steps[job.key])
 
     def _ended(self, task: Any) -> None:
         job = self.running.pop(task)
-        if job.key not in self.started:
-            self.told("start", job, (0, 0))
         try:
             machine = self.ray.get(task)
-            if not _seen(job):
+            if not _is_visible(job):
                 where = f"the run ended on {machine}, and nothing of it is here"
-                job.fail(f"{where}: all machines must share the folder {job.folder}.", lasting=False)
+                job.fail(f"{where}: all machines must share the folder {job.folder}", lasting=False)
         except self.ray.exceptions.RayError as error:
-            if not job.done:
-                job.fail(f"its process was lost {RETRIES + 1} times: {_reason(error)}.", lasting=False)
-        self.told("done" if job.done else "failed", job, (0, 0))
+            if not job.is_done:
+                words = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
+                reason = f"{type(error).__name__}, {words[:200]}"
+                job.fail(f"its process was lost {RETRIES + 1} times: {reason}", lasting=False)
+        self.stage.end(job)
 
     def _stop(self) -> None:
         """Let the runs that are left save what they have, and end."""
@@ -148,12 +142,12 @@ class _Board:
     """How far each run is; an actor."""
 
     def __init__(self) -> None:
-        self.steps: dict[str, tuple[int, int]] = {}
+        self.steps: dict[str, tuple[float, float | None]] = {}
 
-    def tell(self, key: str, step: int, steps: int) -> None:
-        self.steps[key] = step, steps
+    def write(self, key: str, done: float, total: float | None) -> None:
+        self.steps[key] = done, total
 
-    def read(self) -> dict[str, tuple[int, int]]:
+    def read(self) -> dict[str, tuple[float, float | None]]:
         return self.steps
 
 
@@ -162,30 +156,25 @@ def _task(job: Job, threads: int, accelerator: str, board: Any, folder: str, ver
     with contextlib.suppress(OSError):  # so that relative paths in a recipe mean the same as on one machine
         os.chdir(folder)
 
-    def report(step: int, steps: int) -> None:
-        board.tell.remote(job.key, step, steps)
+    def progress(what: str, done: float, total: float | None) -> None:
+        board.write.remote(job.key, done, total)
 
-    report(0, 0)
+    progress(job.title, 0, None)
     machine = os.uname().nodename
     if version == __version__:
-        perform(job, threads, report, accelerator)
+        perform(job, threads, progress, accelerator)
     else:
-        job.fail(f"{machine} has Calibrant {__version__}, and the command is {version}'s.", lasting=False)
+        job.fail(f"{machine} has Calibrant {__version__}, and the command is {version}'s", lasting=False)
     return machine
 
 
-def _seen(job: Job) -> bool:
+def _is_visible(job: Job) -> bool:
     """Whether the end of a run can be seen from here."""
-    until = time.monotonic() + _SEEN_SECONDS
-    while not job.done and job.failure is None:
+    until = time.monotonic() + _VISIBLE_SECONDS
+    while not job.is_done and job.failure is None:
         if time.monotonic() > until:
             return False
         time.sleep(0.5)
         with contextlib.suppress(OSError):
             os.listdir(job.folder)  # makes a network file system look again
     return True
-
-
-def _reason(error: BaseException) -> str:
-    words = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
-    return f"{type(error).__name__}, {words[:200]}"

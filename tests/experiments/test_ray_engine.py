@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from calibrant._ray import connect
-from calibrant.experiments import Local, Method, Results, Study, compare, engine_of
+from calibrant.experiments import Contender, Local, Results, Study, compare, engine_of
 from calibrant.training import checkpoints
 from calibrant.training.recipe import Resources, check_recipe
 from calibrant.training.run_folder import RunFolder
 from tests.helpers.ray_nodes import node, nodes, raylet
 
 pytest.importorskip("ray", reason="pip install 'calibrant[cluster]'")
-from calibrant.experiments.on_ray import OnRay
+from calibrant.experiments.ray_engine import RayEngine
 
 # One process for all of them: a cluster takes a core.
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -36,7 +36,9 @@ RECIPE = {
 
 
 def study(seeds):
-    return Study(check_recipe(RECIPE, "digits"), {"ce": Method("ce", {}), "ls": Method("ls", {"alpha": 0.1})}, seeds)
+    return Study(
+        check_recipe(RECIPE, "digits"), {"ce": Contender("ce", {}), "ls": Contender("ls", {"alpha": 0.1})}, seeds
+    )
 
 
 def rows(found):
@@ -58,6 +60,11 @@ def alone(tmp_path_factory):
 
 def of_seeds(found, seeds):
     return sorted(str(row) for row in Results.load(found.folder).rows if row.seed in seeds)
+
+
+def ends(events):
+    """What a progress was told of runs that ended."""
+    return [what for what, *_ in events if what.endswith((" done", " failed", " stopped"))]
 
 
 class Watcher(threading.Thread):
@@ -98,17 +105,17 @@ def complete(found, seeds):
 def test_the_numbers_are_those_of_one_machine(cluster, alone, tmp_path):
     events = []
     found = compare(
-        study((0,)), tmp_path, engine=OnRay(cluster.address), told=lambda event, job, steps: events.append(event)
+        study((0,)), tmp_path, engine=RayEngine(cluster.address), progress=lambda *event: events.append(event)
     )
     complete(found, (0,))
     assert rows(found) == of_seeds(alone, (0,))
-    assert [events.count(one) for one in ("start", "done", "failed")] == [2, 2, 0]
+    assert sorted(ends(events)) == ["testing: ce 0 done", "testing: ls 0 done"]
 
 
 def test_a_killed_worker_is_replaced(cluster, alone, tmp_path):
     watcher = Watcher(tmp_path / "runs", lambda process: True, lambda process: os.kill(process, signal.SIGKILL))
     watcher.start()
-    found = compare(study((1,)), tmp_path, engine=OnRay(cluster.address))
+    found = compare(study((1,)), tmp_path, engine=RayEngine(cluster.address))
     watcher.join()
     assert watcher.struck is not None
     complete(found, (1,))
@@ -126,13 +133,13 @@ def test_a_node_that_goes_away_takes_no_run_with_it(cluster, alone, tmp_path):
     )
     watcher.start()
     found = compare(
-        study((0, 1)), tmp_path, engine=OnRay(cluster.address), told=lambda event, job, _: events.append((event, job))
+        study((0, 1)), tmp_path, engine=RayEngine(cluster.address), progress=lambda *event: events.append(event)
     )
     watcher.join()
     assert watcher.struck is not None
     complete(found, (0, 1))
     assert rows(found) == of_seeds(alone, (0, 1))
-    done = [job.key for event, job in events if event == "done"]
+    done = [what for what in ends(events) if what.endswith(" done")]
     assert len(done) == len(set(done)) == 4
 
 
@@ -141,30 +148,32 @@ def test_an_error_of_a_run_is_recorded_and_not_tried_again(cluster, tmp_path):
     events = []
     for _ in range(2):
         found = compare(
-            Study(broken, {"ce": Method("ce", {})}, (0,)), tmp_path / "out", engine=OnRay(cluster.address),
-            told=lambda event, job, steps: events.append(event),
+            Study(broken, {"ce": Contender("ce", {})}, (0,)), tmp_path / "out", engine=RayEngine(cluster.address),
+            progress=lambda *event: events.append(event),
         )  # fmt: skip
         assert [failure.method for failure in found.failures] == ["ce"]
         assert "the loss is" in found.failures[0].error
-    assert [event for event in events if event != "progress"] == ["start", "failed"]
+    assert ends(events) == ["testing: ce 0 failed"]
 
 
 def test_what_no_machine_has_is_one_sentence(cluster, tmp_path):
-    engine = OnRay(cluster.address, Resources(cpus=1, gpus=3))
+    engine = RayEngine(cluster.address, Resources(cpus=1, gpus=3))
     with pytest.raises(ValueError, match=r"takes 1 CPUs and 3 GPUs, and no machine of the Ray cluster has as many"):
         compare(study((0,)), tmp_path, engine=engine)
 
 
 def test_interrupted_runs_save_what_they_have(cluster, tmp_path):
-    """Ctrl-C, here raised while the runs are told of: tasks are cancelled, and save before they end."""
+    """Ctrl-C, here raised while the progress is reported: tasks are cancelled, and save before they end."""
     long = check_recipe(RECIPE | {"training": {"epochs": 10**6, "batch_size": 1, "checkpoint_seconds": 10**6}}, "long")
 
-    def told(event, job, steps):
-        if event == "progress" and steps[0] > 20:
+    def stop(what, done, total):
+        if done * 10**6 * 1437 > 20:  # steps
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compare(Study(long, {"ce": Method("ce", {})}, (0,)), tmp_path, engine=OnRay(cluster.address), told=told)
+        compare(
+            Study(long, {"ce": Contender("ce", {})}, (0,)), tmp_path, engine=RayEngine(cluster.address), progress=stop
+        )
     (run,) = (tmp_path / "runs").iterdir()
     assert not (run / "result.json").exists()
     assert not (run / "failed.json").exists()
@@ -178,21 +187,19 @@ def test_a_search_stops_what_does_not_promise(cluster, tmp_path):
     searched = check_recipe(
         RECIPE | {"training": {"epochs": 9, "batch_size": 128}, "search": {"ls": {"alpha": [0, 0.4, 0.8]}}}, "s"
     )
-    plan = Study(searched, {"ls": Method("ls", {}), "ce": Method("ce", {})}, (0,), ("nll",), "halving")
-    engine = OnRay(cluster.address)
-    heard, stages, lock = [], [], threading.RLock()  # as a progress bar has one, which no pickle can hold
+    plan = Study(searched, {"ls": Contender("ls", {}), "ce": Contender("ce", {})}, (0,), ("nll",), "halving")
+    engine = RayEngine(cluster.address)
+    events, lock = [], threading.RLock()  # as a progress bar has one, which no pickle can hold
 
-    def listen(event, job, steps):
+    def progress(*event):
         with lock:
-            heard.append((event, job.key))
+            events.append(event)
 
-    listening = (listen, lambda *stage: stages.append(stage))
-    trials, chosen = engine.search(plan, tmp_path / "runs", None, *listening)
-    assert stages == [("search", 3, 3, 2)]
-    assert sorted(event for event, _ in heard if event != "progress" and event != "start") == sorted(
+    trials, chosen = engine.search(plan, tmp_path / "runs", None, progress)
+    assert events[0] == ("searching, up to 2 runs to follow: 3 runs", 0, 3)
+    assert sorted(what.split()[-1] for what in ends(events)) == sorted(
         ["done"] * len(trials) + ["stopped"] * (3 - len(trials))
     )
-    assert {key for event, key in heard if event == "done"} == {trial.key for trial in trials}
     values = {}
     for trial in trials:
         result = json.loads((tmp_path / "runs" / trial.key / "result.json").read_text())
@@ -201,10 +208,9 @@ def test_a_search_stops_what_does_not_promise(cluster, tmp_path):
     assert chosen == {("ls", 0, "nll"): values[min(values)], ("ce", 0, "nll"): {}}
     ended = [run for run in (tmp_path / "runs").iterdir() if (run / "result.json").exists()]
     assert len(ended) == len(trials) >= 1
-    heard.clear()
-    assert engine.search(plan, tmp_path / "runs", None, *listening) == (trials, chosen)  # from what was kept
-    assert stages[1:] == [("search", 3, 0, 2)]
-    assert not heard
+    events.clear()
+    assert engine.search(plan, tmp_path / "runs", None, progress) == (trials, chosen)  # from what was kept
+    assert events == [("searching, up to 2 runs to follow: 3 runs, 3 of them on disk", 3, 3)]
 
 
 def test_an_address_that_does_not_answer(tmp_path):
@@ -212,9 +218,9 @@ def test_an_address_that_does_not_answer(tmp_path):
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(ValueError, match=f"no Ray cluster answers at {address}"):
-        compare(study((0,)), tmp_path, engine=OnRay(address))
+        compare(study((0,)), tmp_path, engine=RayEngine(address))
     with pytest.raises(ValueError, match="the address of a Ray cluster must be auto or host:port, got 'here'"):
-        compare(study((0,)), tmp_path, engine=OnRay("here"))
+        compare(study((0,)), tmp_path, engine=RayEngine("here"))
 
 
 def test_without_ray(monkeypatch):

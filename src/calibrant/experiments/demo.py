@@ -7,7 +7,7 @@ of its mean lies on the expected side of 0, does not hold when it lies on the ot
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,14 +15,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from calibrant._imports import MissingExtraError
+from calibrant._progress import Progress, silent
 from calibrant.auditing import audit
-from calibrant.experiments.comparing import Comparison, Engine, compare
-from calibrant.experiments.local import Staged, Told
-from calibrant.experiments.pairs import compared
-from calibrant.experiments.presenting import write
+from calibrant.experiments.comparison import Comparison
+from calibrant.experiments.page import write
+from calibrant.experiments.pairs import pair_values
 from calibrant.experiments.results import Results
-from calibrant.experiments.study import Method, Planned, Study
+from calibrant.experiments.study import Contender, PlannedRun, Study
 from calibrant.experiments.tables import Table
+from calibrant.metrics import describe
 from calibrant.predictions import Predictions
 from calibrant.selective import Policy
 from calibrant.training import Recipe, check_recipe
@@ -74,7 +75,7 @@ _RECIPES: dict[str, dict[str, Any]] = {
 }
 
 
-class Value(NamedTuple):
+class Quantity(NamedTuple):
     """A number of a method: a metric on a set, before or after a repair."""
 
     method: str
@@ -88,23 +89,24 @@ class Claim:
     """A difference and its expected sign: ``first - second`` is above 0, or below."""
 
     words: str
-    first: Value
-    second: Value
+    first: Quantity
+    second: Quantity
     above: bool
 
 
 CLAIMS = (
     Claim("Cross-entropy is overconfident: its mean confidence is above its accuracy",
-          Value("ce", "mean_confidence"), Value("ce", "accuracy"), True),
+          Quantity("ce", "mean_confidence"), Quantity("ce", "accuracy"), True),
     Claim("A temperature lowers the ECE of cross-entropy",
-          Value("ce", "ece", posthoc="temperature"), Value("ce", "ece"), False),
-    *(Claim(f"{title} lowers the ECE", Value(name, "ece"), Value("ce", "ece"), False)
+          Quantity("ce", "ece", posthoc="temperature"), Quantity("ce", "ece"), False),
+    *(Claim(f"{title} lowers the ECE", Quantity(name, "ece"), Quantity("ce", "ece"), False)
       for name, title in (("ls", "Label smoothing"), ("mbls", "MbLS"), ("acls", "ACLS"), ("lr", "Label relaxation"))),
-    Claim("Label smoothing ranks errors worse: its AURC is higher", Value("ls", "aurc"), Value("ce", "aurc"), True),
+    Claim("Label smoothing ranks errors worse: its AURC is higher",
+          Quantity("ls", "aurc"), Quantity("ce", "aurc"), True),
     Claim("Logit normalisation lowers the AURC of label smoothing",
-          Value("ls", "aurc", posthoc="logit-norm"), Value("ls", "aurc"), False),
+          Quantity("ls", "aurc", posthoc="logit-norm"), Quantity("ls", "aurc"), False),
     Claim("Where no object is in sight, ALS is less confident than cross-entropy",
-          Value("als", "mean_confidence", "context"), Value("ce", "mean_confidence", "context"), False),
+          Quantity("als", "mean_confidence", "context"), Quantity("ce", "mean_confidence", "context"), False),
 )  # fmt: skip
 
 
@@ -127,10 +129,10 @@ class Demonstration:
     abstaining: Sequence[str]
 
 
-def recipe(data: Data, quick: bool = False) -> Recipe:
+def demo_recipe(data: Data, quick: bool = False) -> Recipe:
     """The recipe of the demonstration; a quick one shows the way and proves nothing."""
     if data not in _RECIPES:
-        raise ValueError(f"the demonstration has the data {' and '.join(_RECIPES)}, not {data!r}.")
+        raise ValueError(f"the demonstration has the data {' and '.join(_RECIPES)}, not {data!r}")
     plain = dict(_RECIPES[data])
     if quick:
         plain["title"] += " (quick: too short to prove anything)"
@@ -138,11 +140,11 @@ def recipe(data: Data, quick: bool = False) -> Recipe:
     return check_recipe(plain, f"the demonstration on {data}")
 
 
-def study(data: Data, seed: int = 0, quick: bool = False) -> Study:
+def demo_study(data: Data, seed: int = 0, quick: bool = False) -> Study:
     """What is compared."""
     labels = [name for name in METHODS if data == "scenes" or name != "als"]
-    methods = {name: Method(name, SETTINGS.get(name, {})) for name in labels}
-    return Study(recipe(data, quick), methods, tuple(range(seed, seed + (2 if quick else SEEDS))))
+    methods = {name: Contender(name, SETTINGS.get(name, {})) for name in labels}
+    return Study(demo_recipe(data, quick), methods, tuple(range(seed, seed + (2 if quick else SEEDS))))
 
 
 def short_name_legend(data: Data) -> list[str]:
@@ -151,42 +153,31 @@ def short_name_legend(data: Data) -> list[str]:
 
 
 def demonstrate(
-    folder: str | Path,
-    *,
-    data: Data = "scenes",
-    seed: int = 0,
-    quick: bool = False,
-    engine: Engine | None = None,
-    told: Told = lambda event, job, steps: None,
-    stage: Staged = lambda name, runs, missing, later: None,
-    say: Callable[[str], None] = lambda text: None,
-    begun: Callable[[Path], None] = lambda folder: None,
+    comparison: Comparison, data: Data, *, seed: int = 0, quick: bool = False, progress: Progress = silent
 ) -> Demonstration:
-    """Train, compare, audit, repair, abstain, export; what is on disk already is not computed again.
-
-    ``begun`` is told once the folder is the demonstration's.
-    """
-    folder = Path(folder)
-    found = compare(study(data, seed, quick), folder, engine=engine, told=told, stage=stage, begun=begun)
-    say("auditing cross-entropy")
-    first = next((run for run in found.finals if run.method == "ce"), None)
-    files = (
-        [["what six losses train towards, for one prediction", "lens.svg"]] if (folder / "lens.svg").exists() else []
-    )
-    if first is not None:
-        _audited(found, first, folder / "audit.html")
+    """Audit, repair, abstain and export what the comparison of `demo_study` has trained, and write its page."""
+    folder = comparison.folder
+    files = []
+    if (folder / "lens.svg").exists():
+        files.append(["what six losses train towards, for one prediction", "lens.svg"])
+    progress("auditing cross-entropy", 0, None)
+    if run := next((run for run in comparison.finals if run.method == "ce"), None):
+        test, val = _predictions(comparison, run)
+        audit({"ce, test": test}, val=val).to_html(folder / "audit.html")
         files.append(["audit of cross-entropy, the first seed", "audit.html"])
-    say("fitting a policy for 5% risk, and exporting it")
-    sentences = _abstaining(found, folder, files)
-    claims = effects(found.results)
-    tables = write(found, reference="ce", effects=claims, lead=[*sentences, *short_name_legend(data)], files=files,
-                   commands=[f"calibrant demo --data {data} --seed {seed}{' --quick' if quick else ''}"])  # fmt: skip
-    return Demonstration(found, tables, claims, folder / "index.html", sentences)
+    progress("fitting a policy for 5% risk, and exporting it", 0, None)
+    sentences = _abstain(comparison, files)
+    claims = effects(comparison.results)
+    tables = write(
+        comparison, reference="ce", effects=claims, lead=[*sentences, *short_name_legend(data)], files=files,
+        commands=[f"calibrant demo --data {data} --seed {seed}{' --quick' if quick else ''}"],
+    )  # fmt: skip
+    return Demonstration(comparison, tables, claims, folder / "index.html", sentences)
 
 
 def effects(results: Results) -> list[dict[str, Any]]:
     """Every claim that the results have numbers for."""
-    return [found for claim in CLAIMS if (found := _effect(claim, results)) is not None]
+    return [effect for claim in CLAIMS if (effect := _effect(claim, results)) is not None]
 
 
 def _effect(claim: Claim, results: Results) -> dict[str, Any] | None:
@@ -194,47 +185,45 @@ def _effect(claim: Claim, results: Results) -> dict[str, Any] | None:
         results.where(stage="final", method=v.method).by_seed(metric=v.metric, set=v.set, posthoc=v.posthoc)
         for v in (claim.first, claim.second)
     )
-    found = compared(first, second, better="high" if claim.above else "low")
-    if found is None:
+    pair = pair_values(first, second, better="high" if claim.above else "low")
+    if pair is None:
         return None
     sign = 1 if claim.above else -1
-    low, high = sorted((sign * found.low, sign * found.high))  # not numbers for one seed: neither side of 0
+    low, high = sorted((sign * pair.low, sign * pair.high))  # not numbers for one seed: neither side of 0
     verdict = "holds" if low > 0 else "does not hold" if high < 0 else "within noise"
-    unit = "number" if claim.first.metric in ("aurc", "nll") else "share"
+    unit = describe(claim.first.metric).unit
     words = claim.words
-    if claim.first.posthoc == "logit-norm" and not _normed(results, claim.first):
+    if claim.first.posthoc == "logit-norm" and not _has_norm(results, claim.first):
         words += " (here no norm helped, and the confidence is kept)"
-    return {"claim": words, "values": list(found.differences), "mean": found.mean, "low": found.low,
-            "high": found.high, "verdict": verdict, "unit": unit}  # fmt: skip
+    return {"claim": words, "values": list(pair.differences), "mean": pair.mean, "low": pair.low, "high": pair.high,
+            "verdict": verdict, "unit": unit}  # fmt: skip
 
 
-def _normed(results: Results, value: Value) -> bool:
+def _has_norm(results: Results, quantity: Quantity) -> bool:
     """Whether a norm was found for any seed."""
-    rows = results.where(stage="final", method=value.method, set=value.set, posthoc=value.posthoc)
-    return any(not math.isnan(one) for one in rows.column("parameter"))
+    rows = results.where(stage="final", method=quantity.method, set=quantity.set, posthoc=quantity.posthoc)
+    return any(not math.isnan(power) for power in rows.column("parameter"))
 
 
-def _audited(found: Comparison, run: Planned, page: Path) -> None:
-    place = found.run_folder(run)
-    test, val = (Predictions.open(place / f"{name}.npz") for name in ("test", "val"))
-    audit({"ce, test": test}, val=val).to_html(page)
+def _predictions(comparison: Comparison, run: PlannedRun) -> list[Predictions]:
+    """Of the test and of the validation data."""
+    return [Predictions.open(comparison.run_folder(run) / f"{name}.npz") for name in ("test", "val")]
 
 
-def _abstaining(found: Comparison, folder: Path, files: list[list[str]]) -> list[str]:
-    """A policy of one model, fitted on validation data, looked at on test data, exported.
+def _abstain(comparison: Comparison, files: list[list[str]]) -> list[str]:
+    """A policy of one model, fitted on validation data, looked at on test data, exported; what came of it.
 
     Which method's was settled beforehand: had these data chosen it too, the promise would be weaker than it says.
     """
-    run = next((run for run in found.finals if run.method == ABSTAINING), None)
+    run = next((run for run in comparison.finals if run.method == ABSTAINING), None)
     if run is None:
         return []
-    place = found.run_folder(run)
-    val, test = (Predictions.open(place / f"{name}.npz") for name in ("val", "test"))
+    folder = comparison.folder
+    test, val = _predictions(comparison, run)
     policy = Policy.fit(val, target_risk=RISK)
     policy.save(folder / "policy.json")
     files.append([f"policy for {ABSTAINING}", "policy.json"])
-    decided = policy.decide(test.logits)
-    accept = np.asarray(decided.accept)
+    accept = np.asarray(policy.decide(test.logits).accept)
     right = test.logits.argmax(1) == test.labels
     if accept.any():
         outcome = (
@@ -252,7 +241,7 @@ def _abstaining(found: Comparison, folder: Path, files: list[list[str]]) -> list
         from calibrant.export import export_onnx
         from calibrant.training import load_model
 
-        model, shape, _ = load_model(place.path)
+        model, shape, _ = load_model(comparison.run_folder(run).path)
         exported = export_onnx(policy, folder / "model.onnx", model=model, input_shape=shape)
     except MissingExtraError as missing:
         return [*sentences, f"{missing}."]
