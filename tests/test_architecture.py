@@ -18,6 +18,7 @@ ORDER = [
     "_files",
     "_arrays",
     "_validation",
+    "_npy",
     "_parquet",
     "_ray",
     "_numba",
