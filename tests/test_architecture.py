@@ -219,6 +219,23 @@ def test_the_source_never_imports_the_tests():
                 assert (node.module or "").split(".")[0] != "tests", path
 
 
+#: Modules without a test file of their own, and why.
+TESTED_ELSEWHERE = {}
+
+
+def test_every_module_has_its_test_file():
+    """``src/calibrant/a/b.py`` has ``tests/a/test_b.py``, in a sub-folder or not."""
+    tests = Path(__file__).parent
+    missing = set()
+    for path in modules():
+        if path.name not in ("__init__.py", "__main__.py"):
+            package, name = path.relative_to(SOURCE).parts[:-1], f"test_{path.stem.lstrip('_')}.py"
+            folder = tests / package[0] if package else tests
+            if not (folder / name).exists() and not list(folder.glob(f"*/{name}")):
+                missing.add(path.relative_to(SOURCE).as_posix())
+    assert missing == set(TESTED_ELSEWHERE)
+
+
 def test_files_stay_readable():
     for path in modules():
         assert len(path.read_text().splitlines()) <= 520, f"{path} is too long"
