@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import _harness as harness
 from benchmarks._harness import say
-from calibrant.experiments import Local, Method, Study, compare
+from calibrant.experiments import Contender, Local, Study, compare
 from calibrant.training.recipe import Recipe, check_recipe
 
 FOLDER = Path("build/sweep")
@@ -38,7 +38,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 def sweep(recipe: Recipe, jobs: int, threads: int, seeds: int = SEEDS) -> tuple[float, dict[str, float]]:
     """Seconds from the first run to the table, and the negative log-likelihood of each run."""
     shutil.rmtree(FOLDER, ignore_errors=True)
-    study = Study(recipe, {name: Method(name, {}) for name in ("ce", "ls")}, range(seeds))
+    study = Study(recipe, {name: Contender(name, {}) for name in ("ce", "ls")}, range(seeds))
     start = time.perf_counter()
     found = compare(study, FOLDER, engine=Local(jobs=jobs, threads=threads))
     seconds = time.perf_counter() - start

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tests.box_files import write, xml
+from tests.helpers.box_files import write, xml
 
 SIZE = (44, 36)  # width and height of images that have no size of their own: not square, larger than the tests' crops
 WRITERS: dict[str, Callable[[Path], None]] = {}

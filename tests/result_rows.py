@@ -3,7 +3,7 @@
 import json
 import math
 
-from calibrant.experiments.results import Results, Row
+from calibrant.experiments.results import ResultRow, Results
 
 NAN = math.nan
 
@@ -12,7 +12,7 @@ def row(method="ls", seed=0, metric="ece", value=0.02, **other):
     settings = json.dumps(other.pop("settings", {}), sort_keys=True)
     known = {"run": "0" * 16, "tuned_for": "", "stage": "final", "set": "test", "posthoc": "none", "parameter": NAN}
     known |= other
-    return Row(method=method, settings=settings, seed=seed, metric=metric, value=value, **known)
+    return ResultRow(method=method, settings=settings, seed=seed, metric=metric, value=value, **known)
 
 
 def of(values, metric="ece", **other):

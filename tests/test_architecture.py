@@ -44,15 +44,14 @@ PUBLIC = {
     "calibrant": ["Audit", "Lens", "Policy", "Predictions", "activity", "audit", "lens", "losses"],
     "calibrant.data": [
         "HOLD_OUTS", "NO_CLASS", "RICAP", "Batch", "Batches", "Boxes", "CentreCrop", "ColourJitter", "CutMix", "Cutout",
-        "Dataset", "Finding", "Findings", "ImageArray", "ImageFiles", "Layout", "Mixed", "Mixup", "Pad", "Part",
-        "Pipeline", "RandomCrop", "RandomErasing", "RandomFlip", "RandomResizedCrop", "Report", "Resize", "Rows",
-        "Sample", "TextFiles", "UnreadableError", "View", "Vocabulary", "by_ids", "context_only", "cover", "disjoint",
-        "draw_view", "encoded", "hold_out", "layouts", "normalised", "objectness", "objectness_of", "pixel_mean",
-        "read", "read_glove", "recognise", "render", "resample", "single_object", "tokens", "union_area",
+        "Dataset", "ImageArray", "ImageFiles", "Mixup", "Pad", "Pipeline", "RandomCrop", "RandomErasing", "RandomFlip",
+        "RandomResizedCrop", "Resize", "Rows", "Sample", "TextFiles", "UnreadableError", "View", "Vocabulary", "by_ids",
+        "context_only", "disjoint", "encoded", "hold_out", "layouts", "normalised", "objectness", "pixel_mean", "read",
+        "read_glove", "resample", "single_object",
     ],
     "calibrant.experiments": [
-        "Comparison", "Engine", "Failure", "Local", "Method", "Planned", "Results", "Row", "Study", "compare",
-        "engine_of", "methods", "space", "tables", "write",
+        "Comparison", "Contender", "Engine", "Failure", "Local", "Results", "Study", "compare", "engine_of", "methods",
+        "space", "tables", "write",
     ],
     "calibrant.export": ["Exported", "TensorInfo", "export_onnx", "load_model"],
     "calibrant.losses": [

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibrant.experiments.demonstration import effects
-from calibrant.experiments.results import Results, Row
+from calibrant.experiments.demo import effects
+from calibrant.experiments.results import ResultRow, Results
 
 
 def numbers(method, metric, values, posthoc="none"):
     return [
-        Row(f"{method}{seed}", method, "{}", "", "final", seed, "test", posthoc, float("nan"), metric, value)
+        ResultRow(f"{method}{seed}", method, "{}", "", "final", seed, "test", posthoc, float("nan"), metric, value)
         for seed, value in enumerate(values)
     ]
 

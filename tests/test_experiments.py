@@ -18,11 +18,11 @@ from sklearn.metrics import accuracy_score
 
 from calibrant import Predictions
 from calibrant.cli import main
-from calibrant.experiments import Local, Method, Results, Study, compare
+from calibrant.experiments import Contender, Local, Results, Study, compare
 from calibrant.experiments.evaluation import NUMBERS, numbers
-from calibrant.experiments.spaces import changes, drawn, grid, methods, space
-from calibrant.experiments.study import shortened
-from calibrant.experiments.work import FAILED, Job, perform
+from calibrant.experiments.job import FAILED, Job, Stage, perform
+from calibrant.experiments.spaces import changes, draw, grid, methods, space
+from calibrant.experiments.study import search, shortened
 from calibrant.losses import describe
 from calibrant.metrics import aurc
 from calibrant.training.datasets import load_sets
@@ -46,20 +46,21 @@ def recipe(**changed):
 
 def study(labels, **settings):
     given = settings.pop("recipe", None) or recipe(training={"epochs": 1, "batch_size": 128})
-    named = {label: Method(label.partition(":")[0], {}) for label in labels}
+    named = {label: Contender(label.partition(":")[0], {}) for label in labels}
     return Study(given, named, settings.pop("seeds", (0, 1)), **settings)
 
 
 def walked(plan, judge):
-    """The stages of a study, each judged by a function of the run."""
-    stages, steps = [], plan.stages()
-    now = next(steps)
-    while True:
-        stages.append(now)
-        try:
-            now = steps.send({run.key: judge(run) for run in now if judge(run) is not None})
-        except StopIteration as end:
-            return stages, end.value
+    """The stages of a study, each judged by a function of the run, and all of its runs."""
+    stages = []
+
+    def execute(runs):
+        stages.append(list(runs))
+        return {run.key: judge(run) for run in runs if judge(run) is not None}
+
+    trials, choice = search(plan, execute)
+    stages.append(plan.finals(choice))
+    return stages, [*trials, *stages[-1]]
 
 
 # --- spaces and plans -------------------------------------------------------------------------------------------------
@@ -90,11 +91,11 @@ def test_a_method_changes_nothing_but_itself():
 
 
 def test_random_combinations_are_some_of_the_grid():
-    some = drawn(describe("acls").search, 5, seed=0)
+    some = draw(describe("acls").search, 5, seed=0)
     assert len(some) == 5
     assert all(one in grid(describe("acls").search) for one in some)
-    assert some == drawn(describe("acls").search, 5, seed=0) != drawn(describe("acls").search, 5, seed=1)
-    assert drawn(describe("acls").search, 100, seed=0) == grid(describe("acls").search)
+    assert some == draw(describe("acls").search, 5, seed=0) != draw(describe("acls").search, 5, seed=1)
+    assert draw(describe("acls").search, 100, seed=0) == grid(describe("acls").search)
 
 
 def test_without_tuning_every_method_runs_once_per_seed():
@@ -183,7 +184,7 @@ def test_mistakes_are_found_before_anything_runs(settings, message):
 
 
 def test_one_method_under_two_names_is_refused():
-    named = {"ls:alpha=0.05": Method("ls", {"alpha": 0.05}), "ls": Method("ls", {})}
+    named = {"ls:alpha=0.05": Contender("ls", {"alpha": 0.05}), "ls": Contender("ls", {})}
     with pytest.raises(ValueError, match=r"'ls:alpha=0\.05' and 'ls' are the same method"):
         Study(recipe(), named, (0,))
 
@@ -214,10 +215,10 @@ def compared(tmp_path_factory):
     """Two methods and two seeds, and one that fails; each once."""
     folder = tmp_path_factory.mktemp("compared")
     plan = study(["ce", "ls"], recipe=recipe(training={"epochs": 1, "batch_size": 128}))
-    broken = Method("ce", {"optimiser.rate": 1e6, "optimiser.weight_decay": 1e6})
+    broken = Contender("ce", {"optimiser.rate": 1e6, "optimiser.weight_decay": 1e6})
     plan = Study(plan.recipe, {**plan.methods, "broken": broken}, (0, 1))
     events = []
-    found = compare(plan, folder, engine=Local(2), told=lambda *event: events.append(event))
+    found = compare(plan, folder, engine=Local(2), progress=lambda *event: events.append(event))
     return plan, found, events
 
 
@@ -226,7 +227,10 @@ def test_one_failure_does_not_stop_the_rest(compared):
     assert {f.method for f in found.failures} == {"broken"}
     assert all("the loss is" in f.error for f in found.failures)
     assert set(found.results.column("method")) == {"ce", "ls"}
-    assert {event for event, *_ in events} >= {"start", "done", "failed"}
+    ends = [what.split()[-1] for what, *_ in events if what.endswith((" done", " failed"))]
+    assert sorted(ends) == ["done"] * 4 + ["failed"] * 2
+    assert events[0] == ("testing: 6 runs", 0, 6)
+    assert events[-1][1:] == (6, 6)
     with (found.folder / "runs.csv").open() as file:
         states = [(row["method"], row["state"]) for row in csv.DictReader(file)]
     assert states == [(m, s) for m, s in (("ce", "done"), ("ls", "done"), ("broken", "failed")) for _ in range(2)]
@@ -234,7 +238,7 @@ def test_one_failure_does_not_stop_the_rest(compared):
 
 def test_a_method_that_never_acts_is_named(tmp_path):
     """MbLS with a margin that no logits reach is cross-entropy."""
-    named = {"ce": Method("ce", {}), "ls": Method("ls", {}), "mbls": Method("mbls", {"margin": 1e6})}
+    named = {"ce": Contender("ce", {}), "ls": Contender("ls", {}), "mbls": Contender("mbls", {"margin": 1e6})}
     found = compare(Study(study(["ce"]).recipe, named, (0,)), tmp_path, engine=Local(2))
     assert found.twins == [("mbls", "ce")]
 
@@ -242,8 +246,8 @@ def test_a_method_that_never_acts_is_named(tmp_path):
 def test_running_it_again_computes_nothing(compared):
     plan, found, _ = compared
     events = []
-    again = compare(plan, found.folder, engine=Local(2), told=lambda *event: events.append(event))
-    assert not events
+    again = compare(plan, found.folder, engine=Local(2), progress=lambda *event: events.append(event))
+    assert events == [("testing: 6 runs, 6 of them on disk", 6, 6)]
     assert again.results == found.results == Results.load(found.folder)
 
 
@@ -280,9 +284,9 @@ def test_threads_do_not_depend_on_what_is_left(tmp_path, monkeypatch):
     """A sweep that goes on with its last run has as many threads for it as it had for the others."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
     seen = []
-    monkeypatch.setattr(Local, "_start", lambda self, context, job, threads, told: seen.append(threads))
+    monkeypatch.setattr(Local, "_start", lambda self, context, job, threads: seen.append(threads))
     for number in (1, 3):
-        Local(2).run([Job("k", {}, str(tmp_path), None, "")] * number, lambda *_: None)
+        Local(2).run([Job("k", {}, str(tmp_path), None, "")] * number, Stage("testing", number, number))
     assert seen == [2] * 4
 
 
@@ -293,14 +297,14 @@ def test_a_run_that_another_command_does_is_waited_for(tmp_path):
     with contextlib.ExitStack() as held:
         held.enter_context(RunFolder(job.folder).lock())
 
-        def report(step, steps):
+        def report(what, step, steps):
             waited.append((step, steps))
             if len(waited) == 3:
                 held.close()
 
         assert perform(job, 1, report) is True
-    assert waited[:3] == [(0, 0)] * 3
-    assert job.done
+    assert waited[:3] == [(0, None)] * 3
+    assert job.is_done
 
 
 def test_other_data_are_not_taken_for_these(tmp_path):
@@ -313,7 +317,7 @@ def test_other_data_are_not_taken_for_these(tmp_path):
                 folder.mkdir(parents=True)
                 for i in range(6):
                     Image.new("RGB", (8, 8), (shade * i, 0, 99 * (label == "a"))).save(folder / f"{i}.png")
-    plan = Study(given, {"ce": Method("ce", {})}, (0,))
+    plan = Study(given, {"ce": Contender("ce", {})}, (0,))
     first = compare(plan, tmp_path / "out", data=str(tmp_path / "one"), engine=Local(1))
     assert not first.failures
     again = compare(plan, tmp_path / "out", data=str(tmp_path / "moved"), engine=Local(1))
@@ -322,7 +326,7 @@ def test_other_data_are_not_taken_for_these(tmp_path):
         compare(plan, tmp_path / "out", data=str(tmp_path / "other"), engine=Local(1))
     with pytest.raises(ValueError, match="nowhere"):
         compare(plan, tmp_path / "out", data=str(tmp_path / "nowhere"), engine=Local(1))
-    als = Study(given, {"als": Method("als", {})}, (0,))
+    als = Study(given, {"als": Contender("als", {})}, (0,))
     with pytest.raises(ValueError, match="adaptive targets are for data of images with one class each and boxes"):
         compare(als, tmp_path / "new", data=str(tmp_path / "one"), engine=Local(1))
 
@@ -330,24 +334,23 @@ def test_other_data_are_not_taken_for_these(tmp_path):
 def test_what_is_finished_is_in_the_table_when_a_sweep_is_interrupted(tmp_path):
     plan = study(["ce", "ls"], seeds=(0,))
 
-    def stop(event, job, steps):
-        if event == "done":
+    def stop(what, done, total):
+        if what.endswith(" done"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compare(plan, tmp_path, engine=Local(1), told=stop)
+        compare(plan, tmp_path, engine=Local(1), progress=stop)
     assert Results.load(tmp_path).column("method") == ["ce"]
 
 
 def test_a_killed_run_is_recorded_and_done_on_the_next_try(tmp_path):
     plan = study(["ce"], seeds=(0,), recipe=recipe(training={"epochs": 30, "batch_size": 32}))
 
-    def kill(event, job, steps):
-        if event == "progress":
-            holder = (tmp_path / "runs" / job.key / ".calibrant-lock").read_text()
-            os.kill(int(holder.split()[1]), signal.SIGKILL)
+    def kill(what, done, total):
+        for lock in tmp_path.glob("runs/*/.calibrant-lock") if what.endswith("%") and done else ():
+            os.kill(int(lock.read_text().split()[1]), signal.SIGKILL)
 
-    found = compare(plan, tmp_path, engine=Local(1), told=kill)
+    found = compare(plan, tmp_path, engine=Local(1), progress=kill)
     assert [f.error for f in found.failures] == ["the process was ended by SIGKILL"]
     (job,) = (Job.of(run.recipe, tmp_path / "runs", None, "") for run in found.planned)
     assert job.failure["lasting"] is False
@@ -360,8 +363,10 @@ def test_a_killed_run_is_recorded_and_done_on_the_next_try(tmp_path):
 def test_what_would_fail_again_is_not_tried_again(compared):
     plan, found, _ = compared
     events = []
-    compare(plan, found.folder, engine=Local(2), retry=True, told=lambda *event: events.append(event[0]))
-    assert events.count("start") == events.count("failed") == 2  # asked for, they are
+    compare(plan, found.folder, engine=Local(2), retry=True, progress=lambda *event: events.append(event))
+    assert events[0][0] == "testing: 6 runs, 4 of them on disk"
+    ends = [what for what, *_ in events if what.endswith((" done", " failed"))]
+    assert sorted(ends) == ["testing: broken 0 failed", "testing: broken 1 failed"]  # asked for, they are
 
 
 def test_errors_of_one_process_are_recorded(tmp_path):
@@ -378,7 +383,7 @@ def test_a_run_that_failed_before_it_began_can_be_tried_again(tmp_path):
     job = Job.of(late, tmp_path, None, "late")
     job.fail("the process was ended by SIGKILL", lasting=False)
     assert perform(job, 1) is True
-    assert job.done
+    assert job.is_done
     assert job.failure is None
 
 
@@ -404,7 +409,7 @@ def test_tuned_tables_and_a_page(written, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "On the test data" in out
     assert "Tuned for" in out
-    assert "searching: 2 runs" in err
+    assert "searching, up to 8 runs to follow: 2 runs" in err
     folder = tmp_path / "out"
     for name in ("methods", "repairs", "ranks", "expected"):
         for suffix in ("md", "tex", "csv", "html"):

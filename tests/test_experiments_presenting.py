@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibrant.experiments import Comparison, Failure, Method, Results, Study, tables, write
+from calibrant.experiments import Comparison, Contender, Failure, Results, Study, tables, write
 from calibrant.experiments.labels import check_reference
-from calibrant.experiments.presenting import document
+from calibrant.experiments.page import document
 from calibrant.experiments.tables import Column, average_ranks, differences, notes, paired, summary, text
 from calibrant.report.text import DASH, MINUS
 from calibrant.training.recipe import check_recipe
@@ -252,7 +252,7 @@ def made(folder, methods=("ce", "ls", "mbls", "focal"), tune=("ece", "accuracy")
         "ls": [{"alpha": 0.1}, {"alpha": 0.1}],
         "mbls": [{"margin": 3, "strength": 0.05}, {"margin": 6, "strength": 0.1}],
     }
-    study = Study(RECIPE, {name: Method(name, {}) for name in methods}, seeds, tune)
+    study = Study(RECIPE, {name: Contender(name, {}) for name in methods}, seeds, tune)
     rng, rows, planned = np.random.default_rng(1), {}, []
     for name in methods:
         settings = chosen.get(name, [{}, {}])

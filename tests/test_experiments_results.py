@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant.experiments.results import Results, Row
+from calibrant.experiments.results import ResultRow, Results
 from tests.result_rows import NAN, SMALL, of, row
 
 
@@ -58,7 +58,7 @@ def test_saved_and_loaded(tmp_path, name):
 def test_others_can_read_the_files(tmp_path):
     SMALL.save(tmp_path)
     table = pq.read_table(tmp_path / "results.parquet")
-    assert table.column_names == list(Row._fields)
+    assert table.column_names == list(ResultRow._fields)
     assert table["value"].to_pylist() == [r.value for r in SMALL.rows]
     with (tmp_path / "results.csv").open(newline="") as file:
         lines = list(csv_files.DictReader(file))
@@ -82,7 +82,7 @@ def test_wrong_and_truncated_files(tmp_path):
     pq.write_table(pa.table({"logits": [1.0]}), tmp_path / "results.parquet")
     with pytest.raises(ValueError, match="not a file of results: no column run, method"):
         Results.load(tmp_path)
-    head = ",".join(Row._fields)
+    head = ",".join(ResultRow._fields)
     for body, message in {
         "r,ls,{},,final,x,test,none,,ece,0.1\n": "line 2: seed must be a number, got 'x'",
         "r,ls,{},,final,0,test,none,,ece\n": "line 2 has 10 columns instead of 11",

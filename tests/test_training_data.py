@@ -57,7 +57,7 @@ def test_a_test_set_cut_from_data_that_come_as_one(tmp_path):
     assert [(len(s.train), len(s.val), len(s.test)) for s in sets] == [(10, 4, 6)] * 2
     assert sets[0].test.ids == sets[1].test.ids
     assert len({*sets[0].train.ids, *sets[0].val.ids, *sets[0].test.ids}) == 20
-    with pytest.raises(ValueError, match=r"image-folder has all\. A recipe takes it by data\.train = 'all'"):
+    with pytest.raises(ValueError, match=r"image-folder has all; a recipe takes it by data\.train = 'all'"):
         load_sets(check_recipe(DIGITS | {"data": {"layout": "image-folder"}}, "pictures"), str(home))
 
 

@@ -84,7 +84,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have a file or a folder on the disk before going on, where the file system can."""
+    """Flush a file or a folder to the disk, where the file system can."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -123,7 +123,7 @@ def kind_of(mode: int) -> str:
 
 @contextlib.contextmanager
 def _parents_of(path: Path) -> Iterator[None]:
-    """Make the folders that a file lies in, and take those that were made away again if the block fails."""
+    """Create the folders of a file, and remove those that were created if the block fails."""
     missing = [parent for parent in path.parents if not parent.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ def _parents_of(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Name the file that was meant in errors about its temporary one."""
+    """In errors about a temporary file, name the file that it is written for."""
     try:
         yield
     except OSError as error:

@@ -147,18 +147,18 @@ def real(name: str, x: ArrayLike) -> Numbers:
     return Numbers(array.astype(np.float32 if single else np.float64, copy=False), precision)
 
 
-def truth(correct: ArrayLike) -> Bools:
-    """Right or wrong as bool, from bool or from numbers that are 0 or 1."""
-    array, _ = host("correct", correct)
+def truth(correct: ArrayLike, *, name: str = "correct") -> Bools:
+    """True and False, from bool or from numbers that are 0 or 1."""
+    array, _ = host(name, correct)
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"correct must be True and False or 1 and 0, got {array.dtype} {list(array.shape)}")
+        raise ValueError(f"{name} must be True and False or 1 and 0, got {array.dtype} {list(array.shape)}")
     if not array.size:
-        raise ValueError(f"correct must not be empty, got shape {list(array.shape)}")
+        raise ValueError(f"{name} must not be empty, got shape {list(array.shape)}")
     if array.dtype.kind == "b":
         return array
     right: Bools = array == 1
     if not (right | (array == 0)).all():
-        _refuse("correct", "True and False or 1 and 0", array, ~(right | (array == 0)))
+        _refuse(name, "True and False or 1 and 0", array, ~(right | (array == 0)))
     return right
 
 

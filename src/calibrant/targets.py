@@ -23,6 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from calibrant._validation import number_in, whole
 from calibrant.data import Boxes, Mixed, View, objectness
 
 __all__ = ["adaptive_targets", "hard_targets", "mixed_adaptive_targets", "objectness", "uniform_targets"]
@@ -45,9 +46,8 @@ def uniform_targets(number: int, num_classes: int, *, device: torch.device | Non
         >>> uniform_targets(2, 4).tolist()
         [[0.25, 0.25, 0.25, 0.25], [0.25, 0.25, 0.25, 0.25]]
     """
-    if number < 0 or num_classes < 1:
-        raise ValueError(f"uniform_targets takes a number of samples and of classes, got {number} and {num_classes}.")
-    return torch.full((number, num_classes), 1.0 / num_classes, device=device)
+    whole("number", number, 0)
+    return torch.full((number, whole("num_classes", num_classes, 1)), 1.0 / num_classes, device=device)
 
 
 def adaptive_targets(
@@ -84,24 +84,21 @@ def adaptive_targets(
         [ALS], Eq. 5.
     """
     y = _labels(labels, num_classes)
-    if not 0.0 <= beta <= 1.0:
-        raise ValueError(f"adaptive_targets takes beta in 0..1, got {beta}.")
+    number_in("beta", beta, 0, 1)
     if dtype is None:
         floating = isinstance(objectness, Tensor) and objectness.is_floating_point()
         dtype = objectness.dtype if floating else torch.float32
     if not dtype.is_floating_point:
-        raise ValueError(f"adaptive_targets gives floating-point targets, and {dtype} was asked for.")
+        raise ValueError(f"dtype must be a floating-point type, got {dtype}")
     share = _shares(objectness, y, hard=unknown == "hard")
-    kept = (beta * share + (1.0 - beta)).expand(y.shape)
-    targets = ((1.0 - kept) / (num_classes - 1))[:, None].repeat(1, num_classes)
-    targets.scatter_(1, y.clamp(min=0)[:, None], kept[:, None])
+    own = (beta * share + (1.0 - beta)).expand(y.shape)
+    targets = ((1.0 - own) / (num_classes - 1))[:, None].repeat(1, num_classes)
+    targets.scatter_(1, y.clamp(min=0)[:, None], own[:, None])
     empty = y < 0
     if context is not None:
         flags = torch.as_tensor(context, device=y.device)
         if flags.shape != y.shape or flags.dtype != torch.bool:
-            raise ValueError(
-                f"adaptive_targets takes context flags [{len(y)}] of bool, got {flags.dtype} {list(flags.shape)}."
-            )
+            raise ValueError(f"context must be bool [{len(y)}], got {flags.dtype} {list(flags.shape)}")
         empty = empty | flags
     targets[empty] = 1.0 / num_classes
     return targets.to(dtype)
@@ -110,11 +107,10 @@ def adaptive_targets(
 def _labels(labels: Any, num_classes: int) -> Tensor:
     y = torch.as_tensor(labels)
     if y.ndim != 1 or (y.numel() and (y.is_floating_point() or y.dtype == torch.bool)):
-        raise ValueError(f"adaptive_targets takes labels [N] of integers, got {y.dtype} of shape {list(y.shape)}.")
-    if not float(num_classes).is_integer() or num_classes < 2:
-        raise ValueError(f"adaptive_targets takes at least 2 classes, got {num_classes}.")
+        raise ValueError(f"labels must be integers [N], got {y.dtype} of shape {list(y.shape)}")
+    whole("num_classes", num_classes, 2)
     if y.numel() and not (y.min() >= -1 and y.max() < num_classes):
-        raise ValueError(f"adaptive_targets takes labels in 0..{num_classes - 1} (or -1), got {y.min()}..{y.max()}.")
+        raise ValueError(f"labels must be in 0..{num_classes - 1} (or -1), got {y.min()}..{y.max()}")
     return y.long()
 
 
@@ -123,12 +119,12 @@ def _shares(objectness: Any, y: Tensor, hard: bool) -> Tensor:
     precision = torch.float32 if y.device.type == "mps" else torch.float64
     share = torch.as_tensor(objectness, dtype=precision, device=y.device)
     if share.shape not in (y.shape, torch.Size([])):
-        raise ValueError(f"adaptive_targets got {list(share.shape)} objectness values for {len(y)} labels.")
+        raise ValueError(f"objectness must be one number or [{len(y)}], as there are labels, got {list(share.shape)}")
     if hard:
         share = torch.where(share.isnan(), 1.0, share)
     # A share in single precision may pass 1 by a rounding error.
     if not bool(((share >= 0) & (share <= 1 + 1e-6)).all()):
-        raise ValueError("adaptive_targets takes objectness in 0..1; a value lies outside or is NaN.")
+        raise ValueError("objectness must be between 0 and 1, got a value outside or NaN")
     return share.clamp(max=1.0)
 
 
@@ -177,20 +173,11 @@ def mixed_adaptive_targets(
     flags = None if context is None else torch.as_tensor(context)
     height, width = mixed.images.shape[2:]
     if any((view.width, view.height) != (width, height) for view in views):
-        raise ValueError(
-            f"mixed_adaptive_targets takes the views of the images, {width} x {height} pixels, got others."
-        )
+        raise ValueError(f"views must be those of the images, {width} x {height} pixels, got others")
     total = torch.zeros(len(y), num_classes, dtype=torch.float64)
     for part in mixed.parts:
         rows = part.samples.cpu()
-        seen = part.objectness(boxes, views)
-        targets = adaptive_targets(
-            y.cpu()[rows],
-            seen,
-            num_classes,
-            beta,
-            context=None if flags is None else flags.cpu()[rows],
-            dtype=torch.float64,
-        )
-        total += part.share * targets
+        covered = None if flags is None else flags.cpu()[rows]
+        shares = part.objectness(boxes, views)
+        total += part.share * adaptive_targets(y.cpu()[rows], shares, num_classes, beta, context=covered)
     return total.to(y.device, dtype or torch.float32)

@@ -369,13 +369,11 @@ from calibrant.data import Dataset, ImageArray
 from calibrant.data.writing import write_dataset
 pixels = np.zeros((8, 6, 6, 3), np.uint8)
 data = Dataset("toy", "train", ("a",), tuple(map(str, range(8))), [0] * 8, ImageArray(pixels))
-def watch(items, number):
-    for i in items:
-        if i == 5 and os.environ.get("KILL"): os.kill(os.getpid(), 9)
-        yield i
-write_dataset(data, {str(tmp_path / "out")!r}, watch=watch)
+def progress(what, done, total):
+    if done == 5 and os.environ.get("KILL"): os.kill(os.getpid(), 9)
+write_dataset(data, {str(tmp_path / "out")!r}, progress=progress)
 """
-    killed = subprocess.run([sys.executable, "-c", script], env={"KILL": "1", "PATH": ""}, check=False)
+    killed = subprocess.run([sys.executable, "-c", script], env=os.environ | {"KILL": "1"}, check=False)
     assert killed.returncode == -9
     assert not (tmp_path / "out" / "train.parquet").exists()
     assert len(list((tmp_path / "out").rglob("*.png"))) == 5

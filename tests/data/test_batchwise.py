@@ -18,7 +18,7 @@ from calibrant.data import (
     Rows,
     rendering,
 )
-from calibrant.data.pipeline import sample_generator
+from calibrant.data.rendering import sample_generator
 
 CHAINS = {
     "as it is": [],
@@ -58,10 +58,11 @@ def same(ours, theirs):
 def test_a_batch_at_once_is_the_batch_sample_by_sample(monkeypatch, chain, colours, padding, channels):
     pipeline = Pipeline(images(colours), CHAINS[chain], seed=11, padding=padding, channels=channels)
     indices = np.random.default_rng(0).permutation(57)[:40].tolist()
-    assert pipeline._whole_pixels
+    at_once = colours or not isinstance(padding, tuple)  # colours around grey go sample by sample
+    assert pipeline._can_batch_at_once is at_once
     together = [pipeline.batch(indices, epoch) for epoch in (0, 7)]
-    assert colours is False or isinstance(together[0].views, rendering.Views)
-    monkeypatch.setattr(Pipeline, "_together", lambda self, pairs: None)
+    assert isinstance(together[0].views, rendering.Views) is at_once
+    monkeypatch.setattr(Pipeline, "_batch_at_once", lambda self, pairs: None)
     for epoch, ours in zip((0, 7), together, strict=True):
         same(ours, pipeline.batch(indices, epoch))
 
@@ -90,7 +91,7 @@ def test_a_number_that_must_be_drawn_again_is_left_to_the_sample():
 @pytest.mark.parametrize("steps", [[RandomResizedCrop(24)], [Resize(20)], [RandomCrop(40)], [CentreCrop(64)]], ids=str)
 def test_steps_that_resample_go_sample_by_sample(steps):
     pipeline = Pipeline(images(True), steps)
-    assert not pipeline._whole_pixels
+    assert not pipeline._can_batch_at_once
     assert pipeline.batch([0, 1]).inputs.shape[0] == 2
 
 
@@ -99,7 +100,7 @@ def test_a_view_that_shows_nothing_goes_sample_by_sample(monkeypatch):
     pipeline = Pipeline(images(True), [RandomCrop(8, padding=60), Pad(1)], padding="edge")
     indices = list(range(57))
     ours = pipeline.batch(indices)
-    monkeypatch.setattr(Pipeline, "_together", lambda self, pairs: None)
+    monkeypatch.setattr(Pipeline, "_batch_at_once", lambda self, pairs: None)
     same(ours, pipeline.batch(indices))
 
 

@@ -15,9 +15,9 @@ from calibrant.data.layouts import recognise
 from calibrant.data.readers import segmentation
 from calibrant.data.readers._boxes import MAX_BOXES
 from calibrant.data.readers.segmentation import CAMVID
-from tests import box_files
-from tests.box_files import skipped, write, xml
-from tests.properties.data_trees import TREES, cifar_10, cifar_10h, imagenet, own, published_camvid
+from tests.helpers import box_files
+from tests.helpers.box_files import skipped, write, xml
+from tests.helpers.data_trees import TREES, cifar_10, cifar_10h, imagenet, own, published_camvid
 
 NAMES = [f"class {i}" for i in range(150_000)]
 #: Seconds of CPU time; each case takes a tenth of it on a busy machine.

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from calibrant.cli import main
-from calibrant.experiments import Method, Study, compare
-from calibrant.experiments.work import perform
+from calibrant.experiments import Contender, Study, compare
+from calibrant.experiments.job import perform
 from calibrant.training.recipe import check_recipe
 
 PLAIN = {
@@ -32,14 +32,14 @@ batch_size = 512
 
 
 def study(*labels, plain=PLAIN, **settings):
-    methods = {label: Method(label, {}) for label in labels or ("ce", "ls")}
+    methods = {label: Contender(label, {}) for label in labels or ("ce", "ls")}
     return Study(check_recipe(plain, "digits"), methods, settings.pop("seeds", (0,)), **settings)
 
 
 class Here:
     """An engine that does the runs in this process."""
 
-    def run(self, jobs, told):
+    def run(self, jobs, stage):
         for job in jobs:
             perform(job, 0, accelerator="cpu")
 
@@ -47,7 +47,7 @@ class Here:
 class Nobody:
     """An engine that must not be asked for anything."""
 
-    def run(self, jobs, told):
+    def run(self, jobs, stage):
         raise AssertionError(f"{len(jobs)} runs were started")
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from calibrant.experiments import compare
-from calibrant.experiments.folder import look
+from calibrant.experiments.folder import check_folder
 from tests.experiments.conftest import Nobody, study
 from tests.training.conftest import state_of
 
@@ -120,14 +120,14 @@ def test_tables_are_not_written_through_a_link(compared, tmp_path, recipe, refus
 
 
 def test_a_folder_of_ours_is_known_by_its_study(compared, tmp_path):
-    assert look(compared)
-    assert not look(tmp_path / "new")
+    assert check_folder(compared)
+    assert not check_folder(tmp_path / "new")
     (tmp_path / "empty").mkdir()
-    assert not look(tmp_path / "empty")
+    assert not check_folder(tmp_path / "empty")
     assert json.loads((compared / "study.json").read_text())["format"] == "calibrant.study"
 
 
-def test_whoever_listens_hears_when_the_folder_is_ours(compared):
+def test_progress_begins_when_the_folder_is_ours(compared):
     heard = []
-    compare(study(), compared, engine=Nobody(), begun=lambda folder: heard.append((folder, look(folder))))
-    assert heard == [(compared, True)]
+    compare(study(), compared, engine=Nobody(), progress=lambda *event: heard.append((event, check_folder(compared))))
+    assert heard == [(("testing: 2 runs, 2 of them on disk", 2, 2), True)]

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from calibrant import Predictions
-from calibrant.experiments import Method, Study, compare
-from calibrant.experiments.spaces import MOST_COMBINATIONS, drawn, grid
+from calibrant.experiments import Contender, Study, compare
+from calibrant.experiments.spaces import MOST_COMBINATIONS, draw, grid
 from calibrant.experiments.study import MOST_CANDIDATES, MOST_SEEDS, replaced
 from calibrant.training.recipe import check_recipe
 from tests.experiments.conftest import PLAIN, Here, Nobody, study
@@ -32,7 +32,11 @@ def test_seeds_have_bounds(settings, words):
 
 def searched(values, **settings):
     return Study(
-        check_recipe(PLAIN | {"search": {"ls": values}}, "here"), {"ls": Method("ls", {})}, (0,), ("ece",), **settings
+        check_recipe(PLAIN | {"search": {"ls": values}}, "here"),
+        {"ls": Contender("ls", {})},
+        (0,),
+        ("ece",),
+        **settings,
     )
 
 
@@ -46,7 +50,7 @@ def test_searches_have_bounds():
     with pytest.raises(ValueError, match=r"search\.ls\.alpha must have at most 1000 members, got 1001"):
         searched({"alpha": [i / 2001 for i in range(1001)]})
     assert time.process_time() - start < 2
-    for combine in (grid, lambda values: drawn(values, 3, 0)):
+    for combine in (grid, lambda values: draw(values, 3, 0)):
         with pytest.raises(ValueError, match="combinations"):
             combine(wide)
 
@@ -66,12 +70,14 @@ def test_searches_have_bounds():
     ids=lambda settings: next(iter(settings)),
 )
 def test_methods_on_different_test_data_are_not_compared(settings):
-    methods = {"ce": Method("ce", {}), "other": Method("ls", settings)}
+    methods = {"ce": Contender("ce", {}), "other": Contender("ls", settings)}
     with pytest.raises(ValueError, match="'ce' and 'other' would be tested on different data"):
         Study(check_recipe(PLAIN, "here"), methods, (0,))
-    Study(check_recipe(PLAIN, "here"), {"other": Method("ls", settings)}, (0,))  # on its own it is a comparison
+    Study(check_recipe(PLAIN, "here"), {"other": Contender("ls", settings)}, (0,))  # on its own it is a comparison
     Study(
-        check_recipe(PLAIN, "here"), {"ce": Method("ce", {}), "views": Method("ls", {"data.context_rate": 0.1})}, (0,)
+        check_recipe(PLAIN, "here"),
+        {"ce": Contender("ce", {}), "views": Contender("ls", {"data.context_rate": 0.1})},
+        (0,),
     )
 
 
@@ -109,7 +115,7 @@ def test_data_that_changed_in_their_place_are_noticed(images, tmp_path):
     (home / "test" / "dog").rename(home / "test" / "cat")
     (home / "test" / "aside").rename(home / "test" / "dog")
     compare(images("ce"), tmp_path / "out", data=str(home), engine=Nobody())  # nothing to compute, nothing to mix
-    with pytest.raises(ValueError, match="are others: give another folder"):
+    with pytest.raises(ValueError, match="are others: name another folder"):
         compare(images("ce", "ls"), tmp_path / "out", data=str(home), engine=Nobody())
 
 

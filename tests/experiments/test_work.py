@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from calibrant.experiments import Local, Method, Study, compare
-from calibrant.experiments.work import Job, perform
+from calibrant.experiments import Contender, Local, Study, compare
+from calibrant.experiments.job import Job, perform
 from calibrant.training.recipe import check_recipe
 from tests.experiments.conftest import PLAIN, Nobody, study
 from tests.training.conftest import state_of
@@ -34,16 +34,16 @@ def damages(path):
 def test_damaged_numbers_are_a_failure_with_a_reason(name, job, compared):
     path = Path(job.folder) / name
     whole = path.read_text()
-    assert job.done
+    assert job.is_done
     for text in damages(path):
         path.write_text(text)
-        assert not job.done, text[:60]
+        assert not job.is_done, text[:60]
         assert job.failure["lasting"]
         assert f"{path} is damaged (" in job.failure["error"]
         assert "delete it, and" in job.failure["error"]
         assert "\n" not in job.failure["error"]
         path.write_text(whole)
-    assert job.done
+    assert job.is_done
 
 
 @pytest.mark.parametrize("name", ["result.json", "numbers.json"])
@@ -61,7 +61,7 @@ def test_what_was_deleted_is_computed_again(job, compared):
     before = {name: (Path(job.folder) / name).read_text() for name in ("result.json", "numbers.json")}
     for name in before:
         (Path(job.folder) / name).unlink()
-        assert not job.done
+        assert not job.is_done
         assert job.failure is None
         assert perform(job, 1) is True
         assert (Path(job.folder) / name).read_text() == before[name]
@@ -119,7 +119,7 @@ def test_processes_of_a_comparison_inherit_the_decision(own, tmp_path):
 
 def test_code_in_a_search_needs_trust_too(own, tmp_path):
     plain = PLAIN | {"search": {"ls": {"model.name": ["mlp", "own_networks:make"]}}}
-    plan = Study(check_recipe(plain, "digits"), {"ls": Method("ls", {})}, (0,), ("ece",))
+    plan = Study(check_recipe(plain, "digits"), {"ls": Contender("ls", {})}, (0,), ("ece",))
     assert {model.name for model in plan.models} == {"mlp", "own_networks:make"}
     with pytest.raises(ValueError, match="own_networks"):
         compare(plan, tmp_path / "out", engine=Nobody())

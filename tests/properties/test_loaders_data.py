@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from calibrant.data import UnreadableError, Vocabulary, layouts, read, read_glove
-from tests.properties.data_trees import TREES, files_of, hostile_json
+from tests.helpers.data_trees import TREES, files_of, hostile_json
 
 #: Bytes that mean something to one parser or another.
 TOKENS = [

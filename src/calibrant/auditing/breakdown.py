@@ -73,19 +73,19 @@ class Breakdown:
     def rows(self, names: Sequence[str], *, level: float = 0.95, compare: bool = True) -> list[Row]:
         """A row for each key that has samples, in order of the keys; ``compare`` asks which are worse than the rest."""
         number = self.counts.sum((1, 2))
-        held = np.flatnonzero(number)
-        n = number[held]
-        right, sure = self.counts[held, :, 0].sum(1), self.sums[held].sum((1, 2))
+        keys = np.flatnonzero(number)
+        n = number[keys]
+        right, sure = self.counts[keys, :, 0].sum(1), self.sums[keys].sum((1, 2))
         gap = (sure - right) / n
-        spread = np.maximum(self.squares[held] / n - gap**2, 0.0)
+        spread = np.maximum(self.squares[keys] / n - gap**2, 0.0)
         # One sample more keeps the error of a handful that are all alike from being 0.
         error = np.sqrt((spread + 0.25 / (n + 1)) / n)
-        bins = np.abs(self.sums[held].sum(2) - self.counts[held, :, 0]).sum(1) / n
+        bins = np.abs(self.sums[keys].sum(2) - self.counts[keys, :, 0]).sum(1) / n
         flags = _worse_than_the_rest(n, right, sure, level) if compare else [False] * len(n)
         return [
             Row(names[k], int(n[i]), float(right[i] / n[i]), float(sure[i] / n[i]), float(gap[i]), float(error[i]),
                 float(bins[i]), bool(flags[i]))
-            for i, k in enumerate(held.tolist())
+            for i, k in enumerate(keys.tolist())
         ]  # fmt: skip
 
 
@@ -223,15 +223,15 @@ class ClasswiseSums:
         """
         sums, counts = (part.astype(np.float64) for part in self._tables())
         hits = self.hits.reshape(-1, BINS).astype(np.float64)
-        held = counts.ravel() > 0
-        n, hit, p = counts.ravel()[held], hits.ravel()[held], (sums.ravel()[held] / counts.ravel()[held])
-        drawn, null = np.empty(number), np.empty(number)
+        filled = counts.ravel() > 0
+        n, hit, p = counts.ravel()[filled], hits.ravel()[filled], (sums.ravel()[filled] / counts.ravel()[filled])
+        resampled, null = np.empty(number), np.empty(number)
         for i in range(number):
             positive, rest = rng.poisson(hit), rng.poisson(np.maximum(n - hit, 0))
-            drawn[i] = np.abs((positive + rest) * p - positive).sum()
+            resampled[i] = np.abs((positive + rest) * p - positive).sum()
             null[i] = np.abs(n * p - rng.binomial(n.astype(np.int64), np.clip(p, 0, 1))).sum()
         scale = max(1, self.samples) * len(sums)
-        return (drawn - np.abs(n * p - hit).sum()) / scale, null / scale
+        return (resampled - np.abs(n * p - hit).sum()) / scale, null / scale
 
 
 class HashSample:

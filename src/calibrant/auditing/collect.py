@@ -90,8 +90,8 @@ class Collected:
     def pairs(self) -> Judged:
         """The kept samples, for comparing models on the same ones."""
         confidence, correct, nll, brier, *_ = self.judged.columns()
-        known = self.holds != "confidence"
-        return Judged(confidence, correct, nll=nll if known else None, brier=brier if known else None)
+        has_values = self.holds != "confidence"
+        return Judged(confidence, correct, nll=nll if has_values else None, brier=brier if has_values else None)
 
     def class_name(self, index: int | None) -> str | None:
         """What to call a class."""
@@ -105,8 +105,8 @@ def wanted_groups(predictions: Predictions, groups: Iterable[str] | None) -> lis
     wanted = list(predictions.group_names if groups is None else groups)
     missing = [name for name in wanted if name not in predictions.group_names]
     if missing:
-        held = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"there is no group column {missing[0]!r}; the predictions have: {held}")
+        available = ", ".join(predictions.group_names) or "none"
+        raise ValueError(f"there is no group column {missing[0]!r}; the predictions have: {available}")
     return wanted
 
 

@@ -136,8 +136,8 @@ def _numbers(
     values["classwise_ece"] = Approximate(mean)
     numbers["classwise_ece"] = Interval(mean, math.nan, math.nan)
     if collected.clusters is None and math.isfinite(numbers["ece"].low):
-        drawn, null = collected.classwise.replicates(np.random.default_rng(seed), min(200, replicates))
-        numbers["classwise_ece"] = bootstrap_interval("classwise_ece", mean, drawn, level, null=null)
+        resampled, null = collected.classwise.replicates(np.random.default_rng(seed), min(200, replicates))
+        numbers["classwise_ece"] = bootstrap_interval("classwise_ece", mean, resampled, level, null=null)
     return values, numbers, classwise
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say
+from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     Accelerator,
     Address,
@@ -56,7 +55,9 @@ def compare_command(
     ] = None,
     engine: Engine = "local",
     address: Address = None,
-    retry: Annotated[bool, typer.Option("--retry-failed", help="Try again what failed and would fail again.")] = False,
+    retry: Annotated[
+        bool, typer.Option("--retry-failed", help="Also retry runs that failed deterministically.")
+    ] = False,
     keep_held_out: Annotated[
         bool, typer.Option("--keep-held-out", help="Do not train again on the data held out for the search.")
     ] = False,
@@ -71,7 +72,7 @@ def compare_command(
     stop the rest.
     """
     from calibrant.experiments import (
-        Method,
+        Contender,
         Study,
         check_reference,
         compare,
@@ -85,46 +86,47 @@ def compare_command(
     specifications = parse_methods(",".join(losses_to_compare()) if losses == ALL else losses)
     study = Study(
         load(recipe, settings or ()),
-        {label: Method(name, values) for label, (name, values) in specifications.items()},
+        {label: Contender(name, values) for label, (name, values) in specifications.items()},
         _seeds(seeds), tuple(tune or ()), _search(search), trials, keep_held_out,
     )  # fmt: skip
     against = None if reference == REFERENCE and REFERENCE not in study.methods else reference
     if against is not None:
         check_reference(against, study.methods, study.tune)
     if expected and not study.recipe.expected:
-        raise ValueError(f"{recipe}: the recipe has no numbers of a paper to lay beside ours.")
+        raise ValueError(f"{recipe}: the recipe has no numbers of a paper to lay beside ours")
     trusted = trusts_models(study.models, trust_code)
-    with Shown(quiet) as shown, announced(quiet):
+    with show_progress(quiet, lines=True) as progress, announced(quiet):
         try:
-            found = compare(
+            comparison = compare(
                 study, output, data=data, engine=engine_of(engine, study.recipe, jobs, address, accelerator),
-                retry=retry, trust_code=trusted, told=shown, stage=shown.stage,
+                retry=retry, trust_code=trusted, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
             remark("interrupted; the same command goes on from here", quiet)
             raise
-    made = write(found, reference=against, expected=expected)
-    for failure in found.failures:
+    tables_by_name = write(comparison, reference=against, expected=expected)
+    for failure in comparison.failures:
         remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
-    for one, other in found.twins:
+    for method, other in comparison.twins:
         remark(
-            f"{one} gave the very numbers of {other}: what makes it differ never acted; calibrant lens --predictions "
-            "shows which settings would",
+            f"{method} matches {other} exactly: its regulariser was never active; calibrant lens --predictions shows "
+            "which settings would make it so",
             quiet,
         )
-    if not made:
-        raise ValueError(f"no run has any numbers; {output / 'runs.csv'} says why.")
+    if not tables_by_name:
+        raise ValueError(f"no run has any numbers; {output / 'runs.csv'} says why")
     if as_json:
-        print_json({"folder": str(output), "runs": len(found.results.column("run")), "failed": len(found.failures)})
+        print_json({"folder": str(output), "runs": len(comparison.results.column("run")),
+                    "failed": len(comparison.failures)})  # fmt: skip
     elif not quiet:
-        for table in made.values():
+        for table in tables_by_name.values():
             print_table(table.title, tables.heads(table), tables.text(table))
             for note in tables.notes(table):
                 say(note)
             print_line()
     remark(f"open {output / 'index.html'}; every number is in {output / 'results.csv'}", quiet)
-    if found.failures:
-        many = "a run" if len(found.failures) == 1 else f"{len(found.failures)} runs"
+    if comparison.failures:
+        many = "a run" if len(comparison.failures) == 1 else f"{len(comparison.failures)} runs"
         remark(f"{many} failed; --retry-failed tries again what the same command would leave", quiet)
         raise typer.Exit(1)
 
@@ -167,58 +169,3 @@ def _search(text: str) -> Any:
     if text not in ("grid", "random", "halving"):
         raise ValueError(f"--search takes grid, random or halving, got {text!r}")
     return text
-
-
-class Shown:
-    """Progress over all runs of a stage, on standard error: a bar with time left, and what is running."""
-
-    def __init__(self, quiet: bool):
-        self.quiet = quiet
-        columns = (
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[runs]}"), TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )  # fmt: skip
-        self.bar = progress_bar(*columns, quiet=quiet, speed_estimate_period=600.0)
-        self.task: Any = None
-        self.total = self.ended = self.failed = 0
-        self.later = 0
-        self.running: dict[str, tuple[str, float]] = {}
-
-    def __enter__(self) -> Shown:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def stage(self, name: str, runs: int, missing: int, later: int) -> None:
-        """A stage begins."""
-        words = {"short": "searching, short runs", "search": "searching", "final": "testing"}[name]
-        done = f", {runs - missing} of them on disk" if runs > missing else ""
-        remark(f"{words}: {runs} run{'s' * (runs != 1)}{done}", self.quiet)
-        self.total, self.later = self.ended + self.failed + missing, later
-        if missing and self.task is None:
-            self.bar.start()
-            self.task = self.bar.add_task(words, total=None, runs="")
-        if self.task is not None:
-            self.bar.update(self.task, description=words)
-
-    def __call__(self, event: str, job: Any, steps: tuple[int, int]) -> None:
-        """A run starts, goes on or ends."""
-        if event in ("start", "progress"):
-            self.running[job.key] = job.title, steps[0] / steps[1] if steps[1] else 0.0
-        else:
-            self.running.pop(job.key, None)
-            if event == "failed":
-                self.failed += 1  # it says nothing about how long the others take
-            else:
-                self.ended += 1
-            if self.bar.disable:
-                remark(f"{self.ended + self.failed} of {self.total}: {job.title} {event}", self.quiet)
-        if self.task is not None:
-            share = self.ended + sum(part for _, part in self.running.values())
-            now = ", ".join(f"{label(title)} {part:.0%}" for title, part in list(self.running.values())[:4])
-            more = f", up to {self.later} to follow" if self.later else ""
-            self.bar.update(
-                self.task, completed=share, total=self.total - self.failed + self.later,
-                runs=f"{self.ended + self.failed} of {self.total} runs{more}; {now}",
-            )  # fmt: skip

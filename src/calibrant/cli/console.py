@@ -15,8 +15,8 @@ import sys
 import textwrap
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TextIO, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO
 
 import rich.progress
 from rich.cells import cell_len
@@ -25,8 +25,6 @@ from rich.table import Table
 from rich.text import Text
 
 from calibrant._progress import Progress, silent
-
-T = TypeVar("T")
 
 #: Words up to this length are not wrapped in a table.
 SHORT = 32
@@ -174,27 +172,6 @@ def _print_units() -> Progress:
             remark(what if total is None else f"{_count(done, total)}: {what}")
 
     return update
-
-
-def progress(
-    items: Iterable[T], total: int, what: str, quiet: bool, *, size: Callable[[T], int] = lambda _: 1
-) -> Iterator[T]:
-    """Pass items through, with a bar on standard error once it has taken a second; ``size`` is what one counts for."""
-    bar = progress_bar(quiet=quiet)
-    task, done = bar.add_task(label(what), total=total or None), 0
-    # By a timer, so that the bar also appears when a single item takes long.
-    soon = threading.Timer(1.0, bar.start)
-    soon.daemon = True
-    soon.start()
-    try:
-        for item in items:
-            yield item
-            done += size(item)
-            bar.update(task, completed=done)
-    finally:
-        soon.cancel()
-        soon.join()
-        bar.stop()
 
 
 def label(text: str) -> str:

@@ -8,14 +8,13 @@ from calibrant._imports import needs_torch  # noqa: F401
 
 import enum
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from calibrant._files import parse_json
-from calibrant.cli.console import print_json, print_line, print_table, progress, remark, say
+from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.cli.options import Json, Quiet
 from calibrant.data import (
     NO_CLASS_PIXELS,
@@ -24,7 +23,6 @@ from calibrant.data import (
     Layout,
     OnError,
     SplitFacts,
-    Watch,
     check_folder,
     check_images,
     check_writable,
@@ -43,15 +41,13 @@ from calibrant.report import check_page_folder
 
 app = typer.Typer(help="Data sets: look at one, or write its masked variants.", rich_markup_mode=None)
 
-LayoutName = Annotated[
-    str | None, typer.Option("--layout", help="How the data lies on disk; recognised if left out.", show_default=False)
-]
+LayoutName = Annotated[str | None, typer.Option("--layout", help="How the data lies on disk; recognised if left out.")]
+Split = Annotated[list[str] | None, typer.Option(help="Only this split (repeat for more).")]
 Option = Annotated[
     list[str] | None,
     typer.Option(
         help='An option of the layout\'s reader, as only_annotated=false or rename=\'{"trash can": "trashcan"}\' '
-        "(repeat for more).",
-        show_default=False,
+        "(repeat for more)."
     ),
 ]
 #: Classes that are printed one by one.
@@ -80,16 +76,11 @@ def layouts_command(as_json: Json = False, quiet: Quiet = False) -> None:
 @app.command("inspect")
 def inspect_command(
     path: Annotated[Path, typer.Argument(help="The data folder, or a file of arrays.")],
-    split: Annotated[
-        list[str] | None, typer.Option(help="Only this split (repeat for more).", show_default=False)
-    ] = None,
+    split: Split = None,
     layout: LayoutName = None,
     option: Option = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Folder for the page, the contact sheet and the figures.", show_default=False
-        ),
+        Path | None, typer.Option("--output", "-o", help="Folder for the page, the contact sheet and the figures.")
     ] = None,
     samples: Annotated[int, typer.Option(help="Pictures on the contact sheet.", min=1)] = 24,
     beta: Annotated[float, typer.Option(help="Beta of the adaptive targets on the contact sheet.")] = 1.0,
@@ -111,11 +102,8 @@ def inspect_command(
         raise ValueError(f"--beta must be between 0 and 1, got {beta}")
     kind, root = recognise(path, layout)
     splits = _chosen_splits(kind, root, split, quiet)
-
-    def watch(items: Iterable[Any], number: int, what: str) -> Iterable[Any]:
-        return progress(items, number, what, quiet)
-
-    found, datasets = inspect(kind, root, splits, decode=decode, watch=watch, options=options)
+    with show_progress(quiet) as progress:
+        found, datasets = inspect(kind, root, splits, decode=decode, progress=progress, options=options)
     document = found.to_json()
     if output is not None:
         from calibrant.cli.contact_sheet import contact_sheet  # here and below: they bring matplotlib along
@@ -142,17 +130,12 @@ def make_variant_command(
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the new data set.")],
-    split: Annotated[
-        list[str] | None, typer.Option(help="Only this split (repeat for more).", show_default=False)
-    ] = None,
+    split: Split = None,
     layout: LayoutName = None,
     option: Option = None,
     fill: Annotated[
         str | None,
-        typer.Option(
-            help="Colour of covered objects as red,green,blue; the first split's mean pixel if left out.",
-            show_default=False,
-        ),
+        typer.Option(help="Colour of covered objects as red,green,blue; the first split's mean pixel if left out."),
     ] = None,
     image_format: Annotated[str, typer.Option("--format", help="png keeps the pixels, jpg is smaller.")] = "png",
     skip_broken: Annotated[
@@ -171,10 +154,11 @@ def make_variant_command(
     splits = _chosen_splits(kind, root, split, quiet)
     on_error: OnError = "skip" if skip_broken else "raise"
     datasets = {name: kind.open(root, name, on_error, options) for name in splits}
-    for name, dataset in datasets.items():
+    for dataset in datasets.values():
         need_boxes(dataset)
         if not skip_broken:  # else its reader has looked at them
-            check_images(dataset, _watch(f"headers of {name}", quiet))
+            with show_progress(quiet) as progress:
+                check_images(dataset, progress)
     if colour is None:
         first = datasets[splits[0]]
         remark(f"mean pixel of {first.title}", quiet)
@@ -186,13 +170,14 @@ def make_variant_command(
         check_writable(dataset, output, image_format=image_format, made_from=made_from[name])
     written = {}
     for name, dataset in variants.items():
-        table = write_dataset(
-            dataset,
-            output,
-            image_format=image_format,  # type: ignore[arg-type]  # checked above
-            made_from=made_from[name],
-            watch=_watch(f"images of {name}", quiet),
-        )
+        with show_progress(quiet) as progress:
+            table = write_dataset(
+                dataset,
+                output,
+                image_format=image_format,  # type: ignore[arg-type]  # checked above
+                made_from=made_from[name],
+                progress=progress,
+            )
         written[name] = {"samples": len(dataset), "table": str(table), "of": len(datasets[name])}
         for line in datasets[name].report.lines():
             remark(f"{name}: {line}", quiet)
@@ -201,10 +186,6 @@ def make_variant_command(
     elif not quiet:
         rows = [(name, str(made["of"]), str(made["samples"]), str(made["table"])) for name, made in written.items()]
         print_table(f"{variant.value}, covered by {colour}", ("split", "samples before", "after", "table"), rows)
-
-
-def _watch(what: str, quiet: bool) -> Watch:
-    return lambda items, number: progress(items, number, what, quiet)
 
 
 def _origin(variant: Variant, dataset: Dataset, colour: tuple[int, int, int]) -> dict[str, Any]:
@@ -218,7 +199,7 @@ def _chosen_splits(kind: Layout, root: Path, asked: list[str] | None, quiet: boo
         return _plain_splits(kind, root, quiet)
     splits = kind.splits(root)
     if unknown := [name for name in asked if name not in splits]:
-        raise ValueError(f"{root}: split {unknown[0]!r} was asked for, and {kind.name} has {some_names(splits)}.")
+        raise ValueError(f"{root}: split {unknown[0]!r} was asked for, and {kind.name} has {some_names(splits)}")
     return list(dict.fromkeys(asked))
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant.cli.compare import Shown, announced
-from calibrant.cli.console import print_json, print_line, print_table, remark, say
+from calibrant.cli.compare import announced
+from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.cli.lens import draw, look
 from calibrant.cli.options import Json, Quiet, parse_losses
 
@@ -34,29 +34,30 @@ def demo(
 
     Interrupted, the same command goes on; what is finished is not computed again.
     """
-    from calibrant.experiments import demonstrate, short_name_legend, tables
+    from calibrant.experiments import compare, demo_study, demonstrate, short_name_legend, tables
 
     chosen: Any = data
-
-    def draw_lens(folder: Path) -> None:
-        losses = parse_losses(LOSSES)
-        draw(folder / "lens.svg", losses, look(losses, LOGITS, LABEL), LOGITS, LABEL)
-
-    with Shown(quiet) as shown, announced(quiet):
+    losses = parse_losses(LOSSES)
+    with show_progress(quiet, lines=True) as progress, announced(quiet):
         try:
-            found = demonstrate(
-                output, data=chosen, seed=seed, quick=quick, told=shown, stage=shown.stage,
-                say=lambda text: remark(text, quiet), begun=draw_lens,
-            )  # fmt: skip
+            comparison = compare(demo_study(chosen, seed, quick), output, progress=progress)
+            draw(output / "lens.svg", losses, look(losses, LOGITS, LABEL), LOGITS, LABEL)
+            demonstration = demonstrate(comparison, chosen, seed=seed, quick=quick, progress=progress)
         except KeyboardInterrupt:
             remark("interrupted; the same command goes on from here", quiet)
             raise
     if as_json:
-        print_json({"page": str(found.page), "effects": list(found.effects), "abstaining": list(found.abstaining)})
+        print_json(
+            {
+                "page": str(demonstration.page),
+                "effects": list(demonstration.effects),
+                "abstaining": list(demonstration.abstaining),
+            }
+        )
     elif not quiet:
         for name in ("methods", "repairs", "set-context"):
-            if name in found.tables:
-                table = found.tables[name]
+            if name in demonstration.tables:
+                table = demonstration.tables[name]
                 print_table(table.title, tables.heads(table), tables.text(table))
                 for note in tables.notes(table):
                     say(note)
@@ -64,7 +65,7 @@ def demo(
         for sentence in short_name_legend(chosen):
             say(sentence)
         print_line()
-        rows = [(e["claim"], _shown(e), e["verdict"]) for e in found.effects]
+        rows = [(e["claim"], _shown(e), e["verdict"]) for e in demonstration.effects]
         print_table(
             "What the papers found, here", ("claim", "difference, 95% interval", "verdict"), rows, numbers=False
         )
@@ -72,11 +73,11 @@ def demo(
         if quick:
             say("Quick: too short to prove anything.")
         print_line()
-        for sentence in found.abstaining:
+        for sentence in demonstration.abstaining:
             say(sentence)
-    for failure in found.comparison.failures:
+    for failure in comparison.failures:
         remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
-    remark(f"open {found.page}", quiet)
+    remark(f"open {demonstration.page}", quiet)
 
 
 def _shown(effect: Any) -> str:

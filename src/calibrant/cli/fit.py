@@ -116,6 +116,6 @@ def _row(tried: dict[str, Any]) -> list[str]:
     chosen = "yes" if tried["chosen"] else ""
     if change is None:
         return [tried["name"], f"{tried['value']:.4f}", "", "", "", chosen]
-    known = high is not None and low is not None and math.isfinite(high)
-    beyond = "better" if known and high < 0 else "worse" if known and low > 0 else "no"
+    is_tested = high is not None and low is not None and math.isfinite(high)
+    beyond = "better" if is_tested and high < 0 else "worse" if is_tested and low > 0 else "no"
     return [tried["name"], f"{tried['value']:.4f}", f"{change:+.4f}", tried["against"] or "", beyond, chosen]

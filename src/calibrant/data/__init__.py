@@ -2,13 +2,13 @@
 
 from calibrant._imports import needs_torch
 from calibrant.data.boxes import Boxes, objectness, union_area
-from calibrant.data.dataset import NO_CLASS, Dataset, Finding, Findings, OnError, Report, Sample
+from calibrant.data.dataset import NO_CLASS, Dataset, Findings, OnError, Report, Sample
 from calibrant.data.files import UnreadableError, printable, some_names
 from calibrant.data.inspection import NO_CLASS_PIXELS, Inspection, SplitFacts, inspect
 from calibrant.data.layouts import Layout, layouts, read, recognise
-from calibrant.data.mixing import RICAP, CutMix, Cutout, Mixed, Mixup, Part, RandomErasing
-from calibrant.data.pipeline import Batch, Batches, Pipeline, normalised, sample_generator
-from calibrant.data.rendering import objectness_of, render
+from calibrant.data.mixing import RICAP, CutMix, Cutout, Mixed, Mixup, RandomErasing
+from calibrant.data.pipeline import Batch, Batches, Pipeline, normalised
+from calibrant.data.rendering import objectness_of, render, sample_generator
 from calibrant.data.sources import ImageArray, ImageFiles, Rows, TextFiles
 from calibrant.data.splits import HOLD_OUTS, by_ids, disjoint, hold_out, resample
 from calibrant.data.text import Vocabulary, encoded, read_glove, tokens
@@ -25,7 +25,7 @@ from calibrant.data.transforms import (
     draw_view,
 )
 from calibrant.data.variants import context_only, cover, need_boxes, pixel_mean, single_object
-from calibrant.data.writing import Watch, check_folder, check_images, check_writable, write_dataset
+from calibrant.data.writing import check_folder, check_images, check_writable, write_dataset
 
 __all__ = [
     "HOLD_OUTS",
@@ -39,21 +39,15 @@ __all__ = [
     "CutMix",
     "Cutout",
     "Dataset",
-    "Finding",
-    "Findings",
     "ImageArray",
     "ImageFiles",
-    "Layout",
-    "Mixed",
     "Mixup",
     "Pad",
-    "Part",
     "Pipeline",
     "RandomCrop",
     "RandomErasing",
     "RandomFlip",
     "RandomResizedCrop",
-    "Report",
     "Resize",
     "Rows",
     "Sample",
@@ -63,22 +57,15 @@ __all__ = [
     "Vocabulary",
     "by_ids",
     "context_only",
-    "cover",
     "disjoint",
-    "draw_view",
     "encoded",
     "hold_out",
     "layouts",
     "normalised",
     "objectness",
-    "objectness_of",
     "pixel_mean",
     "read",
     "read_glove",
-    "recognise",
-    "render",
     "resample",
     "single_object",
-    "tokens",
-    "union_area",
 ]

@@ -14,14 +14,16 @@ is padding, and holds no object); an inverted box (x2 < x1 or y2 < y1), NaN or a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+
+from calibrant._validation import choice
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -55,21 +57,12 @@ class Boxes:
     def __post_init__(self) -> None:
         total = len(self.corners)
         if self.corners.shape != (total, 4) or self.labels.shape != (total,) or self.crowd.shape != (total,):
-            raise ValueError(
-                f"Boxes takes corners [M, 4], labels [M] and crowd [M], got {self.corners.shape}, "
-                f"{self.labels.shape} and {self.crowd.shape}."
-            )
-        if (
-            len(self.offsets) < 1
-            or self.offsets[0] != 0
-            or self.offsets[-1] != total
-            or (np.diff(self.offsets) < 0).any()
-        ):
-            raise ValueError(f"Boxes takes offsets that rise from 0 to the number of boxes, {total}.")
-        if (broken := _broken(self.corners)).any():
-            box = int(np.flatnonzero(broken)[0])
-            image = int(np.searchsorted(self.offsets, box, side="right")) - 1
-            raise ValueError(f"image {image}: {_said(self.corners[box], box - int(self.offsets[image]))}")
+            shapes = f"{self.corners.shape}, {self.labels.shape} and {self.crowd.shape}"
+            raise ValueError(f"Boxes takes corners [M, 4], labels [M] and crowd [M], got {shapes}")
+        ends = self.offsets[[0, -1]].tolist() if len(self.offsets) else []
+        if ends != [0, total] or (np.diff(self.offsets) < 0).any():
+            raise ValueError(f"Boxes takes offsets that rise from 0 to the number of boxes, {total}")
+        _check_corners(self.corners, self.offsets, "image {}".format)
 
     @classmethod
     def of(
@@ -79,13 +72,12 @@ class Boxes:
         crowd: Sequence[ArrayLike] | None = None,
     ) -> Boxes:
         """Boxes from one array-like [B, 4] per image (and one [B] of labels and crowd flags)."""
-        arrays = [_four(b) for b in boxes]
+        arrays = [_as_corners(b) for b in boxes]
         counts = [len(a) for a in arrays]
         corners = np.concatenate(arrays) if arrays else np.zeros((0, 4))
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         classes = np.full(len(corners), -1, dtype=np.int64) if labels is None else _joined("labels", labels, counts)
         crowds = np.zeros(len(corners), dtype=bool) if crowd is None else _joined("crowd", crowd, counts).astype(bool)
-        return cls(corners, offsets, classes, crowds)
+        return cls(corners, _offsets(counts), classes, crowds)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -117,16 +109,21 @@ class Boxes:
         """The boxes of some of the images, in the order of ``indices``."""
         indices = as_indices(indices, len(self))
         counts = self.counts[indices]
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        offsets = _offsets(counts)
         # Row j of the result comes from its image's start plus its place among that image's boxes.
         rows = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[indices], counts)
         return Boxes(self.corners[rows], offsets, self.labels[rows], self.crowd[rows])
 
-    def only(self, kept: NDArray[np.bool_]) -> Boxes:
+    def only(self, chosen: NDArray[np.bool_]) -> Boxes:
         """Some of the boxes, [M] bool, of the same images."""
-        counts = np.bincount(self.owners[kept], minlength=len(self))
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return Boxes(self.corners[kept], offsets, self.labels[kept], self.crowd[kept])
+        counts = np.bincount(self.owners[chosen], minlength=len(self))
+        return Boxes(self.corners[chosen], _offsets(counts), self.labels[chosen], self.crowd[chosen])
+
+    def __add__(self, other: Boxes) -> Boxes:
+        offsets = np.concatenate([self.offsets, other.offsets[1:] + self.offsets[-1]])
+        columns = ((getattr(self, name), getattr(other, name)) for name in ("corners", "labels", "crowd"))
+        corners, labels, crowd = map(np.concatenate, columns)
+        return Boxes(corners, offsets, labels, crowd)
 
 
 def as_indices(values: Any, number: int) -> Integers:
@@ -134,34 +131,30 @@ def as_indices(values: Any, number: int) -> Integers:
     array = np.asarray(values)
     if array.dtype == bool:
         if array.shape != (number,):
-            raise ValueError(f"a mask of shape {list(array.shape)} was given for {number} samples.")
+            raise ValueError(f"a mask must have the shape [{number}], one value per sample, got {list(array.shape)}")
         return np.flatnonzero(array)
     if array.size == 0:
         return np.zeros(0, dtype=np.int64)
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(f"positions are whole numbers [N], got {array.dtype} of shape {list(array.shape)}.")
+        raise ValueError(f"positions must be whole numbers [N], got {array.dtype} of shape {list(array.shape)}")
     array = array.astype(np.int64)
     array = np.where(array < 0, array + number, array)
     if array.min() < 0 or array.max() >= number:
-        raise IndexError(f"a position is outside the {number} samples.")
+        raise IndexError(f"a position is outside the {number} samples")
     return array
+
+
+def _offsets(counts: ArrayLike) -> Integers:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 def _joined(name: str, parts: Sequence[ArrayLike], counts: Sequence[int]) -> Integers:
     arrays = [np.asarray(p, dtype=np.int64).reshape(-1) for p in parts]
     if [len(a) for a in arrays] != list(counts):
-        raise ValueError(f"Boxes takes one of {name} per box of each image, got other numbers.")
+        raise ValueError(f"Boxes takes one of {name} per box of each image, got other numbers")
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
 
 
-@overload
-def objectness(
-    boxes: Tensor, crop: Any, image_size: Any, *, reading: Reading = ..., names: Sequence[str] | str | None = ...
-) -> Tensor: ...
-@overload
-def objectness(
-    boxes: Any, crop: Any, image_size: Any, *, reading: Reading = ..., names: Sequence[str] | str | None = ...
-) -> Any: ...
 def objectness(
     boxes: Any, crop: Any, image_size: Any, *, reading: Reading = "union", names: Sequence[str] | str | None = None
 ) -> Any:
@@ -192,18 +185,19 @@ def objectness(
     Reference:
         [ALS], section 3 and Fig. 4.
     """
-    device = next((v.device for v in _nested(boxes, crop) if isinstance(v, Tensor)), None)
+    device = next((v.device for v in _flattened(boxes, crop) if isinstance(v, Tensor)), None)
     corners, counts, one_image = _ragged(boxes)
     sizes, one_size = _rows("image_size", image_size, 2)
     if not (np.isfinite(sizes).all() and (sizes > 0).all()):
-        raise ValueError(f"objectness takes image sizes (width, height) above 0, got {sizes.tolist()[:4]}.")
-    crops, one_crop = (_whole(sizes), one_size) if crop is None else _rows("crop", crop, 4)
-    number = _common({"boxes": counts, "crop": crops, "image_size": sizes})
-    _refuse_broken(corners, counts, crops, names)
+        raise ValueError(f"objectness takes image sizes (width, height) above 0, got {sizes.tolist()[:4]}")
+    full = np.concatenate([np.zeros_like(sizes), sizes], axis=1)
+    crops, one_crop = (full, one_size) if crop is None else _rows("crop", crop, 4)
+    number = _common_length({"boxes": counts, "crop": crops, "image_size": sizes})
+    _check_geometry(corners, counts, crops, names)
     if len(counts) != number:  # one image, seen through many crops
         corners, counts = np.tile(corners, (number, 1)), np.tile(counts, number)
     crops, sizes = np.broadcast_to(crops, (number, 4)), np.broadcast_to(sizes, (number, 2))
-    shares = np.clip(_covered(corners, counts, crops, sizes, reading) / _area(crops), 0.0, 1.0)
+    shares = np.clip(_covered_area(corners, counts, crops, sizes, reading) / _area(crops), 0.0, 1.0)
     single = one_image and one_crop and one_size
     if device is None:
         return float(shares[0]) if single else shares
@@ -211,19 +205,18 @@ def objectness(
     return result[0] if single else result
 
 
-def _covered(corners: Floats, counts: Integers, crops: Floats, sizes: Floats, reading: Reading) -> Floats:
-    if reading not in ("union", "single"):
-        raise ValueError(f"objectness knows the readings 'union' and 'single', got {reading!r}.")
+def _covered_area(corners: Floats, counts: Integers, crops: Floats, sizes: Floats, reading: Reading) -> Floats:
+    choice("reading", reading, ("union", "single"))
     low = np.maximum(crops[:, :2], 0.0)
     high = np.maximum(np.minimum(crops[:, 2:], sizes), low)  # a crop beside the image sees nothing of it
     owners = np.repeat(np.arange(len(counts)), counts)
-    seen = np.clip(corners, np.tile(low, 2)[owners], np.tile(high, 2)[owners])
+    clipped = np.clip(corners, np.tile(low, 2)[owners], np.tile(high, 2)[owners])
     if reading == "single":
         largest = np.zeros(len(counts))
-        np.maximum.at(largest, owners, _area(seen))
+        np.maximum.at(largest, owners, _area(clipped))
         return largest
-    visible = _area(seen) > 0
-    return _union(seen[visible], np.bincount(owners[visible], minlength=len(counts)))
+    visible = _area(clipped) > 0
+    return _union(clipped[visible], np.bincount(owners[visible], minlength=len(counts)))
 
 
 def union_area(boxes: Floats) -> Floats:
@@ -244,20 +237,20 @@ def _union(corners: Floats, counts: Integers) -> Floats:
     """Areas of the unions of images' boxes, one image after the other; images of as many boxes are done together."""
     result = np.zeros(len(counts))
     starts = np.cumsum(counts) - counts
-    for count in np.unique(counts):
+    for count in np.unique(counts[counts > 0]):
         images = np.flatnonzero(counts == count)
         boxes = corners[starts[images][:, None] + np.arange(count)]
         if count == 1:
             result[images] = _area(boxes[:, 0])
-        elif count > 1:
-            together = max(1, _ELEMENTS // (2 * count * count))
-            for first in range(0, len(images), together):
-                part = slice(first, first + together)
-                result[images[part]] = _slabs(boxes[part])
+            continue
+        together = max(1, _ELEMENTS // (2 * count * count))
+        for first in range(0, len(images), together):
+            part = slice(first, first + together)
+            result[images[part]] = _union_by_slabs(boxes[part])
     return result
 
 
-def _slabs(boxes: Floats) -> Floats:
+def _union_by_slabs(boxes: Floats) -> Floats:
     """Areas of the unions of [N, B, 4], slab by slab."""
     boxes = np.take_along_axis(boxes, np.argsort(boxes[:, :, 1], axis=1)[:, :, None], axis=1)
     x1, y1, x2, y2 = np.moveaxis(boxes, 2, 0)
@@ -278,11 +271,7 @@ def _area(boxes: Floats) -> Floats:
     return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
 
 
-def _whole(sizes: Floats) -> Floats:
-    return np.concatenate([np.zeros_like(sizes), sizes], axis=1)
-
-
-def _nested(*values: Any) -> Iterator[Any]:
+def _flattened(*values: Any) -> Iterator[Any]:
     for value in values:
         yield value
         if isinstance(value, (list, tuple)):
@@ -294,84 +283,78 @@ def _ragged(boxes: Any) -> tuple[Floats, Integers, bool]:
     if isinstance(boxes, Boxes):
         return boxes.corners, boxes.counts, False
     if isinstance(boxes, (list, tuple)) and len(boxes):
-        parts = [_plain(b) for b in boxes]
-        shapes = [np.ndim(p) if np.size(p) else 2 for p in parts]
-        if all(shape == 2 for shape in shapes):
-            arrays = [_four(p) for p in parts]
+        boxes = [_on_host(b) for b in boxes]
+        if all(np.ndim(b) == 2 or not np.size(b) for b in boxes):
+            arrays = [_as_corners(b) for b in boxes]
             return np.concatenate(arrays), np.array([len(a) for a in arrays], dtype=np.int64), False
-        boxes = parts
-    array = _four(boxes, (1, 2, 3))
+    array = _as_corners(boxes, (1, 2, 3))
     if array.ndim == 3:
         return array.reshape(-1, 4), np.full(len(array), array.shape[1], dtype=np.int64), False
     return array, np.array([len(array)], dtype=np.int64), True
 
 
-def _four(boxes: Any, dimensions: tuple[int, ...] = (1, 2)) -> Floats:
+def _as_corners(boxes: Any, dimensions: tuple[int, ...] = (1, 2)) -> Floats:
     """Boxes as float64 [B, 4] (or [N, B, 4])."""
-    asked = "boxes are [B, 4] as x1, y1, x2, y2" + (", or [N, B, 4]" if 3 in dimensions else "")
+    asked = "boxes must be [B, 4] as x1, y1, x2, y2" + (", or [N, B, 4]" if 3 in dimensions else "")
     try:
-        array = np.asarray(_plain(boxes), dtype=np.float64)
+        array = np.asarray(_on_host(boxes), dtype=np.float64)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{asked}, got something else ({' '.join(str(error).split())}).") from error
+        raise ValueError(f"{asked}, got something else ({' '.join(str(error).split())})") from error
     if array.size == 0 and array.ndim < 3:
         return np.zeros((0, 4))
     if array.ndim == 1 and len(array) == 4:
         array = array[None]
     if array.ndim not in dimensions or array.ndim == 1 or array.shape[-1] != 4:
-        raise ValueError(f"{asked}, got shape {list(array.shape)}.")
+        raise ValueError(f"{asked}, got shape {list(array.shape)}")
     return array
 
 
 def _rows(name: str, values: Any, width: int) -> tuple[Floats, bool]:
     """[N, width], and whether it was one row."""
     if isinstance(values, (list, tuple)):
-        values = [_plain(value) for value in values]
+        values = [_on_host(value) for value in values]
     try:
-        array = np.asarray(_plain(values), dtype=np.float64)
+        array = np.asarray(_on_host(values), dtype=np.float64)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"objectness takes {name} of numbers ({' '.join(str(error).split())}).") from error
+        raise ValueError(f"objectness takes {name} of numbers ({' '.join(str(error).split())})") from error
     if array.ndim not in (1, 2) or array.shape[-1] != width:
-        raise ValueError(f"objectness takes {name} of shape [{width}] or [N, {width}], got {list(array.shape)}.")
+        raise ValueError(f"objectness takes {name} of shape [{width}] or [N, {width}], got {list(array.shape)}")
     return array.reshape(-1, width), array.ndim == 1
 
 
-def _common(given: dict[str, NDArray[Any]]) -> int:
+def _common_length(columns: dict[str, NDArray[Any]]) -> int:
     """How many images there are; 1 goes with any number."""
-    lengths = {name: len(values) for name, values in given.items()}
-    number = next((n for n in lengths.values() if n != 1), 1)
-    for name, length in lengths.items():
-        if length not in (1, number):
-            raise ValueError(f"objectness got {length} of {name} for {number} images.")
+    number = next((len(values) for values in columns.values() if len(values) != 1), 1)
+    for name, values in columns.items():
+        if len(values) not in (1, number):
+            raise ValueError(f"objectness got {len(values)} of {name} for {number} images")
     return number
 
 
-def _plain(values: Any) -> Any:
+def _on_host(values: Any) -> Any:
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
     return values
 
 
-def _broken(corners: Floats) -> NDArray[np.bool_]:
-    return np.asarray(~np.isfinite(corners).all(axis=1) | (corners[:, 2:] < corners[:, :2]).any(axis=1))
+def _check_corners(corners: Floats, offsets: Integers, name: Callable[[int], str]) -> None:
+    broken = ~np.isfinite(corners).all(axis=1) | (corners[:, 2:] < corners[:, :2]).any(axis=1)
+    if broken.any():
+        box = int(broken.argmax())
+        image = int(np.searchsorted(offsets, box, side="right")) - 1
+        where = f"{name(image)}: box {box - int(offsets[image])}"
+        raise ValueError(f"{where} is inverted or not finite (x1, y1, x2, y2 = {corners[box].tolist()})")
 
 
-def _said(corners: Floats, box: int) -> str:
-    return f"box {box} is inverted or not finite (x1, y1, x2, y2 = {corners.tolist()})."
-
-
-def _refuse_broken(corners: Floats, counts: Integers, crops: Floats, names: Sequence[str] | str | None) -> None:
-    called = [names] if isinstance(names, str) else names
+def _check_geometry(corners: Floats, counts: Integers, crops: Floats, names: Sequence[str] | str | None) -> None:
+    titles = [names] if isinstance(names, str) else names or []
 
     def name(index: int) -> str:
-        return str(called[index]) if called is not None and index < len(called) else f"image {index}"
+        return str(titles[index]) if index < len(titles) else f"image {index}"
 
-    if (broken := _broken(corners)).any():
-        box = int(np.flatnonzero(broken)[0])
-        ends = np.cumsum(counts)
-        image = int(np.searchsorted(ends, box, side="right"))
-        raise ValueError(f"{name(image)}: {_said(corners[box], box - int(ends[image] - counts[image]))}")
+    _check_corners(corners, _offsets(counts), name)
     empty = ~(np.isfinite(crops).all(axis=1) & (crops[:, 2:] > crops[:, :2]).all(axis=1))
     if empty.any():
-        index = int(np.flatnonzero(empty)[0])
-        raise ValueError(f"{name(index)}: the crop {crops[index].tolist()} has no area (x1, y1, x2, y2 are expected).")
+        index = int(empty.argmax())
+        raise ValueError(f"{name(index)}: the crop {crops[index].tolist()} has no area (x1, y1, x2, y2 are expected)")

@@ -1,10 +1,14 @@
-"""A data set: columns of what is known about each sample, and a source that reads its input when asked."""
+"""A data set: columns of what is known about each sample, a source that reads its input when asked, and a report.
+
+The report counts what a reader skipped and what it found odd; places are listed up to a limit.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -12,22 +16,34 @@ import numpy as np
 import torch.utils.data
 from numpy.typing import ArrayLike, NDArray
 
+from calibrant._validation import choice
 from calibrant.data.boxes import Boxes, Floats, Integers, as_indices
 from calibrant.data.files import printable
-from calibrant.data.sources import Joined, Kind, Source
+from calibrant.data.sources import Inputs, Joined, Kind
 
 OnError = Literal["raise", "skip"]
 
-#: What is said of class names that are nearly the same.
-ALIKE = "class name that differs from another only by case, spaces, '-' or '_'"
-#: Places kept per kind of finding; the counts go on.
-LISTED = 10_000
-
 #: The label of a sample that shows none of the classes (an image without objects).
 NO_CLASS = -1
+#: What is said of class names that are nearly the same.
+ALIKE = "class name that differs from another only by case, spaces, '-' or '_'"
+#: Places listed per kind of finding; the counts go on.
+LISTED = 10_000
 
 
-class Finding(NamedTuple):
+class Sample(NamedTuple):
+    """One sample: what the data set knows about it, with its input read."""
+
+    id: str
+    input: Any
+    label: int
+    boxes: Floats | None = None
+    box_labels: Integers | None = None
+    mask: Any = None
+    soft: Floats | None = None
+
+
+class Issue(NamedTuple):
     """One kind of finding: how often, and where (at most `LISTED` places)."""
 
     what: str
@@ -48,85 +64,69 @@ class Report:
         odd: box without area: 1 (val/y.JPEG)
     """
 
-    skipped: tuple[Finding, ...] = ()
-    odd: tuple[Finding, ...] = ()
+    skipped: tuple[Issue, ...] = ()
+    odd: tuple[Issue, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(self.lines()) or "nothing skipped, nothing odd"
 
     def lines(self, places: int = 3) -> Iterator[str]:
         """One line per kind, with the first few places."""
-        for title, findings in (("skipped", self.skipped), ("odd", self.odd)):
-            for what, times, where in findings:
-                shown = ", ".join(where[:places]) + (", ..." if times > places else "")
-                yield f"{title}: {what}: {times}" + (f" ({shown})" if shown else "")
+        for title, issues in (("skipped", self.skipped), ("odd", self.odd)):
+            for what, times, where in issues:
+                listed = ", ".join(where[:places]) + (", ..." if times > places else "")
+                yield f"{title}: {what}: {times}" + (f" ({listed})" if listed else "")
 
     def __add__(self, other: Report) -> Report:
-        joined = Findings("skip")
-        for report in (self, other):
-            joined.add(report)
-        return joined.report()
+        findings = Findings("skip")
+        findings.add(self)
+        findings.add(other)
+        return findings.report()
 
 
 class Findings:
     """Collects a reader's findings; with ``on_error="raise"`` the first thing that must be skipped is an error."""
 
     def __init__(self, on_error: OnError = "raise"):
-        if on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error takes 'raise' or 'skip', got {on_error!r}.")
-        self.on_error = on_error
-        self._kinds: dict[tuple[bool, str], tuple[list[int], list[str]]] = {}
+        self.on_error = choice("on_error", on_error, ("raise", "skip"))
+        self._times: Counter[tuple[bool, str]] = Counter()  # by whether they were skipped, and what it was
+        self._places: dict[tuple[bool, str], list[str]] = {}
 
     def skip(self, where: str, what: str, detail: str = "") -> None:
         """Something is wrong with a sample: an error, or skipped, counted under ``what`` and listed with ``detail``."""
         reason = f" ({printable(detail)})" if detail else ""
         if self.on_error == "raise":
-            raise ValueError(f"{printable(where)}: {what}{reason}.")
-        self._record(True, printable(where) + reason, what)
+            raise ValueError(f"{printable(where)}: {what}{reason}")
+        self._record(True, what, 1, (printable(where) + reason,))
 
     def leave_out(self, where: str, what: str) -> None:
         """A sample is left out by rule, not by mistake (a class that was not asked for): counted, never an error."""
-        self._record(True, printable(where), what)
+        self._record(True, what, 1, (printable(where),))
 
     def odd(self, where: str, what: str) -> None:
-        """A sample is kept, but its user should know."""
-        self._record(False, printable(where), what)
+        """A sample stays, but its user should know."""
+        self._record(False, what, 1, (printable(where),))
 
     def add(self, report: Report) -> None:
         """Take over the findings of another report."""
-        for skipped, findings in ((True, report.skipped), (False, report.odd)):
-            for what, times, where in findings:
-                counter, places = self._kinds.setdefault((skipped, what), ([0], []))
-                counter[0] += times
-                places.extend(where[: LISTED - len(places)])
+        for skipped, issues in ((True, report.skipped), (False, report.odd)):
+            for issue in issues:
+                self._record(skipped, *issue)
 
     def reasons(self, kinds: int = 5) -> str:
         """Why samples were skipped, the first kinds with their counts: "inverted box (3), hidden file (1)"."""
-        skipped = [f"{what} ({counter[0]})" for (is_skipped, what), (counter, _) in self._kinds.items() if is_skipped]
+        skipped = [f"{issue.what} ({issue.times})" for issue in self.report().skipped]
         return ", ".join(skipped[:kinds]) + (", ..." if len(skipped) > kinds else "")
 
     def report(self) -> Report:
         """All findings so far, skipped and odd, in the order of their first appearance."""
-        kinds = [(skipped, Finding(what, n[0], tuple(w))) for (skipped, what), (n, w) in self._kinds.items()]
-        return Report(tuple(f for skipped, f in kinds if skipped), tuple(f for skipped, f in kinds if not skipped))
+        issues = [(key[0], Issue(key[1], times, tuple(self._places[key]))) for key, times in self._times.items()]
+        return Report(tuple(i for skipped, i in issues if skipped), tuple(i for skipped, i in issues if not skipped))
 
-    def _record(self, skipped: bool, where: str, what: str) -> None:
-        counter, places = self._kinds.setdefault((skipped, what), ([0], []))
-        counter[0] += 1
-        if len(places) < LISTED:
-            places.append(where)
-
-
-class Sample(NamedTuple):
-    """One sample: what the data set knows about it, with its input read."""
-
-    id: str
-    input: Any
-    label: int
-    boxes: Floats | None = None
-    box_labels: Integers | None = None
-    mask: Any = None
-    soft: Floats | None = None
+    def _record(self, skipped: bool, what: str, times: int, where: tuple[str, ...]) -> None:
+        self._times[skipped, what] += times
+        places = self._places.setdefault((skipped, what), [])
+        places.extend(where[: LISTED - len(places)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,9 +161,9 @@ class Dataset(torch.utils.data.Dataset[Sample]):
     classes: tuple[str, ...]
     ids: tuple[str, ...]
     labels: Integers
-    inputs: Source
+    inputs: Inputs
     boxes: Boxes | None = None
-    masks: Source | None = None
+    masks: Inputs | None = None
     soft: Floats | None = None
     groups: tuple[str, ...] | None = None
     context: NDArray[np.bool_] | None = None
@@ -173,33 +173,37 @@ class Dataset(torch.utils.data.Dataset[Sample]):
     def __post_init__(self) -> None:
         labels = np.asarray(self.labels)
         if labels.ndim != 1 or not (np.issubdtype(labels.dtype, np.integer) or labels.size == 0):
-            raise ValueError(f"{self.title}: labels are whole numbers [N], got {labels.dtype} {list(labels.shape)}.")
-        columns: dict[str, Any] = {"labels": labels.astype(np.int64), "classes": tuple(self.classes)}
-        columns["ids"] = tuple(self.ids)
+            got = f"{labels.dtype} {list(labels.shape)}"
+            raise ValueError(f"{self.title}: labels must be whole numbers [N], got {got}")
+        columns: dict[str, Any] = {"labels": labels.astype(np.int64)}
+        columns |= {"classes": tuple(self.classes), "ids": tuple(self.ids)}
+        if self.groups is not None:
+            columns["groups"] = tuple(self.groups)
         if self.soft is not None:
             columns["soft"] = np.asarray(self.soft, dtype=np.float64)
         if self.context is not None:
             columns["context"] = np.asarray(self.context, dtype=bool)
         for column, value in columns.items():
             object.__setattr__(self, column, value)
-        self._check(len(self.ids))
+        self._check()
 
-    def _check(self, number: int) -> None:
-        for column in ("labels", "inputs", "boxes", "masks", "soft", "groups", "context"):
+    def _check(self) -> None:
+        number = len(self.ids)
+        for column in _COLUMNS:
             value = getattr(self, column)
             if value is not None and len(value) != number:
-                raise ValueError(f"{self.title}: {len(value)} {column} for {number} samples.")
-        if len(set(self.ids)) != number:
-            raise ValueError(f"{self.title}: the id {_first_repeated(self.ids)!r} occurs more than once.")
-        if len(set(self.classes)) != len(self.classes):
-            raise ValueError(f"{self.title}: the class {_first_repeated(self.classes)!r} occurs more than once.")
-        if number and not (self.labels.min() >= NO_CLASS and self.labels.max() < len(self.classes)):
-            bad = self.labels[(self.labels < NO_CLASS) | (self.labels >= len(self.classes))][0]
-            raise ValueError(f"{self.title}: the label {bad} is outside 0..{len(self.classes) - 1}.")
+                raise ValueError(f"{self.title}: {len(value)} {column} for {number} samples")
+        for what, names in (("id", self.ids), ("class", self.classes)):
+            if len(set(names)) != len(names):
+                repeated = next(name for name, times in Counter(names).items() if times > 1)
+                raise ValueError(f"{self.title}: the {what} {repeated!r} occurs more than once")
+        outside = (self.labels < NO_CLASS) | (self.labels >= len(self.classes))
+        if outside.any():
+            label = self.labels[outside][0]
+            raise ValueError(f"{self.title}: the label {label} is outside 0..{len(self.classes) - 1}")
         if self.soft is not None and self.soft.shape != (number, len(self.classes)):
-            raise ValueError(
-                f"{self.title}: soft labels of shape {self.soft.shape} for {number} x {len(self.classes)}."
-            )
+            asked = f"{number} samples x {len(self.classes)} classes"
+            raise ValueError(f"{self.title}: soft labels of shape {self.soft.shape} for {asked}")
 
     @property
     def title(self) -> str:
@@ -238,17 +242,8 @@ class Dataset(torch.utils.data.Dataset[Sample]):
     def take(self, indices: ArrayLike | Sequence[int], **changes: Any) -> Dataset:
         """Some of the samples, by position or by mask, in that order; ``changes`` replace other columns."""
         rows = as_indices(indices, len(self))
-        columns: dict[str, Any] = {
-            "ids": tuple(self.ids[i] for i in rows),
-            "labels": self.labels[rows],
-            "inputs": self.inputs.take(rows),
-            "boxes": None if self.boxes is None else self.boxes.take(rows),
-            "masks": None if self.masks is None else self.masks.take(rows),
-            "soft": None if self.soft is None else self.soft[rows],
-            "groups": None if self.groups is None else tuple(self.groups[i] for i in rows),
-            "context": None if self.context is None else self.context[rows],
-        }
-        return dataclasses.replace(self, **(columns | changes))
+        columns = {name: _rows_of(getattr(self, name), rows) for name in ("ids", *_COLUMNS)}
+        return self.replace(**(columns | changes))
 
     def replace(self, **changes: Any) -> Dataset:
         """The same with other columns."""
@@ -256,43 +251,37 @@ class Dataset(torch.utils.data.Dataset[Sample]):
 
     def merged(self, other: Dataset) -> Dataset:
         """Both data sets in one; they must have the same classes and no id in common."""
-        if self.classes != other.classes:
-            raise ValueError(f"cannot merge {self.title} and {other.title}: their classes differ.")
-        if self.ignore_index != other.ignore_index:
-            raise ValueError(f"cannot merge {self.title} and {other.title}: their ignore_index differs.")
-
-        def both(column: str) -> tuple[Any, Any] | None:
-            pair = getattr(self, column), getattr(other, column)
-            if (pair[0] is None) != (pair[1] is None):
-                raise ValueError(f"cannot merge {self.title} and {other.title}: only one of them has {column}.")
-            return None if pair[0] is None else pair
-
-        boxes, masks, soft, groups, context = map(both, ("boxes", "masks", "soft", "groups", "context"))
-        return Dataset(
-            self.name,
-            "+".join(dict.fromkeys((self.split, other.split))),
-            self.classes,
-            self.ids + other.ids,
-            np.concatenate([self.labels, other.labels]),
-            Joined.of(self.inputs, other.inputs),
-            boxes and _boxes_of_both(*boxes),
-            masks and Joined.of(*masks),
-            None if soft is None else np.concatenate(soft),
-            groups and groups[0] + groups[1],
-            None if context is None else np.concatenate(context),
-            self.ignore_index,
-            self.report + other.report,
-        )
+        both = f"cannot merge {self.title} and {other.title}"
+        for name in ("classes", "ignore_index"):
+            if getattr(self, name) != getattr(other, name):
+                raise ValueError(f"{both}: their {name} differ")
+        columns: dict[str, Any] = {}
+        for name, join in _COLUMNS.items():
+            first, second = getattr(self, name), getattr(other, name)
+            if (first is None) != (second is None):
+                raise ValueError(f"{both}: only one of them has {name}")
+            columns[name] = None if first is None else join(first, second)
+        split = "+".join(dict.fromkeys((self.split, other.split)))
+        return self.replace(split=split, ids=self.ids + other.ids, report=self.report + other.report, **columns)
 
 
-def _boxes_of_both(a: Boxes, b: Boxes) -> Boxes:
-    return Boxes(
-        np.concatenate([a.corners, b.corners]),
-        np.concatenate([a.offsets, b.offsets[1:] + a.offsets[-1]]),
-        np.concatenate([a.labels, b.labels]),
-        np.concatenate([a.crowd, b.crowd]),
-    )
+def _rows_of(column: Any, rows: Integers) -> Any:
+    if column is None or isinstance(column, np.ndarray):
+        return None if column is None else column[rows]
+    return tuple(column[i] for i in rows) if isinstance(column, tuple) else column.take(rows)
 
 
-def _first_repeated(names: Sequence[str]) -> str:
-    return next(name for name, times in Counter(names).items() if times > 1)
+def _stack(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate([first, second])
+
+
+#: The columns besides ids, which is always there, and how those of two data sets are joined.
+_COLUMNS: dict[str, Callable[[Any, Any], Any]] = {
+    "labels": _stack,
+    "inputs": Joined.of,
+    "boxes": operator.add,
+    "masks": Joined.of,
+    "soft": _stack,
+    "groups": operator.add,
+    "context": _stack,
+}

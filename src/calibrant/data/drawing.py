@@ -92,7 +92,7 @@ OUTLINES: Doubles = np.stack([r / np.sqrt((r**2).mean() * math.pi) for r in SHAP
 
 
 @dataclass(frozen=True)
-class Look:
+class Texture:
     """How an area is filled: two colours, and what leads from one to the other.
 
     Attributes:
@@ -123,22 +123,22 @@ class Look:
 
 #: One ground per class.
 GROUNDS = (
-    Look((22, 24, 62), (120, 124, 190), (0.5, 0.5, 0), (5, 5), 20, 0, 1.2, 0.5),  # star: night
-    Look((84, 148, 72), (176, 208, 104), (0, 0, 0.6), (4, 4), 45, 0, 1.5, 0.5),  # flower: meadow
-    Look((112, 120, 132), (188, 196, 204), (0.3, 0.3, 0.5), (4, 4), 0, 0, 4),  # gear: plate
-    Look((40, 104, 60), (104, 160, 84), (0, 0, 0.5), (7, 7), 10, 0, 2, 0.6),  # clover: lawn
-    Look((176, 204, 208), (240, 244, 240), (0, 0, 1), (2.5, 2.5), 0, 0, 6, 0.1),  # cross: tiles
-    Look((140, 92, 52), (204, 160, 104), (1, 0, 0), (0.6, 3), 90, 0.8, 1, 0.3),  # crate: planks
-    Look((148, 76, 60), (208, 140, 112), (0.6, 0.6, 0), (2.5, 5), 0, 0, 5, 0.2),  # house: bricks
-    Look((64, 64, 72), (136, 136, 136), (1, 0, 0), (2, 1), 90, 0, 6, 0.4),  # arrow: road
-    Look((176, 196, 224), (248, 248, 252), (0, 0, 0), (1, 1), 0, 0, 1, 0.9),  # tree: snow
-    Look((204, 164, 96), (244, 216, 148), (1, 0, 0), (3, 1), 70, 1.5, 1, 0.3),  # tent: dunes
-    Look((104, 124, 156), (168, 184, 204), (1, 0, 0), (6, 1), 25, 0, 2, 0.3),  # drop: rain
-    Look((92, 68, 44), (168, 112, 56), (0, 0, 0.4), (5, 3), 30, 1, 3, 0.8),  # leaf: forest floor
-    Look((28, 100, 148), (96, 184, 204), (1, 0, 0), (4, 2), 90, 1.6, 1.2, 0.3),  # fish: water
-    Look((120, 180, 232), (236, 244, 252), (0, 0, 0), (1, 1), 0, 0, 1, 1.1),  # butterfly: sky
-    Look((204, 96, 120), (252, 220, 224), (0.5, 0.5, 0), (3, 3), 0, 0, 8, 0.1),  # heart: checked cloth
-    Look((64, 72, 36), (124, 128, 68), (0.4, 0, 0.6), (3, 5), 60, 1.2, 1.5, 0.7),  # mushroom: moss
+    Texture((22, 24, 62), (120, 124, 190), (0.5, 0.5, 0), (5, 5), 20, 0, 1.2, 0.5),  # star: night
+    Texture((84, 148, 72), (176, 208, 104), (0, 0, 0.6), (4, 4), 45, 0, 1.5, 0.5),  # flower: meadow
+    Texture((112, 120, 132), (188, 196, 204), (0.3, 0.3, 0.5), (4, 4), 0, 0, 4),  # gear: plate
+    Texture((40, 104, 60), (104, 160, 84), (0, 0, 0.5), (7, 7), 10, 0, 2, 0.6),  # clover: lawn
+    Texture((176, 204, 208), (240, 244, 240), (0, 0, 1), (2.5, 2.5), 0, 0, 6, 0.1),  # cross: tiles
+    Texture((140, 92, 52), (204, 160, 104), (1, 0, 0), (0.6, 3), 90, 0.8, 1, 0.3),  # crate: planks
+    Texture((148, 76, 60), (208, 140, 112), (0.6, 0.6, 0), (2.5, 5), 0, 0, 5, 0.2),  # house: bricks
+    Texture((64, 64, 72), (136, 136, 136), (1, 0, 0), (2, 1), 90, 0, 6, 0.4),  # arrow: road
+    Texture((176, 196, 224), (248, 248, 252), (0, 0, 0), (1, 1), 0, 0, 1, 0.9),  # tree: snow
+    Texture((204, 164, 96), (244, 216, 148), (1, 0, 0), (3, 1), 70, 1.5, 1, 0.3),  # tent: dunes
+    Texture((104, 124, 156), (168, 184, 204), (1, 0, 0), (6, 1), 25, 0, 2, 0.3),  # drop: rain
+    Texture((92, 68, 44), (168, 112, 56), (0, 0, 0.4), (5, 3), 30, 1, 3, 0.8),  # leaf: forest floor
+    Texture((28, 100, 148), (96, 184, 204), (1, 0, 0), (4, 2), 90, 1.6, 1.2, 0.3),  # fish: water
+    Texture((120, 180, 232), (236, 244, 252), (0, 0, 0), (1, 1), 0, 0, 1, 1.1),  # butterfly: sky
+    Texture((204, 96, 120), (252, 220, 224), (0.5, 0.5, 0), (3, 3), 0, 0, 8, 0.1),  # heart: checked cloth
+    Texture((64, 72, 36), (124, 128, 68), (0.4, 0, 0.6), (3, 5), 60, 1.2, 1.5, 0.7),  # mushroom: moss
 )
 
 #: Colours and patterns of objects.
@@ -148,48 +148,47 @@ PAINTS = (
     ((196, 72, 136), (248, 164, 200)), ((96, 96, 104), (212, 212, 216)),
 )  # fmt: skip
 PATTERNS = (
-    Look((0, 0, 0), (0, 0, 0), clouds=0.2),
-    Look((0, 0, 0), (0, 0, 0), (1, 0, 0), (4, 1), 40, 0, 4, 0.1),
-    Look((0, 0, 0), (0, 0, 0), (0, 0, 1), (3, 3), 45, 0, 4, 0.1),
-    Look((0, 0, 0), (0, 0, 0), (0.6, 0.6, 0), (5, 5), 30, 0, 3, 0.1),
+    Texture((0, 0, 0), (0, 0, 0), clouds=0.2),
+    Texture((0, 0, 0), (0, 0, 0), (1, 0, 0), (4, 1), 40, 0, 4, 0.1),
+    Texture((0, 0, 0), (0, 0, 0), (0, 0, 1), (3, 3), 45, 0, 4, 0.1),
+    Texture((0, 0, 0), (0, 0, 0), (0.6, 0.6, 0), (5, 5), 30, 0, 3, 0.1),
 )
 
 
-def table(looks: Sequence[Look]) -> Doubles:
-    """Looks as rows of numbers."""
-    return np.array([look.row() for look in looks])
+def texture_table(textures: Sequence[Texture]) -> Doubles:
+    """Textures as rows of numbers."""
+    return np.array([texture.row() for texture in textures])
 
 
-def strange(uniform: Doubles) -> Doubles:
-    """Looks that neither grounds nor objects have, from random numbers ``[M, 12]``: zigzags and rings in any colour."""
-    u = uniform
+def strange_textures(u: Doubles) -> Doubles:
+    """Textures that no ground and no object has, from numbers ``[M, 12]`` in 0..1: zigzags and rings in any colour."""
     base = 0.15 + 0.7 * u[:, 0:3]
     other = np.clip(base + np.where(u[:, 3:6] < 0.5, -1, 1) * (0.12 + 0.2 * u[:, 3:6]), 0, 1)
-    one = np.ones(len(u))
+    ones = np.ones(len(u))
     kind = u[:, 6] < 0.5
-    waves = [0.2 * one, np.where(kind, 0.0, 1.0), np.where(kind, 1.0, 0.2)]
+    waves = [0.2 * ones, np.where(kind, 0.0, 1.0), np.where(kind, 1.0, 0.2)]
     cycles = [1 + 7 * u[:, 7], 1 + 7 * u[:, 8]]
-    rest = [2 * math.pi * u[:, 9], 4 * u[:, 10] - 2, 1 + 7 * u[:, 11], 0.4 * one]
+    rest = [2 * math.pi * u[:, 9], 4 * u[:, 10] - 2, 1 + 7 * u[:, 11], 0.4 * ones]
     return np.concatenate([base, other, np.stack([*waves, *cycles, *rest], axis=1)], axis=1)
 
 
-def fill(looks: Doubles, phase: Doubles, clouds: Floats, x: Floats, y: Floats) -> Floats:
-    """Colours ``[M, S, S, 3]`` of areas with the looks ``[M, 15]``.
+def fill(textures: Doubles, phase: Doubles, clouds: Floats, x: Floats, y: Floats) -> Floats:
+    """Colours ``[M, S, S, 3]`` of areas with the textures ``[M, 15]``.
 
     Args:
-        looks: rows of `table` or `strange`.
+        textures: rows of `texture_table` or `strange_textures`.
         phase: ``[M, 2]``, where the two waves begin, in turns.
         clouds: ``[M, S, S]``, the slow variation, about standard normal.
         x: horizontal place of every pixel, broadcastable to ``[M, S, S]``, the picture from 0 to 1.
         y: vertical place.
     """
-    columns = looks.astype(np.float32).T[:, :, None, None]
-    one, two, both, first, second, angle, bend, sharp, cloudy = columns[6:]
+    columns = textures.astype(np.float32).T[:, :, None, None]
+    wave_a, wave_b, product, cycles_a, cycles_b, angle, bend, sharp, cloudy = columns[6:]
     start = (2 * math.pi * phase).astype(np.float32).T[:, :, None, None]
     c, s = np.cos(angle), np.sin(angle)
-    b = np.sin((2 * math.pi) * second * (y * c - x * s) + start[1])
-    a = np.sin((2 * math.pi) * first * (x * c + y * s) + start[0] + bend * b)
-    wave = sharp * (one * a + two * b + both * (a * b))
+    b = np.sin((2 * math.pi) * cycles_b * (y * c - x * s) + start[1])
+    a = np.sin((2 * math.pi) * cycles_a * (x * c + y * s) + start[0] + bend * b)
+    wave = sharp * (wave_a * a + wave_b * b + product * (a * b))
     height = 0.5 + 0.5 * wave / (1 + np.abs(wave)) * (1 + 1 / sharp) + 0.4 * cloudy * clouds
     np.clip(height, 0, 1, out=height)
     dark, light = (columns[i : i + 3, ..., 0].T[0][:, None, None, :] for i in (0, 3))
@@ -197,14 +196,14 @@ def fill(looks: Doubles, phase: Doubles, clouds: Floats, x: Floats, y: Floats) -
     return colours
 
 
-def slow(noise: Floats, size: int) -> Floats:
+def spread(noise: Floats, size: int) -> Floats:
     """Noise ``[M, g, g]`` on a coarse grid, smoothly spread over ``[M, size, size]``."""
     grid = noise.shape[-1]
-    place = np.linspace(0, grid - 1, size)
-    gap = np.abs(place[:, None] - np.arange(grid))
+    position = np.linspace(0, grid - 1, size)
+    gap = np.abs(position[:, None] - np.arange(grid))
     weight = np.where(gap < 1, 1 - gap**2 * (3 - 2 * gap), 0).astype(np.float32)
-    spread: Floats = np.einsum("ig,mgh,jh->mij", weight, noise, weight, optimize=True)
-    return spread
+    fine: Floats = np.einsum("ig,mgh,jh->mij", weight, noise, weight, optimize=True)
+    return fine
 
 
 def extents(outlines: Doubles) -> tuple[Doubles, Doubles, Doubles, Doubles]:
@@ -213,7 +212,7 @@ def extents(outlines: Doubles) -> tuple[Doubles, Doubles, Doubles, Doubles]:
     return -x.min(axis=1), -y.min(axis=1), x.max(axis=1), y.max(axis=1)
 
 
-def turned(outlines: Doubles, turns: Doubles) -> Doubles:
+def turn(outlines: Doubles, turns: Doubles) -> Doubles:
     """Outlines turned counter-clockwise by whole steps nearest to ``turns`` of a full circle."""
     steps = np.rint(turns * DIRECTIONS).astype(np.int64)
     return np.take_along_axis(outlines, (np.arange(DIRECTIONS) - steps[:, None]) % DIRECTIONS, axis=1)
@@ -225,7 +224,7 @@ def space(centre: Doubles, reach: tuple[Doubles, ...], scale: Doubles) -> Double
     return np.stack([centre[:, 0] - left, centre[:, 1] - up, centre[:, 0] + right, centre[:, 1] + down], axis=1)
 
 
-def placed(where: Doubles, reach: tuple[Doubles, ...], scale: Doubles, u: Doubles) -> tuple[Doubles, Bools]:
+def place(where: Doubles, reach: tuple[Doubles, ...], scale: Doubles, u: Doubles) -> tuple[Doubles, Bools]:
     """Centres of objects placed evenly in rectangles ``[M, 4]``, and whether they fit."""
     left, up, right, down = (r * scale + 0.5 for r in reach)
     slack_x = where[:, 2] - where[:, 0] - left - right
@@ -244,17 +243,17 @@ def around(box: Doubles, size: int) -> Doubles:
 
 
 def first_fit(
-    room: Doubles, reach: tuple[Doubles, ...], scale: Doubles, start: Ints, taken: Ints
+    room: Doubles, reach: tuple[Doubles, ...], scale: Doubles, start: Ints, occupied: Ints
 ) -> tuple[Ints, Bools]:
-    """The first of the four rectangles from ``start`` on that is not taken and has room, and whether there is one."""
-    side, found = start, np.zeros(len(start), dtype=bool)
+    """The first of the four rectangles from ``start`` on that is free and has room, and whether there is one."""
+    side, settled = start, np.zeros(len(start), dtype=bool)
     for step in range(4):
         here = (start + step) % 4
-        _, fits = placed(room[np.arange(len(start)), here], reach, scale, np.zeros((len(start), 2)))
-        better = ~found & fits & (here != taken)
+        _, fits = place(room[np.arange(len(start)), here], reach, scale, np.zeros((len(start), 2)))
+        better = ~settled & fits & (here != occupied)
         side = np.where(better, here, side)
-        found |= better
-    return side, found
+        settled |= better
+    return side, settled
 
 
 def coverage(outlines: Doubles, scale: Doubles, centre: Doubles, size: int) -> Floats:
@@ -291,10 +290,10 @@ def rim(share: Floats, width: int) -> Floats:
     return share - core
 
 
-def tight(drawn: Bools) -> Ints:
+def tight_boxes(pixels: Bools) -> Ints:
     """The smallest boxes ``[M, 4]`` (x1, y1, x2, y2; x2 and y2 excluded) around the pixels ``[M, S, S]``."""
     ends: list[npt.NDArray[Any]] = []
     for axis in (1, 2):
-        held: Bools = np.asarray(drawn.any(axis=axis))
-        ends += [held.argmax(axis=1), held.shape[1] - held[:, ::-1].argmax(axis=1)]
+        lines: Bools = np.asarray(pixels.any(axis=axis))
+        ends += [lines.argmax(axis=1), lines.shape[1] - lines[:, ::-1].argmax(axis=1)]
     return np.stack([ends[0], ends[2], ends[1], ends[3]], axis=1).astype(np.int64)

@@ -73,22 +73,19 @@ def opened_image(path: Path, max_pixels: int = MAX_PIXELS) -> Iterator[Image.Ima
             warnings.filterwarnings("ignore", module="PIL")  # odd metadata is not the reader's business
             with open_file(path, MAX_IMAGE) as file, Image.open(_headed(file, path), formats=FORMATS) as image:
                 if image.width * image.height > max_pixels:
-                    raise UnreadableError(
-                        f"{path}: the image has {image.width} x {image.height} pixels; at most {max_pixels} are read."
-                    )
+                    size = f"{image.width} x {image.height}"
+                    raise UnreadableError(f"{path}: the image has {size} pixels; at most {max_pixels} are read")
                 yield image
-    except UnreadableError:
-        raise
-    except (FileNotFoundError, PermissionError):
+    except (UnreadableError, FileNotFoundError, PermissionError):
         raise
     except UnidentifiedImageError as error:
-        raise UnreadableError(f"{path}: the image is truncated or broken (it is not of a known format).") from error
+        raise UnreadableError(f"{path}: the image is truncated or broken (it is not of a known format)") from error
     except Image.DecompressionBombError as error:
-        raise UnreadableError(f"{path}: the image is too large; at most {max_pixels} pixels are read.") from error
+        raise UnreadableError(f"{path}: the image is too large; at most {max_pixels} pixels are read") from error
     except MemoryError as error:  # mostly of a chunk that claims gigabytes
-        raise UnreadableError(f"{path}: the image is truncated or broken, or too large for the memory.") from error
+        raise UnreadableError(f"{path}: the image is truncated or broken, or too large for the memory") from error
     except _BROKEN as error:
-        raise UnreadableError(f"{path}: the image is truncated or broken ({' '.join(str(error).split())}).") from error
+        raise UnreadableError(f"{path}: the image is truncated or broken ({' '.join(str(error).split())})") from error
 
 
 def _headed(file: IO[bytes], path: Path) -> IO[bytes]:
@@ -96,7 +93,7 @@ def _headed(file: IO[bytes], path: Path) -> IO[bytes]:
     start = file.read(_HEADER)
     file.seek(0)
     if start[:1] == b"P" and len(re.sub(rb"#[^\r\n]*", b"", start).split(maxsplit=3)) < 3:
-        raise UnreadableError(f"{path}: the image is truncated or broken (no width and height in its header).")
+        raise UnreadableError(f"{path}: the image is truncated or broken (no width and height in its header)")
     return file
 
 
@@ -104,12 +101,12 @@ def eight_bit(image: Image.Image, path: Path) -> Image.Image:
     """A grey image of more than 8 bits with 8; any other as it is."""
     if image.mode != "I" and not image.mode.startswith("I;16"):
         if image.mode == "F":
-            raise UnreadableError(f"{path}: the image holds floating-point numbers, which are not read.")
+            raise UnreadableError(f"{path}: the image holds floating-point numbers, which are not read")
         return image
     values = np.asarray(image)
     lowest, highest = int(values.min()), int(values.max())
     if lowest < 0 or highest > 0xFFFF:
-        raise UnreadableError(f"{path}: the image holds values from {lowest} to {highest}; 0 to 65535 are read.")
+        raise UnreadableError(f"{path}: the image holds values from {lowest} to {highest}; 0 to 65535 are read")
     if highest > 0xFF:
         values = values // 257 if image.mode == "I" else values >> 8
     return Image.fromarray(values.astype(np.uint8))
@@ -120,15 +117,15 @@ def open_file(path: Path, limit: int | None = None) -> IO[bytes]:
     try:
         file = open_regular(path)
     except ValueError as error:
-        raise UnreadableError(f"{error}.") from error
+        raise UnreadableError(str(error)) from error
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise UnreadableError(f"{path}: expected a file, got a socket.") from error
+            raise UnreadableError(f"{path}: expected a file, got a socket") from error
         raise
     size = os.fstat(file.fileno()).st_size
     if limit is not None and size > limit:
         file.close()
-        raise UnreadableError(f"{path}: the file has {size} bytes; at most {limit} are read.")
+        raise UnreadableError(f"{path}: the file has {size} bytes; at most {limit} are read")
     return file
 
 
@@ -137,22 +134,16 @@ def read_bytes(path: Path, limit: int = MAX_TEXT) -> bytes:
     with open_file(path, limit) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise UnreadableError(f"{path}: the file grew while it was read; at most {limit} bytes are.")
+        raise UnreadableError(f"{path}: the file grew while it was read; at most {limit} bytes are")
     return data
 
 
 def check_growth(what: str, packed: int, size: int) -> None:
-    """Refuse data that unpack to far more than they are, before anything is unpacked.
-
-    Args:
-        what: What to call the data, with its file.
-        packed: Bytes on disk.
-        size: Bytes in memory.
-    """
+    """Refuse data of ``packed`` bytes on disk that would grow too much, to ``size``, before they are unpacked."""
     if size > max(MAX_UNPACKED, MAX_GROWTH * packed):
         raise UnreadableError(
             f"{what} would grow from {packed:,} to {size:,} bytes in memory; compressed data of more than "
-            f"{MAX_UNPACKED:,} may grow at most {MAX_GROWTH} times, so write it without compression."
+            f"{MAX_UNPACKED:,} may grow at most {MAX_GROWTH} times, so write it without compression"
         )
 
 
@@ -172,15 +163,9 @@ def read_lines(path: Path) -> list[str]:
 def check_name(root: Path, name: str) -> None:
     """An error if a name that a file gives cannot be one inside the data folder, whatever lies there."""
     pure, windows = PurePosixPath(name), PureWindowsPath(name)
-    if (
-        not name
-        or "\0" in name
-        or pure.is_absolute()
-        or windows.is_absolute()
-        or windows.drive
-        or ".." in windows.parts
-    ):
-        raise ValueError(f"{name[:200]!r} is not a name inside the data folder {root}.")
+    absolute = pure.is_absolute() or windows.is_absolute() or windows.drive
+    if not name or "\0" in name or absolute or ".." in windows.parts:
+        raise ValueError(f"{name[:200]!r} is not a name inside the data folder {root}")
 
 
 def inside(root: Path, name: str) -> Path:
@@ -190,9 +175,9 @@ def inside(root: Path, name: str) -> Path:
     try:
         real = path.resolve()
     except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
-        raise ValueError(f"{name[:200]!r} leads nowhere in the data folder {root}.") from error
+        raise ValueError(f"{name[:200]!r} leads nowhere in the data folder {root}") from error
     if not real.is_relative_to(root.resolve()):
-        raise ValueError(f"{name[:200]!r} leads out of the data folder {root} through a link.")
+        raise ValueError(f"{name[:200]!r} leads out of the data folder {root} through a link")
     return path
 
 
@@ -228,14 +213,14 @@ def files_below(
 
     def report(name: str, what: str) -> None:
         if trouble is None:
-            raise ValueError(f"{home / (start + name)}: {what}.")
+            raise ValueError(f"{home / (start + name)}: {what}")
         trouble((start + name).rstrip("/"), what)
 
     real_home, real = home.resolve(), folder.resolve()
     if os.path.exists(real) and not real.is_relative_to(real_home):
         report("", LINK_OUT)
         return
-    seen = {str(real)}
+    visited = {str(real)}
     stack = [("", str(real), _sorted_entries(real))]
     while stack:
         prefix, path, entries = stack[-1]
@@ -260,8 +245,8 @@ def files_below(
         if entry.is_dir():
             if len(stack) > MAX_DEPTH:
                 report(name, TOO_DEEP)
-            elif target not in seen:
-                seen.add(target)
+            elif target not in visited:
+                visited.add(target)
                 stack.append((f"{name}/", target, _sorted_entries(target)))
         elif meant and entry.is_file():
             yield name

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from calibrant._progress import Progress, silent, track
 from calibrant.data.boxes import Floats, objectness, union_area
-from calibrant.data.dataset import ALIKE, Dataset, Findings, Report
+from calibrant.data.dataset import ALIKE, Dataset, Findings, Issue, Report
 from calibrant.data.files import UnreadableError, read_bytes
 from calibrant.data.layouts import Layout
 from calibrant.data.sources import ImageFiles, TextFiles
-
-T = TypeVar("T")
-#: Passes items through and shows how far it has come: items, their number, what is being done.
-Watch = Callable[[Iterable[T], int, str], Iterable[T]]
 
 #: Boxes with a side of at most so many pixels are reported as tiny.
 TINY = 2.0
@@ -55,11 +52,8 @@ class SplitFacts:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        plain = {name: value for name, value in vars(self).items() if name != "report"}
-        for title in ("skipped", "odd"):
-            found = getattr(self.report, title)
-            plain[title] = [{"what": f.what, "times": f.times, "where": list(f.where[:100])} for f in found]
-        return plain
+        facts = {name: value for name, value in vars(self).items() if name != "report"}
+        return facts | {"skipped": _plain(self.report.skipped), "odd": _plain(self.report.odd)}
 
 
 @dataclass(frozen=True)
@@ -91,10 +85,12 @@ class Inspection:
             "name": self.name,
             "samples": self.samples,
             "splits": {name: facts.to_json() for name, facts in self.splits.items()},
-            "across_splits": [
-                {"what": f.what, "times": f.times, "where": list(f.where[:100])} for f in self.across.odd
-            ],
+            "across_splits": _plain(self.across.odd),
         }
+
+
+def _plain(issues: Iterable[Issue]) -> list[dict[str, Any]]:
+    return [{"what": issue.what, "times": issue.times, "where": list(issue.where[:100])} for issue in issues]
 
 
 def inspect(
@@ -103,7 +99,7 @@ def inspect(
     splits: Iterable[str],
     *,
     decode: bool = False,
-    watch: Watch[Any] = lambda items, number, what: items,
+    progress: Progress = silent,
     options: dict[str, Any] | None = None,
 ) -> tuple[Inspection, dict[str, Dataset]]:
     """Read splits of a data set (broken samples are skipped and listed) and look at every sample.
@@ -112,16 +108,16 @@ def inspect(
         layout: How it lies on disk.
         root: Where.
         splits: Which.
-        decode: Decode every image, to find the broken ones that look whole.
-        watch: Shows progress.
+        decode: Decode every image, to find the broken ones whose header is fine.
+        progress: Told how far it is.
         options: For the reader.
     """
     datasets = {split: layout.open(root, split, "skip", options or {}) for split in splits}
-    facts = {split: _facts(dataset, decode, watch) for split, dataset in datasets.items()}
+    facts = {split: _facts(dataset, decode, progress) for split, dataset in datasets.items()}
     across = Findings("skip")
     contents: dict[str, list[tuple[str, str, int]]] = {}
     for split, dataset in datasets.items():
-        for digest, index in _repeated_candidates(dataset, watch):
+        for digest, index in _digests(dataset, progress):
             contents.setdefault(digest, []).append((split, dataset.ids[index], int(dataset.labels[index])))
     for copies in contents.values():
         _report_copies(copies, across)
@@ -129,88 +125,83 @@ def inspect(
     return Inspection(layout.name, str(root), name, facts, across.report()), datasets
 
 
-def _facts(dataset: Dataset, decode: bool, watch: Watch[Any]) -> SplitFacts:
+def _track(dataset: Dataset, what: str, progress: Progress) -> Iterator[int]:
+    return track(range(len(dataset)), f"{what} {dataset.split}", len(dataset), progress)
+
+
+def _facts(dataset: Dataset, decode: bool, progress: Progress) -> SplitFacts:
     findings = Findings("skip")
     findings.add(dataset.report)
-    sizes, modes, areas = {}, Counter[str](), {}
+    sizes, modes, boxes = {}, Counter[str](), {}
     if dataset.kind == "image":
-        found = _images(dataset, decode, findings, watch)
-        modes = Counter(mode for _, mode in found.values())
-        if found:
-            dimensions = np.array([size for size, _ in found.values()])
-            low, high = dimensions.min(0), dimensions.max(0)
-            sizes = dict(
-                zip(("width_min", "height_min", "width_max", "height_max"), map(int, [*low, *high]), strict=True)
-            )
-        areas = _boxes(dataset, {i: size for i, (size, _) in found.items()}, findings)
+        headers = _headers(dataset, decode, findings, progress)
+        modes = Counter(mode for _, mode in headers.values())
+        if headers:
+            dimensions = np.array([size for size, _ in headers.values()])
+            ends = map(int, [*dimensions.min(0), *dimensions.max(0)])
+            sizes = dict(zip(("width_min", "height_min", "width_max", "height_max"), ends, strict=True))
+        boxes = _boxes(dataset, {i: size for i, (size, _) in headers.items()}, findings)
     elif dataset.kind == "text":
-        lengths = [
-            len(dataset.inputs[i]) for i in watch(range(len(dataset)), len(dataset), f"texts of {dataset.split}")
-        ]
+        lengths = [len(dataset.inputs[i]) for i in _track(dataset, "texts of", progress)]
         if lengths:
             sizes = {"shortest": min(lengths), "median": int(np.median(lengths)), "longest": max(lengths)}
-    _names(dataset, findings)
-    counts = {name: int(n) for name, n in zip(dataset.classes, dataset.counts, strict=True)}
-    missing = [name for name, n in counts.items() if n == 0]
+    _report_similar_names(dataset, findings)
+    counts, without_class = {}, 0
     if dataset.masks is None:
-        for name in missing:
+        counts = {name: int(n) for name, n in zip(dataset.classes, dataset.counts, strict=True)}
+        without_class = int((dataset.labels < 0).sum())
+        for name in (name for name, n in counts.items() if n == 0):
             findings.odd(name, "class without samples in this split")
-    return SplitFacts(
-        len(dataset),
-        counts if dataset.masks is None else {},
-        int((dataset.labels < 0).sum()) if dataset.masks is None else 0,
-        sizes,
-        dict(modes.most_common()),
-        areas,
-        _mask_pixels(dataset, findings, watch),
-        findings.report(),
-    )
+    pixels = _mask_pixels(dataset, findings, progress)
+    report = findings.report()
+    return SplitFacts(len(dataset), counts, without_class, sizes, dict(modes.most_common()), boxes, pixels, report)
 
 
-def _images(
-    dataset: Dataset, decode: bool, findings: Findings, watch: Watch[Any]
+def _headers(
+    dataset: Dataset, decode: bool, findings: Findings, progress: Progress
 ) -> dict[int, tuple[tuple[int, int], str]]:
     """Size and mode of every image; unreadable ones are reported."""
     source: Any = dataset.inputs
-    found = {}
-    for i in watch(range(len(dataset)), len(dataset), f"images of {dataset.split}"):
+    headers = {}
+    for i in _track(dataset, "images of", progress):
         try:
-            found[i] = source.header(i)
+            header = source.header(i)
             if decode:
                 source.open(i)
         except (UnreadableError, OSError):
-            found.pop(i, None)
             findings.odd(dataset.ids[i], "image that cannot be decoded")
-    usual = Counter(mode for _, mode in found.values()).most_common(1)
+        else:
+            headers[i] = header
+    usual = Counter(mode for _, mode in headers.values()).most_common(1)
     kinds = {"L": "grayscale image", "CMYK": "CMYK image", "P": "palette image", "RGBA": "image with alpha"}
-    for i, (_, mode) in found.items():
+    for i, (_, mode) in headers.items():
         if mode != "RGB" and (mode != "L" or usual[0][0] != "L"):
             findings.odd(dataset.ids[i], kinds.get(mode, f"image of mode {mode}"))
-    return found
+    return headers
 
 
 def _boxes(dataset: Dataset, sizes: dict[int, tuple[int, int]], findings: Findings) -> dict[str, Any]:
     """Counts and histograms of boxes, and the odd ones: tiny, full frame."""
     if (boxes := dataset.boxes) is None:
         return {}
-    known = np.array([i for i in range(len(dataset)) if i in sizes], dtype=np.int64)
-    seen = boxes.take(known)
-    size = np.array([sizes[i] for i in known], dtype=np.float64).reshape(-1, 2)
-    of_box = size[seen.owners]
-    sides = seen.corners[:, 2:] - seen.corners[:, :2]
-    names = [dataset.ids[i] for i in known]
+    rows = np.array([i for i in range(len(dataset)) if i in sizes], dtype=np.int64)
+    readable = boxes.take(rows)
+    size = np.array([sizes[i] for i in rows], dtype=np.float64).reshape(-1, 2)
+    image_size = size[readable.owners]
+    sides = readable.corners[:, 2:] - readable.corners[:, :2]
     tiny = (sides > 0).all(1) & (sides <= TINY).any(1)
-    start, rest = seen.corners[:, :2], of_box - seen.corners[:, 2:]
+    start, rest = readable.corners[:, :2], image_size - readable.corners[:, 2:]
     # From the first pixel to the last, by any of the usual ways to count them: 0 to W - 2, W - 1 or W, or 1 to W.
-    whole = ((start == 0) & (rest <= 2)) | ((start == 1) & (rest == 0))
-    frame = whole.all(1) & (start[:, 0] == start[:, 1]) & (rest[:, 0] == rest[:, 1]) & (sides > 0).all(1)
+    spans = ((start == 0) & (rest <= 2)) | ((start == 1) & (rest == 0))
+    frame = spans.all(1) & (start[:, 0] == start[:, 1]) & (rest[:, 0] == rest[:, 1]) & (sides > 0).all(1)
     for flagged, what in ((tiny, f"box with a side of at most {TINY:g} pixels"), (frame, "box around the whole image")):
-        for owner in seen.owners[flagged]:
-            findings.odd(names[owner], what)
-    inside = np.clip(seen.corners, 0.0, np.tile(of_box, 2))
-    shares: Floats = union_area(inside[:, None]) / np.maximum(of_box.prod(1), 1e-300)
-    filled = objectness(seen, None, size) if len(known) else np.zeros(0)
+        for owner in readable.owners[flagged]:
+            findings.odd(dataset.ids[rows[owner]], what)
+    inside = np.clip(readable.corners, 0.0, np.tile(image_size, 2))
+    areas: Floats = union_area(inside[:, None]) / np.maximum(image_size.prod(1), 1e-300)
+    shares = objectness(readable, None, size) if len(rows) else np.zeros(0)
     per_image = Counter(int(n) for n in boxes.counts)
+    per_class = np.bincount(boxes.labels[boxes.labels >= 0], minlength=len(dataset.classes))
     return {
         "number": len(boxes.corners),
         "crowds": int(boxes.crowd.sum()),
@@ -220,38 +211,31 @@ def _boxes(dataset: Dataset, sizes: dict[int, tuple[int, int]], findings: Findin
         "images_with_several_classes": sum(
             len(set(boxes.labels[boxes.span(i)].tolist()) - {-1}) > 1 for i in range(len(boxes))
         ),
-        "by_class": {
-            name: int(n)
-            for name, n in zip(
-                dataset.classes,
-                np.bincount(boxes.labels[boxes.labels >= 0], minlength=len(dataset.classes)),
-                strict=True,
-            )
-        },
+        "by_class": {name: int(n) for name, n in zip(dataset.classes, per_class, strict=True)},
         "edges": EDGES.round(3).tolist(),
-        "area_histogram": np.histogram(shares, EDGES)[0].tolist(),
-        "objectness_histogram": np.histogram(filled, EDGES)[0].tolist(),
-        "mean_objectness": float(filled.mean()) if len(filled) else 0.0,
+        "area_histogram": np.histogram(areas, EDGES)[0].tolist(),
+        "objectness_histogram": np.histogram(shares, EDGES)[0].tolist(),
+        "mean_objectness": float(shares.mean()) if len(shares) else 0.0,
     }
 
 
-def _names(dataset: Dataset, findings: Findings) -> None:
+def _report_similar_names(dataset: Dataset, findings: Findings) -> None:
     """Class names that differ only by case, spaces, '-' or '_'; readers of free names have said so already."""
-    if any(finding.what == ALIKE for finding in dataset.report.odd):
+    if any(issue.what == ALIKE for issue in dataset.report.odd):
         return
-    spelt: dict[str, list[str]] = {}
+    spellings: dict[str, list[str]] = {}
     for name in dataset.classes:
-        spelt.setdefault(name.casefold().translate({ord(c): None for c in " -_"}), []).append(name)
-    for names in spelt.values():
+        spellings.setdefault(name.casefold().translate({ord(c): None for c in " -_"}), []).append(name)
+    for names in spellings.values():
         if len(names) > 1:
             findings.odd(" / ".join(names), ALIKE)
 
 
-def _mask_pixels(dataset: Dataset, findings: Findings, watch: Watch[Any]) -> dict[str, float]:
+def _mask_pixels(dataset: Dataset, findings: Findings, progress: Progress) -> dict[str, float]:
     if dataset.masks is None:
         return {}
     counts = np.zeros(256, dtype=np.int64)
-    for i in watch(range(len(dataset)), len(dataset), f"masks of {dataset.split}"):
+    for i in _track(dataset, "masks of", progress):
         try:
             counts += np.bincount(np.asarray(dataset.masks[i], dtype=np.uint8).reshape(-1), minlength=256)
         except (ValueError, OSError):
@@ -263,15 +247,15 @@ def _mask_pixels(dataset: Dataset, findings: Findings, watch: Watch[Any]) -> dic
     return shares
 
 
-def _repeated_candidates(dataset: Dataset, watch: Watch[Any]) -> Iterator[tuple[str, int]]:
+def _digests(dataset: Dataset, progress: Progress) -> Iterator[tuple[str, int]]:
     """A digest of each image's or text's bytes, as they lie on disk where there are files."""
     source = dataset.inputs
     if dataset.kind == "array":  # equal rows of features say nothing
         return
-    for i in watch(range(len(dataset)), len(dataset), f"copies in {dataset.split}"):
+    for i in _track(dataset, "copies in", progress):
         try:
             if isinstance(source, (ImageFiles, TextFiles)):
-                data = read_bytes(source.root / source.names[i])
+                data = read_bytes(source.path(i))
             else:
                 data = np.asarray(source[i]).tobytes()
         except (ValueError, OSError):

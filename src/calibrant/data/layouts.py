@@ -1,4 +1,8 @@
-"""The layouts of data sets on disk that can be read: one reader per file in `calibrant.data.readers`."""
+"""The layouts of data sets on disk that can be read: one reader per file in `calibrant.data.readers`.
+
+The command line, recipes and callers of `read` give options of a reader by name. They are checked against the reader's
+annotations before it is called; an error names the layout, the option, and what it takes.
+"""
 
 from __future__ import annotations
 
@@ -90,34 +94,32 @@ def recognise(path: str | Path, layout: str | None = None) -> tuple[Layout, Path
     if layout is not None and layout not in kinds:
         near = difflib.get_close_matches(layout, kinds, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"no layout {layout!r}{hint}; known are {', '.join(kinds)}.")
-    tried = list(kinds.values()) if layout is None else [kinds[layout]]
-    if not path.exists() and not any(kind.splits(path) for kind in tried):
-        raise ValueError(f"{path}: no such file or folder.")
+        raise ValueError(f"no layout {layout!r}{hint}; known are {', '.join(kinds)}")
+    candidates = list(kinds.values()) if layout is None else [kinds[layout]]
+    if not path.exists() and not any(kind.splits(path) for kind in candidates):
+        raise ValueError(f"{path}: no such file or folder")
     if path.exists() and not (path.is_dir() or path.is_file()):
-        raise ValueError(f"{path}: expected a folder or a file, got {kind_of(path.stat().st_mode)}.")
-    roots = [path]
-    level = [path]
+        raise ValueError(f"{path}: expected a folder or a file, got {kind_of(path.stat().st_mode)}")
+    roots = level = [path]
     for _ in range(DEPTH):
-        level = [f / name for f in level if f.is_dir() for name in _below(f)[:20]]
-        roots += level
+        level = [folder / name for folder in level if folder.is_dir() for name in _folders(folder)[:20]]
+        roots = roots + level
+    matches = [(kind, root) for root in roots for kind in candidates if kind.splits(root)]
+    if not matches:
+        _raise_if_broken(path, candidates)
+        if layout is not None:
+            raise ValueError(f"{path}: not a data set in the layout {layout}: {kinds[layout].summary}")
+        raise ValueError(f"{path}: no known layout of a data set; known are {', '.join(kinds)}")
     # A specific layout further down goes before a general one here.
-    found = [(kind.rank, i, kind, root) for i, root in enumerate(roots) for kind in tried if kind.splits(root)]
-    if not found:
-        _raise_if_broken(path, tried)
-    if not found and layout is not None:
-        raise ValueError(f"{path}: not a data set in the layout {layout}: {kinds[layout].summary}.")
-    if not found:
-        raise ValueError(f"{path}: no known layout of a data set; known are {', '.join(kinds)}.")
-    rank, _, kind, root = min(found, key=lambda f: f[:2])
-    others = [f for f in found if f[0] == rank and not (f[3].is_relative_to(root) or root.is_relative_to(f[3]))]
+    best, root = min(matches, key=lambda match: match[0].rank)
+    others = [r for k, r in matches if k.rank == best.rank and not (r.is_relative_to(root) or root.is_relative_to(r))]
     if others:
-        names = [str(place) for place in dict.fromkeys([root, *(f[3] for f in others)])]
-        raise ValueError(f"{path}: several data sets lie here; name one of {', '.join(names[:10])}.")
-    return kind, root
+        names = [str(folder) for folder in dict.fromkeys([root, *others])]
+        raise ValueError(f"{path}: several data sets lie here; name one of {', '.join(names[:10])}")
+    return best, root
 
 
-def _below(folder: Path) -> list[str]:
+def _folders(folder: Path) -> list[str]:
     """The folders in a folder; none in one that may not be looked into, such as lost+found."""
     try:
         return folders_in(folder)
@@ -125,9 +127,9 @@ def _below(folder: Path) -> list[str]:
         return []
 
 
-def _raise_if_broken(path: Path, tried: list[Layout]) -> None:
+def _raise_if_broken(path: Path, candidates: list[Layout]) -> None:
     """Say what is wrong with a file that a layout would take if it were not broken."""
-    for kind in tried:
+    for kind in candidates:
         splits = getattr(kind.splits, "__wrapped__", kind.splits)
         try:
             splits(path)
@@ -167,27 +169,16 @@ def read(
     if split not in splits:
         hint = ""
         if list(splits) == ["all"]:
-            hint = " A recipe takes it by data.train = 'all', and cuts a test set from it by data.test_share = 0.2."
-        raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {some_names(splits)}.{hint}")
+            hint = "; a recipe takes it by data.train = 'all', and cuts a test set from it by data.test_share = 0.2"
+        raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {some_names(splits)}{hint}")
     return kind.open(root, split, on_error, options)
 
-
-#: Whole numbers beyond this are no counts or seeds.
-LARGEST = 2**63
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
 
 
 def checked_options(layout: str, reader: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, if the reader has them all and each is of the kind that its annotation says.
-
-    Args:
-        layout: What the reader's layout is called.
-        reader: Its keyword-only parameters, without ``on_error``, are the options.
-        options: By name.
-
-    Raises:
-        ValueError: There is an option that the reader does not have, or one of another kind.
+    """The options, if the reader has them all as keyword-only parameters and each is of the kind of its annotation.
 
     Example:
         >>> def reader(root, split, *, cap: int | None = None): ...
@@ -196,34 +187,36 @@ def checked_options(layout: str, reader: Callable[..., Any], options: Mapping[st
         >>> checked_options("toy", reader, {"cap": "x"})
         Traceback (most recent call last):
         ...
-        ValueError: toy: the option cap must be a whole number, got 'x'.
+        ValueError: toy: the option cap must be a whole number, got 'x'
     """
     hints = typing.get_type_hints(reader)
     parameters = inspect.signature(reader).parameters.values()
     names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "on_error"]
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    if not takes_any and (unknown := [name for name in options if name not in names]):
-        raise ValueError(f"{layout} has no option {printable(unknown[0], 60)!r}; it has {', '.join(names) or 'none'}.")
+    unknown = [] if takes_any else [name for name in options if name not in names]
+    if unknown:
+        raise ValueError(f"{layout} has no option {printable(unknown[0], 60)!r}; it has {', '.join(names) or 'none'}")
     return {
-        name: _checked(f"{layout}: the option {name}", hints.get(name, Any), value) for name, value in options.items()
+        name: _check_option(f"{layout}: the option {name}", hints.get(name, Any), value)
+        for name, value in options.items()
     }
 
 
-def _checked(what: str, hint: Any, value: Any) -> Any:
+def _check_option(what: str, hint: Any, value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     try:
         TypeAdapter(hint, config=ConfigDict(strict=True)).validate_python(value)
     except ValidationError as error:
-        raise ValueError(f"{what} must be {_in_words(hint)}, got {_shown(value)}.") from error
-    if isinstance(value, int) and abs(value) >= LARGEST:
-        raise ValueError(f"{what} must be below 2**63, got {_shown(value)}.")
+        raise ValueError(f"{what} must be {_in_words(hint)}, got {_brief(value)}") from error
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ValueError(f"{what} must be below 2**63, got {_brief(value)}")
     if isinstance(value, float) and not np.isfinite(value):
-        raise ValueError(f"{what} must be a finite number, got {value}.")
+        raise ValueError(f"{what} must be a finite number, got {value}")
     return value
 
 
 def _in_words(hint: Any) -> str:
-    """What an annotation takes, as a sentence says it; None, which leaves an option out, is not spoken of."""
+    """What an annotation takes, as a sentence says it; None, which leaves an option out, is not mentioned."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(_in_words(kind) for kind in arguments if kind is not types.NoneType))
@@ -236,7 +229,7 @@ def _in_words(hint: Any) -> str:
     return _WORDS.get(hint, getattr(hint, "__name__", str(hint)))
 
 
-def _shown(value: Any) -> str:
+def _brief(value: Any) -> str:
     try:
         return printable(repr(value), 80)
     except (ValueError, RecursionError):  # of numbers with thousands of digits, and of lists in lists in lists

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant._validation import number_in, whole
 from calibrant.data.boxes import Boxes
 from calibrant.data.rendering import objectness_of
 from calibrant.data.transforms import View
@@ -25,7 +26,7 @@ Rectangle = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Part:
+class MixedPart:
     """What one sample gives to each mixed image.
 
     Attributes:
@@ -43,23 +44,20 @@ class Part:
     def objectness(self, boxes: Boxes, views: Sequence[View]) -> Tensor:
         """How much of this part the union of the giving samples' boxes fills, [N]; 0 for a part without area."""
         rows = self.samples.cpu().numpy()
-        given, seen = boxes.take(rows), [views[row] for row in rows]
+        boxes, views = boxes.take(rows), [views[row] for row in rows]
         left, top, right, bottom = self.rectangle
+        shares = torch.zeros(len(rows), dtype=torch.float64)
         empty = right <= left or bottom <= top
-        if empty and not self.outside:
-            return torch.zeros(len(rows), dtype=torch.float64)
-        pieces = None
         if not empty:
-            views_of_piece = [view.part(left, top, right, bottom, right - left, bottom - top) for view in seen]
-            pieces = torch.from_numpy(objectness_of(given, views_of_piece))
+            pieces = [view.part(left, top, right, bottom, right - left, bottom - top) for view in views]
+            shares = torch.from_numpy(objectness_of(boxes, pieces))
         if not self.outside:
-            assert pieces is not None
-            return pieces
-        whole = torch.from_numpy(objectness_of(given, seen))
-        if pieces is None or self.share == 0.0:
-            return whole if pieces is None else torch.zeros_like(whole)
+            return shares
+        full = torch.from_numpy(objectness_of(boxes, views))
+        if empty or self.share == 0.0:
+            return full if empty else torch.zeros_like(full)
         # Areas add up: what all of the view shows, less what the rectangle shows of it.
-        return ((whole - (1.0 - self.share) * pieces) / self.share).clamp(0.0, 1.0)
+        return ((full - (1.0 - self.share) * shares) / self.share).clamp(0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -72,23 +70,21 @@ class Mixed:
     """
 
     images: Tensor
-    parts: tuple[Part, ...]
+    parts: tuple[MixedPart, ...]
 
     def targets(self, targets: Tensor) -> Tensor:
         """Mix soft targets [N, K] by the parts' shares."""
         if targets.ndim != 2 or len(targets) != len(self.images):
-            raise ValueError(f"targets [{len(self.images)}, K] are mixed, got shape {list(targets.shape)}.")
+            raise ValueError(f"targets must have the shape [{len(self.images)}, K], got {list(targets.shape)}")
         return torch.stack([part.share * targets[part.samples.to(targets.device)] for part in self.parts]).sum(0)
 
 
-class _Named:
-    """Says its settings."""
-
+class _Settings:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in vars(self).items())})"
 
 
-class CutMix(_Named):
+class CutMix(_Settings):
     """Paste a rectangle of another image at the same place.
 
     Its area is 1 - lambda of the image before clipping, lambda from Beta(alpha, alpha); one draw per batch, as
@@ -97,8 +93,8 @@ class CutMix(_Named):
     Example:
         >>> images = torch.arange(4.0).reshape(4, 1, 1, 1).expand(4, 3, 8, 8)
         >>> mixed = CutMix()(images, np.random.default_rng(3))
-        >>> shown = mixed.images[:, 0].mean((1, 2))  # image k is the constant k
-        >>> torch.allclose(shown, mixed.targets(torch.eye(4)) @ torch.arange(4.0))
+        >>> means = mixed.images[:, 0].mean((1, 2))  # image k is the constant k
+        >>> torch.allclose(means, mixed.targets(torch.eye(4)) @ torch.arange(4.0))
         True
 
     Reference:
@@ -106,7 +102,7 @@ class CutMix(_Named):
     """
 
     def __init__(self, alpha: float = 1.0, probability: float = 1.0):
-        self.alpha, self.probability = _positive("alpha", alpha), _share("probability", probability)
+        self.alpha, self.probability = _positive("alpha", alpha), number_in("probability", probability, 0, 1)
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Mixed:
         """Mix a batch [N, C, H, W]."""
@@ -124,10 +120,12 @@ class CutMix(_Named):
         pasted = (right - left) * (bottom - top) / (width * height)
         here = torch.arange(number, device=images.device)
         rectangle = (left, top, right, bottom)
-        return Mixed(result, (Part(here, 1.0 - pasted, rectangle, outside=True), Part(partner, pasted, rectangle)))
+        return Mixed(
+            result, (MixedPart(here, 1.0 - pasted, rectangle, outside=True), MixedPart(partner, pasted, rectangle))
+        )
 
 
-class RICAP(_Named):
+class RICAP(_Settings):
     """Four pieces of four images around one point, drawn from Beta(beta, beta) in both directions.
 
     Example:
@@ -154,11 +152,11 @@ class RICAP(_Named):
                 giver = _permutation(number, images.device, random)
                 u, v = int(random.integers(width - w + 1)), int(random.integers(height - h + 1))
                 result[:, :, top:bottom, left:right] = images[giver, :, v : v + h, u : u + w]
-                parts.append(Part(giver, w * h / (width * height), (u, v, u + w, v + h)))
+                parts.append(MixedPart(giver, w * h / (width * height), (u, v, u + w, v + h)))
         return Mixed(result, tuple(parts))
 
 
-class Mixup(_Named):
+class Mixup(_Settings):
     """Blend each image with another: lambda x + (1 - lambda) x', lambda from Beta(alpha, alpha).
 
     Images of whole numbers are blended in float32.
@@ -183,11 +181,11 @@ class Mixup(_Named):
         partner = _permutation(number, images.device, random)
         floating = images if images.is_floating_point() else images.float()
         blended = share * floating + (1.0 - share) * floating[partner]
-        whole, here = (0, 0, width, height), torch.arange(number, device=images.device)
-        return Mixed(blended, (Part(here, share, whole), Part(partner, 1.0 - share, whole)))
+        image, here = (0, 0, width, height), torch.arange(number, device=images.device)
+        return Mixed(blended, (MixedPart(here, share, image), MixedPart(partner, 1.0 - share, image)))
 
 
-class Cutout(_Named):
+class Cutout(_Settings):
     """Blank a square at a random place of each image; what leaves the image is clipped.
 
     Example:
@@ -200,19 +198,17 @@ class Cutout(_Named):
     """
 
     def __init__(self, size: int, value: float = 0.0):
-        if size < 1:
-            raise ValueError(f"Cutout takes a size of at least 1 pixel, got {size}.")
-        self.size, self.value = size, value
+        self.size, self.value = whole("size", size, 1), value
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
         """Blank a batch [N, C, H, W]."""
         number, _, height, width = _batch(images)
         left = random.integers(width, size=number) - self.size // 2
         top = random.integers(height, size=number) - self.size // 2
-        return _blanked(images, left, top, left + self.size, top + self.size, self.value)
+        return _blank(images, left, top, left + self.size, top + self.size, self.value)
 
 
-class RandomErasing(_Named):
+class RandomErasing(_Settings):
     """Blank a rectangle (area by ``scale``, aspect by ``ratio``) of some images.
 
     Example:
@@ -232,10 +228,11 @@ class RandomErasing(_Named):
         value: float = 0.0,
     ):
         if not 0.0 < scale[0] <= scale[1] < 1.0:
-            raise ValueError(f"RandomErasing takes a rising scale between 0 and 1, got {scale}.")
+            raise ValueError(f"RandomErasing takes a rising scale between 0 and 1, got {scale}")
         if not 0.0 < ratio[0] <= ratio[1]:
-            raise ValueError(f"RandomErasing takes a rising ratio above 0, got {ratio}.")
-        self.probability, self.scale, self.ratio, self.value = _share("probability", probability), scale, ratio, value
+            raise ValueError(f"RandomErasing takes a rising ratio above 0, got {ratio}")
+        self.probability = number_in("probability", probability, 0, 1)
+        self.scale, self.ratio, self.value = scale, ratio, value
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
         """Blank a batch [N, C, H, W]."""
@@ -249,13 +246,13 @@ class RandomErasing(_Named):
         erased = fits.any(axis=1) & (random.random(number) < self.probability)
         w, h = np.where(erased, w, 0), np.where(erased, h, 0)
         left, top = random.integers(width - w + 1), random.integers(height - h + 1)
-        return _blanked(images, left, top, left + w, top + h, self.value)
+        return _blank(images, left, top, left + w, top + h, self.value)
 
 
 Mixing = CutMix | RICAP | Mixup
 
 
-def _blanked(
+def _blank(
     images: Tensor, left: np.ndarray, top: np.ndarray, right: np.ndarray, bottom: np.ndarray, value: float
 ) -> Tensor:
     def between(low: np.ndarray, high: np.ndarray, size: int) -> Tensor:
@@ -269,7 +266,7 @@ def _blanked(
 
 def _unmixed(images: Tensor) -> Mixed:
     height, width = images.shape[2:]
-    return Mixed(images, (Part(torch.arange(len(images), device=images.device), 1.0, (0, 0, width, height)),))
+    return Mixed(images, (MixedPart(torch.arange(len(images), device=images.device), 1.0, (0, 0, width, height)),))
 
 
 def _permutation(number: int, device: torch.device, random: np.random.Generator) -> Tensor:
@@ -278,18 +275,12 @@ def _permutation(number: int, device: torch.device, random: np.random.Generator)
 
 def _batch(images: Tensor) -> tuple[int, int, int, int]:
     if images.ndim != 4:
-        raise ValueError(f"images are mixed as batches [N, C, H, W], got shape {list(images.shape)}.")
+        raise ValueError(f"images must be a batch [N, C, H, W], got shape {list(images.shape)}")
     number, channels, height, width = images.shape
     return number, channels, height, width
 
 
 def _positive(name: str, value: float) -> float:
     if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a number above 0, got {value}.")
-    return float(value)
-
-
-def _share(name: str, value: float) -> float:
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{name} must lie in 0..1, got {value}.")
+        raise ValueError(f"{name} must be a number above 0, got {value}")
     return float(value)

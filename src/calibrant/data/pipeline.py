@@ -12,7 +12,7 @@ import functools
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from calibrant._validation import choice, number_in
 from calibrant.data import rendering
 from calibrant.data.boxes import Boxes, Reading
 from calibrant.data.dataset import Dataset, OnError
 from calibrant.data.files import UnreadableError
-from calibrant.data.rendering import objectness_of, render, smaller_decoding
+from calibrant.data.rendering import AgainError, Randomness, objectness_of, render, sample_generator, smaller_decoding
 from calibrant.data.sources import ImageArray, Rows
 from calibrant.data.transforms import Edge, Resampling, Step, View, draw_view
 from calibrant.data.variants import Colour, can_be_covered, open_covered, pixel_mean
@@ -75,16 +76,15 @@ class Batch:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """The same with its tensors on a device."""
-        return self._mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
         """The same with its tensors in pinned memory; a DataLoader calls it."""
-        return self._mapped(Tensor.pin_memory)
+        return self._map(Tensor.pin_memory)
 
-    def _mapped(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        columns: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        changed: dict[str, Any] = {name: change(v) for name, v in columns.items() if isinstance(v, Tensor)}
-        return dataclasses.replace(self, **changed)
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        tensors: dict[str, Any] = {name: change(v) for name, v in vars(self).items() if isinstance(v, Tensor)}
+        return dataclasses.replace(self, **tensors)
 
 
 class Pipeline(torch.utils.data.Dataset[Batch]):
@@ -92,7 +92,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
 
     Args:
         dataset: What to read.
-        steps: The chain of `calibrant.data.transforms` for images; they must end in one size.
+        steps: The chain of `calibrant.data.transforms` for images; it must end in one size.
         colouring: Changes the colours of each image after rendering.
         seed: Of all randomness.
         context_rate: With this probability an image is shown with all its objects covered (ALS uses 0.15), if boxes say
@@ -131,18 +131,14 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         reading: Reading = "union",
         on_error: OnError = "raise",
     ):
-        if not 0.0 <= context_rate <= 1.0:
-            raise ValueError(f"Pipeline takes a context rate in 0..1, got {context_rate}.")
+        number_in("context_rate", context_rate, 0, 1)
+        choice("resampling", resampling, _FILTERS)
+        choice("channels", channels, (1, 3))
+        choice("on_error", on_error, ("raise", "skip"))
         if context_rate > 0 and dataset.boxes is None:
-            raise ValueError(f"{dataset.title}: context-only samples need boxes, and it has none.")
+            raise ValueError(f"{dataset.title}: context-only samples need boxes, and it has none")
         if isinstance(padding, str) and padding != "edge":
-            raise ValueError(f"Pipeline takes a colour or 'edge' as padding, got {padding!r}.")
-        if resampling not in _FILTERS:
-            raise ValueError(f"Pipeline takes the resampling 'bilinear' or 'bicubic', got {resampling!r}.")
-        if channels not in (1, 3):
-            raise ValueError(f"Pipeline takes 3 channels, or 1 for grey, got {channels!r}.")
-        if on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error takes 'raise' or 'skip', got {on_error!r}.")
+            raise ValueError(f"padding must be a colour or 'edge', got {padding!r}")
         self.dataset, self.steps, self.colouring, self.seed = dataset, tuple(steps), colouring, seed
         self.context_rate, self.padding, self.reading, self.on_error = context_rate, padding, reading, on_error
         self.resampling, self.channels = resampling, channels
@@ -157,8 +153,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
 
     def __getitems__(self, indices: Sequence[int | tuple[int, int]]) -> Batch:
         """A batch by positions, or by (epoch, position) as `Batches` gives them; what a DataLoader calls."""
-        pairs = [index if isinstance(index, tuple) else (0, int(index)) for index in indices]
-        return self._batch(pairs)
+        return self._batch([index if isinstance(index, tuple) else (0, int(index)) for index in indices])
 
     def batch(self, indices: Sequence[int], epoch: int = 0) -> Batch:
         """A batch by positions."""
@@ -173,120 +168,85 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         return torch.utils.data.DataLoader(
             self,
             batch_sampler=batches,
-            collate_fn=_as_it_is,
+            collate_fn=_unchanged,
             num_workers=workers,
-            worker_init_fn=_leave_interrupts,
+            worker_init_fn=_ignore_interrupts,
             **({"persistent_workers": workers > 0} | options),
         )
 
     def _batch(self, pairs: list[tuple[int, int]]) -> Batch:
         if self.dataset.kind != "image":
             return self._rows([index for _, index in pairs])
-        if (together := self._together(pairs)) is not None:
-            return together
-        read: list[tuple[int, _Shown]] = []
-        skipped = []
+        if (batch := self._batch_at_once(pairs)) is not None:
+            return batch
+        rows, shots, skipped = [], [], []
         for epoch, index in pairs:
             try:
-                read.append((index, self._shown(epoch, index)))
+                shots.append(self._shoot(epoch, index))
+                rows.append(index)
             except (UnreadableError, OSError) as error:
                 if self.on_error == "raise":
                     raise
                 skipped.append((self.dataset.ids[index], str(error)))
-        rows = np.array([index for index, _ in read], dtype=np.int64)
-        shown = [one for _, one in read]
-        views = tuple(one.view for one in shown)
-        marked = np.array([one.context for one in shown], dtype=bool)
-        boxes, fills = self._objects(rows, marked.copy(), views)
-        if self.dataset.context is not None:
-            marked |= self.dataset.context[rows]
-        return dataclasses.replace(
-            self._columns(rows),
-            inputs=_stacked([one.pixels for one in shown], (0, 0, 0, self.channels)).permute(0, 3, 1, 2),
-            objectness=fills,
-            context=torch.from_numpy(marked) if self.context_rate or self.dataset.context is not None else None,
-            masks=None if self.dataset.masks is None else _stacked([one.mask for one in shown], (0, 0, 0)).long(),
-            boxes=boxes,
-            views=views,
-            skipped=tuple(skipped),
-        )
+        views = tuple(shot.view for shot in shots)
+        covered = np.array([shot.covered for shot in shots], dtype=bool)
+        batch = self._columns(np.array(rows, dtype=np.int64), covered, views)
+        masks = None if self.dataset.masks is None else _stacked([shot.mask for shot in shots], (0, 0, 0)).long()
+        inputs = _stacked([shot.pixels for shot in shots], (0, 0, 0, self.channels)).permute(0, 3, 1, 2)
+        return dataclasses.replace(batch, inputs=inputs, masks=masks, skipped=tuple(skipped))
 
     @functools.cached_property
-    def _whole_pixels(self) -> bool:
-        """Whether images lie in an array and are only cut, padded and flipped: then a batch is made at once."""
+    def _can_batch_at_once(self) -> bool:
+        """Whether images lie in an array and are only cut, padded and flipped."""
         data = self.dataset
-        plain = self.colouring is None and not self.context_rate and data.masks is None
         return (
-            plain
+            self.colouring is None
+            and not self.context_rate
+            and data.masks is None
             and type(data.inputs) is ImageArray  # not a kind of its own, which may open images otherwise
+            and not (data.inputs.pixels.ndim == 3 and isinstance(self.padding, tuple))  # colours around grey
             and rendering.moves_whole_pixels(self.steps, *data.inputs.header(0)[0])
         )
 
-    def _together(self, pairs: list[tuple[int, int]]) -> Batch | None:
+    def _batch_at_once(self, pairs: list[tuple[int, int]]) -> Batch | None:
         """A batch without a call per sample, the same as with them; None if it takes them."""
-        if not pairs or not self._whole_pixels:
+        if not pairs or not self._can_batch_at_once:
             return None
-        data, source = self.dataset, self.dataset.inputs
+        source = self.dataset.inputs
         assert isinstance(source, ImageArray)
-        numbers = np.array(pairs, dtype=np.int64)
-        rows = numbers[:, 1]
-        random = rendering.Randomness(self.seed, *numbers.T.astype(np.uint64))
+        epochs, rows = np.array(pairs, dtype=np.int64).T
+        random = Randomness(self.seed, epochs.astype(np.uint64), rows.astype(np.uint64))
         try:
             views = rendering.draw_views(self.steps, len(rows), source.header(0)[0], random)
-        except rendering.AgainError:
+        except AgainError:
             return None
-        fill = self.padding
-        if source.pixels.ndim == 3 and isinstance(fill, tuple):  # colours around grey
-            return None
-        pixels = rendering.render_views(source.pixels, rows, views, fill)
+        pixels = rendering.render_views(source.pixels, rows, views, self.padding)
+        is_grey = source.pixels.ndim == 3
         if self.channels == 1:
-            pixels = (pixels if source.pixels.ndim == 3 else rendering.grey(pixels))[..., None]
-        elif source.pixels.ndim == 3:
+            pixels = (pixels if is_grey else rendering.grey(pixels))[..., None]
+        elif is_grey:
             pixels = np.repeat(pixels[..., None], 3, axis=3)
-        boxes, fills = self._objects(rows, np.zeros(len(rows), dtype=bool), views)
-        return dataclasses.replace(
-            self._columns(rows),
-            inputs=torch.from_numpy(pixels).permute(0, 3, 1, 2),
-            objectness=fills,
-            context=None if data.context is None else torch.from_numpy(data.context[rows]),
-            boxes=boxes,
-            views=views,
-        )
+        batch = self._columns(rows, np.zeros(len(rows), dtype=bool), views)
+        return dataclasses.replace(batch, inputs=torch.from_numpy(pixels).permute(0, 3, 1, 2))
 
-    def _objects(
-        self, rows: NDArray[np.int64], covered: NDArray[np.bool_], views: Sequence[View]
-    ) -> tuple[Boxes | None, Tensor | None]:
-        if self.dataset.boxes is None:
-            return None, None
-        boxes = self.dataset.boxes.take(rows)
-        unknown = (boxes.counts == 0) & (self.dataset.labels[rows] >= 0)
-        if self.dataset.context is not None:
-            unknown &= ~self.dataset.context[rows]
-        if covered.any():
-            boxes = boxes.only(~covered[boxes.owners])
-        fills = objectness_of(boxes, views, reading=self.reading, names=[self.dataset.ids[i] for i in rows])
-        fills[unknown] = np.nan
-        return boxes, torch.from_numpy(fills)
-
-    def _shown(self, epoch: int, index: int) -> _Shown:
-        data = self.dataset
+    def _shoot(self, epoch: int, index: int) -> _Shot:
+        """Draw a view of one image and render it."""
+        data, images = self.dataset, cast(Any, self.dataset.inputs)
         random = sample_generator(self.seed, epoch, index)
-        images: Any = data.inputs
-        context = random.random() < self.context_rate if self.context_rate > 0 else False
-        context = context and self._coverable is not None and bool(self._coverable[index])
-        view: list[View] = []
+        covered = self.context_rate > 0 and random.random() < self.context_rate
+        covered = covered and self._coverable is not None and bool(self._coverable[index])
+        views: list[View] = []
 
         def draft(image: Image.Image) -> None:
-            view.append(draw_view(self.steps, image.size, random))
-            smaller_decoding(view[0])(image)
+            views.append(draw_view(self.steps, image.size, random))
+            smaller_decoding(views[0])(image)
 
-        if context and data.boxes is not None:
+        if covered and data.boxes is not None:
             image = open_covered(images, index, data.boxes[index], self.fill, draft=draft)
         else:
             image = images.open(index, draft)
-        if not view:  # the source has no headers to look at
-            view.append(draw_view(self.steps, image.size, random))
-        pixels = render(image, view[0], self.padding, _FILTERS[self.resampling])
+        view = views[0] if views else draw_view(self.steps, image.size, random)  # a source without headers to look at
+        pixels = render(image, view, self.padding, _FILTERS[self.resampling])
         if self.colouring is not None:
             coloured = self.colouring(torch.from_numpy(pixels.copy()).permute(2, 0, 1), random)
             pixels = coloured.permute(1, 2, 0).numpy()
@@ -294,37 +254,65 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
             pixels = np.asarray(Image.fromarray(pixels).convert("L"))[:, :, None]
         mask = None
         if data.masks is not None:
-            nothing = 255 if data.ignore_index is None else data.ignore_index
-            mask = render(data.masks[index], view[0], nothing, Image.Resampling.NEAREST)
-        return _Shown(pixels, view[0], context, mask)
+            outside = 255 if data.ignore_index is None else data.ignore_index
+            mask = render(data.masks[index], view, outside, Image.Resampling.NEAREST)
+        return _Shot(pixels, view, covered, mask)
 
     def _rows(self, indices: list[int]) -> Batch:
-        rows = np.array(indices, dtype=np.int64)
         if self.dataset.kind == "text":
-            raise ValueError(f"{self.dataset.title}: texts must be encoded before they are batched.")
-        source = self.dataset.inputs
+            raise ValueError(f"{self.dataset.title}: texts must be encoded before they are batched")
+        rows, source = np.array(indices, dtype=np.int64), self.dataset.inputs
         if isinstance(source, Rows) and len(rows):
             values = source.values[rows]
         else:
             values = np.stack([np.asarray(source[i]) for i in rows]) if len(rows) else np.zeros((0, 0))
         return dataclasses.replace(self._columns(rows), inputs=torch.from_numpy(values))
 
-    def _columns(self, rows: NDArray[np.int64]) -> Batch:
+    def _columns(
+        self, rows: NDArray[np.int64], covered: NDArray[np.bool_] | None = None, views: Sequence[View] = ()
+    ) -> Batch:
+        """A batch without its inputs; ``covered`` marks the images whose objects were just covered."""
         data = self.dataset
-        return Batch(
+        batch = Batch(
             torch.empty(0),
             torch.from_numpy(data.labels[rows]),
             tuple(data.ids[i] for i in rows),
             torch.from_numpy(rows),
             soft=None if data.soft is None else torch.from_numpy(data.soft[rows]),
+            views=views,
         )
+        if covered is None:
+            return batch
+        context = None
+        if self.context_rate or data.context is not None:
+            context = torch.from_numpy(covered if data.context is None else covered | data.context[rows])
+        boxes, shares = self._objects(rows, covered, views)
+        return dataclasses.replace(batch, objectness=shares, context=context, boxes=boxes)
+
+    def _objects(
+        self, rows: NDArray[np.int64], covered: NDArray[np.bool_], views: Sequence[View]
+    ) -> tuple[Boxes | None, Tensor | None]:
+        """The boxes that are still in sight, and how much of each view they fill."""
+        data = self.dataset
+        if data.boxes is None:
+            return None, None
+        boxes = data.boxes.take(rows)
+        unknown = (boxes.counts == 0) & (data.labels[rows] >= 0)
+        if data.context is not None:
+            unknown &= ~data.context[rows]
+        if covered.any():
+            boxes = boxes.only(~covered[boxes.owners])
+        shares = objectness_of(boxes, views, reading=self.reading, names=[data.ids[i] for i in rows])
+        shares[unknown] = np.nan
+        return boxes, torch.from_numpy(shares)
 
 
-@dataclass(frozen=True)
-class _Shown:
+class _Shot(NamedTuple):
+    """One image as its view shows it."""
+
     pixels: NDArray[np.uint8]
     view: View
-    context: bool
+    covered: bool
     mask: NDArray[np.uint8] | None
 
 
@@ -362,13 +350,10 @@ class Batches:
         world: int = 1,
     ):
         if number < 0 or size < 1:
-            raise ValueError(
-                f"Batches takes a number of samples and a batch size of at least 1, got {number} and {size}."
-            )
+            raise ValueError(f"Batches takes a number of samples and a size of at least 1, got {number} and {size}")
         self.number, self.size, self.shuffle, self.seed, self.drop_last = number, size, shuffle, seed, drop_last
         self.rank, self.world = rank, world
-        self.epoch = 0
-        self.start = 0
+        self.epoch = self.start = 0
 
     @property
     def per_epoch(self) -> int:
@@ -385,16 +370,8 @@ class Batches:
             order = sample_generator(self.seed, self.epoch, -1).permutation(self.number)
         for batch in range(self.start, self.start + len(self)):
             rows = order[batch * self.size : (batch + 1) * self.size]
-            if len(mine := rows[self.rank :: self.world]):
-                yield [(self.epoch, int(i)) for i in mine]
-
-
-def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """The random numbers of one sample in one epoch: a counter-based stream of its own, cheap to make."""
-    words = 2**64 - 1
-    counter = np.array([0, 0, epoch & words, index & words], dtype=np.uint64)
-    key = np.array([seed & words, (seed >> 64) & words], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+            if len(share := rows[self.rank :: self.world]):
+                yield [(self.epoch, int(i)) for i in share]
 
 
 def normalised(
@@ -409,18 +386,16 @@ def normalised(
     number, channels, height, width = images.shape
     centre, deviation = (torch.as_tensor(values, dtype=torch.float64).reshape(-1) for values in (mean, std))
     if not len(centre) == len(deviation) == channels:
-        raise ValueError(
-            f"normalised takes a mean and a std for each of the {channels} channels of the images, "
-            f"got {len(centre)} and {len(deviation)}."
-        )
+        got = f"{len(centre)} and {len(deviation)}"
+        raise ValueError(f"normalised takes a mean and a std for each of the {channels} channels, got {got}")
     scale = (1.0 / (255.0 * deviation)).to(images.device, dtype)
     shift = (-centre / deviation).to(images.device, dtype)
     if images.is_contiguous():
         return torch.addcmul(shift.view(-1, 1, 1), images.to(dtype), scale.view(-1, 1, 1))
     # Images as they are read, channels last: rows of width x channels keep the inner loop long.
     rows = images.permute(0, 2, 3, 1).reshape(number * height, width * channels).to(dtype)
-    ours = rows if not images.is_floating_point() else None  # else it may be the caller's memory
-    rows = torch.addcmul(shift.repeat(width), rows, scale.repeat(width), out=ours)
+    out = rows if not images.is_floating_point() else None  # else it may be the caller's memory
+    rows = torch.addcmul(shift.repeat(width), rows, scale.repeat(width), out=out)
     return rows.view(number, height, width, channels).permute(0, 3, 1, 2)
 
 
@@ -432,15 +407,15 @@ def _stacked(arrays: list[Any], empty: tuple[int, ...]) -> Tensor:
         shapes = sorted({array.shape[1::-1] for array in arrays})[:2]
         raise ValueError(
             f"images of different sizes in one batch (such as {shapes}): end the steps with a crop, centre_crop for "
-            "example; a resize by one number scales the shorter side."
+            "example; a resize by one number scales the shorter side"
         )
     return torch.from_numpy(np.stack(arrays))
 
 
-def _leave_interrupts(worker: int) -> None:
+def _ignore_interrupts(worker: int) -> None:
     """In a worker: Ctrl-C reaches every process of a terminal, and it is the main one's to answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _as_it_is(batch: Any) -> Any:
+def _unchanged(batch: Any) -> Any:
     return batch

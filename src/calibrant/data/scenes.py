@@ -25,7 +25,6 @@ however many are drawn, and under every shift.
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -34,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
+from calibrant._validation import choice, number_in, whole
 from calibrant.data import drawing as drawing
 from calibrant.data.boxes import Boxes
 from calibrant.data.dataset import Dataset
@@ -100,37 +100,25 @@ def scenes(
     ambiguous: float = 0.2,
     size: int = 32,
 ) -> Dataset:
-    """The scenes as a data set; its soft labels are the true posterior.
-
-    Args:
-        split: ``"train"``, ``"val"`` or ``"test"``.
-        samples: how many; None: 8000, 4000 and 8000.
-        seed: same seed, same pixels.
-        shift: None, ``"texture"`` or ``"sketch"``; labels, places and posteriors stay.
-        context: probability that the ground is the class's own instead of any class's.
-        ambiguous: share of pictures whose object lies between two classes.
-        size: width and height in pixels.
-
-    Returns:
-        Images in memory, labels, boxes and posteriors.
+    """The scenes as a data set of images in memory; its soft labels are the true posterior. Arguments as for `draw`.
 
     Example:
-        >>> from calibrant.data.scenes import scenes
         >>> data = scenes("test", samples=20)
         >>> len(data), data.classes[:3], data.soft.shape
         (20, ('star', 'flower', 'gear'), (20, 16))
     """
-    drawn = draw(split, samples=samples, seed=seed, shift=shift, context=context, ambiguous=ambiguous, size=size)
+    pictures = draw(split, samples=samples, seed=seed, shift=shift, context=context, ambiguous=ambiguous, size=size)
     name = "scenes" if shift is None else f"scenes-{shift}"
+    no_crowd = np.zeros(len(pictures.boxes), dtype=bool)
     return Dataset(
         name,
         split,
         CLASSES,
-        tuple(f"{split}-{seed}-{number:06d}" for number in range(len(drawn.labels))),
-        drawn.labels,
-        ImageArray(drawn.images, name),
-        boxes=Boxes(drawn.boxes.astype(np.float64), drawn.offsets, drawn.box_labels, np.zeros(len(drawn.boxes), bool)),
-        soft=drawn.posterior,
+        tuple(f"{split}-{seed}-{number:06d}" for number in range(len(pictures.labels))),
+        pictures.labels,
+        ImageArray(pictures.images, name),
+        boxes=Boxes(pictures.boxes.astype(np.float64), pictures.offsets, pictures.box_labels, no_crowd),
+        soft=pictures.posterior,
     )
 
 
@@ -161,27 +149,26 @@ def draw(
         The pictures and the truth about them.
 
     Example:
-        >>> from calibrant.data.scenes import draw
-        >>> drawn = draw("test", samples=100)
-        >>> drawn.images.shape, drawn.posterior.shape
+        >>> pictures = draw("test", samples=100)
+        >>> pictures.images.shape, pictures.posterior.shape
         ((100, 32, 32, 3), (100, 16))
     """
     samples = _check(split, samples, seed, shift, context, ambiguous, size)
     key = list(SAMPLES).index(split)
     streams = {name: np.random.default_rng([seed, key, number]) for number, name in enumerate(_STREAMS)}
-    plan = _planned(streams["plan"].random((samples, _COLUMNS)), context, ambiguous, size)
+    plan = _make_plan(streams["plan"].random((samples, _COLUMNS)), context, ambiguous, size)
     images = np.empty((samples, size, size, 3), dtype=np.uint8)
-    shown = np.zeros((len(plan.owner), size, size), dtype=bool) if masks else None
+    pixels = np.zeros((len(plan.owner), size, size), dtype=bool) if masks else None
     boxes = np.zeros((len(plan.owner), 4), dtype=np.int64)
     for start in range(0, samples, _ROWS):
         rows = slice(start, min(start + _ROWS, samples))
         objects = slice(int(plan.offsets[rows.start]), int(plan.offsets[rows.stop]))
-        images[rows], drawn = _painted(plan, rows, objects, streams, shift, size)
-        boxes[objects] = drawing.tight(drawn)
-        if shown is not None:
-            shown[objects] = drawn
+        images[rows], covered = _paint(plan, rows, objects, streams, shift, size)
+        boxes[objects] = drawing.tight_boxes(covered)
+        if pixels is not None:
+            pixels[objects] = covered
     return Scenes(
-        images, plan.labels, plan.posterior, plan.ambiguous, plan.grounds, plan.offsets, boxes, plan.box_labels, shown
+        images, plan.labels, plan.posterior, plan.ambiguous, plan.grounds, plan.offsets, boxes, plan.box_labels, pixels
     )
 
 
@@ -206,7 +193,7 @@ class _Plan:
     centre: Doubles
 
 
-def _planned(u: Doubles, context: float, ambiguous: float, size: int) -> _Plan:
+def _make_plan(u: Doubles, context: float, ambiguous: float, size: int) -> _Plan:
     """All choices, from uniform random numbers ``[N, _COLUMNS]``; each column has one use."""
     row = np.arange(len(u))
     first = _pick(u[:, 0], _K)
@@ -224,31 +211,31 @@ def _planned(u: Doubles, context: float, ambiguous: float, size: int) -> _Plan:
 
     mixed = weight[:, None] * drawing.OUTLINES[first] + (1 - weight[:, None]) * drawing.OUTLINES[second]
     mixed /= np.sqrt((mixed**2).mean(axis=1, keepdims=True) * np.pi)
-    outlines = drawing.turned(mixed, TURN * (2 * u[:, 9] - 1))
+    outlines = drawing.turn(mixed, TURN * (2 * u[:, 9] - 1))
     left, up, right, down = reach = drawing.extents(outlines)
     wide, tall = left + right, up + down
     length = np.sqrt(SHARES[0]) + (np.sqrt(SHARES[1]) - np.sqrt(SHARES[0])) * u[:, 8]
     scale = np.minimum(size * length / np.sqrt(wide * tall), (size - 2) / np.maximum(wide, tall))
-    whole = np.tile([0.0, 0.0, size, size], (len(u), 1))
-    centre, _ = drawing.placed(whole, reach, scale, u[:, 10:12])
+    picture = np.tile([0.0, 0.0, size, size], (len(u), 1))
+    centre, _ = drawing.place(picture, reach, scale, u[:, 10:12])
     parts = [(row, labels, np.stack([first, second], axis=1), weight, outlines, scale, centre)]
 
     room = drawing.around(drawing.space(centre, reach, scale), size)
-    taken = np.full(len(u), -1)
+    occupied = np.full(len(u), -1)
     for number, share in enumerate(COMPANY):
         own = u[:, 14 + 6 * number : 20 + 6 * number]
         # Neither a nor b: the others must not tell which label was drawn.
         other = _other_class(own[:, 0], first, second)
-        shape = drawing.turned(drawing.OUTLINES[other], TURN * (2 * own[:, 1] - 1))
+        shape = drawing.turn(drawing.OUTLINES[other], TURN * (2 * own[:, 1] - 1))
         reach = drawing.extents(shape)
         least, most = SMALLEST * size, SMALLER * scale
         length = least + (most - least) * own[:, 2]
-        side, fits = drawing.first_fit(room, reach, length, _pick(own[:, 3], 4), taken)
-        place, _ = drawing.placed(room[row, side], reach, length, own[:, 4:6])
-        seen = fits & (most >= least) & (u[:, 13] < share)
-        taken = np.where(seen, side, taken)
+        side, fits = drawing.first_fit(room, reach, length, _pick(own[:, 3], 4), occupied)
+        position, _ = drawing.place(room[row, side], reach, length, own[:, 4:6])
+        present = fits & (most >= least) & (u[:, 13] < share)
+        occupied = np.where(present, side, occupied)
         kinds, sure = np.stack([other, other], axis=1), np.ones(len(u))
-        parts.append(tuple(column[seen] for column in (row, other, kinds, sure, shape, length, place)))
+        parts.append(tuple(column[present] for column in (row, other, kinds, sure, shape, length, position)))
     joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.argsort(joined[0], kind="stable")
     owner, box_labels, kinds, weight, outlines, scale, centre = (column[order] for column in joined)
@@ -268,7 +255,7 @@ def _other_class(u: Doubles, first: Ints, second: Ints) -> Ints:
     return chosen + (chosen >= high)
 
 
-def _painted(
+def _paint(
     plan: _Plan, rows: slice, objects: slice, streams: Mapping[str, np.random.Generator], shift: Shift | None, size: int
 ) -> tuple[npt.NDArray[np.uint8], Bools]:
     """Pictures ``[n, S, S, 3]`` of some rows of the plan, and each object's pixels ``[m, S, S]``."""
@@ -279,18 +266,18 @@ def _painted(
     axis: Floats = ((np.arange(size) + 0.5) / size).astype(np.float32)
     x, y = axis[None, None, :], axis[None, :, None]
 
-    clouds = drawing.slow(coarse[:, 0], size)
-    picture = _ground(plan.grounds[rows], u[:, 0], clouds, x, y, shift)
+    clouds = drawing.spread(coarse[:, 0], size)
+    picture = _ground_colours(plan.grounds[rows], u[:, 0], clouds, x, y, shift)
     owner = plan.owner[objects] - rows.start
     turn = np.arange(len(owner)) - (plan.offsets[plan.owner[objects]] - objects.start)
     share = drawing.coverage(plan.outlines[objects], plan.scale[objects], plan.centre[objects], size)
     edge = drawing.rim(share, max(1, round(size / 32)))
-    fills = drawing.slow(coarse[:, 1], size)
+    fills = drawing.spread(coarse[:, 1], size)
     for number in range(3):
         own = np.flatnonzero(turn == number)
         at = owner[own]
         kinds, weight = plan.kinds[objects][own], plan.weight[objects][own]
-        colours = _filled(kinds, weight, u[at, 1 + number], fills[at], x, y, shift)
+        colours = _object_colours(kinds, weight, u[at, 1 + number], fills[at], x, y, shift)
         if shift == "sketch":  # an outline without fill, in pencil of one grey
             cover = edge[own][..., None]
             colours = 0.2 + 0.2 * u[at, 1 + number, 0].astype(np.float32)[:, None, None, None]
@@ -303,24 +290,28 @@ def _painted(
     return np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8), share > 0
 
 
-def _ground(chosen: Ints, u: Doubles, clouds: Floats, x: Floats, y: Floats, shift: Shift | None) -> Floats:
+def _ground_colours(kinds: Ints, u: Doubles, clouds: Floats, x: Floats, y: Floats, shift: Shift | None) -> Floats:
     if shift == "sketch":
         paper = np.array([0.93, 0.91, 0.86], dtype=np.float32) - (0.08 * u[:, :1]).astype(np.float32)
         return paper[:, None, None, :] + np.float32(0.012) * clouds[..., None]
-    looks = drawing.strange(u[:, :12]) if shift == "texture" else drawing.table(drawing.GROUNDS)[chosen]
-    looks[:, :6] = np.clip(looks[:, :6] * (0.85 + 0.3 * u[:, 12:13]) + 0.08 * (u[:, 13:16] - 0.5).repeat(2, 1), 0, 1)
+    textures = drawing.texture_table(drawing.GROUNDS)[kinds]
+    if shift == "texture":
+        textures = drawing.strange_textures(u[:, :12])
+    textures[:, :6] = np.clip(
+        textures[:, :6] * (0.85 + 0.3 * u[:, 12:13]) + 0.08 * (u[:, 13:16] - 0.5).repeat(2, 1), 0, 1
+    )
     # From half to twice as many waves: how coarse a ground is must not tell how far a crop was enlarged.
-    looks[:, 9:11] *= 2 ** (2 * u[:, 16:17] - 1)
-    looks[:, 11] += 0.3 * (u[:, 17] - 0.5)
-    return drawing.fill(looks, u[:, 18:20], clouds, x, y)
+    textures[:, 9:11] *= 2 ** (2 * u[:, 16:17] - 1)
+    textures[:, 11] += 0.3 * (u[:, 17] - 0.5)
+    return drawing.fill(textures, u[:, 18:20], clouds, x, y)
 
 
-def _filled(
+def _object_colours(
     kinds: Ints, weight: Doubles, u: Doubles, clouds: Floats, x: Floats, y: Floats, shift: Shift | None
 ) -> Floats:
     """Colours of objects; one between two classes wears the dress of both, mixed by its weight."""
     if shift == "texture":
-        return drawing.fill(drawing.strange(u[:, :12]), u[:, 18:20], clouds, x, y)
+        return drawing.fill(drawing.strange_textures(u[:, :12]), u[:, 18:20], clouds, x, y)
     colours = drawing.fill(_dress(kinds[:, 0], u), u[:, 18:20], clouds, x, y)
     mixed = np.flatnonzero(weight < 1)
     other = drawing.fill(_dress(kinds[mixed, 1], u[mixed]), u[mixed, 18:20], clouds[mixed], x, y)
@@ -329,33 +320,29 @@ def _filled(
 
 
 def _dress(kind: Ints, u: Doubles) -> Doubles:
-    """Looks of objects of a class, which shares its two colours and its pattern with three others each."""
-    patterns = drawing.table(drawing.PATTERNS)
+    """Textures of objects of a class, which shares its two colours and its pattern with three others each."""
+    patterns = drawing.texture_table(drawing.PATTERNS)
     paints = np.array(drawing.PAINTS, dtype=np.float64).reshape(-1, 6) / 255
     own_pattern, own_paint = kind // 4, kind % 4 + 4 * _pick(u[:, 4], 2)
-    looks = patterns[np.where(u[:, 5] < DRESS, own_pattern, _pick(u[:, 0], len(patterns)))]
+    textures = patterns[np.where(u[:, 5] < DRESS, own_pattern, _pick(u[:, 0], len(patterns)))]
     paint = paints[np.where(u[:, 6] < DRESS, own_paint, _pick(u[:, 1], len(paints)))]
-    looks[:, :6] = np.clip(paint + 0.12 * (u[:, 2:3] - 0.5), 0, 1)
-    looks[:, 11] += 2 * np.pi * u[:, 3]
-    return looks
+    textures[:, :6] = np.clip(paint + 0.12 * (u[:, 2:3] - 0.5), 0, 1)
+    textures[:, 11] += 2 * np.pi * u[:, 3]
+    return textures
 
 
 def _check(split: str, samples: Any, seed: Any, shift: Any, context: Any, ambiguous: Any, size: Any) -> int:
-    """One sentence for whatever cannot be drawn; the number of samples."""
-    if split not in list(SAMPLES):  # not the mapping: what cannot be hashed is refused like the rest
-        raise ValueError(f"split must be one of {', '.join(map(repr, SAMPLES))}, got {split!r}")
-    if shift not in (None, "texture", "sketch"):
-        raise ValueError(f"shift must be None, 'texture' or 'sketch', got {shift!r}")
-    samples = SAMPLES[split] if samples is None else samples
-    for name, value, least in (("samples", samples, 1), ("seed", seed, 0), ("size", size, 16)):
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-            raise ValueError(f"{name} must be a whole number from {least} on, got {value!r}")
-    for name, value in (("context", context), ("ambiguous", ambiguous)):
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= float(value) <= 1:
-            raise ValueError(f"{name} must be a number between 0 and 1, got {value!r}")
+    """The number of samples, if all arguments are such that scenes can be drawn."""
+    choice("split", split, list(SAMPLES))  # not the mapping: what cannot be hashed is refused like the rest
+    choice("shift", shift, (None, "texture", "sketch"))
+    samples = whole("samples", SAMPLES[split] if samples is None else samples, 1)
+    whole("seed", seed, 0)
+    whole("size", size, 16)
+    number_in("context", context, 0, 1)
+    number_in("ambiguous", ambiguous, 0, 1)
     if samples * size * size > MAX_PIXELS:
         raise ValueError(f"samples x size x size must be at most {MAX_PIXELS} pixels, got {samples} x {size} x {size}")
-    return int(samples)
+    return samples
 
 
 def true_error(predicted: ArrayLike, posterior: ArrayLike) -> Doubles:
@@ -369,29 +356,24 @@ def true_error(predicted: ArrayLike, posterior: ArrayLike) -> Doubles:
         ``[N]``, between 0 and 1.
 
     Example:
-        >>> from calibrant.data.scenes import true_error
         >>> true_error([0, 1], [[0.75, 0.25], [0.75, 0.25]])
         array([0.25, 0.75])
 
     Reference:
         SC, Eq. 6.
     """
-    chosen, truth = np.asarray(predicted), np.asarray(posterior, dtype=np.float64)
-    if truth.ndim != 2 or chosen.shape != truth.shape[:1] or not len(truth):
-        raise ValueError(f"true_error takes predicted [N] and posterior [N, K], got {chosen.shape} and {truth.shape}")
-    if chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= truth.shape[1]:
-        raise ValueError(
-            f"predicted must be classes from 0 to {truth.shape[1] - 1}, got {_strange_class(chosen, truth)}"
-        )
+    classes, truth = np.asarray(predicted), np.asarray(posterior, dtype=np.float64)
+    if truth.ndim != 2 or classes.shape != truth.shape[:1] or not len(truth):
+        raise ValueError(f"true_error takes predicted [N] and posterior [N, K], got {classes.shape} and {truth.shape}")
+    asked = f"predicted must be classes from 0 to {truth.shape[1] - 1}"
+    if classes.dtype.kind not in "iu":
+        raise ValueError(f"{asked}, got values of type {classes.dtype}")
+    outside = (classes < 0) | (classes >= truth.shape[1])
+    if outside.any():
+        raise ValueError(f"{asked}, got {classes[outside][0]}")
     if not (truth >= 0).all() or np.abs(truth.sum(axis=1) - 1).max() > 1e-6:
         raise ValueError("posterior must hold distributions, got a row that is negative, NaN or does not sum to 1")
-    return np.clip(1 - truth[np.arange(len(truth)), chosen], 0.0, 1.0)
-
-
-def _strange_class(chosen: npt.NDArray[Any], truth: Doubles) -> str:
-    if chosen.dtype.kind not in "iu":
-        return f"values of type {chosen.dtype}"
-    return str(chosen[(chosen < 0) | (chosen >= truth.shape[1])][0])
+    return np.clip(1 - truth[np.arange(len(truth)), classes], 0.0, 1.0)
 
 
 def true_calibration_error(
@@ -409,7 +391,6 @@ def true_calibration_error(
         The mean over the samples of their bin's gap between confidence and truth.
 
     Example:
-        >>> from calibrant.data.scenes import true_calibration_error
         >>> true_calibration_error([0.9, 0.7], [0, 0], [[1.0, 0.0], [0.6, 0.4]])  # gaps of 0.1 and 0.1
         0.1
     """
@@ -419,8 +400,6 @@ def true_calibration_error(
         raise ValueError(f"confidence must have shape {right.shape} as predicted has, got {sure.shape}")
     if not ((sure >= 0) & (sure <= 1)).all():
         raise ValueError("confidence must be between 0 and 1, got a value outside or NaN")
-    if isinstance(bins, bool) or not isinstance(bins, numbers.Integral) or bins < 1:
-        raise ValueError(f"bins must be a whole number from 1 on, got {bins!r}")
-    edges = np.arange(1, bins) / bins
+    edges = np.arange(1, whole("bins", bins, 1)) / bins
     gaps = np.bincount(np.searchsorted(edges, sure, side="left"), weights=sure - right, minlength=int(bins))
     return float(np.abs(gaps).sum() / len(sure))

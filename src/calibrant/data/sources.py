@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,14 @@ from calibrant.data.boxes import Integers
 from calibrant.data.files import MAX_PIXELS, decoded, eight_bit, opened_image, read_bytes
 
 Kind = Literal["image", "text", "array"]
+#: May look at an image's header before it is decoded, and ask for a smaller decoding.
+Draft = Callable[[Image.Image], object]
+#: Width and height of an image, and PIL's mode.
+Header = tuple[tuple[int, int], str]
 
 
-class Source(Protocol):
-    """The inputs (or the masks) of N samples."""
+class Inputs(Protocol):
+    """The inputs (or the masks) of N samples; those of the kind ``"image"`` also have ``header`` and ``open``."""
 
     @property
     def kind(self) -> Kind:
@@ -27,25 +32,37 @@ class Source(Protocol):
     def __len__(self) -> int: ...
     def __getitem__(self, index: int) -> Any: ...
 
-    def take(self, indices: Integers) -> Source:
+    def take(self, indices: Integers) -> Inputs:
         """Some of the samples, in the order of ``indices``."""
 
     def where(self, index: int) -> str:
         """What to call a sample in a message: its path, or its place."""
 
 
-class Images(Source, Protocol):
-    """A source of images."""
+class _Files:
+    """Samples that are files of a folder."""
 
-    def header(self, index: int) -> tuple[tuple[int, int], str]:
-        """Width and height, and PIL's mode, without decoding."""
+    root: Path
+    names: tuple[str, ...]
 
-    def open(self, index: int, draft: Callable[[Image.Image], object] | None = None) -> Image.Image:
-        """The image, in RGB; ``draft`` may look at its header first and ask for a smaller decoding."""
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def take(self, indices: Integers) -> Self:
+        """Some of the samples, in the order of ``indices``."""
+        return dataclasses.replace(self, names=tuple(self.names[i] for i in indices))  # type: ignore[type-var]
+
+    def path(self, index: int) -> Path:
+        """Of a sample's file."""
+        return self.root / self.names[index]
+
+    def where(self, index: int) -> str:
+        """The path."""
+        return str(self.path(index))
 
 
 @dataclass(frozen=True, eq=False)
-class ImageFiles:
+class ImageFiles(_Files):
     """Images in files, decoded when asked for: RGB, or as stored with ``mode=None`` (label masks)."""
 
     root: Path
@@ -55,30 +72,15 @@ class ImageFiles:
 
     kind: ClassVar[Kind] = "image"
 
-    def __len__(self) -> int:
-        return len(self.names)
-
     def __getitem__(self, index: int) -> Image.Image:
         return self.open(index)
 
-    def take(self, indices: Integers) -> ImageFiles:
-        """Some of the samples, in the order of ``indices``."""
-        return ImageFiles(self.root, tuple(self.names[i] for i in indices), self.mode, self.max_pixels)
-
-    def where(self, index: int) -> str:
-        """The path."""
-        return str(self.path(index))
-
-    def path(self, index: int) -> Path:
-        """The path."""
-        return self.root / self.names[index]
-
-    def header(self, index: int) -> tuple[tuple[int, int], str]:
+    def header(self, index: int) -> Header:
         """Width and height, and PIL's mode, without decoding."""
         with opened_image(self.path(index), self.max_pixels) as image:
             return image.size, image.mode
 
-    def open(self, index: int, draft: Callable[[Image.Image], object] | None = None) -> Image.Image:
+    def open(self, index: int, draft: Draft | None = None) -> Image.Image:
         """The image; ``draft`` may look at its header first and ask for a smaller decoding."""
         with opened_image(self.path(index), self.max_pixels) as image:
             try:
@@ -95,6 +97,19 @@ class ImageFiles:
 
 
 @dataclass(frozen=True, eq=False)
+class TextFiles(_Files):
+    """Texts in files: UTF-8, and latin-1 where they are not."""
+
+    root: Path
+    names: tuple[str, ...]
+
+    kind: ClassVar[Kind] = "text"
+
+    def __getitem__(self, index: int) -> str:
+        return decoded(read_bytes(self.path(index)))[0]
+
+
+@dataclass(frozen=True, eq=False)
 class ImageArray:
     """Images in one array: uint8 [N, H, W] or [N, H, W, 3]."""
 
@@ -106,9 +121,8 @@ class ImageArray:
     def __post_init__(self) -> None:
         shape = self.pixels.shape
         if self.pixels.dtype != np.uint8 or len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] != 3):
-            raise ValueError(
-                f"ImageArray takes uint8 images [N, H, W] or [N, H, W, 3], got {self.pixels.dtype} {list(shape)}."
-            )
+            got = f"{self.pixels.dtype} {list(shape)}"
+            raise ValueError(f"ImageArray takes uint8 images [N, H, W] or [N, H, W, 3], got {got}")
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -124,39 +138,15 @@ class ImageArray:
         """The array's name and the row."""
         return f"{self.name}[{index}]"
 
-    def header(self, index: int) -> tuple[tuple[int, int], str]:
+    def header(self, index: int) -> Header:
         """Width and height, and PIL's mode."""
         height, width = self.pixels.shape[1:3]
         return (width, height), "L" if self.pixels.ndim == 3 else "RGB"
 
-    def open(self, index: int, draft: Callable[[Image.Image], object] | None = None) -> Image.Image:
+    def open(self, index: int, draft: Draft | None = None) -> Image.Image:
         """The image, in RGB."""
         image = Image.fromarray(self.pixels[index])
         return image if image.mode == "RGB" else image.convert("RGB")
-
-
-@dataclass(frozen=True, eq=False)
-class TextFiles:
-    """Texts in files: UTF-8, and latin-1 where they are not."""
-
-    root: Path
-    names: tuple[str, ...]
-
-    kind: ClassVar[Kind] = "text"
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, index: int) -> str:
-        return decoded(read_bytes(self.root / self.names[index]))[0]
-
-    def take(self, indices: Integers) -> TextFiles:
-        """Some of the samples, in the order of ``indices``."""
-        return TextFiles(self.root, tuple(self.names[i] for i in indices))
-
-    def where(self, index: int) -> str:
-        """The path."""
-        return str(self.root / self.names[index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +175,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """Two sources of the same kind, one after the other."""
+    """Sources of the same kind, one after the other."""
 
     parts: tuple[Any, ...]
     place: Integers  # [N, 2]: which part, which sample of it
@@ -196,19 +186,23 @@ class Joined:
         return self.parts[0].kind
 
     @classmethod
-    def of(cls, *parts: Source) -> Joined:
+    def of(cls, *parts: Inputs) -> Joined:
         """All samples of all parts."""
         if len({part.kind for part in parts}) != 1:
-            raise ValueError(f"cannot join sources of different kinds: {', '.join(part.kind for part in parts)}.")
+            raise ValueError(f"cannot join sources of different kinds: {', '.join(part.kind for part in parts)}")
         rows = [np.stack([np.full(len(p), i), np.arange(len(p))], axis=1) for i, p in enumerate(parts)]
         return cls(parts, np.concatenate(rows).astype(np.int64))
+
+    def _locate(self, index: int) -> tuple[Any, int]:
+        part, row = self.place[index]
+        return self.parts[part], int(row)
 
     def __len__(self) -> int:
         return len(self.place)
 
     def __getitem__(self, index: int) -> Any:
-        part, row = self.place[index]
-        return self.parts[part][int(row)]
+        source, row = self._locate(index)
+        return source[row]
 
     def take(self, indices: Integers) -> Joined:
         """Some of the samples, in the order of ``indices``."""
@@ -216,15 +210,15 @@ class Joined:
 
     def where(self, index: int) -> str:
         """As its part calls it."""
-        part, row = self.place[index]
-        return self.parts[part].where(int(row))
+        source, row = self._locate(index)
+        return source.where(row)
 
-    def header(self, index: int) -> tuple[tuple[int, int], str]:
+    def header(self, index: int) -> Header:
         """Width and height, and PIL's mode, without decoding."""
-        part, row = self.place[index]
-        return self.parts[part].header(int(row))
+        source, row = self._locate(index)
+        return source.header(row)
 
-    def open(self, index: int, draft: Callable[[Image.Image], object] | None = None) -> Image.Image:
+    def open(self, index: int, draft: Draft | None = None) -> Image.Image:
         """The image, in RGB."""
-        part, row = self.place[index]
-        return self.parts[part].open(int(row), draft)
+        source, row = self._locate(index)
+        return source.open(row, draft)

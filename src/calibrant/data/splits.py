@@ -55,28 +55,31 @@ def hold_out(
         >>> hold_out(data, per_class=2)[1].counts.tolist()
         [2, 2]
     """
-    given = {k: v for k, v in (("fraction", fraction), ("count", count), ("per_class", per_class)) if v is not None}
-    if len(given) != 1:
-        raise ValueError(f"hold_out takes one of fraction, count and per_class, got {', '.join(given) or 'none'}.")
-    for name, value in (("count", count), ("per_class", per_class)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise ValueError(f"hold_out takes {name} as a whole number, got {value!r}.")
+    sizes = {"fraction": fraction, "count": count, "per_class": per_class}
+    names = [name for name, size in sizes.items() if size is not None]
+    if len(names) != 1:
+        raise ValueError(f"hold_out takes one of fraction, count and per_class, got {', '.join(names) or 'none'}")
+    for name in set(names) - {"fraction"}:
+        if isinstance(sizes[name], bool) or not isinstance(sizes[name], int):
+            raise ValueError(f"{name} must be a whole number, got {sizes[name]!r}")
     order = _order(dataset.ids, seed)
     if per_class is not None:
         short = [(n, name) for n, name in zip(dataset.counts, dataset.classes, strict=True) if 0 <= n <= per_class]
         if per_class < 1 or short:
             what = f"class {short[0][1]!r} has {short[0][0]}" if short else f"{per_class} is below 1"
-            raise ValueError(f"{dataset.title}: {per_class} samples of every class were asked for, and {what}.")
+            raise ValueError(f"{dataset.title}: {per_class} samples of every class were asked for, and {what}")
         labels = dataset.labels[order]
-        held = np.concatenate([order[labels == k][:per_class] for k in range(len(dataset.classes))])
+        rows = np.concatenate([order[labels == k][:per_class] for k in range(len(dataset.classes))])
     else:
-        number = count if count is not None else round(len(dataset) * _between(fraction))
+        if fraction is not None and not 0.0 < fraction < 1.0:
+            raise ValueError(f"fraction must be between 0 and 1, got {fraction}")
+        number = count if count is not None else round(len(dataset) * (fraction or 0.0))
         if not 0 < number < len(dataset):
-            raise ValueError(f"{dataset.title}: cannot hold out {number} of {len(dataset)} samples.")
-        held = order[:number]
-    chosen = np.zeros(len(dataset), dtype=bool)
-    chosen[held] = True
-    return dataset.take(~chosen), dataset.take(chosen, split="val")
+            raise ValueError(f"{dataset.title}: cannot hold out {number} of {len(dataset)} samples")
+        rows = order[:number]
+    is_held_out = np.zeros(len(dataset), dtype=bool)
+    is_held_out[rows] = True
+    return dataset.take(~is_held_out), dataset.take(is_held_out, split="val")
 
 
 def resample(train: Dataset, test: Dataset, *, seed: int) -> tuple[Dataset, Dataset]:
@@ -108,18 +111,18 @@ def by_ids(dataset: Dataset, splits: Mapping[str, Iterable[str]]) -> dict[str, D
         >>> {name: part.ids for name, part in by_ids(data, {"train": ["3", "1"], "val": ["2"]}).items()}
         {'train': ('3', '1'), 'val': ('2',)}
     """
-    place = {name: i for i, name in enumerate(dataset.ids)}
-    taken: dict[str, str] = {}
+    positions = {name: i for i, name in enumerate(dataset.ids)}
+    owner: dict[str, str] = {}
     result = {}
     for split, ids in splits.items():
         rows = []
         for name in ids:
-            if name not in place:
-                raise ValueError(f"{dataset.title}: split {split!r} asks for the id {name!r}, which no sample has.")
-            if name in taken:
-                raise ValueError(f"{dataset.title}: the id {name!r} is in the splits {taken[name]!r} and {split!r}.")
-            taken[name] = split
-            rows.append(place[name])
+            if name not in positions:
+                raise ValueError(f"{dataset.title}: split {split!r} asks for the id {name!r}, which no sample has")
+            if name in owner:
+                raise ValueError(f"{dataset.title}: the id {name!r} is in the splits {owner[name]!r} and {split!r}")
+            owner[name] = split
+            rows.append(positions[name])
         result[split] = dataset.take(np.array(rows, dtype=np.int64), split=split)
     return result
 
@@ -130,9 +133,8 @@ def disjoint(*datasets: Dataset) -> None:
     for dataset in datasets:
         for name in dataset.ids:
             if name in owner:
-                raise ValueError(
-                    f"the id {name!r} is in {owner[name]} and in {dataset.title}: splits must not overlap."
-                )
+                both = f"in {owner[name]} and in {dataset.title}"
+                raise ValueError(f"the id {name!r} is {both}: splits must not overlap")
         owner.update(dict.fromkeys(dataset.ids, dataset.title))
 
 
@@ -143,9 +145,3 @@ def _order(ids: tuple[str, ...], seed: int) -> Integers:
         hashlib.blake2b(name.encode("utf-8", "surrogateescape"), key=key, digest_size=16).digest() for name in ids
     ]
     return np.array(sorted(range(len(ids)), key=digests.__getitem__), dtype=np.int64)
-
-
-def _between(fraction: float | None) -> float:
-    if fraction is None or not 0.0 < fraction < 1.0:
-        raise ValueError(f"hold_out takes a fraction between 0 and 1, got {fraction}.")
-    return fraction

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._files import parse_json
+from calibrant._validation import whole
 from calibrant.data.boxes import Integers
 from calibrant.data.dataset import Dataset
 from calibrant.data.files import open_file
@@ -56,9 +57,9 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         if self.words[:2] != (PAD, UNKNOWN):
-            raise ValueError(f"a vocabulary begins with {PAD} and {UNKNOWN}, got {list(self.words[:2])}.")
+            raise ValueError(f"a vocabulary begins with {PAD} and {UNKNOWN}, got {list(self.words[:2])}")
         if len(set(self.words)) != len(self.words):
-            raise ValueError("a vocabulary has each word once, and this one repeats some.")
+            raise ValueError("a vocabulary has each word once, and this one repeats some")
 
     @classmethod
     def build(cls, texts: Iterable[str], *, size: int | None = None, min_count: int = 1) -> Vocabulary:
@@ -70,11 +71,11 @@ class Vocabulary:
             min_count: How often a word must occur to be taken.
         """
         if size is not None and size < 2:
-            raise ValueError(f"a vocabulary has at least the 2 entries {PAD} and {UNKNOWN}, and size is {size}.")
+            raise ValueError(f"a vocabulary has at least the 2 entries {PAD} and {UNKNOWN}, and size is {size}")
         counts: Counter[str] = Counter()
         for text in texts:
             if not isinstance(text, str):
-                raise ValueError(f"a vocabulary is built from texts, got {type(text).__name__}.")
+                raise ValueError(f"a vocabulary is built from texts, got {type(text).__name__}")
             counts.update(tokens(text))
         ranked = sorted((-count, word) for word, count in counts.items() if count >= min_count)
         return cls((PAD, UNKNOWN, *(word for _, word in ranked[: None if size is None else size - 2])))
@@ -89,9 +90,7 @@ class Vocabulary:
 
     def encode(self, text: str, length: int) -> Integers:
         """The indices of a text's first ``length`` words, int64 [length]; shorter texts end in ``<pad>``."""
-        if length < 1:
-            raise ValueError(f"encode takes a length of at least 1, got {length}.")
-        result = np.zeros(length, dtype=np.int64)
+        result = np.zeros(whole("length", length, 1), dtype=np.int64)
         ids = [self.index.get(word, 1) for word in tokens(text)[:length]]
         result[: len(ids)] = ids
         return result
@@ -111,7 +110,7 @@ class Vocabulary:
         document = parse_json(text, "a vocabulary in JSON")
         words = document.get("words") if isinstance(document, dict) else None
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise ValueError('a vocabulary is written as {"words": [...]}, a list of strings, and this is not.')
+            raise ValueError('a vocabulary is written as {"words": [...]}, a list of strings, and this is not')
         return cls(tuple(words))
 
 
@@ -141,16 +140,16 @@ def read_glove(path: str | Path, vocabulary: Vocabulary, dimensions: int, *, see
     path = Path(path)
     wanted = {word.encode(): i for i, word in enumerate(vocabulary.words) if i >= 2}
     values = np.random.default_rng(seed).standard_normal((len(vocabulary), dimensions)).astype(np.float32)
-    found = np.zeros(len(vocabulary), dtype=bool)
+    is_filled = np.zeros(len(vocabulary), dtype=bool)
     with open_file(path) as file:
         for number, (word, fields) in enumerate(_glove_lines(file, path, dimensions), start=1):
             i = wanted.get(word)
-            if i is not None and not found[i]:
-                values[i], found[i] = _floats(fields, path, number), True
-    if found.any():
-        values[~found] *= values[found].std()
+            if i is not None and not is_filled[i]:
+                values[i], is_filled[i] = _floats(fields, path, number), True
+    if is_filled.any():
+        values[~is_filled] *= values[is_filled].std()
     values[0] = 0.0
-    return Vectors(values, float(found.sum() / len(wanted)) if wanted else 0.0)
+    return Vectors(values, float(is_filled.sum() / len(wanted)) if wanted else 0.0)
 
 
 def _glove_lines(file: IO[bytes], path: Path, dimensions: int) -> Iterable[tuple[bytes, list[bytes]]]:
@@ -159,13 +158,13 @@ def _glove_lines(file: IO[bytes], path: Path, dimensions: int) -> Iterable[tuple
     while line := file.readline(limit):
         number += 1
         if len(line) == limit:
-            raise ValueError(f"{path}: line {number} is longer than a word and {dimensions} numbers can be.")
+            raise ValueError(f"{path}: line {number} is longer than a word and {dimensions} numbers can be")
         word, *fields = line.rstrip(b"\r\n").rsplit(b" ", dimensions)
         # GloVe's largest file has words with spaces (". . ."); numbers in front of the numbers are another width.
         extra = word.split(b" ")[1:]
         if len(fields) != dimensions or any(_is_number(part) for part in extra) or (number == 1 and extra):
             got = len(fields) + len(extra)
-            raise ValueError(f"{path}: line {number} has {got} numbers after its word; {dimensions} were asked for.")
+            raise ValueError(f"{path}: line {number} has {got} numbers after its word; {dimensions} were asked for")
         yield word, fields
 
 
@@ -181,18 +180,16 @@ def _floats(fields: list[bytes], path: Path, number: int) -> list[float]:
     try:
         result = [float(field) for field in fields]
     except ValueError as error:
-        raise ValueError(f"{path}: line {number} holds something that is not a number ({error}).") from error
+        raise ValueError(f"{path}: line {number} holds something that is not a number ({error})") from error
     if not all(math.isfinite(value) and abs(value) < 1e30 for value in result):
-        raise ValueError(f"{path}: line {number} holds a number that is not finite.")
+        raise ValueError(f"{path}: line {number} holds a number that is not finite")
     return result
 
 
 def encoded(dataset: Dataset, vocabulary: Vocabulary, length: int) -> Dataset:
     """The same data set with its texts as rows of word indices, int64 [N, length]; all texts are read now."""
     if dataset.kind != "text":
-        raise ValueError(
-            f"{dataset.title}: texts are needed to encode them, and its inputs are of kind {dataset.kind}."
-        )
+        raise ValueError(f"{dataset.title}: texts are needed to encode them, and its inputs are of kind {dataset.kind}")
     rows = np.zeros((len(dataset), length), dtype=np.int64)
     for i in range(len(dataset)):
         rows[i] = vocabulary.encode(dataset.inputs[i], length)

@@ -1,8 +1,8 @@
-"""Augmentation by carrying a rectangle: which part of an image is seen, at which size, mirrored or not.
+"""Augmentation by carrying a rectangle: which part of an image is seen, at which size, mirrored or not; and colours.
 
 A chain of crops, flips, resizes and paddings is drawn from the image's size alone and folds into one `View`. The image
-is then rendered once (decoded no larger than needed, cut and resized in one go), and the share of the view that
-objects fill follows from the same rectangle (`calibrant.data.boxes.objectness`), without a mask.
+is then rendered once (`calibrant.data.rendering`), and the share of the view that objects fill follows from the same
+rectangle (`calibrant.data.boxes.objectness`), without a mask.
 
 The steps follow torchvision.transforms in meaning and defaults, but for sizes, which are (width, height) as everywhere
 here. Each draws from the generator it is given, so that a sample's view depends on nothing but its seed. A resize
@@ -22,6 +22,7 @@ import numpy as np
 from torch import Tensor
 
 from calibrant import _torchvision
+from calibrant._validation import choice, number_in, whole
 
 #: Which side a `Resize` to one number is about.
 Side = Literal["shorter", "longer"]
@@ -29,6 +30,8 @@ Side = Literal["shorter", "longer"]
 Resampling = Literal["bilinear", "bicubic"]
 #: Padding that repeats the nearest visible pixel.
 Edge = Literal["edge"]
+#: x1, y1, x2, y2 in pixels.
+Rectangle = tuple[float, float, float, float]
 
 
 class View(NamedTuple):
@@ -53,16 +56,16 @@ class View(NamedTuple):
     flipped: bool
     image_width: int
     image_height: int
-    window: tuple[float, float, float, float]
+    window: Rectangle
 
     @classmethod
     def whole(cls, width: int, height: int) -> View:
         """The image as it is."""
-        all_of_it = (0.0, 0.0, float(width), float(height))
-        return cls(*all_of_it, width, height, False, width, height, all_of_it)
+        image = (0.0, 0.0, float(width), float(height))
+        return cls(*image, width, height, False, width, height, image)
 
     @property
-    def crop(self) -> tuple[float, float, float, float]:
+    def crop(self) -> Rectangle:
         """The rectangle, as `objectness` takes it."""
         return self[:4]
 
@@ -90,11 +93,36 @@ class View(NamedTuple):
         )
 
 
+def _visible(low: float, high: float, start: float, end: float, pixel: float) -> tuple[float, float]:
+    """Along one side, what of a window (low..high) a view (start..end) shows; see `View.window` for nothing."""
+    if high <= low:
+        return low, high
+    if end <= low:
+        return low, low
+    if start >= high:
+        return high, max(low, high - pixel)
+    return max(low, start), min(high, end)
+
+
 class Step(Protocol):
     """One step of a chain: takes a view, gives the next."""
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
+
+
+def draw_view(steps: Sequence[Step], size: tuple[int, int], random: np.random.Generator) -> View:
+    """The view that a chain of steps gives of an image of a size (width, height).
+
+    Example:
+        >>> chain = [Resize(256), CentreCrop(224)]
+        >>> draw_view(chain, (512, 1024), np.random.default_rng(0)).crop  # 224 of 256 in the middle, at scale 2
+        (32.0, 288.0, 480.0, 736.0)
+    """
+    view = View.whole(*size)
+    for step in steps:
+        view = step(view, random)
+    return view
 
 
 @dataclass(frozen=True)
@@ -115,14 +143,13 @@ class Resize:
     side: Side = "shorter"
 
     def __post_init__(self) -> None:
-        if self.side not in get_args(Side):
-            raise ValueError(f"Resize takes the side 'shorter' or 'longer', got {self.side!r}.")
+        choice("side", self.side, get_args(Side))
         if not isinstance(self.size, int):
             object.__setattr__(self, "size", _pair(self.size))
             if self.side != "shorter":
-                raise ValueError(f"Resize takes a side with one number, got side={self.side!r} with {self.size}.")
+                raise ValueError(f"Resize takes a side with one number, got side={self.side!r} with {self.size}")
         elif self.size < 1:
-            raise ValueError(f"Resize takes a size of at least 1 pixel, got {self.size}.")
+            raise ValueError(f"Resize takes a size of at least 1 pixel, got {self.size}")
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
@@ -145,8 +172,7 @@ class Pad:
     pixels: int
 
     def __post_init__(self) -> None:
-        if self.pixels < 0:
-            raise ValueError(f"Pad takes a number of pixels, got {self.pixels}.")
+        whole("pixels", self.pixels, 0)
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
@@ -154,44 +180,54 @@ class Pad:
         return view.part(-n, -n, width + n, height + n, width + 2 * n, height + 2 * n)
 
 
-@dataclass(frozen=True)
-class CentreCrop:
-    """The middle, at a size; where the view is smaller, padding fills it up."""
+class _Sized:
+    """A step to a size that is given as one number or as (width, height)."""
 
     size: int | tuple[int, int]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", _pair(self.size))
 
+    @property
+    def pair(self) -> tuple[int, int]:
+        """Width and height."""
+        return self.size  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class CentreCrop(_Sized):
+    """The middle, at a size; where the view is smaller, padding fills it up."""
+
+    size: int | tuple[int, int]
+
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
-        width, height = _pair(self.size)
+        width, height = self.pair
         left, top = _middle(view.width, width), _middle(view.height, height)
         return view.part(left, top, left + width, top + height, width, height)
 
 
 @dataclass(frozen=True)
-class RandomCrop:
+class RandomCrop(_Sized):
     """Anywhere, at a size, after padding every side."""
 
     size: int | tuple[int, int]
     padding: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", _pair(self.size))
-        if self.padding < 0:
-            raise ValueError(f"RandomCrop takes a padding of 0 or more pixels, got {self.padding}.")
+        super().__post_init__()
+        whole("padding", self.padding, 0)
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
-        width, height = _pair(self.size)
+        width, height = self.pair
         view = Pad(self.padding)(view, random)
         left, top = _anywhere(view.width, width, random), _anywhere(view.height, height, random)
         return view.part(left, top, left + width, top + height, width, height)
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop:
+class RandomResizedCrop(_Sized):
     """A random part (area by ``scale``, aspect by ``ratio``), at a size: the crop of ImageNet training.
 
     Ten tries, then the largest middle part whose aspect is allowed, as torchvision does it.
@@ -202,15 +238,14 @@ class RandomResizedCrop:
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", _pair(self.size))
+        super().__post_init__()
         if not (0.0 < self.scale[0] <= self.scale[1] <= 1.0):
-            raise ValueError(f"RandomResizedCrop takes a rising scale in 0..1, got {self.scale}.")
+            raise ValueError(f"RandomResizedCrop takes a rising scale in 0..1, got {self.scale}")
         if not (0.0 < self.ratio[0] <= self.ratio[1]):
-            raise ValueError(f"RandomResizedCrop takes a rising ratio above 0, got {self.ratio}.")
+            raise ValueError(f"RandomResizedCrop takes a rising ratio above 0, got {self.ratio}")
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
-        width, height = _pair(self.size)
         area = view.width * view.height
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         for _ in range(10):
@@ -219,11 +254,11 @@ class RandomResizedCrop:
             w, h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
             if 0 < w <= view.width and 0 < h <= view.height:
                 left, top = _anywhere(view.width, w, random), _anywhere(view.height, h, random)
-                return view.part(left, top, left + w, top + h, width, height)
+                return view.part(left, top, left + w, top + h, *self.pair)
         aspect = min(max(view.width / view.height, self.ratio[0]), self.ratio[1])
         w, h = min(view.width, round(view.height * aspect)), min(view.height, round(view.width / aspect))
         left, top = (view.width - w) // 2, (view.height - h) // 2
-        return view.part(left, top, left + w, top + h, width, height)
+        return view.part(left, top, left + w, top + h, *self.pair)
 
 
 @dataclass(frozen=True)
@@ -233,43 +268,17 @@ class RandomFlip:
     probability: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.probability <= 1.0:
-            raise ValueError(f"RandomFlip takes a probability in 0..1, got {self.probability}.")
+        number_in("probability", self.probability, 0, 1)
 
     def __call__(self, view: View, random: np.random.Generator) -> View:
         """Give the next view."""
         return view._replace(flipped=not view.flipped) if random.random() < self.probability else view
 
 
-def draw_view(steps: Sequence[Step], size: tuple[int, int], random: np.random.Generator) -> View:
-    """The view that a chain of steps gives of an image of a size (width, height).
-
-    Example:
-        >>> chain = [Resize(256), CentreCrop(224)]
-        >>> draw_view(chain, (512, 1024), np.random.default_rng(0)).crop  # 224 of 256 in the middle, at scale 2
-        (32.0, 288.0, 480.0, 736.0)
-    """
-    view = View.whole(*size)
-    for step in steps:
-        view = step(view, random)
-    return view
-
-
-def _visible(low: float, high: float, start: float, end: float, pixel: float) -> tuple[float, float]:
-    """Along one side, what of a window (low..high) a view (start..end) shows; see `View.window` for nothing."""
-    if high <= low:
-        return low, high
-    if end <= low:
-        return low, low
-    if start >= high:
-        return high, max(low, high - pixel)
-    return max(low, start), min(high, end)
-
-
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
     pair = (size, size) if isinstance(size, int) else tuple(size)
     if len(pair) != 2 or not all(isinstance(side, int) and side >= 1 for side in pair):
-        raise ValueError(f"a size is one number of pixels, or width and height, got {size!r}.")
+        raise ValueError(f"size must be one number of pixels, or width and height, got {size!r}")
     return pair[0], pair[1]
 
 
@@ -299,21 +308,18 @@ class ColourJitter:
     """
 
     def __init__(self, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0):
-        for name, value in (("brightness", brightness), ("contrast", contrast), ("saturation", saturation)):
-            if not 0.0 <= value <= 1.0:
-                raise ValueError(f"ColourJitter takes {name} in 0..1, got {value}.")
-        if not 0.0 <= hue <= 0.5:
-            raise ValueError(f"ColourJitter takes hue in 0..0.5, got {hue}.")
         self.amounts = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
+        for name, amount in self.amounts.items():
+            number_in(name, amount, 0, 0.5 if name == "hue" else 1)
 
     def __call__(self, image: Tensor, random: np.random.Generator) -> Tensor:
         """Change one uint8 image [C, H, W]."""
         names = [name for name, amount in self.amounts.items() if amount > 0]
-        for place in random.permutation(len(names)):
-            name = names[place]
+        for index in random.permutation(len(names)):
+            name = names[index]
             amount, middle = self.amounts[name], 0.0 if name == "hue" else 1.0
-            change = getattr(_functional(), f"adjust_{name}")
-            image = change(image, float(random.uniform(middle - amount, middle + amount)))
+            adjust = getattr(_functional(), f"adjust_{name}")
+            image = adjust(image, float(random.uniform(middle - amount, middle + amount)))
         return image
 
 

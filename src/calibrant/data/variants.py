@@ -7,8 +7,7 @@ Objects are covered by the data set's mean pixel; a box covers every pixel that 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from PIL import Image
 
 from calibrant.data.boxes import Boxes, Floats, Integers
 from calibrant.data.dataset import Dataset
-from calibrant.data.sources import Kind
+from calibrant.data.sources import Draft, Header, Kind
 
 Colour = tuple[int, int, int]
 
@@ -40,7 +39,7 @@ def pixel_mean(dataset: Dataset, limit: int | None = MEAN_OF) -> Colour:
     """
     _need_images(dataset)
     if len(dataset) == 0:
-        raise ValueError(f"{dataset.title}: no images, hence no mean pixel.")
+        raise ValueError(f"{dataset.title}: no images, hence no mean pixel")
     number = len(dataset) if limit is None else min(limit, len(dataset))
     total, count = np.zeros(3), 0
     for index in np.linspace(0, len(dataset) - 1, number).astype(int):
@@ -65,15 +64,16 @@ def single_object(dataset: Dataset, fill: Colour | None = None) -> Dataset:
         A data set whose ids are ``<id>#<number of the box>`` and whose labels are the objects'.
     """
     boxes = need_boxes(dataset)
-    kept = np.flatnonzero(_has_place(boxes) & (boxes.labels >= 0) & ~boxes.crowd)
-    owner, place = boxes.owners[kept], kept - boxes.offsets[boxes.owners[kept]]
-    covered = Covered(dataset.inputs.take(owner), boxes.take(owner), fill or pixel_mean(dataset), place)
-    alone = Boxes(boxes.corners[kept], np.arange(len(kept) + 1), boxes.labels[kept], np.zeros(len(kept), dtype=bool))
+    rows = np.flatnonzero(_is_visible(boxes) & (boxes.labels >= 0) & ~boxes.crowd)
+    owner = boxes.owners[rows]
+    number = rows - boxes.offsets[owner]  # of the box among those of its image
+    covered = Covered(dataset.inputs.take(owner), boxes.take(owner), fill or pixel_mean(dataset), number)
+    alone = Boxes(boxes.corners[rows], np.arange(len(rows) + 1), boxes.labels[rows], np.zeros(len(rows), dtype=bool))
     return dataset.take(
         owner,
         name=f"{dataset.name} (single object)",
-        ids=tuple(f"{dataset.ids[i]}#{n}" for i, n in zip(owner, place, strict=True)),
-        labels=boxes.labels[kept],
+        ids=tuple(f"{dataset.ids[i]}#{n}" for i, n in zip(owner, number, strict=True)),
+        labels=boxes.labels[rows],
         inputs=covered,
         boxes=alone,
         masks=None,
@@ -107,23 +107,23 @@ def context_only(dataset: Dataset, fill: Colour | None = None) -> Dataset:
 
 def can_be_covered(boxes: Boxes) -> NDArray[np.bool_]:
     """Images [N] in which boxes say where all objects are: they have some, each with an area inside the image."""
-    lost = np.zeros(len(boxes), dtype=bool)
-    np.logical_or.at(lost, boxes.owners, ~_has_place(boxes))
-    return (boxes.counts > 0) & ~lost
+    hidden = np.zeros(len(boxes), dtype=bool)
+    np.logical_or.at(hidden, boxes.owners, ~_is_visible(boxes))
+    return (boxes.counts > 0) & ~hidden
 
 
-def _has_place(boxes: Boxes) -> NDArray[np.bool_]:
+def _is_visible(boxes: Boxes) -> NDArray[np.bool_]:
     return (boxes.areas > 0) & (boxes.corners[:, 2:] > 0).all(axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Covered:
-    """Images whose boxes are covered, but for one per image where ``kept`` says which."""
+    """Images whose boxes are covered, but for one per image where ``visible`` says which."""
 
     images: Any  # a source of images
     boxes: Boxes
     fill: Colour
-    kept: Integers | None = field(default=None)
+    visible: Integers | None = None
 
     kind: ClassVar[Kind] = "image"
 
@@ -135,47 +135,42 @@ class Covered:
 
     def take(self, indices: Integers) -> Covered:
         """Some of the samples, in the order of ``indices``."""
-        kept = None if self.kept is None else self.kept[indices]
-        return Covered(self.images.take(indices), self.boxes.take(indices), self.fill, kept)
+        visible = None if self.visible is None else self.visible[indices]
+        return Covered(self.images.take(indices), self.boxes.take(indices), self.fill, visible)
 
     def where(self, index: int) -> str:
         """As the images' source calls it."""
         return self.images.where(index)
 
-    def header(self, index: int) -> tuple[tuple[int, int], str]:
+    def header(self, index: int) -> Header:
         """Width and height, and PIL's mode, without decoding."""
         return self.images.header(index)[0], "RGB"
 
-    def open(self, index: int, draft: Callable[[Image.Image], object] | None = None) -> Image.Image:
+    def open(self, index: int, draft: Draft | None = None) -> Image.Image:
         """The image with its objects covered."""
-        kept = None if self.kept is None else self.boxes[index][self.kept[index]]
-        return open_covered(self.images, index, self.boxes[index], self.fill, kept, draft)
+        visible = None if self.visible is None else self.boxes[index][self.visible[index]]
+        return open_covered(self.images, index, self.boxes[index], self.fill, visible, draft)
 
 
 def open_covered(
-    images: Any,
-    index: int,
-    boxes: Floats,
-    fill: Colour,
-    kept: Floats | None = None,
-    draft: Callable[[Image.Image], object] | None = None,
+    images: Any, index: int, boxes: Floats, fill: Colour, visible: Floats | None = None, draft: Draft | None = None
 ) -> Image.Image:
-    """Read an image and cover its boxes; what lies in the box ``kept`` stays."""
-    size: list[tuple[int, int]] = []
+    """Read an image and cover its boxes; what lies in the box ``visible`` stays."""
+    sizes: list[tuple[int, int]] = []
 
     def look(image: Image.Image) -> None:
-        size.append(image.size)  # before a smaller decoding changes it: the boxes are in these pixels
+        sizes.append(image.size)  # before a smaller decoding changes it: the boxes are in these pixels
         if draft is not None:
             draft(image)
 
     image = images.open(index, look)
-    width, height = size[0] if size else image.size
+    width, height = sizes[0] if sizes else image.size
     scale = np.tile([image.width / width, image.height / height], 2)
-    return cover(image, boxes * scale, fill, None if kept is None else kept * scale)
+    return cover(image, boxes * scale, fill, None if visible is None else visible * scale)
 
 
-def cover(image: Image.Image, boxes: Floats, fill: Colour, kept: Floats | None = None) -> Image.Image:
-    """A copy of an RGB image with every pixel that a box touches painted, but for those in ``kept``.
+def cover(image: Image.Image, boxes: Floats, fill: Colour, visible: Floats | None = None) -> Image.Image:
+    """A copy of an RGB image with every pixel that a box touches painted, but for those in ``visible``.
 
     Example:
         >>> grey = cover(Image.new("RGB", (4, 4)), np.array([[1.0, 1.0, 3.0, 3.0]]), (9, 9, 9))
@@ -184,14 +179,14 @@ def cover(image: Image.Image, boxes: Floats, fill: Colour, kept: Floats | None =
     """
     result = image.copy()
     for box in boxes:
-        if (touched := _pixels(box, image.size)) is not None:
-            result.paste(fill, touched)
-    if kept is not None and (touched := _pixels(kept, image.size)) is not None:
-        result.paste(image.crop(touched), touched)
+        if (pixels := _touched_pixels(box, image.size)) is not None:
+            result.paste(fill, pixels)
+    if visible is not None and (pixels := _touched_pixels(visible, image.size)) is not None:
+        result.paste(image.crop(pixels), pixels)
     return result
 
 
-def _pixels(box: Floats, size: tuple[int, int]) -> tuple[int, int, int, int] | None:
+def _touched_pixels(box: Floats, size: tuple[int, int]) -> tuple[int, int, int, int] | None:
     """The pixels that a box touches, None if it has no area inside the image."""
     x1, y1 = max(math.floor(box[0]), 0), max(math.floor(box[1]), 0)
     x2, y2 = min(math.ceil(box[2]), size[0]), min(math.ceil(box[3]), size[1])
@@ -200,12 +195,12 @@ def _pixels(box: Floats, size: tuple[int, int]) -> tuple[int, int, int, int] | N
 
 def _need_images(dataset: Dataset) -> None:
     if dataset.kind != "image":
-        raise ValueError(f"{dataset.title}: images are needed, and its samples are of kind {dataset.kind!r}.")
+        raise ValueError(f"{dataset.title}: images are needed, and its samples are of kind {dataset.kind!r}")
 
 
 def need_boxes(dataset: Dataset) -> Boxes:
     """The boxes of a data set of images; an error if it has none."""
     _need_images(dataset)
     if dataset.boxes is None:
-        raise ValueError(f"{dataset.title}: boxes are needed, and it has none.")
+        raise ValueError(f"{dataset.title}: boxes are needed, and it has none")
     return dataset.boxes

@@ -17,9 +17,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,8 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from calibrant._files import PART, check_output, read_json, remove_leftovers, write_json, written_aside
+from calibrant._progress import Progress, silent, track
+from calibrant._validation import choice
 from calibrant.data.dataset import Dataset
 from calibrant.data.files import MAX_TEXT, UnreadableError, inside, printable
 from calibrant.data.readers._folder import check_image
@@ -37,8 +39,6 @@ VERSION: Final = 1
 DESCRIPTION: Final = "dataset.json"
 
 ImageFormat = Literal["png", "jpg"]
-#: Passes items through and shows how far it has come.
-Watch = Callable[[Iterable[int], int], Iterable[int]]
 
 
 class Description(BaseModel):
@@ -69,12 +69,12 @@ def read_description(path: Path) -> Description:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         what = f"{printable(where, 60)!r} is missing, or of another kind" if where else "it is no object"
         raise UnreadableError(
-            f"{path}: not a description of a data set of Calibrant's, version {VERSION}: {what}."
+            f"{path}: not a description of a data set of Calibrant's, version {VERSION}: {what}"
         ) from error
     except ValueError as error:
-        raise UnreadableError(f"{error}.") from error
+        raise UnreadableError(str(error)) from error
     if not description.classes or len(set(description.classes)) != len(description.classes):
-        raise UnreadableError(f"{path}: there is no class, or one that occurs more than once.")
+        raise UnreadableError(f"{path}: there is no class, or one that occurs more than once")
     return description
 
 
@@ -84,7 +84,7 @@ def write_dataset(
     *,
     image_format: ImageFormat = "png",
     made_from: dict[str, Any] | None = None,
-    watch: Watch | None = None,
+    progress: Progress = silent,
 ) -> Path:
     """Write a split of images with its labels and boxes.
 
@@ -93,7 +93,7 @@ def write_dataset(
         folder: Where; other splits may be there already, if they were made the same way.
         image_format: ``"png"`` keeps the pixels, ``"jpg"`` (quality 95) is smaller.
         made_from: Kept in dataset.json; a folder made from something else is not touched.
-        watch: Shows progress.
+        progress: Told how many images are written.
 
     Returns:
         The table that was written.
@@ -109,8 +109,7 @@ def write_dataset(
             if inside(folder, home).is_dir():  # and no link that leads elsewhere
                 remove_leftovers(folder / home)
         write_json(folder / DESCRIPTION, description.model_dump())
-        places: Iterable[int] = range(len(dataset))
-        for i in watch(places, len(dataset)) if watch else places:
+        for i in track(range(len(dataset)), f"images of {dataset.split}", len(dataset), progress):
             if not (folder / files[i]).exists():
                 image = dataset.inputs[i]
                 with written_aside(folder / files[i]) as aside:
@@ -130,13 +129,13 @@ def check_writable(
         The description that the folder will have.
     """
     if dataset.kind != "image":
-        raise ValueError(f"{dataset.title}: only images are written as a data set, and these are {dataset.kind}s.")
+        raise ValueError(f"{dataset.title}: only images are written as a data set, and these are {dataset.kind}s")
     if dataset.masks is not None:
-        raise ValueError(f"{dataset.title}: label masks cannot be written, only labels and boxes.")
+        raise ValueError(f"{dataset.title}: label masks cannot be written, only labels and boxes")
     if not re.fullmatch(r"\w[\w.+-]{0,100}", dataset.split):
-        raise ValueError(f"{dataset.title}: the split's name {dataset.split!r:.120} cannot be a file's.")
+        raise ValueError(f"{dataset.title}: the split's name {dataset.split!r:.120} cannot be a file's")
     if not len(dataset):
-        raise ValueError(f"{dataset.title}: there is no sample to write.")
+        raise ValueError(f"{dataset.title}: there is no sample to write")
     other = check_folder(folder, image_format)
     description = Description(
         format=FORMAT,
@@ -148,7 +147,7 @@ def check_writable(
     )
     if other is not None:
         if not description.describes_same(other):
-            raise ValueError(f"{folder} holds another data set, or one made in another way; name a new folder.")
+            raise ValueError(f"{folder} holds another data set, or one made in another way; name a new folder")
         description.splits = other.splits | description.splits
     return description
 
@@ -159,33 +158,36 @@ def check_folder(folder: Path, image_format: str = "png") -> Description | None:
     Returns:
         The description of the data set that is there, if there is one.
     """
-    if image_format not in ("png", "jpg"):
-        raise ValueError(f"images are written as 'png' or 'jpg', got {image_format!r}.")
+    choice("image_format", image_format, get_args(ImageFormat))
     check_output(folder, folder=True)
     path = folder / DESCRIPTION
     if path.exists():
         return read_description(path)
     if folder.exists() and not all(name.startswith(PART) for name in os.listdir(folder)):
-        raise ValueError(f"{folder} is not empty and holds no data set of Calibrant's; name a new folder.")
+        raise ValueError(f"{folder} is not empty and holds no data set of Calibrant's; name a new folder")
     return None
 
 
-def check_images(dataset: Dataset, watch: Watch | None = None) -> None:
+def check_images(dataset: Dataset, progress: Progress = silent) -> None:
     """Look at the header and the end of every image file, so that a broken one is found before anything is written."""
     source = dataset.inputs
     if isinstance(source, ImageFiles):
-        for i in watch(range(len(source)), len(source)) if watch else range(len(source)):
+        for i in track(range(len(source)), f"headers of {dataset.split}", len(source), progress):
             check_image(source.path(i))
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Have a folder, made if it is not there, to ourselves; a lock on the folder itself leaves no file behind."""
+    """Lock a folder, made if it is not there; a lock on the folder itself leaves no file behind."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _lock(handle, folder)
+        with contextlib.suppress(OSError):  # a file system without locks
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ValueError(f"{folder}: another process is writing to the folder; wait for it to end") from error
         yield
     except BaseException:
         with contextlib.suppress(OSError):  # not empty: an interrupted run goes on from what is there
@@ -196,16 +198,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _lock(handle: int, folder: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise ValueError(f"{folder}: another process is writing to the folder; wait for it to end.") from error
-    except OSError:  # a file system without locks
-        return
-
-
-def _fingerprint(dataset: Dataset, looked_at: int = 8) -> str:
+def _fingerprint(dataset: Dataset, images: int = 8) -> str:
     """Tells data sets apart: ids, labels, boxes, where the images come from, and the pixels of a few of them."""
     digest = hashlib.blake2b(digest_size=16)
     places = [dataset.inputs.where(i) for i in range(len(dataset))]
@@ -213,7 +206,7 @@ def _fingerprint(dataset: Dataset, looked_at: int = 8) -> str:
     digest.update(dataset.labels.tobytes())
     for array in (dataset.boxes.corners, dataset.boxes.offsets) if dataset.boxes is not None else ():
         digest.update(array.tobytes())
-    for i in np.unique(np.linspace(0, len(dataset) - 1, looked_at).astype(int)) if len(dataset) else ():
+    for i in np.unique(np.linspace(0, len(dataset) - 1, images).astype(int)) if len(dataset) else ():
         digest.update(np.asarray(dataset.inputs[i]).tobytes())
     return digest.hexdigest()
 

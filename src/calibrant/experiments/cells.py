@@ -14,7 +14,7 @@ from calibrant.report import MINUS
 Kind = Literal["value", "rank", "paper", "ours", "difference", "interval", "p", "wins"]
 
 _ARROWS = {"low": "↓", "high": "↑", "none": ""}
-#: What a note says of the marks that `marked` makes, where type has weights.
+#: What a note says of the marks that `mark_best` makes, where type has weights.
 BEST = "Best in bold, second underlined."
 _KIND_HEADS = {
     "paper": "Paper",
@@ -29,7 +29,7 @@ class Column(NamedTuple):
     """One column of a table: a metric on a set of predictions.
 
     Attributes:
-        metric: as in `Row`.
+        metric: as in `ResultRow`.
         set: which predictions.
         posthoc: what was done to them.
         title: what the head says instead of the metric's name.
@@ -72,7 +72,7 @@ class Column(NamedTuple):
         return " ".join(filter(None, (self.name, "(%)" if self.is_share else "", _ARROWS[self.better])))
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """What a table says about one method in one column.
 
     Attributes:
@@ -95,7 +95,7 @@ class Cell(NamedTuple):
 
 
 #: What a table says where no run has numbers.
-NOTHING = Cell(math.nan, math.nan, 0)
+NOTHING = TableCell(math.nan, math.nan, 0)
 
 
 class Line(NamedTuple):
@@ -103,7 +103,7 @@ class Line(NamedTuple):
 
     method: str
     tuned_for: str
-    cells: tuple[Cell | None, ...]
+    cells: tuple[TableCell | None, ...]
     set: str = ""
     metric: str = ""
     note: str = ""
@@ -136,30 +136,30 @@ def usual(counts: Iterable[int]) -> int:
     return max(counted, key=lambda n: (counted[n], n), default=0)
 
 
-def as_column(column: Column | str) -> Column:
+def column_of(column: Column | str) -> Column:
     """A column, or the metric of one on the test set; the metric must be known."""
     column = Column(column) if isinstance(column, str) else column
     describe(column.metric)
     return column
 
 
-def directed(column: Column) -> Column:
+def check_direction(column: Column) -> Column:
     """The column, if one end of its metric is better than the other."""
     if column.better == "none":
         raise ValueError(f"{column.metric} has no better end: methods cannot be ranked by it")
     return column
 
 
-def cell_of(values: Iterable[float]) -> Cell | None:
+def cell_of(values: Iterable[float]) -> TableCell | None:
     """Mean and standard deviation; None if there is no number. NaN is no number, and counts for no run."""
-    known = [v for v in values if v == v]
-    if not known:
+    numbers = [v for v in values if v == v]
+    if not numbers:
         return None
     # Two passes over Python floats: at most a few dozen, and fsum does not depend on their order.
-    mean = math.fsum(known) / len(known)
-    if len(known) == 1 or not math.isfinite(mean):
-        return Cell(mean, math.nan, len(known))
-    return Cell(mean, math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1)), len(known))
+    mean, n = math.fsum(numbers) / len(numbers), len(numbers)
+    if n == 1 or not math.isfinite(mean):
+        return TableCell(mean, math.nan, n)
+    return TableCell(mean, math.sqrt(math.fsum((v - mean) ** 2 for v in numbers) / (n - 1)), n)
 
 
 def printed(value: float, column: Column, metric: str = "", *, sign: bool = False) -> str:
@@ -181,7 +181,7 @@ def printed(value: float, column: Column, metric: str = "", *, sign: bool = Fals
     return text.replace("-", MINUS)
 
 
-def marked(columns: Sequence[Column], rows: Sequence[Line]) -> tuple[Line, ...]:
+def mark_best(columns: Sequence[Column], rows: Sequence[Line]) -> tuple[Line, ...]:
     """The rows with the best and second best cells of every column marked, by mean; ties at print precision share."""
     cells = [list(line.cells) for line in rows]
     for k, column in enumerate(columns):
@@ -190,14 +190,15 @@ def marked(columns: Sequence[Column], rows: Sequence[Line]) -> tuple[Line, ...]:
             continue
         sign = 1 if column.better == "low" else -1
         order = dict.fromkeys(printed(mean, column) for mean in sorted(present, key=lambda mean: sign * mean))
-        places = list(order)[:2]
+        first, *others = list(order)[:2]
         for line in cells:
             cell = line[k]
-            if cell is not None and cell.runs and (shown := printed(cell.mean, column)) in places:
-                line[k] = cell._replace(best=shown == places[0], second=shown != places[0])
+            if cell is not None and cell.runs:
+                text = printed(cell.mean, column)
+                line[k] = cell._replace(best=text == first, second=text in others)
     return tuple(line._replace(cells=tuple(new)) for line, new in zip(rows, cells, strict=True))
 
 
-def titled(table: Table, title: str | None = None, note: str | None = None) -> Table:
+def retitle(table: Table, title: str | None = None, note: str | None = None) -> Table:
     """The table under another title, or with another note."""
     return replace(table, title=table.title if title is None else title, note=table.note if note is None else note)

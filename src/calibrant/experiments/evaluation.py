@@ -48,13 +48,13 @@ class Flat(NamedTuple):
 
 def numbers(folder: str | Path) -> list[Number]:
     """The numbers of a finished run, from its folder if they are there, else from its predictions."""
-    place = RunFolder(folder)
+    run_folder = RunFolder(folder)
     try:
-        return read_numbers(place)
+        return read_numbers(run_folder)
     except FileNotFoundError:
         pass
-    values = list(evaluated(place))
-    with written_aside(place / NUMBERS) as aside:
+    values = list(_evaluate(run_folder))
+    with written_aside(run_folder / NUMBERS) as aside:
         aside.write_text(json.dumps(json_value(values)), encoding="utf-8")
     return values
 
@@ -71,22 +71,22 @@ class _Rows(RootModel[list[tuple[SetName, Literal["none", "temperature", "logit-
         return self
 
 
-def read_numbers(place: RunFolder) -> list[Number]:
+def read_numbers(folder: RunFolder) -> list[Number]:
     """The numbers that a run folder keeps; FileNotFoundError if it keeps none."""
     again = "delete it, and the same command computes it again"
-    values = [Number._make(nulls_as_nan(list(row))) for row in read_record(place / NUMBERS, _Rows, again).root]
-    if (place / RESULT).exists():
+    values = [Number._make(nulls_as_nan(list(row))) for row in read_record(folder / NUMBERS, _Rows, again).root]
+    if (folder / RESULT).exists():
         plain = {(n.set, n.metric): repr(n.value) for n in values if n.posthoc == "none"}
-        sets = place.result()["sets"].items()
+        sets = folder.result()["sets"].items()
         if plain != {(name, metric): repr(value) for name, metrics in sets for metric, value in metrics.items()}:
-            raise DamagedError(f"{place / NUMBERS} is damaged (its numbers are not those of {RESULT}); {again}")
+            raise DamagedError(f"{folder / NUMBERS} is damaged (its numbers are not those of {RESULT}); {again}")
     return values
 
 
-def evaluated(place: RunFolder) -> Iterator[Number]:
+def _evaluate(folder: RunFolder) -> Iterator[Number]:
     """Every number of a finished run."""
-    result = place.result()
-    sets = {name: flat(Predictions.open(place / f"{name}.npz")) for name in result["sets"]}
+    result = folder.result()
+    sets = {name: flat(Predictions.open(folder / f"{name}.npz")) for name in result["sets"]}
     for name, values in result["sets"].items():  # of all pixels, if only some were kept
         yield from (Number(name, "none", math.nan, metric, float(value)) for metric, value in values.items())
     fitted_on = sets.get("val", sets["test"])
@@ -122,15 +122,15 @@ def _crossfitted(name: str, data: Flat) -> Iterator[Number]:
     folds = folds_of(data.sample)
     repaired = crossfit(TemperatureScaling, data.logits, data.labels, folds)
     yield from _scaled(
-        name, repaired.logits, data.labels, float(np.mean([one.temperature_ for one in repaired.fitted]))
+        name, repaired.logits, data.labels, float(np.mean([scaling.temperature_ for scaling in repaired.fitted]))
     )
     plain, _, correct = top_label(data.logits, data.labels)
     ranked = crossfit_ranks(plain, LogitNorm().scores(data.logits), correct, folds)
     powers = [float(p) for p in ranked.powers if p is not None]
     power = float(np.mean(powers)) if powers else math.nan
     # What ranking inside the folds changes is added to what the confidence gives on the whole set.
-    whole, before, after = (_selective(score, correct) for score in (plain, ranked.plain, ranked.normalised))
-    for metric, value in whole.items():
+    on_all, before, after = (_selective(score, correct) for score in (plain, ranked.plain, ranked.normalised))
+    for metric, value in on_all.items():
         yield Number(name, "logit-norm", power, metric, value + after[metric] - before[metric])
 
 
@@ -149,6 +149,6 @@ def _ranked(name: str, score: Array, data: Flat, power: float) -> Iterator[Numbe
 def _selective(score: Array, correct: Array) -> dict[str, float]:
     """A score changes what is accepted, not what is predicted: the selective metrics alone."""
     ranks, right = score.astype(np.float64), correct
-    found = {"aurc": aurc(ranks, right), "e_aurc": e_aurc(ranks, right), "augrc": augrc(ranks, right)}
-    found |= {f"coverage_at_risk_{risk:g}": coverage_at_risk(ranks, right, risk) for risk in RISKS}
-    return {metric: float(value) for metric, value in found.items()}
+    metrics = {"aurc": aurc(ranks, right), "e_aurc": e_aurc(ranks, right), "augrc": augrc(ranks, right)}
+    metrics |= {f"coverage_at_risk_{risk:g}": coverage_at_risk(ranks, right, risk) for risk in RISKS}
+    return {metric: float(value) for metric, value in metrics.items()}

@@ -66,7 +66,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def nothing_tuned(rows: Results) -> bool:
+def is_untuned(rows: Results) -> bool:
     """Whether a method's rows are of one choice of settings, the same for every target because none was searched."""
     return len(rows.column("settings")) == 1 and set(rows.column("stage")) <= {"final"}
 
@@ -76,20 +76,20 @@ def choices(rows: Results, label: Label, *, tuned: bool) -> list[tuple[tuple[str
 
     Targets whose runs are the same are taken together; where nothing was tuned, there are no targets.
     """
-    found: list[str] = rows.column("tuned_for")
-    if label.tuned_for in found:
+    targets: list[str] = rows.column("tuned_for")
+    if label.tuned_for in targets:
         return [(tuple(filter(None, (label.tuned_for,))), rows.where(tuned_for=label.tuned_for))]
     # A method without parameters is the same whatever is tuned for.
     if label.tuned_for is not None and rows.column("settings") != ["{}"]:
         return []
-    if not tuned and found:
-        one = rows.where(tuned_for="") if "" in found else rows
-        return [((), Results(row._replace(tuned_for="") for row in one))]
-    same: dict[Runs, tuple[list[str], Results]] = {}
-    for target in found:
-        mine = rows.where(tuned_for=target)
-        same.setdefault(_runs(mine), ([], mine))[0].append(target)
-    return [(tuple(filter(None, targets)), mine) for targets, mine in same.values()]
+    if not tuned and targets:
+        untuned = rows.where(tuned_for="") if "" in targets else rows
+        return [((), Results(row._replace(tuned_for="") for row in untuned))]
+    outcomes: dict[Runs, tuple[list[str], Results]] = {}
+    for target in targets:
+        chosen = rows.where(tuned_for=target)
+        outcomes.setdefault(_runs(chosen), ([], chosen))[0].append(target)
+    return [(tuple(filter(None, names)), chosen) for names, chosen in outcomes.values()]
 
 
 def _runs(rows: Results) -> Runs:
@@ -98,7 +98,7 @@ def _runs(rows: Results) -> Runs:
     return frozenset(tuple(None if isinstance(v, float) and math.isnan(v) else v for v in row) for row in plain)
 
 
-def named(results: Results, label: Label) -> Results:
+def rows_of_method(results: Results, label: Label) -> Results:
     """The rows of a label's method and settings."""
     rows = results.where(method=label.method)
     if not label.settings:
@@ -114,36 +114,36 @@ def _holds(settings: dict[str, Any], asked: tuple[tuple[str, Any], ...]) -> bool
     )
 
 
-def the_one(results: Results, text: str) -> tuple[Results, Label]:
+def rows_of_label(results: Results, text: str) -> tuple[Results, Label]:
     """The rows that a label means, all of one tuning target; an error if there are none, or of several."""
     known: list[str] = results.column("method")
     label = parse(text, known)
     if label.method not in known:
         raise ValueError(f"no results of {text!r}: there are {', '.join(known) or 'none at all'}")
-    rows = named(results, label)
-    found = choices(rows, label, tuned=not nothing_tuned(rows))
-    if not found:
+    rows = rows_of_method(results, label)
+    meanings = choices(rows, label, tuned=not is_untuned(rows))
+    if not meanings:
         there = ", ".join(map(repr, rows.column("tuned_for"))) or "none with such settings"
         raise ValueError(f"no results of {text!r}: tuning targets are {there}")
-    untuned = [one for one in found if not one[0]]
-    if len(found) > 1 and not untuned:
-        names = " and for ".join(target for targets, _ in found for target in targets)
-        raise ValueError(f"{text!r} was tuned for {names}: say which, as in '{text}, tuned for {found[0][0][0]}'")
-    return (untuned or found)[0][1], label
+    untuned = [meaning for meaning in meanings if not meaning[0]]
+    if len(meanings) > 1 and not untuned:
+        names = " and for ".join(target for targets, _ in meanings for target in targets)
+        raise ValueError(f"{text!r} was tuned for {names}: say which, as in '{text}, tuned for {meanings[0][0][0]}'")
+    return (untuned or meanings)[0][1], label
 
 
-def listed(words: Sequence[str]) -> str:
+def enumerate_words(words: Sequence[str]) -> str:
     """Words as a sentence has them.
 
     Example:
-        >>> listed(["ece"]), listed(["ece", "nll", "accuracy"])
+        >>> enumerate_words(["ece"]), enumerate_words(["ece", "nll", "accuracy"])
         ('ece', 'ece, nll and accuracy')
     """
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class RowSource:
     """The numbers of one row of a table.
 
     Attributes:
@@ -161,7 +161,7 @@ class Source:
     @property
     def tuned_for(self) -> str:
         """The targets in words."""
-        return listed(self.targets)
+        return enumerate_words(self.targets)
 
     @cached_property
     def key(self) -> tuple[str | None, Runs]:
@@ -176,7 +176,7 @@ class Source:
 
 def sources(
     results: Results, methods: Sequence[str] | None = None, wanted: Sequence[str] | None = None
-) -> Iterator[Source]:
+) -> Iterator[RowSource]:
     """The rows of a table over the final runs: every method once for each outcome of its tuning.
 
     Args:
@@ -190,41 +190,41 @@ def sources(
         label = parse(name, known)
         if label.method not in known:
             raise ValueError(f"no final results of {name!r}: there are {', '.join(known) or 'none at all'}")
-        shown = name.partition(", tuned for ")[0] if label.tuned_for else name
-        alike = nothing_tuned(results.where(method=label.method))
-        for targets, chosen in choices(named(final, label), label, tuned=not alike):
-            kept = tuple(t for t in targets if wanted is None or t in wanted)
-            if kept or not targets:
-                yield Source(shown, kept, chosen, label)
+        row_name = name.partition(", tuned for ")[0] if label.tuned_for else name
+        tuned = not is_untuned(results.where(method=label.method))
+        for targets, chosen in choices(rows_of_method(final, label), label, tuned=tuned):
+            wanted_targets = tuple(t for t in targets if wanted is None or t in wanted)
+            if wanted_targets or not targets:
+                yield RowSource(row_name, wanted_targets, chosen, label)
 
 
-def references(results: Results, text: str) -> dict[str, Source]:
+def references(results: Results, text: str) -> dict[str, RowSource]:
     """What a label means as a reference, by tuning target; under ``""`` if it is the same for all of them.
 
     Nothing if it has no numbers.
     """
     known: list[str] = results.where(stage="final").column("method")
     label = parse(text, known)
-    found = list(sources(results, [text])) if label.method in known else []
-    if label.tuned_for or (len(found) == 1 and not found[0].targets):
-        return {"": found[0]} if found else {}
-    return {target: source for source in found for target in source.targets or ("",)}
+    rows = list(sources(results, [text])) if label.method in known else []
+    if label.tuned_for or (len(rows) == 1 and not rows[0].targets):
+        return {"": rows[0]} if rows else {}
+    return {target: source for source in rows for target in source.targets or ("",)}
 
 
-def counterparts(source: Source, reference: Mapping[str, Source]) -> list[tuple[tuple[str, ...], Source]]:
+def counterparts(source: RowSource, reference: Mapping[str, RowSource]) -> list[tuple[tuple[str, ...], RowSource]]:
     """What a row is compared with: the reference's row of the same target, and the targets for which it is that.
 
     A row is not compared with itself. One that several targets share has as many as the reference has different ones.
     """
     if "" in reference:
-        found = {reference[""].key: (list(source.targets), reference[""])}
+        others = {reference[""].key: (list(source.targets), reference[""])}
     else:
-        found = {}
+        others = {}
         for target in source.targets or reference:
             if target in reference:
                 other = reference[target]
-                found.setdefault(other.key, ([], other))[0].append(target)
-    return [(tuple(targets), other) for key, (targets, other) in found.items() if key != source.key]
+                others.setdefault(other.key, ([], other))[0].append(target)
+    return [(tuple(targets), other) for key, (targets, other) in others.items() if key != source.key]
 
 
 def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str]) -> None:
@@ -251,5 +251,5 @@ def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str
             f"no method here is called {reference!r}, which is to be the reference{hint} {', '.join(known)}"
         )
     if label.tuned_for is not None and label.tuned_for not in targets:
-        there = f"only for {listed(targets)}" if targets else "nor for anything else"
+        there = f"only for {enumerate_words(targets)}" if targets else "nor for anything else"
         raise ValueError(f"the reference {reference!r} is not there: nothing is tuned for {label.tuned_for}, {there}")

@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from calibrant.experiments.cells import Cell, Column, Line, Table, as_column, cell_of, directed
-from calibrant.experiments.labels import Source, counterparts, listed, references, sources, the_one
+from calibrant.experiments.cells import Column, Line, Table, TableCell, cell_of, check_direction, column_of
+from calibrant.experiments.labels import RowSource, counterparts, enumerate_words, references, rows_of_label, sources
 from calibrant.experiments.results import Results
 
-#: Up to so many differences, every assignment of signs is counted; beyond, the normal approximation is good.
+#: Up to so many differences, every assignment of signs is counted: SciPy's exact test leaves ties out of account, and
+#: its permutation test takes 20 s for 14 seeds. Beyond, the normal approximation is good.
 _ENUMERATED = 14
 #: Fewer seeds are no ground for a verdict.
 FEWEST = 3
@@ -46,7 +48,7 @@ class Paired(NamedTuple):
     differences: tuple[float, ...]
 
     @property
-    def testable(self) -> bool:
+    def is_testable(self) -> bool:
         """Whether a t-test says anything: of a few seeds, or of one and the same difference, it does not."""
         # Equal differences of rounded numbers are equal up to their last digits.
         spread = max(self.differences) - min(self.differences)
@@ -63,29 +65,28 @@ def paired(results: Results, one: str, other: str, column: Column | str) -> Pair
         column: what to compare.
 
     Example:
-        >>> from calibrant.experiments.results import Results, Row
+        >>> from calibrant.experiments.results import Results, ResultRow
         >>> rows = [
-        ...     Row("0" * 16, method, "{}", "", "final", seed, "test", "none", float("nan"), "ece", value)
+        ...     ResultRow("0" * 16, method, "{}", "", "final", seed, "test", "none", float("nan"), "ece", value)
         ...     for method, values in {"ce": (0.04, 0.05, 0.06), "ls": (0.02, 0.02, 0.04)}.items()
         ...     for seed, value in enumerate(values)
         ... ]
-        >>> found = paired(Results(rows), "ls", "ce", "ece")
-        >>> round(found.mean, 4), found.wins, round(found.t_p, 4)
+        >>> pair = paired(Results(rows), "ls", "ce", "ece")
+        >>> round(pair.mean, 4), pair.wins, round(pair.t_p, 4)
         (-0.0233, 3, 0.0198)
     """
-    column = as_column(column)
-    found = compared(*(_by_seed(results, text, column) for text in (one, other)), better=column.better)
-    if found is None:
+    column = column_of(column)
+    values = []
+    for text in (one, other):
+        rows, label = rows_of_label(results.where(stage="final"), text)
+        values.append(rows.by_seed(set=column.set, posthoc=label.posthoc or column.posthoc, metric=column.metric))
+    pair = pair_values(*values, better=column.better)
+    if pair is None:
         raise ValueError(f"{one!r} and {other!r} have no seed in common with {column.metric} on {column.set!r}")
-    return found
+    return pair
 
 
-def _by_seed(results: Results, text: str, column: Column) -> dict[int, float]:
-    rows, label = the_one(results.where(stage="final"), text)
-    return rows.by_seed(set=column.set, posthoc=label.posthoc or column.posthoc, metric=column.metric)
-
-
-def compared(first: Mapping[int, float], second: Mapping[int, float], *, better: str) -> Paired | None:
+def pair_values(first: Mapping[int, float], second: Mapping[int, float], *, better: str) -> Paired | None:
     """The same for values by seed; None if no seed has both. A difference of infinite values is none."""
     gaps = {seed: first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())}
     gaps = {seed: gap for seed, gap in gaps.items() if math.isfinite(gap)}
@@ -94,19 +95,22 @@ def compared(first: Mapping[int, float], second: Mapping[int, float], *, better:
     d = np.array(list(gaps.values()), dtype=np.float64)
     mean = float(d.mean())
     wins = {"high": d > 0, "low": d < 0}.get(better, d != d)
-    low, high, p = _t(d)
+    low, high, p = _t_test(d)
     return Paired(tuple(gaps), mean, low, high, p, _signed_ranks(d), int(wins.sum()), tuple(d.tolist()))
 
 
-def _t(d: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float, float]:
+def _t_test(d: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float, float]:
     """The 95% interval of the mean, and the p-value of its being 0."""
     if len(d) < 2:
         return math.nan, math.nan, math.nan
-    mean, error = float(d.mean()), float(d.std(ddof=1)) / math.sqrt(len(d))
-    if not error:  # the same difference for every seed
+    mean = float(d.mean())
+    if not d.std():  # the same difference for every seed
         return mean, mean, 0.0 if mean else 1.0
-    reach = float(stats.t.ppf(0.975, len(d) - 1)) * error
-    return mean - reach, mean + reach, float(2 * stats.t.sf(abs(mean) / error, len(d) - 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that differences are nearly equal, which `is_testable` knows
+        test = stats.ttest_1samp(d, 0.0)
+    interval = test.confidence_interval(0.95)
+    return float(interval.low), float(interval.high), float(test.pvalue)
 
 
 def _signed_ranks(d: np.ndarray[Any, np.dtype[np.float64]]) -> float:
@@ -140,20 +144,20 @@ class Against(NamedTuple):
     change: str
 
 
-def against(rows: Sequence[Source], reference: Mapping[str, Source], column: Column) -> list[Against]:
+def against(rows: Sequence[RowSource], reference: Mapping[str, RowSource], column: Column) -> list[Against]:
     """Every row against the reference's row of the same tuning target, in one column."""
-    found: list[tuple[int, str, Paired]] = []
+    pairs: list[tuple[int, str, Paired]] = []
     for k, row in enumerate(rows):
         others = counterparts(row, reference)
         for targets, other in others:
-            pair = compared(row.values(column), other.values(column), better=column.better)
+            pair = pair_values(row.values(column), other.values(column), better=column.better)
             if pair is not None:
-                whole = len(others) == 1 and set(targets) >= set(row.targets)
-                found.append((k, row.tuned_for if whole else listed(targets), pair))
-    corrected = _holm([pair.t_p if pair.testable else math.nan for _, _, pair in found])
+                is_whole = len(others) == 1 and set(targets) >= set(row.targets)
+                pairs.append((k, row.tuned_for if is_whole else enumerate_words(targets), pair))
+    corrected = _holm([pair.t_p if pair.is_testable else math.nan for _, _, pair in pairs])
     return [
         Against(k, targets, pair, p, _change(pair, column) if p < LEVEL else "")
-        for (k, targets, pair), p in zip(found, corrected, strict=True)
+        for (k, targets, pair), p in zip(pairs, corrected, strict=True)
     ]
 
 
@@ -199,13 +203,13 @@ def differences(
     """
     base, rows = references(results, reference), list(sources(results, methods))
     lines = []
-    for column in map(as_column, columns):
+    for column in map(column_of, columns):
         for k, targets, pair, holm, change in against(rows, base, column):
-            n, t_p = len(pair.seeds), pair.t_p if pair.testable else math.nan
+            n, t_p = len(pair.seeds), pair.t_p if pair.is_testable else math.nan
             numbers = (t_p, holm, pair.wilcoxon_p if n >= FEWEST else math.nan)
             cells = (
-                Cell(pair.mean, math.nan, n, change=change), Cell(pair.low, math.nan, n, high=pair.high),
-                *(Cell(p, math.nan, n) for p in numbers), Cell(pair.wins, math.nan, n),
+                TableCell(pair.mean, math.nan, n, change=change), TableCell(pair.low, math.nan, n, high=pair.high),
+                *(TableCell(p, math.nan, n) for p in numbers), TableCell(pair.wins, math.nan, n),
             )  # fmt: skip
             where = "" if column.set == "test" else column.set
             lines.append(Line(rows[k].name, targets, cells, where, column.metric))
@@ -221,7 +225,7 @@ def differences(
     return Table(f"Differences from {reference}" if title is None else title, note, heads, tuple(lines))
 
 
-def of_the_same(reference: Mapping[str, Source]) -> str:
+def of_the_same(reference: Mapping[str, RowSource]) -> str:
     """Words after a reference's name where it is not the same for all targets."""
     return " tuned for the same" if len({source.key for source in reference.values()}) > 1 else ""
 
@@ -260,12 +264,12 @@ def sensitivity(
     Returns:
         Points by value; empty if the method has no such setting, or no numbers in the column.
     """
-    column = as_column(column)
+    column = column_of(column)
     rows = results.where(method=method, set=column.set, posthoc=column.posthoc, metric=column.metric)
     stages = {name: _by_settings(rows.where(stage=name), parameter) for name in ("final", "search")}
-    found = stages[stage] if stage else max(stages.values(), key=lambda one: len({value for value, _ in one}))
+    groups = stages[stage] if stage else max(stages.values(), key=lambda group: len({value for value, _ in group}))
     points: dict[str, list[Point]] = {}
-    for (value, rest), by_seed in found.items():
+    for (value, rest), by_seed in groups.items():
         if at is not None and any(json.loads(rest).get(name) != wanted for name, wanted in at.items()):
             continue
         cell = cell_of(by_seed.values())
@@ -275,20 +279,19 @@ def sensitivity(
         return []
     curve = next(iter(points.values()))
     if len(points) > 1:
-        sign = 1 if directed(column).better == "low" else -1
+        sign = 1 if check_direction(column).better == "low" else -1
         curve = min(points.values(), key=lambda curve: min(sign * point.mean for point in curve))
     return sorted(curve, key=lambda point: (isinstance(point.value, str), point.value))
 
 
 def _by_settings(rows: Results, parameter: str) -> dict[tuple[str, str], dict[int, float]]:
     """Values by seed for each value of the setting and the rest of the settings, both as JSON."""
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    groups: dict[tuple[str, str], dict[int, float]] = {}
     for row in rows:
         settings = json.loads(row.settings)
         if settings.get(parameter) is None:
             continue
         value = settings.pop(parameter)
         value = float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        place = json.dumps(value), json.dumps(settings, sort_keys=True)
-        found.setdefault(place, {})[row.seed] = row.value
-    return found
+        groups.setdefault((json.dumps(value), json.dumps(settings, sort_keys=True)), {})[row.seed] = row.value
+    return groups

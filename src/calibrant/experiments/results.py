@@ -18,7 +18,7 @@ from calibrant._files import written_aside
 PARQUET, CSV = "results.parquet", "results.csv"
 
 
-class Row(NamedTuple):
+class ResultRow(NamedTuple):
     """One number, and what it is a number of.
 
     Attributes:
@@ -52,7 +52,7 @@ class Row(NamedTuple):
 _KINDS: dict[str, Any] = {"seed": int, "parameter": float, "value": float}
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 _SCHEMA = pa.schema(
-    [(name, _TYPES[_KINDS.get(name, str)]) for name in Row._fields], metadata={b"calibrant": b"results 1"}
+    [(name, _TYPES[_KINDS.get(name, str)]) for name in ResultRow._fields], metadata={b"calibrant": b"results 1"}
 )
 
 
@@ -61,30 +61,30 @@ class Results:
     """Rows that say nothing twice: a number that comes again is kept once, and with another value it is an error.
 
     Example:
-        >>> from calibrant.experiments.results import Results, Row
-        >>> ece = lambda seed, value: Row(
+        >>> from calibrant.experiments.results import Results, ResultRow
+        >>> ece = lambda seed, value: ResultRow(
         ...     "0" * 16, "ls", "{}", "", "final", seed, "test", "none", float("nan"), "ece", value
         ... )
         >>> Results([ece(0, 0.02), ece(1, 0.03), ece(0, 0.02)]).by_seed(method="ls", metric="ece")
         {0: 0.02, 1: 0.03}
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
 
-    def __init__(self, rows: Iterable[Row] = ()):
-        known: dict[tuple[Any, ...], Row] = {}
+    def __init__(self, rows: Iterable[ResultRow] = ()):
+        distinct: dict[tuple[Any, ...], ResultRow] = {}
         for row in map(_checked, rows):
-            before = known.setdefault(row[:-1], row)
+            before = distinct.setdefault(row[:-1], row)
             if before != row:
                 raise ValueError(
                     f"results hold two values for one number: {before.value!r} and {row.value!r} for {_words(row)}"
                 )
-        object.__setattr__(self, "rows", tuple(known.values()))
+        object.__setattr__(self, "rows", tuple(distinct.values()))
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ResultRow]:
         return iter(self.rows)
 
     def __add__(self, other: Results) -> Results:
@@ -92,23 +92,23 @@ class Results:
 
     def where(self, **conditions: Any) -> Results:
         """The rows whose columns have the given values; a tuple, list or set allows any of its values."""
-        tests = [(_place(name), _allowed(value)) for name, value in conditions.items()]
+        tests = [(_index(name), _allowed(value)) for name, value in conditions.items()]
         return self._of(row for row in self.rows if all(row[at] in allowed for at, allowed in tests))
 
     def column(self, name: str) -> list[Any]:
         """Distinct values of a column, in order of appearance."""
-        at = _place(name)
+        at = _index(name)
         return list(dict.fromkeys(row[at] for row in self.rows))
 
     def by_seed(self, **conditions: Any) -> dict[int, float]:
         """The one value of every seed among the rows with the given values; an error if a seed has two."""
-        first: dict[int, Row] = {}
+        first: dict[int, ResultRow] = {}
         for row in self.where(**conditions):
             before = first.setdefault(row.seed, row)
             if before is not row:
                 differ = [
                     n
-                    for n, a, b in zip(Row._fields, before, row, strict=True)
+                    for n, a, b in zip(ResultRow._fields, before, row, strict=True)
                     if n != "value" and a is not b and a != b
                 ]
                 values = "; ".join(f"{n} {getattr(before, n)!r} and {getattr(row, n)!r}" for n in differ)
@@ -120,11 +120,11 @@ class Results:
         folder = Path(folder)
         with written_aside(folder / CSV) as aside, aside.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(Row._fields)
+            writer.writerow(ResultRow._fields)
             writer.writerows(["" if v != v else v for v in row] for row in self.rows)
         # Last: the one that is read back.
         with written_aside(folder / PARQUET) as aside:
-            columns = list(zip(*self.rows, strict=True)) or [()] * len(Row._fields)
+            columns = list(zip(*self.rows, strict=True)) or [()] * len(ResultRow._fields)
             arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]
             pq.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA), aside)
 
@@ -133,10 +133,10 @@ class Results:
         """Read what `save` wrote: the folder, or either file."""
         path = Path(path)
         if path.is_dir():
-            found = [path / name for name in (PARQUET, CSV) if (path / name).exists()]
-            if not found:
+            files = [path / name for name in (PARQUET, CSV) if (path / name).exists()]
+            if not files:
                 raise ValueError(f"{path}: the folder holds no results: neither {PARQUET} nor {CSV}")
-            path = found[0]
+            path = files[0]
         rows = _rows_of_csv(path) if path.suffix.lower() == ".csv" else _rows_of_parquet(path)
         try:
             return cls(rows)
@@ -144,19 +144,19 @@ class Results:
             raise ValueError(f"{path}: {error}") from error
 
     @classmethod
-    def _of(cls, rows: Iterable[Row]) -> Results:
+    def _of(cls, rows: Iterable[ResultRow]) -> Results:
         """Of rows that have been checked."""
         self = object.__new__(cls)
         object.__setattr__(self, "rows", tuple(rows))
         return self
 
 
-def _checked(row: Row) -> Row:
+def _checked(row: ResultRow) -> ResultRow:
     """The row with Python's own types, and with the one NaN that equals itself in tuples."""
-    if len(row) != len(Row._fields):
-        raise ValueError(f"a row of results has {len(Row._fields)} columns, got {len(row)}: {row!r}")
+    if len(row) != len(ResultRow._fields):
+        raise ValueError(f"a row of results has {len(ResultRow._fields)} columns, got {len(row)}: {row!r}")
     fixed: list[Any] = []
-    for name, value in zip(Row._fields, row, strict=True):
+    for name, value in zip(ResultRow._fields, row, strict=True):
         kind = _KINDS.get(name, str)
         if kind is str and not isinstance(value, str):
             raise ValueError(f"results: {name} must be text, got {value!r}")
@@ -165,18 +165,18 @@ def _checked(row: Row) -> Row:
         except (TypeError, ValueError):
             raise ValueError(f"results: {name} must be a number, got {value!r}") from None
         fixed.append(math.nan if value != value else value)
-    return Row(*fixed)
+    return ResultRow(*fixed)
 
 
-def _words(row: Row) -> str:
-    shown = (f"{n}={v!r}" for n, v in zip(Row._fields[:-1], row[:-1], strict=True) if v not in ("", math.nan))
-    return ", ".join(shown)
+def _words(row: ResultRow) -> str:
+    pairs = zip(ResultRow._fields[:-1], row[:-1], strict=True)
+    return ", ".join(f"{name}={value!r}" for name, value in pairs if value not in ("", math.nan))
 
 
-def _place(name: str) -> int:
-    if name not in Row._fields:
-        raise ValueError(f"results have no column {name!r}; they have {', '.join(Row._fields)}")
-    return Row._fields.index(name)
+def _index(name: str) -> int:
+    if name not in ResultRow._fields:
+        raise ValueError(f"results have no column {name!r}; they have {', '.join(ResultRow._fields)}")
+    return ResultRow._fields.index(name)
 
 
 def _allowed(value: Any) -> tuple[Any, ...] | frozenset[Any]:
@@ -184,13 +184,13 @@ def _allowed(value: Any) -> tuple[Any, ...] | frozenset[Any]:
     return frozenset(math.nan if v != v else v for v in values)
 
 
-def _columns_in(found: Iterable[str], path: Path) -> None:
-    missing = [name for name in Row._fields if name not in set(found)]
+def _check_columns(names: Iterable[str], path: Path) -> None:
+    missing = [name for name in ResultRow._fields if name not in set(names)]
     if missing:
         raise ValueError(f"{path}: not a file of results: no column {', '.join(missing)}")
 
 
-def _rows_of_parquet(path: Path) -> Iterator[Row]:
+def _rows_of_parquet(path: Path) -> Iterator[ResultRow]:
     try:
         with path.open("rb") as file:
             table = pq.read_table(file)
@@ -200,15 +200,15 @@ def _rows_of_parquet(path: Path) -> Iterator[Row]:
         if error.errno is not None:  # a file that is not there, or not ours to read
             raise
         raise ValueError(f"{path}: only a part of a Parquet file: {str(error).splitlines()[0]}") from error
-    _columns_in(table.column_names, path)
+    _check_columns(table.column_names, path)
     columns: list[list[Any]] = []
-    for name in Row._fields:
+    for name in ResultRow._fields:
         values = table[name].to_pylist()
         columns.append([math.nan if v is None else v for v in values] if _KINDS.get(name) is float else values)
-    yield from map(Row, *columns)
+    yield from map(ResultRow, *columns)
 
 
-def _rows_of_csv(path: Path) -> Iterator[Row]:
+def _rows_of_csv(path: Path) -> Iterator[ResultRow]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             text = file.read()
@@ -219,24 +219,24 @@ def _rows_of_csv(path: Path) -> Iterator[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         head = next(reader)
-        _columns_in(head, path)
+        _check_columns(head, path)
         if not text.endswith("\n"):  # a number that was cut off would still be a number
             raise ValueError(f"{path}: the file ends in the middle of its last line")
-        place = [head.index(name) for name in Row._fields]
+        order = [head.index(name) for name in ResultRow._fields]
         for line in reader:
             if len(line) != len(head):
                 raise ValueError(f"{path}: line {reader.line_num} has {len(line)} columns instead of {len(head)}")
-            yield _row_of_texts([line[at] for at in place], f"{path}: line {reader.line_num}")
+            yield _row_of_texts([line[at] for at in order], f"{path}: line {reader.line_num}")
     except csv.Error as error:
         raise ValueError(f"{path}: line {reader.line_num} is no CSV: {error}") from error
 
 
-def _row_of_texts(texts: list[str], where: str) -> Row:
+def _row_of_texts(texts: list[str], where: str) -> ResultRow:
     values: list[Any] = []
-    for name, text in zip(Row._fields, texts, strict=True):
+    for name, text in zip(ResultRow._fields, texts, strict=True):
         kind = _KINDS.get(name, str)
         try:
             values.append(math.nan if kind is float and not text else kind(text))
         except ValueError:
             raise ValueError(f"{where}: {name} must be a number, got {text!r}") from None
-    return Row(*values)
+    return ResultRow(*values)

@@ -51,30 +51,26 @@ def changes(method: str, settings: Settings, recipe: Recipe) -> Settings:
     A method that is the recipe's own keeps the values that the recipe has for it.
 
     Example:
-        >>> from calibrant.training.recipe import check
-        >>> recipe = check({"data": {"layout": "digits"}, "model": {"name": "mlp"}}, "digits")
+        >>> from calibrant.training.recipe import check_recipe
+        >>> recipe = check_recipe({"data": {"layout": "digits"}, "model": {"name": "mlp"}}, "digits")
         >>> changes("ls", {"alpha": 0.2}, recipe)
         {'targets.name': 'hard', 'loss': {'name': 'ls', 'alpha': 0.2}}
     """
     if method not in methods():
-        raise ValueError(f"unknown method {method!r}; known are {', '.join(methods())}.")
-    found: Settings = {"targets.name": "hard"} | BEYOND_LOSSES.get(method, {})
+        raise ValueError(f"unknown method {method!r}; known are {', '.join(methods())}")
+    changed: Settings = {"targets.name": "hard"} | BEYOND_LOSSES.get(method, {})
     name = "ce" if method in BEYOND_LOSSES else method
-    loss = {"name": name} | (recipe.loss.parameters if recipe.loss.name == name else _common(recipe))
+    own = recipe.loss.parameters  # any other loss takes over from the recipe's which labels to leave out, and no more
+    loss = {"name": name} | {k: v for k, v in own.items() if recipe.loss.name == name or k == "ignore_index"}
     for setting, value in settings.items():
         if "." in setting:
-            found[setting] = value
+            changed[setting] = value
         elif setting in describe(name).defaults():
             loss[setting] = value
         else:
             known = ", ".join(describe(name).defaults()) or "none"
-            raise ValueError(f"method {method!r} has no setting {setting!r}; it has {known}, and those of the recipe.")
-    return found | {"loss": loss}
-
-
-def _common(recipe: Recipe) -> Settings:
-    """What any loss takes over from the recipe's: labels to leave out."""
-    return {k: v for k, v in recipe.loss.parameters.items() if k == "ignore_index"}
+            raise ValueError(f"method {method!r} has no setting {setting!r}; it has {known}, and those of the recipe")
+    return changed | {"loss": loss}
 
 
 def space(method: str, recipe: Recipe) -> Space:
@@ -101,10 +97,10 @@ def combinations(values: Space) -> int:
     return number
 
 
-def drawn(values: Space, number: int, seed: int) -> list[Settings]:
+def draw(values: Space, number: int, seed: int) -> list[Settings]:
     """So many combinations at random, none twice; all of them if there are no more."""
-    whole = combinations(values)
-    random = np.random.default_rng([seed, len(values), whole])
-    chosen = sorted(random.choice(whole, min(number, whole), replace=False).tolist())
+    total = combinations(values)
+    random = np.random.default_rng([seed, len(values), total])
+    chosen = sorted(random.choice(total, min(number, total), replace=False).tolist())
     every = grid(values)
     return [every[i] for i in chosen]

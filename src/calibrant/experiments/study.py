@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from calibrant.experiments.spaces import Settings, changes, combinations, drawn, grid, methods, space
+from calibrant.experiments.spaces import Settings, changes, combinations, draw, grid, methods, space
 from calibrant.metrics import describe
 from calibrant.training import LARGEST_SEED, ModelSettings, Recipe, check_recipe, shorten, table_of
 
@@ -31,13 +31,13 @@ ETA = 3
 RUNGS = 3
 
 #: Validation numbers by the key of a run; a run that failed is missing.
-Judged = Mapping[str, Mapping[str, float]]
-#: Settings by label, seed and target.
-Choice = Mapping[tuple[str, int, str], Settings]
+Scores = Mapping[str, Mapping[str, float]]
+#: What a search chose: settings by label, seed and target.
+Choice = dict[tuple[str, int, str], Settings]
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """A run, and what it is for."""
 
     recipe: Recipe = field(repr=False)
@@ -57,9 +57,14 @@ class Planned:
         """The settings as text."""
         return json.dumps(self.settings, sort_keys=True)
 
+    @property
+    def title(self) -> str:
+        """What a progress bar calls it."""
+        return f"{self.method} {self.seed}"
 
-class Method(NamedTuple):
-    """A row of the table: what it is called, and settings that are not searched."""
+
+class Contender(NamedTuple):
+    """What takes part in a comparison: the name of a method, and settings that are not searched."""
 
     name: str
     settings: Settings
@@ -81,7 +86,7 @@ class Study:
     """
 
     recipe: Recipe
-    methods: Mapping[str, Method]
+    methods: Mapping[str, Contender]
     seeds: Sequence[int]
     tune: Sequence[str] = ()
     search: Search = "grid"
@@ -90,18 +95,18 @@ class Study:
 
     def __post_init__(self) -> None:
         if not self.methods or not self.seeds:
-            raise ValueError("a comparison takes at least one method and one seed.")
+            raise ValueError("a comparison takes at least one method and one seed")
         if len(self.seeds) > MOST_SEEDS:
             raise ValueError(f"a comparison takes at most {MOST_SEEDS} seeds, got {len(self.seeds)}")
         if len(set(self.seeds)) < len(self.seeds) or not all(0 <= seed <= LARGEST_SEED for seed in self.seeds):
             raise ValueError(
-                f"seeds are whole numbers from 0 on to 2**63 - 1, each given once, got {shorten(list(self.seeds))}."
+                f"seeds are whole numbers from 0 on to 2**63 - 1, each given once, got {shorten(list(self.seeds))}"
             )
         for target in self.tune:
             if target not in TARGETS:
-                raise ValueError(f"a method is tuned for one of {', '.join(TARGETS)}, got {target!r}.")
+                raise ValueError(f"a method is tuned for one of {', '.join(TARGETS)}, got {target!r}")
             if list(self.tune).count(target) > 1:
-                raise ValueError(f"a metric to tune for is named once, got {target!r} twice.")
+                raise ValueError(f"a metric to tune for is named once, got {target!r} twice")
         self._check_search()
         labels: dict[str, str] = {}
         tested: dict[str, str] = {}
@@ -109,7 +114,7 @@ class Study:
             runs = [self.final(label, settings, self.seeds[0], "") for settings in self.candidates(label)]
             other = labels.setdefault(" ".join(run.key for run in runs), label)
             if other != label:
-                raise ValueError(f"{other!r} and {label!r} are the same method with the same settings.")
+                raise ValueError(f"{other!r} and {label!r} are the same method with the same settings")
             for run in runs:
                 tested.setdefault(_test_data(run.recipe), label)
         if len(tested) > 1:
@@ -121,74 +126,36 @@ class Study:
 
     def _check_search(self) -> None:
         if self.search == "random" and self.trials is None:
-            raise ValueError("a random search takes a number of trials.")
+            raise ValueError("a random search takes a number of trials")
         if self.search == "grid" and self.trials is not None:
-            raise ValueError("a grid is searched whole; a number of trials is for a random search and for halving.")
+            raise ValueError("a grid is searched whole; a number of trials is for a random search and for halving")
         if (self.search != "grid" or self.trials is not None) and not self.tune:
-            raise ValueError(f"a search takes a metric to tune for: {', '.join(TARGETS)}.")
+            raise ValueError(f"a search takes a metric to tune for: {', '.join(TARGETS)}")
         for method, values in self.recipe.search.items():
             if method not in methods():
-                raise ValueError(
-                    f"the recipe's search has an unknown method {method!r}; known: {', '.join(methods())}."
-                )
+                raise ValueError(f"the recipe's search has an unknown method {method!r}; known: {', '.join(methods())}")
             for name, choices in values.items():
-                if any(list(choices).count(one) > 1 for one in choices):
-                    raise ValueError(f"the recipe's search of {method!r} has the same value of {name!r} twice.")
+                if any(list(choices).count(value) > 1 for value in choices):
+                    raise ValueError(f"the recipe's search of {method!r} has the same value of {name!r} twice")
 
     @property
     def models(self) -> list[ModelSettings]:
         """Every network that a run would build, each once."""
-        runs = (self.final(label, one, self.seeds[0], "") for label in self.methods for one in self.candidates(label))
+        runs = (self.final(label, s, self.seeds[0], "") for label in self.methods for s in self.candidates(label))
         return list({run.recipe.model.model_dump_json(): run.recipe.model for run in runs}.values())
 
-    def stages(self, found: Choice | None = None) -> Generator[list[Planned], Judged, list[Planned]]:
-        """Give the runs that are needed now, take their validation numbers, and give the next; at the end, all.
-
-        Args:
-            found: What a search has chosen already, by label, seed and target; none is made then.
-        """
-        every: list[Planned] = []
-        chosen: dict[tuple[str, int, str], Settings] = dict(found or {})
-        if self.tune and found is None:
-            survivors = {(label, seed): self.candidates(label) for label in self.methods for seed in self.search_seeds}
-            rungs = RUNGS if self.search == "halving" else 1
-            for rung in range(rungs):
-                share = float(ETA) ** (rung - rungs + 1)
-                now = {
-                    place: [self.trial(*place, settings, share) for settings in candidates]
-                    for place, candidates in survivors.items()
-                    if len(candidates) > 1
-                }
-                runs = [run for trials in now.values() for run in trials]
-                every += runs
-                judged = yield runs
-                last = rung == rungs - 1
-                for place, trials in now.items():
-                    best = {target: _ranked(trials, judged, target) for target in self.tune}
-                    keep = 1 if last else math.ceil(len(trials) / ETA)
-                    survivors[place] = _distinct(order[:keep] for order in best.values())
-                    if last:
-                        chosen |= {(*place, target): order[0] for target, order in best.items() if order}
-            # Where one was left before the last round, or was all there is, nothing had to be judged.
-            for place, left in survivors.items():
+    def finals(self, choice: Choice) -> list[PlannedRun]:
+        """The runs that are tested, with the settings that a search chose; none where every candidate failed."""
+        runs = []
+        for label, contender in self.methods.items():
+            for seed in self.seeds:
+                if not self.tune:
+                    runs.append(self.final(label, contender.settings, seed, ""))
+                search_seed = seed if seed in self.search_seeds else self.search_seeds[0]
                 for target in self.tune:
-                    if len(left) == 1:
-                        chosen.setdefault((*place, target), left[0])
-        runs = [run for label in self.methods for seed in self.seeds for run in self._finals(label, seed, chosen)]
-        every += runs
-        yield runs
-        return every
-
-    def _finals(self, label: str, seed: int, chosen: Mapping[tuple[str, int, str], Settings]) -> list[Planned]:
-        if not self.tune:
-            return [self.final(label, self.methods[label].settings, seed, "")]
-        found = []
-        searched = seed if seed in self.search_seeds else self.search_seeds[0]
-        for target in self.tune:
-            settings = chosen.get((label, searched, target))
-            if settings is not None:  # every candidate failed otherwise, and there is nothing to train again
-                found.append(self.final(label, settings, seed, target))
-        return found
+                    if (label, search_seed, target) in choice:
+                        runs.append(self.final(label, choice[label, search_seed, target], seed, target))
+        return runs
 
     @property
     def most_finals(self) -> int:
@@ -212,37 +179,86 @@ class Study:
                 f"at most {MOST_CANDIDATES} candidates of a method are tried, got {number} of {label!r}: try some of "
                 "them with --search random --trials 100"
             )
-        few = grid(values) if self.trials is None else drawn(values, self.trials, seed=0)
-        return [method.settings | one for one in few]
+        combined = grid(values) if self.trials is None else draw(values, self.trials, seed=0)
+        return [method.settings | settings for settings in combined]
 
-    def trial(self, label: str, seed: int, settings: Settings, share: float = 1.0) -> Planned:
+    def trial(self, label: str, seed: int, settings: Settings, share: float = 1.0) -> PlannedRun:
         """A run of the search: a part of the training data is held out, and training may be shorter."""
         data = self.recipe.data
-        found = self._changed(label, settings, seed)
+        changed = self._changes(label, settings, seed)
         if data.val is None or data.val == data.test:
-            held = {"fraction": HELD_OUT} if data.hold_out is None else data.hold_out.model_dump(exclude_none=True)
-            found["data.hold_out"] = held | {"seed": seed}
-        recipe = replaced(self.recipe, found)
-        return Planned(shortened(recipe, share), label, settings, "search" if share == 1.0 else "short", "", seed)
+            held_out = {"fraction": HELD_OUT} if data.hold_out is None else data.hold_out.model_dump(exclude_none=True)
+            changed["data.hold_out"] = held_out | {"seed": seed}
+        recipe = shortened(replaced(self.recipe, changed), share)
+        return PlannedRun(recipe, label, settings, "search" if share == 1.0 else "short", "", seed)
 
-    def final(self, label: str, settings: Settings, seed: int, tuned_for: str) -> Planned:
+    def final(self, label: str, settings: Settings, seed: int, tuned_for: str) -> PlannedRun:
         """A run that is tested: on all of the training data, unless a part of it has to choose the epoch."""
-        held, found = self.recipe.data.hold_out, self._changed(label, settings, seed)
-        if held is not None:
-            again = self.tune and held.of == "train" and self.recipe.training.keep == "last" and not self.keep_held_out
+        hold_out, changed = self.recipe.data.hold_out, self._changes(label, settings, seed)
+        if hold_out is not None:
+            is_train = hold_out.of == "train"
+            is_joined = self.tune and is_train and self.recipe.training.keep == "last" and not self.keep_held_out
             # What a search has looked at is no test data of any seed.
-            cut = seed if held.of == "train" or seed in self.search_seeds else self.search_seeds[0]
-            found["data.hold_out"] = None if again else held.model_dump(exclude_none=True) | {"seed": cut}
-        return Planned(replaced(self.recipe, found), label, settings, "final", tuned_for, seed)
+            cut = seed if is_train or seed in self.search_seeds else self.search_seeds[0]
+            changed["data.hold_out"] = None if is_joined else hold_out.model_dump(exclude_none=True) | {"seed": cut}
+        return PlannedRun(replaced(self.recipe, changed), label, settings, "final", tuned_for, seed)
 
-    def _changed(self, label: str, settings: Settings, seed: int) -> Settings:
+    def _changes(self, label: str, settings: Settings, seed: int) -> Settings:
         return changes(self.methods[label].name, settings, self.recipe) | {"seed": seed}
 
 
-def replaced(recipe: Recipe, found: Settings) -> Recipe:
+def search(study: Study, execute: Callable[[Sequence[PlannedRun]], Scores]) -> tuple[list[PlannedRun], Choice]:
+    """Search the settings of every method: the runs that were made for it, and what was chosen.
+
+    Args:
+        study: What is compared; nothing is searched if it tunes for nothing.
+        execute: Makes runs, and gives their validation numbers.
+    """
+    runs: list[PlannedRun] = []
+    choice: Choice = {}
+    candidates = first_candidates(study)
+    rungs = RUNGS if study.search == "halving" else 1
+    for rung in range(rungs if candidates else 0):
+        trials = trials_of(study, candidates, rung)
+        planned = [run for group in trials.values() for run in group]
+        runs += planned
+        scores = execute(planned)
+        for (label, seed), group in trials.items():
+            rankings = {target: _ranked(group, scores, target) for target in study.tune}
+            if rung == rungs - 1:
+                choice |= {(label, seed, target): ranking[0] for target, ranking in rankings.items() if ranking}
+            kept = 1 if rung == rungs - 1 else math.ceil(len(group) / ETA)
+            candidates[label, seed] = _distinct(settings for r in rankings.values() for settings in r[:kept])
+    # Where one was left before the last round, or was all there is, nothing had to be judged.
+    for (label, seed), left in candidates.items():
+        for target in study.tune:
+            if len(left) == 1:
+                choice.setdefault((label, seed, target), left[0])
+    return runs, choice
+
+
+def first_candidates(study: Study) -> dict[tuple[str, int], list[Settings]]:
+    """What is searched, by label and seed."""
+    seeds = study.search_seeds if study.tune else ()
+    return {(label, seed): study.candidates(label) for label in study.methods for seed in seeds}
+
+
+def trials_of(
+    study: Study, candidates: Mapping[tuple[str, int], list[Settings]], rung: int
+) -> dict[tuple[str, int], list[PlannedRun]]:
+    """The runs of one round of a search, of the methods that have a choice left."""
+    share = float(ETA) ** (rung - (RUNGS if study.search == "halving" else 1) + 1)
+    return {
+        (label, seed): [study.trial(label, seed, settings, share) for settings in several]
+        for (label, seed), several in candidates.items()
+        if len(several) > 1
+    }
+
+
+def replaced(recipe: Recipe, values: Settings) -> Recipe:
     """A recipe with other values, by names with dots."""
     plain: dict[str, Any] = recipe.model_dump(mode="json")
-    for name, value in found.items():
+    for name, value in values.items():
         table, last = table_of(plain, name)
         table[last] = value
     return check_recipe(plain, "the recipe of a run")
@@ -264,28 +280,29 @@ def shortened(recipe: Recipe, share: float) -> Recipe:
     if share == 1.0:
         return recipe
     length, schedule = recipe.training, recipe.schedule
-    found: Settings = {
+    changed: Settings = {
         "schedule.milestones": [m * share for m in schedule.milestones],
         "schedule.every": schedule.every * share,
         "schedule.warmup": schedule.warmup * share,
     }
     if length.steps is not None:
-        found["training.steps"] = max(1, round(length.steps * share))
+        changed["training.steps"] = max(1, round(length.steps * share))
     else:
-        found["training.epochs"] = (length.epochs or 1) * share
-    return replaced(recipe, found)
+        changed["training.epochs"] = (length.epochs or 1) * share
+    return replaced(recipe, changed)
 
 
-def _ranked(trials: Sequence[Planned], judged: Judged, target: str) -> list[Settings]:
+def _ranked(trials: Sequence[PlannedRun], scores: Scores, target: str) -> list[Settings]:
     """Settings, the best first; runs that failed or have no number are left out."""
     sign = describe(target).sign
-    values = [(sign * judged[t.key][target], n) for n, t in enumerate(trials) if t.key in judged]
-    return [trials[n].settings for value, n in sorted(one for one in values if not math.isnan(one[0]))]
+    values = [(sign * scores[trial.key][target], n) for n, trial in enumerate(trials) if trial.key in scores]
+    return [trials[n].settings for value, n in sorted(pair for pair in values if not math.isnan(pair[0]))]
 
 
-def _distinct(groups: Any) -> list[Settings]:
-    """The settings of some lists, each once, in order of appearance."""
-    found: list[Settings] = []
-    for group in groups:
-        found += [one for one in group if one not in found]
-    return found
+def _distinct(several: Iterable[Settings]) -> list[Settings]:
+    """Settings, each once, in order of appearance."""
+    distinct: list[Settings] = []
+    for settings in several:
+        if settings not in distinct:
+            distinct.append(settings)
+    return distinct

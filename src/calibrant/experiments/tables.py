@@ -16,36 +16,54 @@ from scipy.stats import rankdata
 from calibrant.experiments.cells import (
     BEST,
     NOTHING,
-    Cell,
     Column,
     Line,
     Table,
-    as_column,
+    TableCell,
     cell_of,
-    directed,
-    marked,
-    titled,
+    check_direction,
+    column_of,
+    mark_best,
+    retitle,
     usual,
 )
+from calibrant.experiments.formats import csv, heads, html, latex, markdown, notes, text
 from calibrant.experiments.labels import (
     Label,
-    Source,
+    RowSource,
     choices,
-    listed,
-    named,
-    nothing_tuned,
+    enumerate_words,
+    is_untuned,
     parse,
     references,
+    rows_of_method,
     sources,
 )
 from calibrant.experiments.pairs import FEWEST, Paired, Point, against, differences, of_the_same, paired, sensitivity
-from calibrant.experiments.rendering import csv, heads, html, latex, markdown, notes, text
 from calibrant.experiments.results import Results
 from calibrant.training import Recipe
 
 __all__ = [
-    "Cell", "Column", "Line", "Paired", "Point", "Table", "average_ranks", "csv", "differences", "expected", "heads",
-    "html", "latex", "markdown", "notes", "paired", "sensitivity", "summary", "text", "titled",
+    "Column",
+    "Line",
+    "Paired",
+    "Point",
+    "Table",
+    "TableCell",
+    "average_ranks",
+    "csv",
+    "differences",
+    "expected",
+    "heads",
+    "html",
+    "latex",
+    "markdown",
+    "notes",
+    "paired",
+    "retitle",
+    "sensitivity",
+    "summary",
+    "text",
 ]  # fmt: skip
 
 Columns = Sequence[Column | str]
@@ -82,9 +100,9 @@ def summary(
         The best cell of each column marked, and the second; empty where there is no number.
 
     Example:
-        >>> from calibrant.experiments.results import Results, Row
+        >>> from calibrant.experiments.results import Results, ResultRow
         >>> rows = [
-        ...     Row("0" * 16, method, "{}", "", "final", seed, "test", "none", float("nan"), "ece", value)
+        ...     ResultRow("0" * 16, method, "{}", "", "final", seed, "test", "none", float("nan"), "ece", value)
         ...     for method, seed, value in [("ce", 0, 0.04), ("ce", 1, 0.05), ("ls", 0, 0.02), ("ls", 1, 0.03)]
         ... ]
         >>> print(markdown(summary(Results(rows), ["ece"])))
@@ -95,8 +113,8 @@ def summary(
         <BLANKLINE>
         Mean ± standard deviation over 2 seeds. Best in bold, second underlined.
     """
-    shown = tuple(as_column(column) for column in columns)
-    rows = list(sources(results, methods, _several(tuned_for)))
+    shown = tuple(column_of(column) for column in columns)
+    rows = list(sources(results, methods, (tuned_for,) if isinstance(tuned_for, str) else tuned_for))
     lines = [Line(row.name, row.tuned_for, tuple(cell_of(row.values(c).values()) for c in shown)) for row in rows]
     notes = [_behind(lines), _best(shown, lines)]
     if reference is not None:
@@ -108,11 +126,7 @@ def summary(
         shown = (*shown, Column("", title="Mean rank", kind="rank"))
         notes.append("Mean rank: over the columns in which one end is better; ties share the mean of their ranks.")
     notes.append(_without(missing))
-    return Table(title, " ".join(filter(None, notes)), shown, marked(shown, lines))
-
-
-def _several(tuned_for: str | Sequence[str] | None) -> Sequence[str] | None:
-    return (tuned_for,) if isinstance(tuned_for, str) else tuned_for
+    return Table(title, " ".join(filter(None, notes)), shown, mark_best(shown, lines))
 
 
 def _behind(lines: Sequence[Line]) -> str:
@@ -130,11 +144,11 @@ def _best(shown: Sequence[Column], lines: Sequence[Line]) -> str:
 
 def _without(missing: Sequence[tuple[str, str]]) -> str:
     names = [name + (f" tuned for {target}" if target else "") for name, target in missing]
-    return f"0 runs of {listed(names)} have numbers." if names else ""
+    return f"0 runs of {enumerate_words(names)} have numbers." if names else ""
 
 
 def _against(
-    lines: list[Line], rows: Sequence[Source], base: Mapping[str, Source], reference: str, shown: Sequence[Column]
+    lines: list[Line], rows: Sequence[RowSource], base: Mapping[str, RowSource], reference: str, shown: Sequence[Column]
 ) -> tuple[list[Line], str]:
     """The lines with cells marked whose differences from the reference are beyond chance, and what marks mean."""
     if not base:
@@ -147,24 +161,30 @@ def _against(
         for test in against(rows, base, column):
             changes.setdefault(test.row, set()).add(test.change)
             tests += test.holm == test.holm
-        for n, found in changes.items():  # against every row of the reference that it has to do with
+        for n, row_changes in changes.items():  # against every row of the reference that it has to do with
             cell = cells[n][k]
-            if cell is not None and len(found) == 1:
-                cells[n][k] = cell._replace(change=found.pop())
+            if cell is not None and len(row_changes) == 1:
+                cells[n][k] = cell._replace(change=row_changes.pop())
     marks = f"• better and ∘ worse than {reference}{of_the_same(base)} (paired t-test over the seeds, p < 0.05, Holm's "
     words = f"{marks}correction)." if tests else f"Nothing is tested against {reference}: that takes {FEWEST} seeds."
     return [line._replace(cells=tuple(new)) for line, new in zip(lines, cells, strict=True)], words
 
 
 def _with_ranks(lines: list[Line], shown: Sequence[Column]) -> list[Line]:
-    kept = [k for k, column in enumerate(shown) if column.better != "none"]
-    found = [_ranked([line.cells[k] for line in lines], shown[k].better) for k in kept]
-    means = [_mean_rank([ranks[n] for ranks in found]) for n in range(len(lines))]
+    rankings = [
+        _ranked([line.cells[k] for line in lines], column.better)
+        for k, column in enumerate(shown)
+        if column.better != "none"
+    ]
+    means = [_mean_rank([ranks[n] for ranks in rankings]) for n in range(len(lines))]
     return [line._replace(cells=(*line.cells, rank)) for line, rank in zip(lines, means, strict=True)]
 
 
 def _ranked(
-    cells: Sequence[Cell | None], better: str, ties: Literal["average", "min"] = "average", decimals: int | None = None
+    cells: Sequence[TableCell | None],
+    better: str,
+    ties: Literal["average", "min"] = "average",
+    decimals: int | None = None,
 ) -> list[float]:
     """Ranks by mean, 1 the best; NaN where there is no cell."""
     means = np.array([math.nan if cell is None else cell.mean for cell in cells], dtype=np.float64)
@@ -176,7 +196,7 @@ def _ranked(
     return ranks.tolist()
 
 
-def _mean_rank(ranks: Iterable[float]) -> Cell:
+def _mean_rank(ranks: Iterable[float]) -> TableCell:
     return (cell_of(ranks) or NOTHING)._replace(std=math.nan)
 
 
@@ -210,9 +230,9 @@ def average_ranks(
         missing: methods without numbers: a row of dashes each.
         title: of the table.
     """
-    shown = [directed(as_column(column)) for column in columns]
+    shown = [check_direction(column_of(column)) for column in columns]
     sets = {"": results} if isinstance(results, Results) else dict(results)
-    finals = {name: one.where(stage="final") for name, one in sets.items()}
+    finals = {name: numbers.where(stage="final") for name, numbers in sets.items()}
     known = list(dict.fromkeys(m for final in finals.values() for m in final.column("method")))
     labels = known if methods is None else list(methods)
     for label in labels:
@@ -225,9 +245,9 @@ def average_ranks(
     for tuned in groups:
         names = [(stand_ins or {}).get(tuned, {}).get(label, label) for label in labels]
         for final in finals.values():
-            found = [_for_target(final, name, tuned) for name in names]
+            rows = [_for_target(final, name, tuned) for name in names]
             for k, column in enumerate(shown):
-                cells = [None if one is None else cell_of(one.values(column).values()) for one in found]
+                cells = [None if row is None else cell_of(row.values(column).values()) for row in rows]
                 taken.setdefault((tuned, k), []).append(_ranked(cells, column.better, ties, decimals))
     # What stands together in a column: the ranks for one target, or those for all.
     asked = [[t] for t in groups if t and target in (None, t)] + ([groups] if not target else [])
@@ -247,7 +267,7 @@ def average_ranks(
     over = f", over {len(sets)} data sets" if len(sets) > 1 else ""
     note = f"Ranks of the means over seeds, 1 is best{over}. {tied} {_best(heads_, lines)}"
     words = (note, _fewer(lines), _without([(label, "") for label in missing]))
-    return Table(title, " ".join(filter(None, map(str.strip, words))), tuple(heads_), marked(heads_, lines))
+    return Table(title, " ".join(filter(None, map(str.strip, words))), tuple(heads_), mark_best(heads_, lines))
 
 
 def _over(part: Sequence[str], groups: Sequence[str]) -> str:
@@ -260,13 +280,13 @@ def _fewer(lines: Sequence[Line]) -> str:
     return "n: over so many rankings only." if uneven else ""
 
 
-def _for_target(final: Results, name: str, target: str) -> Source | None:
+def _for_target(final: Results, name: str, target: str) -> RowSource | None:
     """The numbers of a label among those tuned for a target; the untuned ones if the method has no others."""
     label = parse(name, final.column("method"))
-    rows = named(final, label)
-    found: list[str] = rows.column("tuned_for")
-    asked = label.tuned_for or (target if target in found else "" if found == [""] else None)
-    return None if asked is None else Source(name, (), rows.where(tuned_for=asked), label)
+    rows = rows_of_method(final, label)
+    targets: list[str] = rows.column("tuned_for")
+    asked = label.tuned_for or (target if target in targets else "" if targets == [""] else None)
+    return None if asked is None else RowSource(name, (), rows.where(tuned_for=asked), label)
 
 
 def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
@@ -280,15 +300,15 @@ def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
     lines = []
     for entry in recipe.expected:
         label = parse(entry.method, known)
-        rows = named(results, label)
-        found = choices(rows.where(stage="final"), label, tuned=not (label.settings or nothing_tuned(rows)))
+        rows = rows_of_method(results, label)
+        meanings = choices(rows.where(stage="final"), label, tuned=not (label.settings or is_untuned(rows)))
         name = entry.method.partition(", tuned for ")[0]
-        for targets, chosen in found or [((), rows.where(stage="search"))]:
-            said = label.tuned_for or listed(targets)
+        for targets, chosen in meanings or [((), rows.where(stage="search"))]:
+            said = label.tuned_for or enumerate_words(targets)
             for metric, value in entry.values.items():
                 ours = _ours(chosen, rows, label, Column(metric, entry.where))
-                theirs = Cell(value, math.nan, 0)
-                gap = None if ours is None else Cell(ours.mean - value, math.nan, ours.runs)
+                theirs = TableCell(value, math.nan, 0)
+                gap = None if ours is None else TableCell(ours.mean - value, math.nan, ours.runs)
                 lines.append(Line(name, said, (theirs, ours, gap), entry.where, metric, entry.note))
     source = ", ".join(filter(None, (recipe.paper, recipe.table)))
     head = title or (f"{source}: the paper's numbers and ours" if source else "The paper's numbers and ours")
@@ -297,7 +317,7 @@ def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
     return Table(head, note if any(line.cells[1] for line in lines) else "", columns, tuple(lines))
 
 
-def _ours(chosen: Results, rows: Results, label: Label, column: Column) -> Cell | None:
+def _ours(chosen: Results, rows: Results, label: Label, column: Column) -> TableCell | None:
     """Our cell; of several settings of one seed there is none that the label means."""
     for source in (chosen, rows.where(stage="search")) if label.settings else (chosen,):
         picked = source.where(set=column.set, posthoc=label.posthoc or "none", metric=column.metric)

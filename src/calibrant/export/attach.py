@@ -39,9 +39,9 @@ def logits_only(policy: Policy, opset: int) -> LogitsModel:
 
 def interface(policy: Policy, source: LogitsModel, rank: int) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
     """The inputs and outputs of the graph, with the dimensions that are known of the logits."""
-    known = source.logits.dims or (None,) * rank
-    batch = known[0] if known[0] is not None else "N"
-    flat, full = (batch, *known[2:]), (batch, policy.num_classes, *known[2:])
+    dims = source.logits.dims or (None,) * rank
+    batch = dims[0] if dims[0] is not None else "N"
+    flat, full = (batch, *dims[2:]), (batch, policy.num_classes, *dims[2:])
     outputs = (("label", "INT64", flat), ("confidence", "FLOAT", flat), ("accept", "BOOL", flat))
     group = () if policy.group_names is None else (TensorInfo(GROUP, "INT64", (batch,)),)
     probabilities = TensorInfo("probabilities", "FLOAT", full)

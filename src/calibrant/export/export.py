@@ -175,8 +175,8 @@ def _write(policy: Policy, path: Path, source: LogitsModel, batches: Sequence[Ch
         aside.write_bytes(model.SerializeToString())
     remarks = (*source.remarks, *_remarks(policy, verification, real=real))
     inputs, outputs = interface(policy, source, rank)
-    seen = (verification.rows, verification.accepted, verification.undecided, verification.difference)
-    return Exported(path, inputs, outputs, source.opset, *seen, remarks)
+    counts = (verification.rows, verification.accepted, verification.undecided, verification.difference)
+    return Exported(path, inputs, outputs, source.opset, *counts, remarks)
 
 
 def _remarks(policy: Policy, verification: Verification, *, real: bool) -> list[str]:

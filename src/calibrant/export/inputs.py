@@ -158,8 +158,8 @@ def _random(value: TensorInfo, rows: int, shape: Sequence[int] | None, rng: np.r
 
 def _dims_match(dims: Sequence[int | str | None], shape: Sequence[int]) -> bool:
     """Whether a shape, whatever its batch, agrees with what is known of the dimensions."""
-    known = zip(dims[1:], shape[1:], strict=False)
-    return len(dims) == len(shape) and all(not isinstance(d, int) or d == n for d, n in known)
+    pairs = zip(dims[1:], shape[1:], strict=False)
+    return len(dims) == len(shape) and all(not isinstance(d, int) or d == n for d, n in pairs)
 
 
 def check_size(what: str, shape: Sequence[int]) -> None:

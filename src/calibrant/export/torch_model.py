@@ -180,11 +180,11 @@ def load_model(
         >>> load_model("torch.nn:Linear", arguments={"in_features": 4, "out_features": 3})
         Linear(in_features=4, out_features=3, bias=True)
     """
-    found = find_factory(factory)
-    made: nn.Module = found if isinstance(found, nn.Module) else call_factory(factory, found, arguments or {})
+    maker = find_factory(factory)
+    model: nn.Module = maker if isinstance(maker, nn.Module) else call_factory(factory, maker, arguments or {})
     if weights is not None:
-        path, ours = Path(weights), made.state_dict()
-        state = without_wrapper(read_state(path), ours)
-        check_state_fits(ours, state, str(path))
-        made.load_state_dict(state)
-    return made
+        path, own = Path(weights), model.state_dict()
+        state = without_wrapper(read_state(path), own)
+        check_state_fits(own, state, str(path))
+        model.load_state_dict(state)
+    return model

@@ -116,11 +116,11 @@ def _fixed_point(spectrum: Doubles) -> float:
             return width
         # The end that stays counts for less, by as much as the other one has gained.
         if gap > 0:
-            low, above, below = width, gap, below * _kept(gap / above)
+            low, above, below = width, gap, below * _weight(gap / above)
         else:
-            high, below, above = width, gap, above * _kept(gap / below)
+            high, below, above = width, gap, above * _weight(gap / below)
     return (low + high) / 2
 
 
-def _kept(ratio: float) -> float:
+def _weight(ratio: float) -> float:
     return 1 - ratio if ratio < 1 else 0.5

@@ -64,8 +64,8 @@ class MatrixScaling(Affine):
         >>> labels = torch.multinomial(honest.softmax(1), 1, generator=generator).squeeze(1)
         >>> mixed = honest + 0.5 * honest.roll(1, 1)
         >>> scaling = MatrixScaling(off_diagonal=0.01).fit(mixed, labels)
-        >>> found = torch.as_tensor(scaling.transform(mixed)).softmax(1)
-        >>> bool((found - honest.softmax(1)).abs().mean() < 0.02), scaling.converged_
+        >>> calibrated = torch.as_tensor(scaling.transform(mixed)).softmax(1)
+        >>> bool((calibrated - honest.softmax(1)).abs().mean() < 0.02), scaling.converged_
         (True, True)
     """
 

@@ -36,7 +36,7 @@ good temperatures the one nearest to 1 is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -290,11 +290,17 @@ def _secant(points: list[tuple[float, float]], wanted: float) -> float:
     return (low + high) / 2 if math.isfinite(high) else low + 4
 
 
+def _shifted(data: Stream) -> Iterator[tuple[Array, Array]]:
+    """Logits relative to the largest of their row, float64, and labels."""
+    for z, y in data:
+        yield z.astype(np.float64) - z.max(1, keepdims=True), y
+
+
 def _doubt(data: Stream, s: float) -> float:
     """The mean of 1 - confidence at s."""
     doubt, rows = 0.0, 0
-    for z, y in data:
-        rest = np.exp(s * _shifted(z)).sum(1) - 1
+    for shifted, y in _shifted(data):
+        rest = np.exp(s * shifted).sum(1) - 1
         doubt += float((rest / (1 + rest)).sum())
         rows += len(y)
     return doubt / rows
@@ -302,31 +308,23 @@ def _doubt(data: Stream, s: float) -> float:
 
 def _nlls(data: Stream, grid: tuple[float, ...]) -> list[float]:
     """The NLL at every temperature, in one pass."""
-    sums, rows = [0.0] * len(grid), 0
-    for z, y in data:
-        shifted = _shifted(z)
+    sums, rows = np.zeros(len(grid)), 0
+    for shifted, y in _shifted(data):
         at_label = shifted[np.arange(len(y)), y]
-        for i, t in enumerate(grid):
-            sums[i] += float((np.log(np.exp(shifted / t).sum(1)) - at_label / t).sum())
+        sums += [(np.log(np.exp(shifted / t).sum(1)) - at_label / t).sum() for t in grid]
         rows += len(y)
-    return [value / rows for value in sums]
+    return (sums / rows).tolist()
 
 
 def _eces(data: Stream, grid: tuple[float, ...], bins: int) -> list[float]:
     """The ECE at every temperature, in one pass: gaps of equal-width bins (lo, hi] add up."""
     bins = whole("bins", bins, 1, MOST_BINS)
     gaps, rows = np.zeros((len(grid), bins)), 0
-    for z, y in data:
-        shifted = _shifted(z)
-        right = z.argmax(1) == y
-        for i, t in enumerate(grid):
+    for shifted, y in _shifted(data):
+        right = shifted.argmax(1) == y
+        for gap, t in zip(gaps, grid, strict=True):
             confidence = 1 / np.exp(shifted / t).sum(1)
             cell = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
-            gaps[i] += np.bincount(cell, confidence - right, bins)
+            gap += np.bincount(cell, confidence - right, bins)
         rows += len(y)
-    return [float(value) for value in np.abs(gaps).sum(1) / rows]
-
-
-def _shifted(z: Array) -> Array:
-    """Logits relative to the largest of their row, float64."""
-    return z.astype(np.float64) - z.max(1, keepdims=True)
+    return (np.abs(gaps).sum(1) / rows).tolist()

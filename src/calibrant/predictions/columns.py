@@ -68,25 +68,25 @@ class ColumnMap:
 
     def title(self, name: str) -> str:
         """What an error calls a column: our name, and the file's where it differs."""
-        theirs = self.columns[name]
-        return name if theirs == name or not isinstance(theirs, str) else f"{name} (column {shorten(theirs)!r})"
+        column = self.columns[name]
+        return name if column == name or not isinstance(column, str) else f"{name} (column {shorten(column)!r})"
 
     def sources(self, name: str) -> list[str]:
         """The file's columns behind one of ours."""
-        theirs = self.columns[name]
-        return [theirs] if isinstance(theirs, str) else list(theirs)
+        columns = self.columns[name]
+        return [columns] if isinstance(columns, str) else list(columns)
 
     def with_names(self, facts: dict[str, Any], options: OpenOptions, path: str) -> ColumnMap:
         """With the class names that a file states, taken out of its ``facts``, if the data are one array of classes."""
-        own, labels_are = facts.pop("class_names", None), facts.pop(LABELS_ARE, None)
+        stated, labels_are = facts.pop("class_names", None), facts.pop(LABELS_ARE, None)
         if labels_are not in (None, POSITIONS):
             got = shorten(repr(labels_are))
             raise ValueError(f"{path}: {LABELS_ARE} must be {POSITIONS!r} or not be there, got {got}")
         if not self.is_single or self.holds == "confidence":
             return self
-        given = options.facts.get("class_names")
-        own, given = (None if names is None else check_class_names(names, f"{path}: ") for names in (own, given))
-        return replace(self, naming=name_array(own, given, path, positions=labels_are == POSITIONS))
+        both = (stated, options.facts.get("class_names"))
+        stated, requested = (None if names is None else check_class_names(names, f"{path}: ") for names in both)
+        return replace(self, naming=name_array(stated, requested, path, positions=labels_are == POSITIONS))
 
     def schema(self, dtype: np.dtype[Any], shape: Sequence[int], facts: dict[str, Any], path: str) -> Schema:
         """What the file holds, checked; ``shape`` is that of all the data."""
@@ -107,28 +107,28 @@ def check_options(
     mapped: dict[str, Columns] = {}
     ours = {alias: name for name, aliases in SINGLE.items() for alias in aliases}
     ours |= {name: name for name in (*DATA, PREDICTED)}
-    for given, theirs in (columns or {}).items():
-        name = given if given.startswith(GROUP) and given != GROUP else ours.get(given, "")
+    for key, value in (columns or {}).items():
+        name = key if key.startswith(GROUP) and key != GROUP else ours.get(key, "")
         if not name:
             expected = ", ".join((*DATA, *SINGLE, PREDICTED, GROUP + "NAME"))
-            got = f"{given!r}{did_you_mean(given, ours)}"
+            got = f"{key!r}{did_you_mean(key, ours)}"
             raise ValueError(f"columns maps our names to the file's, expected {expected}, got {got}")
         if name in mapped:
-            raise ValueError(f"columns must give {name} once, got {name} and {given}")
-        if isinstance(theirs, str):
-            mapped[name] = theirs
-        elif not isinstance(theirs, Sequence) or not all(isinstance(column, str) for column in theirs):
-            raise ValueError(f"columns must give names of columns, got {shorten(repr(theirs))} for {name}")
+            raise ValueError(f"columns must give {name} once, got {name} and {key}")
+        if isinstance(value, str):
+            mapped[name] = value
+        elif not isinstance(value, Sequence) or not all(isinstance(column, str) for column in value):
+            raise ValueError(f"columns must give names of columns, got {shorten(repr(value))} for {name}")
         elif name not in ("logits", "probabilities"):
-            raise ValueError(f"columns must give one name for {name}, got {list(theirs)}")
+            raise ValueError(f"columns must give one name for {name}, got {list(value)}")
         else:
-            mapped[name] = tuple(theirs)
+            mapped[name] = tuple(value)
     data = [name for name in mapped if name in DATA]
     if len(data) > 1:
         raise ValueError(f"columns must choose one of {', '.join(DATA)}, got {', '.join(data)}")
     if isinstance(groups, str):
         raise ValueError(f"groups must be a list of columns, got {groups!r}")
-    facts = {name: value for name, value in facts.items() if value is not None}
+    facts = {name: fact for name, fact in facts.items() if fact is not None}
     return OpenOptions(mapped, tuple(groups or ()), facts, unlabelled)
 
 
@@ -153,8 +153,8 @@ class _Matcher:
         self.present = set(names)
 
     def match(self, data: str | None) -> ColumnMap:
-        holds, theirs, naming = self._data(data)
-        columns = {holds: theirs}
+        holds, sources, naming = self._data(data)
+        columns = {holds: sources}
         if holds == "confidence":
             columns["correct"] = self._correct()
         for name in ("ids", "objectness") if holds == "confidence" else ("labels", "ids", "objectness"):
@@ -164,8 +164,8 @@ class _Matcher:
             elif name == "labels" and not self.options.unlabelled:
                 raise self._lacking("no labels", name, ("true_label", "target", "truth"))
         columns |= self._groups()
-        if not isinstance(theirs, str):
-            data_columns = set(theirs)
+        if not isinstance(sources, str):
+            data_columns = set(sources)
             twice = next((name for name, column in columns.items() if name != holds and column in data_columns), None)
             if twice is not None:
                 column = shorten(str(columns[twice]))
@@ -173,16 +173,16 @@ class _Matcher:
         return ColumnMap(holds, columns, naming)
 
     def _groups(self) -> dict[str, Columns]:
-        given = self.options.columns
+        mapped = self.options.columns
         groups: dict[str, Columns] = {name: name for name in self.names if name.startswith(GROUP) and name != GROUP}
-        groups |= {name: column for name, column in given.items() if name.startswith(GROUP)}
+        groups |= {name: column for name, column in mapped.items() if name.startswith(GROUP)}
         groups |= {GROUP + name: name if name in self.present else GROUP + name for name in self.options.groups}
         if len(groups) > MOST_GROUPS:
             expected = f"there may be at most {MOST_GROUPS:,} groups"
             raise ValueError(f"{self.path}: {expected}, got more columns that start with {GROUP}")
         for name, column in groups.items():
             if column not in self.present:
-                raise self._absent(str(column) if name in given else name.removeprefix(GROUP), "group")
+                raise self._absent(str(column) if name in mapped else name.removeprefix(GROUP), "group")
         return groups
 
     def _correct(self) -> Columns:
@@ -201,10 +201,10 @@ class _Matcher:
 
     def _single(self, name: str, aliases: Sequence[str]) -> str | None:
         if name in self.options.columns:
-            theirs = str(self.options.columns[name])
-            if theirs not in self.present:
-                raise self._absent(theirs, name)
-            return theirs
+            column = str(self.options.columns[name])
+            if column not in self.present:
+                raise self._absent(column, name)
+            return column
         aliases = [alias for alias in aliases if alias in self.present]
         if len(aliases) > 1:
             raise ValueError(
@@ -236,26 +236,26 @@ class _Matcher:
         mark = form[len(name)]
         columns = self._per_class(name, mark)
         ordered, parts = sort_columns(columns, [column[len(name) + 1 :] for column in columns], self.path)
-        return name, *self._with_given(name, name_own_columns(parts, dotted=mark == "."), ordered)
+        return name, *self._with_requested(name, name_own_columns(parts, dotted=mark == "."), ordered)
 
     def _per_class(self, name: str, mark: str) -> list[str]:
         """Columns such as logits_0 (numbers only, so that logits_file is none) or logits.cat."""
         pattern = re.compile(re.escape(name) + (r"_[0-9]{1,9}" if mark == "_" else r"\..+"), re.DOTALL)
         return [column for column in self.names if pattern.fullmatch(column)]
 
-    def _mapped(self, name: str, theirs: Columns) -> tuple[Columns, Naming]:
+    def _mapped(self, name: str, pattern: Columns) -> tuple[Columns, Naming]:
         """The columns that the caller gives for the data: one, a list, or a pattern."""
-        if isinstance(theirs, tuple):
-            return self._listed(name, theirs)
-        if theirs in self.present:
-            return theirs, Naming()
-        columns = [column for column in self.names if fnmatch.fnmatchcase(column, theirs)]
-        if not self.table or not glob.has_magic(theirs) or not columns:
-            raise self._absent(theirs, name)
-        before = re.split(r"[*?\[]", theirs)[0].rstrip("0123456789")  # what begins or ends a number is part of it
-        after = re.split(r"[*?\]]", theirs)[-1].lstrip("0123456789")
+        if isinstance(pattern, tuple):
+            return self._listed(name, pattern)
+        if pattern in self.present:
+            return pattern, Naming()
+        columns = [column for column in self.names if fnmatch.fnmatchcase(column, pattern)]
+        if not self.table or not glob.has_magic(pattern) or not columns:
+            raise self._absent(pattern, name)
+        before = re.split(r"[*?\[]", pattern)[0].rstrip("0123456789")  # what begins or ends a number is part of it
+        after = re.split(r"[*?\]]", pattern)[-1].lstrip("0123456789")
         ordered, parts = sort_columns(columns, [c[len(before) : len(c) - len(after)] for c in columns], self.path)
-        return self._with_given(name, name_matched_columns(ordered, parts), ordered)
+        return self._with_requested(name, name_matched_columns(ordered, parts), ordered)
 
     def _listed(self, name: str, columns: tuple[str, ...]) -> tuple[Columns, Naming]:
         missing = next((column for column in columns if column not in self.present), None)
@@ -267,22 +267,22 @@ class _Matcher:
             raise ValueError(f"{self.path}: columns must list different columns for {name}, got {got}")
         if not self.table:
             raise ValueError(f"{self.path}: columns must give one array for {name}, got {len(columns)} names")
-        return self._with_given(name, name_listed_columns(columns), columns, listed=True)
+        return self._with_requested(name, name_listed_columns(columns), columns, listed=True)
 
-    def _with_given(
+    def _with_requested(
         self, holds: str, naming: Naming, columns: tuple[str, ...], *, listed: bool = False
     ) -> tuple[tuple[str, ...], Naming]:
         """The columns in the order of the class names that the caller gave, if any."""
-        given = self.options.facts.get("class_names")
-        if given is None:
+        names = self.options.facts.get("class_names")
+        if names is None:
             return columns, naming
-        names = check_class_names(given, f"{self.path}: ")
+        names = check_class_names(names, f"{self.path}: ")
         return rename_columns(naming, columns, names, self.path, holds, listed=listed)
 
-    def _absent(self, theirs: str, role: str) -> ValueError:
+    def _absent(self, column: str, role: str) -> ValueError:
         """The error about a name that was given and is not there."""
-        guess = did_you_mean(theirs, self.names) or ";"
-        what = f"no column {shorten(theirs)!r} (given as {role}){guess}"
+        guess = did_you_mean(column, self.names) or ";"
+        what = f"no column {shorten(column)!r} (given as {role}){guess}"
         return ValueError(f"{self.path}: {what} it holds {listing(self.names)}")
 
     def _lacking(self, what: str, name: str, aliases: Sequence[str] = ()) -> ValueError:
@@ -292,8 +292,8 @@ class _Matcher:
         return ValueError(f"{self.path}: {what}; it holds {listing(self.names)}: {how}")
 
 
-def _column_option(name: str, theirs: str) -> str:
-    return f'--column {name}={theirs} (in Python columns={{"{name}": "{theirs}"}})'
+def _column_option(name: str, column: str) -> str:
+    return f'--column {name}={column} (in Python columns={{"{name}": "{column}"}})'
 
 
 def facts_of(schema: Schema) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Stamp(NamedTuple):
 
     def matches(self, other: Stamp) -> bool:
         """Whether nothing that both know differs."""
-        return all(ours == theirs or None in (ours, theirs) for ours, theirs in zip(self, other, strict=True))
+        return all(a == b or None in (a, b) for a, b in zip(self, other, strict=True))
 
 
 @dataclass(frozen=True)

@@ -141,55 +141,56 @@ def _spellings(columns: Names, names: Names) -> tuple[Names, ...]:
 
 
 def rename_columns(
-    naming: Naming, columns: Names, given: Names, path: str, holds: str, *, listed: bool
+    naming: Naming, columns: Names, requested: Names, path: str, holds: str, *, listed: bool
 ) -> tuple[Names, Naming]:
     """Match names that the caller gives with columns: by name where they have them, and else by number or as listed."""
-    if len(given) != len(columns):
-        return columns, Naming(given)  # refused by the check of the schema
+    if len(requested) != len(columns):
+        return columns, Naming(requested)  # refused by the check of the schema
     numbers = [number_of(part) for part in _without_ends(columns, _up_to_number)]
     has_numbers = all(number is not None for number in numbers)
     spellings = (*naming.spellings, *_spellings(columns, naming.names or columns), tuple(map(str, numbers)))
-    same = next((spelling for spelling in spellings if set(spelling) == set(given)), None)
+    same = next((spelling for spelling in spellings if set(spelling) == set(requested)), None)
     if same is not None:
         position = {name: i for i, name in enumerate(same)}
-        ordered = tuple(columns[position[name]] for name in given)
+        ordered = tuple(columns[position[name]] for name in requested)
         codes = codes_of_columns(ordered)
-        unclear = "" if ordered == columns or codes else _unclear(columns, given)
-        return ordered, Naming(given, (given,), codes, unclear=unclear)
+        unclear = "" if ordered == columns or codes else _unclear(columns, requested)
+        return ordered, Naming(requested, (requested,), codes, unclear=unclear)
     if listed:
-        clear = naming.codes is None or any(number_of(name) is not None for name in given) or not has_numbers
-        return columns, Naming(given, (given,), codes_of(given), unclear="" if clear else _unclear(columns, given))
-    if has_numbers and numbers == list(range(len(columns))) and codes_of(given) is None:
-        return columns, Naming(given, (given,))
+        clear = naming.codes is None or any(number_of(name) is not None for name in requested) or not has_numbers
+        unclear = "" if clear else _unclear(columns, requested)
+        return columns, Naming(requested, (requested,), codes_of(requested), unclear=unclear)
+    if has_numbers and numbers == list(range(len(columns))) and codes_of(requested) is None:
+        return columns, Naming(requested, (requested,))
     raise ValueError(
-        f"{path}: class names must be those of the columns, {listing(columns, 5)}, got {listing(given, 5)}: "
+        f"{path}: class names must be those of the columns, {listing(columns, 5)}, got {listing(requested, 5)}: "
         f"list the columns in the same order to say which is which, --column {holds}=COLUMN,COLUMN,..."
     )
 
 
-def _unclear(columns: Names, given: Names) -> str:
+def _unclear(columns: Names, requested: Names) -> str:
     return (
         f"must be text, as numbers may be those of the columns, {listing(columns, 5)}, or of the class names, "
-        f"{listing(given, 5)} (write the labels as text to say which)"
+        f"{listing(requested, 5)} (write the labels as text to say which)"
     )
 
 
-def name_array(own: Names | None, given: Names | None, path: str, *, positions: bool) -> Naming:
-    """Names of the classes of an array: stated by the file (``own``), given by the caller, or both.
+def name_array(stated: Names | None, requested: Names | None, path: str, *, positions: bool) -> Naming:
+    """Names of the classes of an array: stated by the file, requested by the caller, or both.
 
     ``positions`` is whether the file says that its labels are positions.
     """
-    if given is None or given == own:
-        if own is None:
+    if requested is None or requested == stated:
+        if stated is None:
             return Naming()
-        return Naming(own, (own,), None if positions else codes_of(own), certain=False)
-    if own is None or len(given) != len(own):
-        return Naming(given, (given,), codes_of(given))
-    if are_positions(given) or (are_positions(own) and codes_of(given) is None):
-        return Naming(given, (given,))
-    verb = "in their order" if set(given) == set(own) else "or not be given"
-    expected = f"must be those that the file states, {verb}: expected {listing(own, 5)}"
-    raise ValueError(f"{path}: class names {expected}, got {listing(given, 5)}")
+        return Naming(stated, (stated,), None if positions else codes_of(stated), certain=False)
+    if stated is None or len(requested) != len(stated):
+        return Naming(requested, (requested,), codes_of(requested))
+    if are_positions(requested) or (are_positions(stated) and codes_of(requested) is None):
+        return Naming(requested, (requested,))
+    verb = "in their order" if set(requested) == set(stated) else "or not be given"
+    expected = f"must be those that the file states, {verb}: expected {listing(stated, 5)}"
+    raise ValueError(f"{path}: class names {expected}, got {listing(requested, 5)}")
 
 
 @dataclass
@@ -268,13 +269,13 @@ def choose_decoder(naming: Naming, values: LabelValues | None, schema: Schema, p
     if values is None:
         return _check_ignored(LabelDecoder(naming.names, naming.codes, unclear=naming.unclear), schema, path)
     texts = values.texts - {str(schema.ignore_index)}
-    whole = bool(texts) and all(map(is_whole, texts))
-    by_name = texts and not (whole and naming.certain)
+    are_whole = bool(texts) and all(map(is_whole, texts))
+    by_name = texts and not (are_whole and naming.certain)
     matching = [spelling for spelling in naming.spellings if texts <= set(spelling)] if by_name else []
     if matching:
         _check_alike(matching, texts, path)
         return LabelDecoder(matching[0], naming.codes, unclear=naming.unclear)
-    if texts and not whole:
+    if texts and not are_whole:
         counts = [len(texts & set(spelling)) for spelling in naming.spellings]
         names = naming.spellings[counts.index(max(counts))] if any(counts) else naming.names
         return LabelDecoder(names, naming.codes, unclear=naming.unclear)
@@ -282,7 +283,7 @@ def choose_decoder(naming: Naming, values: LabelValues | None, schema: Schema, p
     if codes is not None and not naming.certain:
         numbers = values.numbers | {int(text) for text in texts}
         codes = _choose_codes(naming.names or (), codes, numbers - {schema.ignore_index}, values, path)
-    return _check_ignored(LabelDecoder(naming.names, codes, whole, naming.unclear), schema, path)
+    return _check_ignored(LabelDecoder(naming.names, codes, are_whole, naming.unclear), schema, path)
 
 
 def _check_alike(spellings: Sequence[Names], texts: Collection[str], path: str) -> None:

@@ -71,8 +71,8 @@ def store_arrays(
     if missing is not None:
         raise ValueError(f"{missing} must be an array, got None")
     holds = next(iter(data))
-    given = data | {"ids": ids, "objectness": objectness} | _group_columns(groups)
-    arrays = {name: as_numpy(name, values) for name, values in given.items() if values is not None}
+    values_of = data | {"ids": ids, "objectness": objectness} | _group_columns(groups)
+    arrays = {name: as_numpy(name, values) for name, values in values_of.items() if values is not None}
     numbers = arrays[holds][0]
     schema = check_schema(holds, numbers.dtype, numbers.shape, **facts)
     columns = {}

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike, Doubles, rounded
-from calibrant._validation import Bools, Floats, Ints, host, judged, number_in, real, whole, within
+from calibrant._validation import Bools, Floats, Ints, host, judged, number_in, real, truth, whole, within
 from calibrant.metrics import group_by_score, smallest_count
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -87,9 +87,11 @@ def risk_coverage_by_method(
     points = whole("points", points, 4)
     wanted = [number_in("risks", risk, 0.0, 1.0) for risk in _listed("risks", risks)]
     if not isinstance(scores, Mapping) or not scores:
-        raise ValueError(f"scores must be a mapping of at least one name to scores, got {_kind(scores)}")
+        kind = "none" if isinstance(scores, Mapping) else type(scores).__name__
+        raise ValueError(f"scores must be a mapping of at least one name to scores, got {kind}")
     if isinstance(correct, Mapping) and set(correct) != set(scores):
-        raise ValueError(f"correct must have the names of scores {_names(scores)}, got {_names(correct)}")
+        names, others = (", ".join(map(repr, named)) or "none" for named in (scores, correct))
+        raise ValueError(f"correct must have the names of scores {names}, got {others}")
     curves = {}
     for name, score in scores.items():
         right_of = correct[name] if isinstance(correct, Mapping) else correct
@@ -102,11 +104,11 @@ def _curve(score: Floats, right: Bools, risks: list[float], points: int) -> Meth
     groups = group_by_score(score, right)
     accepted = np.cumsum(groups.count)
     coverage, risk = accepted / accepted[-1], np.cumsum(groups.errors) / accepted
-    kept = _thinned(coverage, risk, points)
+    rows = _thinned(coverage, risk, points)
     return MethodCurve(
-        coverage[kept],
-        risk[kept],
-        groups.score[kept],
+        coverage[rows],
+        risk[rows],
+        groups.score[rows],
         groups.aurc(),
         groups.e_aurc(),
         {r: groups.with_ties("together").coverage_at_risk(r) for r in risks},
@@ -120,14 +122,14 @@ def _thinned(coverage: Doubles, risk: Doubles, points: int) -> Ints:
     if size <= points:
         return np.arange(size)
     slices = (points - 2) // 2
-    place = np.minimum((coverage * slices).astype(np.int64), slices - 1)
-    start = np.flatnonzero(np.diff(place, prepend=-1))
+    number = np.minimum((coverage * slices).astype(np.int64), slices - 1)
+    start = np.flatnonzero(np.diff(number, prepend=-1))
     part = np.repeat(np.arange(len(start)), np.diff(start, append=size))
-    kept = [np.array([0, size - 1])]
+    rows = [np.array([0, size - 1])]
     for extreme in (np.minimum, np.maximum):
         at = np.flatnonzero(risk == extreme.reduceat(risk, start)[part])
-        kept.append(at[np.unique(part[at], return_index=True)[1]])
-    return np.unique(np.concatenate(kept))
+        rows.append(at[np.unique(part[at], return_index=True)[1]])
+    return np.unique(np.concatenate(rows))
 
 
 # ---------------------------------------------------------------------- the largest logit
@@ -192,12 +194,12 @@ def max_logit_given_msp(
 
     Example:
         >>> from calibrant.selective import max_logit_given_msp
-        >>> seen = max_logit_given_msp(
+        >>> windows = max_logit_given_msp(
         ...     [0.48, 0.5, 0.52, 0.9], [4.0, 5.0, 7.0, 9.0], [1, 1, 0, 1], points=[0.5, 0.9], fewest=1
         ... )
-        >>> seen.right.count.tolist(), seen.right.mean.tolist(), seen.right.std.tolist()
+        >>> windows.right.count.tolist(), windows.right.mean.tolist(), windows.right.std.tolist()
         ([2, 1], [4.5, 9.0], [0.5, 0.0])
-        >>> seen.wrong.count.tolist(), seen.wrong.mean.tolist()
+        >>> windows.wrong.count.tolist(), windows.wrong.mean.tolist()
         ([1, 0], [7.0, nan])
 
     Reference:
@@ -206,12 +208,12 @@ def max_logit_given_msp(
     width = number_in("width", width, 0.0, 1.0, open_low=True)
     fewest = whole("fewest", fewest, 1)
     at = _middles(points)
-    (place, precision), right = judged(msp, correct, name="msp")
-    within("msp", place, 0.0, 1.0)
+    (confidence, precision), right = judged(msp, correct, name="msp")
+    within("msp", confidence, 0.0, 1.0)
     height = _shaped("max_logit", real("max_logit", max_logit).values, "msp", msp)
     within("max_logit", height, -np.inf, np.inf)
     low, high = (rounded(np.round(at + s * width / 2, 12), precision) for s in (-1, 1))
-    both = [_windows(place[mask], height[mask], low, high, fewest) for mask in (right, ~right)]
+    both = [_windows(confidence[mask], height[mask], low, high, fewest) for mask in (right, ~right)]
     return MaxLogitGivenMSP(at, width, *both)
 
 
@@ -219,9 +221,9 @@ def _middles(points: int | ArrayLike) -> Doubles:
     """Middles of windows: so many from 0 to 1, or those given."""
     if host("points", points)[0].ndim == 0:
         return np.linspace(0.0, 1.0, whole("points", points, 2))
-    given = real("points", points).values.astype(np.float64).reshape(-1)
-    within("points", given, 0.0, 1.0)
-    return given
+    middles = real("points", points).values.astype(np.float64).reshape(-1)
+    within("points", middles, 0.0, 1.0)
+    return middles
 
 
 def _windows(x: Floats, y: Floats, low: Doubles, high: Doubles, fewest: int) -> Windows:
@@ -236,10 +238,10 @@ def _windows(x: Floats, y: Floats, low: Doubles, high: Doubles, fewest: int) -> 
     first, last = np.searchsorted(x, low, side="left"), np.searchsorted(x, high, side="right")
     count = last - first
     mean, std = np.full(len(low), np.nan), np.full(len(low), np.nan)
-    held = np.flatnonzero(count >= fewest)
-    if not len(held):
+    filled = np.flatnonzero(count >= fewest)
+    if not len(filled):
         return Windows(count, mean, std)
-    start = np.unique(np.concatenate([first[held], last[held]]))
+    start = np.unique(np.concatenate([first[filled], last[filled]]))
     begin, end = np.searchsorted(start, first), np.searchsorted(start, last)
     # Samples before the first cut and after the last one are in no window.
     y, size, start = y[start[0] : start[-1]], np.diff(start), start[:-1] - start[0]
@@ -247,7 +249,7 @@ def _windows(x: Floats, y: Floats, low: Doubles, high: Doubles, fewest: int) -> 
     rest = y - np.repeat(middle, size)
     middle += np.add.reduceat(rest, start) / size  # what rounding left of the first sum
     square = np.add.reduceat(rest * rest, start)
-    for i in held:
+    for i in filled:
         run = slice(begin[i], end[i])
         centre = (size[run] * middle[run]).sum() / count[i]
         spread = square[run].sum() + (size[run] * (middle[run] - centre) ** 2).sum()
@@ -302,15 +304,15 @@ def errors_by_source(
 
     Example:
         >>> from calibrant.selective import errors_by_source
-        >>> seen = errors_by_source([0.9, 0.8, 0.8, 0.7], [0, 0, 1, 0], [False, True, True, True], [0.5, 1.0])
-        >>> seen.accepted.tolist(), seen.errors.tolist(), seen.shifted_errors.tolist()
+        >>> sources = errors_by_source([0.9, 0.8, 0.8, 0.7], [0, 0, 1, 0], [False, True, True, True], [0.5, 1.0])
+        >>> sources.accepted.tolist(), sources.errors.tolist(), sources.shifted_errors.tolist()
         ([2, 4], [1.5, 3.0], [0.5, 2.0])
 
     Reference:
         SC, Fig. 8 (right).
     """
     (values, _), right = judged(scores, correct, name="scores")
-    foreign = _shaped("shifted", _flags("shifted", shifted), "scores", scores)
+    foreign = _shaped("shifted", truth(shifted, name="shifted"), "scores", scores)
     wanted = [number_in("coverage", c, 0.0, 1.0, open_low=True) for c in _listed("coverage", coverage)]
     if not wanted:
         raise ValueError("coverage must be at least one share, got none")
@@ -318,28 +320,20 @@ def errors_by_source(
     accepted = np.array([smallest_count(c, len(values)) for c in wanted])
     risk = np.array([groups.risk_at_coverage(c) for c in wanted])
     errors = _expected(groups.count, groups.errors, accepted)
-    theirs = _expected(groups.count, of_shifted.errors, accepted)
-    share = np.divide(theirs, errors, out=np.full(len(wanted), np.nan), where=errors > 0)
-    return ErrorsBySource(np.array(wanted), accepted, risk, errors, errors - theirs, theirs, share)
+    shifted_errors = _expected(groups.count, of_shifted.errors, accepted)
+    share = np.divide(shifted_errors, errors, out=np.full(len(wanted), np.nan), where=errors > 0)
+    return ErrorsBySource(np.array(wanted), accepted, risk, errors, errors - shifted_errors, shifted_errors, share)
 
 
 def _expected(count: Ints, marked: Ints, accepted: Ints) -> Doubles:
     """How many marked predictions are among the first so many, a tie at the border spread evenly."""
-    upto, found = np.cumsum(count), np.cumsum(marked)
-    at = np.searchsorted(upto, accepted)
-    inside = accepted - (upto[at] - count[at])
-    return found[at] - marked[at] + inside * marked[at] / count[at]
+    total, total_marked = np.cumsum(count), np.cumsum(marked)
+    at = np.searchsorted(total, accepted)
+    inside = accepted - (total[at] - count[at])
+    return total_marked[at] - marked[at] + inside * marked[at] / count[at]
 
 
 # ---------------------------------------------------------------------- arguments
-
-
-def _flags(name: str, x: ArrayLike) -> Bools:
-    """True and False, from bool or from numbers that are 0 or 1."""
-    array, _ = host(name, x)
-    if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
-        raise ValueError(f"{name} must be True and False or 1 and 0, got {array.dtype} {list(array.shape)}")
-    return array == 1
 
 
 def _shaped(name: str, array: npt.NDArray[Scalar], other: str, like: ArrayLike) -> npt.NDArray[Scalar]:
@@ -353,11 +347,3 @@ def _shaped(name: str, array: npt.NDArray[Scalar], other: str, like: ArrayLike) 
 def _listed(name: str, x: float | ArrayLike) -> list[float]:
     """One number, or several, as a list."""
     return list(host(name, x)[0].reshape(-1).tolist())
-
-
-def _names(named: Mapping[str, object]) -> str:
-    return ", ".join(repr(name) for name in named) or "none"
-
-
-def _kind(x: object) -> str:
-    return "none" if isinstance(x, Mapping) else type(x).__name__

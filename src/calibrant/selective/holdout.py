@@ -138,10 +138,10 @@ def _counted_positions(samples: Rows, ignore_index: int | None) -> Rows:
     if samples.values.ndim > 2:
         places = samples.labels[0].size
         # Each image from its own first position on, so that all keep the same number.
-        kept = np.arange(samples.labels.size).reshape(-1, places)[:, :: _stride(places)].reshape(-1)
-        image, values = kept // places, class_rows(samples.values)[kept]
+        pixels = np.arange(samples.labels.size).reshape(-1, places)[:, :: _stride(places)].reshape(-1)
+        image, values = pixels // places, class_rows(samples.values)[pixels]
         rows = Rows(
-            values, samples.labels.reshape(-1)[kept], samples.unit[image], samples.draw[image], samples.groups[image]
+            values, samples.labels.reshape(-1)[pixels], samples.unit[image], samples.draw[image], samples.groups[image]
         )
     if ignore_index is not None:
         rows = rows.take(rows.labels != ignore_index)

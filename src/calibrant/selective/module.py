@@ -58,13 +58,13 @@ class PolicyModule(nn.Module):
         if group is not None:
             places = rows.shape[0] // values.shape[0]
             numbers = group.to(rows.device, torch.float64).reshape(-1, 1).repeat_interleave(places, 0)
-        found = decision(self.rule, TorchOps(rows.device), rows, numbers)
+        answer = decision(self.rule, TorchOps(rows.device), rows, numbers)
         shape = (values.shape[0], *values.shape[2:])
         precision = values.dtype if values.dtype in (torch.float32, torch.float64) else torch.float32
-        spread = found.probabilities.reshape(*shape, values.shape[1]).movedim(-1, 1)
+        spread = answer.probabilities.reshape(*shape, values.shape[1]).movedim(-1, 1)
         return Answers(
-            found.label.reshape(shape),
-            found.confidence.reshape(shape).to(precision),
-            found.accept.reshape(shape),
+            answer.label.reshape(shape),
+            answer.confidence.reshape(shape).to(precision),
+            answer.accept.reshape(shape),
             spread.to(precision),
         )

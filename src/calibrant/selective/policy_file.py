@@ -151,6 +151,7 @@ Share = Annotated[float, Field(ge=0, le=1), _must_be("a number from 0 to 1")]
 OpenShare = Annotated[float, Field(gt=0, lt=1), _must_be("a number between 0 and 1")]
 Limit = Annotated[float, Field(ge=-_REACH, le=_REACH), _must_be(f"a number from {-_REACH:g} to {_REACH:g}")]
 Count = Annotated[int, Field(ge=0, le=MOST_SAMPLES), _must_be(f"a whole number from 0 to {MOST_SAMPLES:,}")]
+Needed = Annotated[int, Field(ge=1, le=MOST_SAMPLES), _must_be(f"a whole number from 1 to {MOST_SAMPLES:,}")]
 Classes = Annotated[int, Field(ge=2, le=MOST_CLASSES), _must_be(f"a whole number from 2 to {MOST_CLASSES:,}")]
 Power = Annotated[int, Field(ge=1, le=1000), _must_be("a whole number from 1 to 1,000")]
 Label = Annotated[int, Field(ge=-(2**63), lt=2**63), _must_be("a whole number from -2**63 to 2**63 - 1")]
@@ -183,7 +184,7 @@ class _Threshold(_Entries):
     errors: Count
     coverage: _Interval
     risk: _Interval
-    needed: Count | None
+    needed: Needed | None
     reason: Text
 
     @field_validator("accept_from", mode="wrap")
@@ -352,8 +353,8 @@ def _check_threshold(where: str, threshold: Threshold, rule: Rule) -> None:
     is_unset = math.isnan(threshold.value) and (rule.groups is None or where != "threshold")
     if is_unset or (math.isfinite(threshold.value) and not low <= threshold.value <= high):
         asked = f"from {low:g} to {high:g}, as {rule.score.name} is"
-        given = "nothing" if is_unset else f"{threshold.value:g}"
-        raise ValueError(f"{where}.accept_from must be a number {asked}, got {given}")
+        value = "nothing" if is_unset else f"{threshold.value:g}"
+        raise ValueError(f"{where}.accept_from must be a number {asked}, got {value}")
     if not threshold.errors <= threshold.accepted <= threshold.samples:
         counts = f"{threshold.errors}, {threshold.accepted} and {threshold.samples}"
         raise ValueError(f"{where}: errors, accepted and samples must not fall, got {counts}")

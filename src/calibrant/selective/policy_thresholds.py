@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from calibrant._validation import Bools, Ints, choice, listing, number_in
 from calibrant.metrics import Doubles, Interval, normal_interval
-from calibrant.selective.bounds import UNKNOWN, coverage_interval, risk_interval
+from calibrant.selective.bounds import coverage_interval, risk_interval
 from calibrant.selective.search import STEPS, candidates_of, plan_tests
 from calibrant.selective.thresholds import (
     LEVEL,
@@ -216,38 +216,44 @@ def threshold_over_images(parts: Iterable[Scored], plan: Scored, target: Target)
     if not pixels:
         raise ValueError("no pixel that counts is left for the threshold: there are too few images")
     accepted, errors = (np.concatenate(column) for column in zip(*counts, strict=True))
-    total = accepted.sum(0)
-    if target.risk is None:  # the strictest that accepts so large a share; nothing is promised about the risk
-        assert target.coverage is not None
-        enough = np.flatnonzero(total >= target.coverage * pixels * (1 - 1e-12))
-        at, method = int(enough[0]) if len(enough) else len(total) - 1, "coverage over images"
-    elif target.method == "empirical":
-        fits = np.flatnonzero((errors.sum(0) <= target.risk * total) & (total > 0))
-        at, method = int(fits[-1]) if len(fits) else -1, "empirical"
-    else:
-        first = _first_test(plan, candidates, target.risk)
-        shares, wrong = accepted[:, first:] / places, errors[:, first:] / places
-        holds = shows(shares, wrong, target.risk, 1 - target.confidence)
-        passed = len(holds) if holds.all() else int(np.argmin(holds))
-        at, method = first + passed - 1 if passed else -1, "fixed-sequence over images"
+    at, method = _loosest(accepted, errors, pixels, places, candidates, plan, target)
     confidence = None if method == "empirical" else target.confidence
     nothing = replace(abstaining(method, target.risk, confidence), samples=pixels, coverage=Interval(0.0, 0.0, 0.0))
     if at < 0:
         return _abstaining_over(nothing, len(accepted))
-    number, wrong_number = int(total[at]), int(errors[:, at].sum())
+    number, wrong = int(accepted[:, at].sum()), int(errors[:, at].sum())
     # Images with few positions that count weigh little, in the share and in its error alike.
     positions = accepted[:, -1] if np.isneginf(candidates[-1]) else accepted.max(1)
     error = math.sqrt(float(np.square(accepted[:, at] - number / pixels * positions).sum())) / pixels
-    shown = target.risk if is_tested else None
+    limit = target.risk if is_tested and target.risk is not None else math.nan
     return replace(
         nothing,
         value=float(candidates[at]),
         accepted=number,
-        errors=wrong_number,
+        errors=wrong,
         coverage=normal_interval(number / pixels, error, confidence or LEVEL, 0.0, 1.0),
-        risk=replace(UNKNOWN, value=wrong_number / number if number else math.nan, high=shown or math.nan),
-        reason=f"Accepts {number:,} of {pixels:,} pixels, {wrong_number:,} of them wrong.",
+        risk=Interval(wrong / number if number else math.nan, math.nan, limit),
+        reason=f"Accepts {number:,} of {pixels:,} pixels, {wrong:,} of them wrong.",
     )
+
+
+def _loosest(
+    accepted: Ints, errors: Ints, pixels: int, places: int, candidates: Doubles, plan: Scored, target: Target
+) -> tuple[int, str]:
+    """The index of the candidate that accepts most and meets the target, -1 if none does, and the method's name."""
+    total = accepted.sum(0)
+    if target.risk is None:  # the strictest that accepts so large a share; nothing is promised about the risk
+        assert target.coverage is not None
+        enough = np.flatnonzero(total >= target.coverage * pixels * (1 - 1e-12))
+        return int(enough[0]) if len(enough) else len(total) - 1, "coverage over images"
+    if target.method == "empirical":
+        fits = np.flatnonzero((errors.sum(0) <= target.risk * total) & (total > 0))
+        return int(fits[-1]) if len(fits) else -1, "empirical"
+    first = _first_test(plan, candidates, target.risk)
+    shares, wrong = accepted[:, first:] / places, errors[:, first:] / places
+    holds = shows(shares, wrong, target.risk, 1 - target.confidence)
+    passed = len(holds) if holds.all() else int(np.argmin(holds))
+    return first + passed - 1 if passed else -1, "fixed-sequence over images"
 
 
 def _abstaining_over(nothing: Threshold, images: int) -> Threshold:

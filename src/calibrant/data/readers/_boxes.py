@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,6 @@ _SLACK = 0.01
 #: What readers of boxes find, in the same words.
 NO_NUMBERS = "box that is not made of numbers"
 TOO_MANY = f"image with more than {MAX_BOXES} boxes"
-NOT_ASKED_FOR = "image without an object of the classes asked for"
-OTHER_CLASS = "box of a class that was not asked for"
 
 
 class SampleError(ValueError):
@@ -169,6 +167,24 @@ class BoxSamples:
         if boxes is not None:
             self._report_odd(name, rows, actual, label is not None)
         return True
+
+    def add_labelled(
+        self,
+        name: str,
+        objects: Sequence[tuple[int | None, Any]],
+        make_box: Callable[[Any, int], Box],
+        *,
+        size: Size,
+        source: str,
+    ) -> None:
+        """Add an image whose objects have labels of `class_labels`: those without a label are dropped, -1 is odd."""
+        labelled = [(label, content) for label, content in objects if label is not None]
+        if objects and not labelled:
+            self.findings.leave_out(name, "image without an object of the classes asked for")
+        elif self.add(name, (make_box(content, label) for label, content in labelled), size=size, source=source):
+            for label, _ in labelled:
+                if label == NO_CLASS:
+                    self.findings.odd(name, "box of a class that was not asked for")
 
     def _look(self, name: str, rows: list[Box], stated: Size | None, needed: bool) -> tuple[Size | None, bool]:
         """The image's size, without opening files that need not be opened, and whether it is rotated."""

@@ -30,7 +30,7 @@ from calibrant.data.files import (
     some_names,
 )
 from calibrant.data.layouts import checked_options, layout
-from calibrant.data.sources import ImageFiles, Source
+from calibrant.data.sources import ImageFiles, Inputs
 
 Splits = Callable[[Path], tuple[str, ...]]
 
@@ -180,7 +180,7 @@ class DataFolder:
         )
 
     def dataset(
-        self, name: str, classes: Sequence[str], ids: Iterable[str], labels: Any, inputs: Source, **columns: Any
+        self, name: str, classes: Sequence[str], ids: Iterable[str], labels: Any, inputs: Inputs, **columns: Any
     ) -> Dataset:
         """The data set with these columns; an error that says why if it is empty."""
         self.check_any(len(inputs), {"array": "row"}.get(inputs.kind, inputs.kind))

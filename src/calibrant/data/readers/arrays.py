@@ -21,7 +21,7 @@ from calibrant.data.files import UnreadableError, some_names
 from calibrant.data.layouts import layout
 from calibrant.data.readers._array_files import ArrayFile, opened_arrays
 from calibrant.data.readers._folder import NO_PROBABILITIES, SOFT_TOLERANCE, DataFolder, check_split, never_raising
-from calibrant.data.sources import ImageArray, Rows, Source
+from calibrant.data.sources import ImageArray, Inputs, Rows
 
 INPUTS = ("x", "X", "features", "embeddings", "images")
 LABELS = ("y", "labels", "label")
@@ -100,7 +100,7 @@ def arrays(
         in_split = np.array(_texts(path, columns["split"])) == split
     rows = _sound_rows(path, np.flatnonzero(in_split), inputs, labels, soft, ids, folder.findings)
     values = inputs if len(rows) == number else inputs[rows]
-    source: Source = ImageArray(values, path.name) if _are_images(values) else Rows(values, path.name)
+    source: Inputs = ImageArray(values, path.name) if _are_images(values) else Rows(values, path.name)
     folder.check_any(len(rows), "row")
     return folder.dataset(
         path.stem,

@@ -12,23 +12,14 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant.data.dataset import NO_CLASS, Dataset
+from calibrant.data.dataset import Dataset
 from calibrant.data.files import UnreadableError, inside
 from calibrant.data.readers._annotations import Size, number, read_json, shown, unique_names
-from calibrant.data.readers._boxes import (
-    NO_NUMBERS,
-    NOT_ASKED_FOR,
-    OTHER_CLASS,
-    Box,
-    BoxSamples,
-    SampleError,
-    box,
-    class_labels,
-)
+from calibrant.data.readers._boxes import NO_NUMBERS, Box, BoxSamples, SampleError, box, class_labels
 from calibrant.data.readers._folder import DataFolder, joined, reader
 
 _PREFIX, _SUFFIX = "instances_", ".json"
@@ -81,7 +72,8 @@ def coco(
         path = samples.find(home, name, source)
         if path is not None:
             listed.add(path)
-            _add(samples, path, rows, label_of, _size(row), source)
+            labelled = [(label_of[row["category_id"]], row) for row in rows]
+            samples.add_labelled(path, labelled, _box, size=_size(row), source=source)
     others = [split for split in _splits(root) if split != folder.split]
     if not any(f"{_image_folder(root, split)}/".startswith(f"{home}/") for split in others):
         samples.leave_out_others(home, listed)
@@ -154,24 +146,10 @@ def _size(row: Row) -> Size:
         return 0, 0
 
 
-def _add(
-    samples: BoxSamples, path: str, rows: list[Row], label_of: Mapping[int, int | None], size: Size, source: str
-) -> None:
-    labelled = [(row, label) for row in rows if (label := label_of[row["category_id"]]) is not None]
-    if rows and not labelled:
-        samples.findings.leave_out(path, NOT_ASKED_FOR)
-        return
-
-    def boxes() -> Iterator[Box]:
-        for row, label in labelled:
-            sides, crowd = row.get("bbox"), row.get("iscrowd", 0)
-            if not isinstance(sides, list):
-                raise SampleError(NO_NUMBERS, "an annotation has no list 'bbox'")
-            if crowd not in (0, 1):
-                raise SampleError("box with an 'iscrowd' that is neither 0 nor 1", shown(crowd))
-            yield box(sides, label, bool(crowd), sides=True)
-
-    if samples.add(path, boxes(), size=size, source=source):
-        for _, label in labelled:
-            if label == NO_CLASS:
-                samples.findings.odd(path, OTHER_CLASS)
+def _box(row: Row, label: int) -> Box:
+    sides, crowd = row.get("bbox"), row.get("iscrowd", 0)
+    if not isinstance(sides, list):
+        raise SampleError(NO_NUMBERS, "an annotation has no list 'bbox'")
+    if crowd not in (0, 1):
+        raise SampleError("box with an 'iscrowd' that is neither 0 nor 1", shown(crowd))
+    return box(sides, label, bool(crowd), sides=True)

@@ -25,10 +25,10 @@ import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from calibrant.data.dataset import ALIKE, NO_CLASS, Dataset, Findings
+from calibrant.data.dataset import ALIKE, Dataset, Findings
 from calibrant.data.files import SUFFIXES, UnreadableError
 from calibrant.data.readers._annotations import Annotation, parse_annotation
-from calibrant.data.readers._boxes import NOT_ASKED_FOR, OTHER_CLASS, BoxSamples, box, class_labels, renamed
+from calibrant.data.readers._boxes import BoxSamples, box, class_labels, renamed
 from calibrant.data.readers._folder import (
     BAD_ANNOTATION,
     LATIN_1,
@@ -123,7 +123,8 @@ def voc(
             findings.odd(files[key], f"annotation that is {LATIN_1}")
         image = images.of(key, annotation.filename)
         if image is not None:
-            _add(samples, image, annotation, files[key], labels)
+            objects = [(labels[name], corners) for name, corners in annotation.objects]
+            samples.add_labelled(image, objects, box, size=annotation.size, source=files[key])
     images.report_others(annotations)
     return samples.dataset(folder.name, classes)
 
@@ -206,20 +207,6 @@ class _Images:
             stems |= {name for split in _lists(folder.root) for name in _stems_in_list(folder, split, self.by_stem)}
         names = {joined(self.folder, name) for key in self.by_stem.keys() & stems for name in self.by_stem[key]}
         self.samples.leave_out_others(self.folder, names)
-
-
-def _add(
-    samples: BoxSamples, image: str, annotation: Annotation, source: str, labels: Mapping[str, int | None]
-) -> None:
-    objects = [(label, corners) for name, corners in annotation.objects if (label := labels[name]) is not None]
-    if annotation.objects and not objects:
-        samples.findings.leave_out(image, NOT_ASKED_FOR)
-        return
-    boxes = (box(corners, label) for label, corners in objects)
-    if samples.add(image, boxes, size=annotation.size, source=source):
-        for label, _ in objects:
-            if label == NO_CLASS:
-                samples.findings.odd(image, OTHER_CLASS)
 
 
 def _report_names(findings: Findings, sources: Mapping[str, list[str]], new_names: Mapping[str, str]) -> None:

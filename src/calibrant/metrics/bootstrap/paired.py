@@ -121,12 +121,12 @@ def _binned(first: Judged, second: Judged, rng: np.random.Generator, replicates:
     """Replicates of the differences of calibration metrics, about their own centre."""
     codes = [_codes_of_bins(model) for model in (first, second)]
     pairs, where, counts = np.unique(codes[0] * 2 * FINE + codes[1], return_inverse=True, return_counts=True)
-    drawn = _draw(rng, counts, replicates)
-    total = drawn.sum(1)
+    draws = _draw(rng, counts, replicates)
+    total = draws.sum(1)
     values: list[dict[str, Doubles]] = []
     for model, code in ((first, pairs // (2 * FINE)), (second, pairs % (2 * FINE))):
-        right = drawn * (code % 2 == 0)
-        sure = drawn * (np.bincount(where, model.confidence) / counts)
+        right = draws * (code % 2 == 0)
+        sure = draws * (np.bincount(where, model.confidence) / counts)
         gaps = (sure - right) @ (code[:, None] // (2 * FINE // BINS) == np.arange(BINS))
         values.append({"accuracy": right.sum(1) / total, "ece": np.abs(gaps).sum(1) / total})
     return {name: _about_centre(values[1][name] - values[0][name]) for name in values[0]}
@@ -138,20 +138,20 @@ def _ranked(first: Judged, second: Judged, rng: np.random.Generator, replicates:
     pairs, counts = np.unique(codes[0] * 2 * RANKS + codes[1], return_counts=True)
     parts: dict[str, list[Doubles]] = {"aurc": [], "augrc": []}
     for start in range(0, replicates, BATCH):
-        drawn = _draw(rng, counts, min(BATCH, replicates - start))
-        before = _of_table(drawn, pairs // (2 * RANKS))
-        after = _of_table(drawn, pairs % (2 * RANKS))
+        draws = _draw(rng, counts, min(BATCH, replicates - start))
+        before = _of_table(draws, pairs // (2 * RANKS))
+        after = _of_table(draws, pairs % (2 * RANKS))
         for name, values in parts.items():
             values.append(_about_centre(after[name] - before[name]))
     return {name: np.concatenate(values) for name, values in parts.items()}
 
 
-def _of_table(drawn: Ints, code: Ints) -> dict[str, Doubles]:
+def _of_table(draws: Ints, code: Ints) -> dict[str, Doubles]:
     """Ranking metrics of each row of counts, whose columns have the given codes."""
     order = np.argsort(code, kind="stable")
     begin = np.flatnonzero(np.diff(code[order], prepend=-1))
-    table = np.zeros((len(drawn), 2 * RANKS))
-    table[:, code[order][begin]] = np.add.reduceat(drawn[:, order], begin, axis=1)
+    table = np.zeros((len(draws), 2 * RANKS))
+    table[:, code[order][begin]] = np.add.reduceat(draws[:, order], begin, axis=1)
     wrong = table[:, 1::2]
     return selective_values((table[:, ::2] + wrong)[:, ::-1], wrong[:, ::-1], table.sum(1))
 

@@ -58,8 +58,8 @@ class ScoreGroups:
         size = right + wrong
         sure = np.clip(_ratio(np.add(*np.split(self.counts * self.confidence, 2)), size), 0, 1)
         pooled = ScoreGroups(self.counts, np.concatenate([sure, sure]), self.base)
-        drawn = draw_right(rng, size, sure, number)
-        return pooled.metrics(np.concatenate([drawn, size - drawn], axis=1))
+        right_counts = draw_right(rng, size, sure, number)
+        return pooled.metrics(np.concatenate([right_counts, size - right_counts], axis=1))
 
     def metrics(self, counts: Ints) -> dict[str, Doubles]:
         """Every metric of each replicate ``[R]``, from its counts ``[R, 2 G]``."""
@@ -129,9 +129,9 @@ def _equal_counts(number: Doubles, gap: Doubles, total: Doubles, bins: int = 15)
 def _smooth(gap: Doubles, base: Ints, total: Doubles, terms: int = 64, points: int = 129) -> Doubles:
     """Smooth ECE of each replicate at base-bin resolution: its cosine series, damped until width and value agree."""
     k = np.arange(terms)
-    place = (base + 0.5) / BASE
+    middle = (base + 0.5) / BASE
     weights = np.where(k == 0, 1.0, 2.0)[:, None]
-    series = (gap / total[:, None]) @ np.cos(np.pi * np.outer(place, k))
+    series = (gap / total[:, None]) @ np.cos(np.pi * np.outer(middle, k))
     grid = weights * np.cos(np.pi * np.outer(k, (np.arange(points - 1) + 0.5) / (points - 1)))
     low, high = np.zeros(len(total)), np.ones(len(total))
     for _ in range(12):

@@ -189,7 +189,7 @@ def finish_logits(
     labels: Any, at_label: Any, total: Any, squares: Any, predicted: Any,
     confidence: Any, shortfall: Any, correct: Any, nll: Any, brier: Any, cells: Any,
 ) -> None:  # fmt: skip
-    """What `onepass.combine_rows` and `cells.cells_of` make of reduced logits."""
+    """What `kernel.finish_rows` makes of reduced logits."""
     for i in range(len(labels)):
         nll[i] = np.log(total[i]) - at_label[i]
     for i in range(len(labels)):
@@ -319,7 +319,7 @@ def count_codes(code: Any, counts: Any) -> None:
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def risks_of_small(count: Any, errors: Any, few: int) -> float:
-    """The sum of the risks over the members of all groups of at most ``few``, as `groups.sum_of_risks` defines it."""
+    """The sum of the risks over the members of all groups of at most ``few``, as `ties.sum_of_risks` defines it."""
     total, before, wrong = 0.0, 0.0, 0.0
     for i in range(len(count)):
         n, e = count[i], np.float64(errors[i])
@@ -337,12 +337,12 @@ def risks_of_small(count: Any, errors: Any, few: int) -> float:
 @numba.njit(inline="always")
 def _bin_of(share: Any, inner: Any) -> Any:
     """How many of the inner edges lie below a share."""
-    place: Any = min(np.int64(share * (len(inner) + 1)), len(inner))
-    while place < len(inner) and inner[place] < share:
-        place += 1
-    while place > 0 and inner[place - 1] >= share:
-        place -= 1
-    return place
+    index: Any = min(np.int64(share * (len(inner) + 1)), len(inner))
+    while index < len(inner) and inner[index] < share:
+        index += 1
+    while index > 0 and inner[index - 1] >= share:
+        index -= 1
+    return index
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
@@ -373,10 +373,10 @@ def classwise(
                 share = np.float64(p[j])
                 if logits:
                     share = exp64(np.float64(z[i, j]) - top[i]) / total[i]
-                place = _bin_of(share, inner)
-                if place > 0:
-                    sums[j * bins + place] += share
-                    counts[j * bins + place] += 1
+                index = _bin_of(share, inner)
+                if index > 0:
+                    sums[j * bins + index] += share
+                    counts[j * bins + index] += 1
         y = labels[i]
         share = np.float64(p[y])
         if logits and p[y] > least:
@@ -389,8 +389,8 @@ def break_down(key: Any, base: Any, correct: Any, confidence: Any, counts: Any, 
     """The sums of `auditing.breakdown.Breakdown`: counts and sums ``[keys, bins, 2]``, squares ``[keys]``."""
     width = _BASE // counts.shape[1]
     for i in range(len(key)):
-        k, place, wrong = key[i], base[i] // width, 0 if correct[i] else 1
-        counts[k, place, wrong] += 1
-        sums[k, place, wrong] += confidence[i]
+        k, index, wrong = key[i], base[i] // width, 0 if correct[i] else 1
+        counts[k, index, wrong] += 1
+        sums[k, index, wrong] += confidence[i]
         gap = confidence[i] - (1.0 - wrong)
         squares[k] += gap * gap

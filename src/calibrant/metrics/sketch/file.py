@@ -83,7 +83,7 @@ def _facts(data: bytes) -> dict[str, str]:
     facts = facts if isinstance(facts, dict) else {}
     if (facts.get("format"), facts.get("version"), facts.get("cells")) != (FORMAT, VERSION, str(CELLS)):
         raise ValueError("it is not a sketch of this version")
-    if not set(_FACTS[:4]) <= set(facts) <= set(_FACTS) or not all(isinstance(one, str) for one in facts.values()):
+    if not set(_FACTS[:4]) <= set(facts) <= set(_FACTS) or not all(isinstance(fact, str) for fact in facts.values()):
         raise ValueError(f"its metadata must be {', '.join(_FACTS)}, got {', '.join(map(str, facts))[:200]}")
     return facts
 

@@ -169,7 +169,7 @@ class CsvReader(Reader):
         if not count:
             raise ValueError(f"{self.path}: no rows after the header line")
         self.count, self.labels = count, values if labels else self.labels
-        self.types |= {name: pa.int64() if surveys[column].whole else pa.string() for name, column in names.items()}
+        self.types |= {name: pa.int64() if surveys[column].all_whole else pa.string() for name, column in names.items()}
         if compared:
             self.types["correct"] = _compared_type(surveys[compared[0]], surveys[compared[1]], self.path)
 
@@ -178,25 +178,25 @@ class _Survey:
     """What the values of a column of text are, over all batches."""
 
     def __init__(self) -> None:
-        self.whole, self.numbers, self.some_numbers = True, True, False
+        self.all_whole, self.all_numbers, self.any_numbers = True, True, False
 
     def add(self, column: Any, *, numbers: bool) -> None:
         """Look at a batch; whether values are any numbers takes longer."""
-        self.whole = self.whole and _all_match(column, WHOLE)
+        self.all_whole = self.all_whole and _all_match(column, WHOLE)
         if numbers:
             matches = pc.match_substring_regex(column, NUMBERS)
-            self.numbers = self.numbers and bool(pc.all(matches, min_count=0).as_py())
-            self.some_numbers = self.some_numbers or bool(pc.any(matches, min_count=0).as_py())
+            self.all_numbers = self.all_numbers and bool(pc.all(matches, min_count=0).as_py())
+            self.any_numbers = self.any_numbers or bool(pc.any(matches, min_count=0).as_py())
 
 
 def _compared_type(predicted: _Survey, labels: _Survey, path: str) -> Any:
     """Numbers if both columns are, else text; numbers in one and none in the other would never agree."""
     for side, other, kinds in ((predicted, labels, "numbers and text"), (labels, predicted, "text and numbers")):
-        if side.numbers and not other.some_numbers:
+        if side.all_numbers and not other.any_numbers:
             raise ValueError(f"{path}: predicted and labels must be alike to be compared, got {kinds}")
-    if predicted.whole and labels.whole:
+    if predicted.all_whole and labels.all_whole:
         return pa.int64()
-    return pa.float64() if predicted.numbers and labels.numbers else pa.string()
+    return pa.float64() if predicted.all_numbers and labels.all_numbers else pa.string()
 
 
 def _is_whole_or_text(name: str) -> bool:

@@ -44,8 +44,8 @@ LOCK_SECONDS = 10  # to wait for somebody else's renames
 
 def open_file(path: Path, options: OpenOptions) -> ArrayReader:
     """Open the file of the data, and the files that go with it."""
-    given = {str(options.columns[name]): name for name in DATA if name in options.columns}
-    data_of = given or {name: name for name in DATA}
+    mapped = {str(options.columns[name]): name for name in DATA if name in options.columns}
+    data_of = mapped or {name: name for name in DATA}
     ending = array_name(path, data_of)
     if ending is None:
         raise ValueError(f"{path}: the name of a .npy file must say what it holds: end it in {' or '.join(data_of)}")

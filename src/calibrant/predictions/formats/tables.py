@@ -41,12 +41,12 @@ class TableReader(Reader):
 
     def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
         """Record batches as arrays."""
-        theirs = [column for name in names for column in self.columns.sources(name)]
+        sources = [column for name in names for column in self.columns.sources(name)]
         numbers = sum(math.prod(self.schema.shape_of(name)) for name in names)
         rows = min(rows, max(1, PIECE // numbers, min(4096, BATCH // numbers)))
         row = 0
         with file_errors(self.path):
-            for batch in self._batches(theirs, rows):
+            for batch in self._batches(sources, rows):
                 if batch.num_rows:
                     yield convert_batch(batch, self, names, Location(f"{self.path}: ", row))
                 row += batch.num_rows
@@ -197,39 +197,39 @@ def convert_batch(batch: Any, reader: Reader, names: Sequence[str], location: Lo
     arrays: dict[str, Array] = {}
     schema = reader.schema
     for name in names:
-        theirs = reader.columns.columns[name]
-        if not isinstance(theirs, str):
-            parts = [_column(batch, column, location) for column in theirs]
+        source = reader.columns.columns[name]
+        if not isinstance(source, str):
+            parts = [_column(batch, column, location) for column in source]
             if name == "correct":
-                predicted, labels = (_values(p, title, location) for p, title in zip(parts, theirs, strict=True))
+                predicted, labels = (_values(p, title, location) for p, title in zip(parts, source, strict=True))
                 arrays[name] = compare(predicted, labels, location)
                 continue
-            arrays[name] = np.empty((batch.num_rows, len(theirs)), schema.dtype)
-            for j, (part, title) in enumerate(zip(parts, theirs, strict=True)):
+            arrays[name] = np.empty((batch.num_rows, len(source)), schema.dtype)
+            for j, (part, title) in enumerate(zip(parts, source, strict=True)):
                 arrays[name][:, j] = _numbers(part, title, location)
             continue
-        column = _column(batch, theirs, location)
+        column = _column(batch, source, location)
         shape = schema.shape_of(name)
         if name == "labels":
-            arrays[name] = _labels(column, theirs, reader, location)
+            arrays[name] = _labels(column, source, reader, location)
         elif shape:
-            arrays[name] = _lists(column, theirs, shape, location)
+            arrays[name] = _lists(column, source, shape, location)
         else:
             expected = "numbers" if name in (schema.holds, "correct", "objectness") else NUMBERS_OR_TEXT
-            arrays[name] = _values(column, theirs, location, expected)
+            arrays[name] = _values(column, source, location, expected)
     return arrays
 
 
-def _labels(column: Any, theirs: str, reader: Reader, location: Location) -> Array:
+def _labels(column: Any, source: str, reader: Reader, location: Location) -> Array:
     """Labels as positions, or as text that is no name of a class, for an error."""
     title, schema, decoder = reader.columns.title("labels"), reader.schema, reader.decoder
     if is_text(column.type) and not decoder.numeric and schema.class_names is not None:
-        levels, codes = _encode(column, theirs, location)
+        levels, codes = _encode(column, source, location)
         if set(levels.tolist()) <= set(schema.class_names):
             return class_positions(title, levels, schema, location)[codes]
         return levels[codes]
     shape = schema.shape_of("labels")
-    values = _lists(column, theirs, shape, location) if shape else _values(column, theirs, location)
+    values = _lists(column, source, shape, location) if shape else _values(column, source, location)
     return decoder.decode(title, values, schema.ignore_index, location)
 
 

@@ -40,22 +40,22 @@ def draw_reliability(target: str | Path | Axes, reliability: Part, *, title: str
     check_series("a reliability diagram", reliability, RELIABILITY)
     low, high, count, confidence, accuracy, lower, upper = (_row(reliability[key]) for key in RELIABILITY)
     with axis_at(target, (3.4, 3.9)) as axis:
-        known = np.isfinite(accuracy)
+        is_known = np.isfinite(accuracy)
         centre, width = (low + high) / 2, (high - low) * 0.94
-        axis.bar(centre[known], accuracy[known], width[known], color=BASE, label="accuracy")
+        axis.bar(centre[is_known], accuracy[is_known], width[is_known], color=BASE, label="accuracy")
         for label, sign, colour, hatch in (
             ("overconfident", 1, WRONG, "////"),
             ("underconfident", -1, _UNDER, "\\\\\\\\"),
         ):
-            at = known & (np.sign(confidence - accuracy) == sign)
+            at = is_known & (np.sign(confidence - accuracy) == sign)
             axis.bar(
                 centre[at], np.abs(confidence - accuracy)[at], width[at], bottom=np.minimum(confidence, accuracy)[at],
                 facecolor="none", edgecolor=colour, linewidth=0.6, hatch=hatch, alpha=0.8, label=label,
             )  # fmt: skip
         axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle="--")
         x = np.where(np.isfinite(confidence), confidence, centre)
-        axis.plot(x[known], accuracy[known], ".", color=INK, markersize=4)
-        both = known & np.isfinite(lower) & np.isfinite(upper)
+        axis.plot(x[is_known], accuracy[is_known], ".", color=INK, markersize=4)
+        both = is_known & np.isfinite(lower) & np.isfinite(upper)
         axis.vlines(x[both], lower[both], upper[both], color=INK, linewidth=1.0)
         shares(axis, x=(0, 1), y=(0, 1))
         axis.set_aspect("equal")
@@ -178,8 +178,8 @@ def draw_logit_scatter(target: str | Path | Axes, logits: Part, *, title: str | 
         for word, mask, colour, dash in (("right", is_right, RIGHT, "-"), ("wrong", ~is_right, WRONG, "--")):
             axis.scatter(msp[mask], height[mask], s=4, color=colour, alpha=0.3, linewidths=0, rasterized=True)
             mean, spread = _row(logits[f"{word}_mean"]), np.nan_to_num(_row(logits[f"{word}_spread"]))
-            known = np.isfinite(mean)
-            x, m, s = centre[known], mean[known], spread[known]
+            is_known = np.isfinite(mean)
+            x, m, s = centre[is_known], mean[is_known], spread[is_known]
             axis.fill_between(x, m - s, m + s, color=colour, alpha=0.2, linewidth=0)
             axis.plot(x, m, dash, color=colour, linewidth=1.5, label=word)
         shares(axis, x=(0, 1))

@@ -173,7 +173,7 @@ def _line(plot: Plot, part: Part, x: str, y: str, look: Look) -> str:
 
 def scatter(ident: str, groups: Sequence[Part], look: Mapping[str, Look]) -> str:
     """Accuracy against ECE: a mark per run, of its method's colour and shape."""
-    marks = [(g, x, y) for g in groups for x, y in known_points(g)]
+    marks = [(g, x, y) for g in groups for x, y in finite_points(g)]
     x_range, y_range = (_across(values, (0, 1)) for values in zip(*((x, y) for _, x, y in marks), strict=True))
     plot = Plot(640, 420, x_range, y_range, margin=(66, 20, 14, 50))
     plot.axes("accuracy: the further right, the better", "ECE: the lower, the better", round_percent, round_percent)
@@ -187,7 +187,7 @@ def scatter(ident: str, groups: Sequence[Part], look: Mapping[str, Look]) -> str
     return plot.render(ident, "Accuracy against ECE", text, "chart wide")
 
 
-def known_points(group: Part) -> list[Point]:
+def finite_points(group: Part) -> list[Point]:
     """The points of a group that can be drawn."""
     return _finite_pairs(group["points"])
 
@@ -229,7 +229,7 @@ def _shade(plot: Plot, part: Part, look: Look) -> str:
 
 def ablation(ident: str, part: Part, look: Look) -> str:
     """A metric over the values of a parameter: means, and one standard deviation to either side of several runs."""
-    points, metric, parameter = known_values(part), str(part["metric"]), str(part["parameter"])
+    points, metric, parameter = finite_values(part), str(part["metric"]), str(part["parameter"])
     positions, unit = _positions([value for value, *_ in points]), unit_of(metric)
     y = _height([v for _, mean, std, _ in points for v in (mean - std, mean + std)], metric)
     plot = Plot(400, 290, _across(positions), y, margin=(_left(y, _text_of(metric)), 20, 12, 46))
@@ -251,7 +251,7 @@ def ablation(ident: str, part: Part, look: Look) -> str:
     return plot.render(ident, f"{label_of(metric)} of {isolated(part['name'])} by {isolated(parameter)}", text)
 
 
-def known_values(part: Part) -> list[tuple[object, float, float, int | None]]:
+def finite_values(part: Part) -> list[tuple[object, float, float, int | None]]:
     """Value, mean, standard deviation (0 of a single run) and number of runs, where there is a mean."""
     rows = [(v, finite(mean), finite(std), runs) for v, mean, std, runs in part["points"]]
     return [(v, mean, std or 0.0, runs) for v, mean, std, runs in rows if mean is not None]

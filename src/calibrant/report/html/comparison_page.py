@@ -103,8 +103,8 @@ def _checked(document: Part) -> dict[str, Any]:
                 raise ValueError(f"{_where(key, part)} needs points of {width} numbers, got {len(odd[0])}")
     lists["curves"] = [c for c in lists["curves"] if plots.numbers_of(c["risk"])]
     lists["training"] = [t for t in lists["training"] if t["epochs"] and plots.numbers_of(t["mean"])]
-    lists["scatter"] = [g for g in lists["scatter"] if plots.known_points(g)]
-    lists["ablation"] = [a for a in lists["ablation"] if plots.known_values(a)]
+    lists["scatter"] = [g for g in lists["scatter"] if plots.finite_points(g)]
+    lists["ablation"] = [a for a in lists["ablation"] if plots.finite_values(a)]
     return dict(document) | lists
 
 
@@ -241,7 +241,7 @@ def _scatter(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
     groups = document["scatter"]
     if not groups:
         return None
-    rows = [(name(g["name"]), [percent(x), percent(y)]) for g in groups for x, y in plots.known_points(g)]
+    rows = [(name(g["name"]), [percent(x), percent(y)]) for g in groups for x, y in plots.finite_points(g)]
     numbers = _numbers("Accuracy and ECE of every run", ("Method", "Accuracy", "ECE"), rows)
     body = (
         '<p class="lede">One mark per run. A method that buys its calibration with accuracy lies lower and further '
@@ -258,7 +258,7 @@ def _ablation(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
         unit = plots.unit_of(metric)
         rows = [
             (escape(value), [quantity(mean, unit), quantity(std, unit) if std else DASH, count(runs)])
-            for value, mean, std, runs in plots.known_values(part)
+            for value, mean, std, runs in plots.finite_values(part)
         ]
         heads = (parameter, plots.label_of(metric), "Standard deviation", "Runs")
         figures += (
@@ -267,7 +267,7 @@ def _ablation(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
             f"{_numbers(f'{plots.label_of(metric)} by {parameter}', heads, rows)}</figcaption></figure>"
         )
     sentences = []
-    if any(std for part in document["ablation"] for _, _, std, _ in plots.known_values(part)):
+    if any(std for part in document["ablation"] for _, _, std, _ in plots.finite_values(part)):
         sentences.append("Means over runs, with one standard deviation to either side where there are several.")
     if any(str(part["metric"]).startswith("val_") for part in document["ablation"]):
         sentences.append(

@@ -1,0 +1,177 @@
+"""What every reader shares: recognising a folder, sound images, reasons."""
+
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from calibrant.data import Findings, ImageFiles, layouts, read, recognise
+from calibrant.data.files import UnreadableError, printable
+from calibrant.data.readers._folder import check_image
+from calibrant.data.readers.image_folder import PACS as PACS
+from tests.helpers import box_files as files
+from tests.helpers.box_files import cut, image, odd, write
+from tests.helpers.reader_data import ROTATED, saved
+
+
+def test_each_layout_is_recognised_also_from_above(tmp_path):
+    made = {
+        "tiny-imagenet": files.tiny_imagenet,
+        "voc": files.voc,
+        "coco": files.coco,
+        "open-images": files.open_images,
+        "cub": files.cub,
+    }
+    for name, make in made.items():
+        root = make(tmp_path / name / "top")
+        kind, where = recognise(tmp_path / name)
+        assert (kind.name, where) == (name, root)
+
+
+@pytest.mark.parametrize("name", ["tiny-imagenet", "imagenet", "voc", "coco", "open-images", "cub"])
+def test_other_folders_and_files_have_no_splits(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    file = write(tmp_path / "file.txt", "x")
+    for path in (tmp_path / "empty", file):
+        with pytest.raises(ValueError, match="not a data set in the layout"):
+            read(path, "train", layout=name)
+    with pytest.raises(ValueError, match=r"nothing: no such file or folder"):
+        read(tmp_path / "nothing", "train", layout=name)
+
+
+def test_check_image(tmp_path):
+    for name, mode in (("a.jpg", "RGB"), ("b.png", "L"), ("c.jpg", "CMYK")):
+        path = image(tmp_path / name, (40, 30), mode)
+        assert check_image(path).size == (40, 30)
+        path.write_bytes(path.read_bytes() + bytes(3000))  # cameras append data; the image is whole
+        assert check_image(path).size == (40, 30)
+        with pytest.raises(UnreadableError, match="at most 1000 are read"):
+            check_image(path, 1000)
+    for name in ("d.jpg", "e.png"):
+        path = tmp_path / name
+        pixels = np.random.default_rng(0).integers(0, 256, (60, 60, 3), dtype=np.uint8)
+        files.Image.fromarray(pixels).save(path)
+        cut(path, 0.8)
+        with pytest.raises(UnreadableError, match=f"{name}: the image is truncated or broken"):
+            check_image(path)
+    with pytest.raises(UnreadableError, match="truncated or broken"):
+        check_image(write(tmp_path / "f.jpg", b""))
+    with pytest.raises(FileNotFoundError):
+        check_image(tmp_path / "gone.jpg")
+
+
+def grey(path):
+    """The one channel of an image that is grey."""
+    pixels = np.asarray(ImageFiles(path.parent, (path.name,))[0])
+    assert (pixels == pixels[..., :1]).all()
+    return pixels[..., 0].tolist()
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_grey_images_of_16_bits_become_8(tmp_path, suffix):
+    bright = saved(tmp_path / f"a.{suffix}", np.array([[0, 255, 256], [513, 40000, 65535]], dtype=np.uint16))
+    assert grey(bright) == [[0, 0, 1], [2, 156, 255]]  # the upper byte
+    dark = saved(tmp_path / f"b.{suffix}", np.array([[0, 7, 255]], dtype=np.uint16))
+    assert grey(dark) == [[0, 7, 255]]  # 8 bits in a larger box
+    assert ImageFiles(tmp_path, (bright.name,), mode=None)[0].mode == "I;16"  # a mask stays as it is
+
+
+def test_grey_images_of_32_bits(tmp_path):
+    assert grey(saved(tmp_path / "a.tif", np.array([[0, 257, 65535]], dtype=np.int32))) == [[0, 1, 255]]
+    assert grey(saved(tmp_path / "b.tif", np.array([[0, 7, 255]], dtype=np.int32))) == [[0, 7, 255]]
+    for values in ([[0, 65536]], [[-1, 7]]):
+        path = saved(tmp_path / "c.tif", np.array(values, dtype=np.int32))
+        with pytest.raises(UnreadableError, match=r"c\.tif: the image holds values from -?\d+ to \d+; 0 to 65535"):
+            grey(path)
+        with pytest.raises(UnreadableError, match="0 to 65535"):
+            check_image(path)
+    path = saved(tmp_path / "d.tif", np.array([[0.5]], dtype=np.float32))
+    with pytest.raises(UnreadableError, match=r"d\.tif: the image holds floating-point numbers"):
+        grey(path)
+    with pytest.raises(UnreadableError, match="floating-point"):
+        check_image(path)
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+def test_an_exif_rotation_is_reported_and_not_applied(tmp_path, suffix):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    saved(tmp_path / f"a/1.{suffix}", np.zeros((4, 9, 3), dtype=np.uint8), exif=exif)
+    saved(tmp_path / f"b/2.{suffix}", np.zeros((4, 9, 3), dtype=np.uint8))
+    data = read(tmp_path, on_error="skip")
+    assert odd(data.report) == {ROTATED: 1}
+    assert data.report.odd[0].where == (f"a/1.{suffix}",)
+    assert data[0].input.size == (9, 4)
+
+
+def test_the_orientation_of_tiff_is_the_same_in_header_and_pixels(tmp_path):
+    path = saved(tmp_path / "a.tif", np.zeros((4, 9, 3), dtype=np.uint8), tiffinfo={0x0112: 6})
+    source = ImageFiles(tmp_path, (path.name,))
+    assert source[0].size == source.header(0)[0] == check_image(path).size == (4, 9)
+    assert not check_image(path).rotated
+
+
+@pytest.mark.parametrize("suffix", ["bmp", "tif", "gif", "ppm", "webp"])
+def test_formats_without_a_mark_at_their_end_are_decoded(tmp_path, suffix):
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 50, 3), dtype=np.uint8)
+    path = saved(tmp_path / f"a.{suffix}", pixels)
+    assert check_image(path) == ((50, 60), False)
+    cut(path, 0.8)
+    with pytest.raises(UnreadableError, match="the image is truncated or broken"):
+        check_image(path)
+
+
+def test_findings_keep_the_reason_and_can_be_printed():
+    findings = Findings("skip")
+    findings.skip("a\nb.jpg", "inverted box", "9 > 3\x1b[2J")
+    findings.leave_out("c\rd", "hidden file")
+    assert [f.where for f in findings.report().skipped] == [("a\\nb.jpg (9 > 3\\x1b[2J)",), ("c\\rd",)]
+    assert findings.reasons() == "inverted box (1), hidden file (1)"
+    assert findings.reasons(1) == "inverted box (1), ..."
+    assert printable("椅子\u3000" + "x" * 400) == "椅子\\u3000" + "x" * 297 + "..."
+
+
+@pytest.mark.parametrize("name", layouts())
+@pytest.mark.parametrize("path", ["x" * 5000, "nul\0", "file", "locked"])
+def test_splits_never_raise(tmp_path, name, path):
+    write(tmp_path / "file", "x")
+    (tmp_path / "locked").mkdir(mode=0)
+    assert layouts()[name].splits(tmp_path / path) == ()
+
+
+def test_a_set_without_a_name_has_its_folder_s(tmp_path, monkeypatch):
+    for name in ("a/1.png", "b/1.png"):
+        image(tmp_path / "pets" / name)
+    monkeypatch.chdir(tmp_path / "pets")
+    assert read(".").name == "pets"
+
+
+def test_empty_splits_say_why(tmp_path):
+    for name in "ab":
+        cut(image(tmp_path / name / "1.png", (30, 30)), 0.5)
+    with pytest.raises(ValueError, match=r"'all' holds no image that can be used: image that cannot be read \(2\)$"):
+        read(tmp_path, on_error="skip")
+
+
+def test_the_recipe_of_contributing_makes_a_reader(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text()
+    code = textwrap.dedent(re.search(r"( *)```python\n( *\"\"\"Flowers.*?)```", text, re.DOTALL)[2])
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["calibrant.data.layouts"], "_LAYOUTS", {})
+        exec(compile(code, "flowers.py", "exec"), {"__name__": "flowers"})
+        for name in "ab":
+            image(tmp_path / f"images/{name}.png")
+        write(tmp_path / "labels.txt", "a.png tulip\nb.png rose\n../c.png rose\nb.png oak\nd.png rose\n")
+        data = read(tmp_path, layout="flowers", on_error="skip")
+        assert (data.ids, data.labels.tolist()) == (("images/a.png", "images/b.png"), [1, 0])
+        assert {finding.what for finding in data.report.skipped} == {
+            "file name that leads out of the data folder", "image that is missing", "label outside the classes"
+        }  # fmt: skip
+        with pytest.raises(ValueError, match="file name that leads out"):
+            read(tmp_path, layout="flowers")

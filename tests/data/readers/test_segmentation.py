@@ -1,0 +1,181 @@
+"""Label masks: CamVid and Cityscapes."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from calibrant.data import ImageFiles, read, recognise
+from calibrant.data.readers.image_folder import PACS as PACS
+from calibrant.data.readers.segmentation import CAMVID, FROM_IDS, camvid, cityscapes
+from calibrant.data.readers.segmentation import CITYSCAPES as CITYSCAPES
+from tests.helpers.box_files import image, write
+from tests.helpers.reader_data import mask, picture, skipped_in, truncated
+
+# As label_colors.txt of the published set has them.
+COLOURS = {
+    "Animal": (64, 128, 64),
+    "Archway": (192, 0, 128),
+    "Bicyclist": (0, 128, 192),
+    "Bridge": (0, 128, 64),
+    "Building": (128, 0, 0),
+    "Car": (64, 0, 128),
+    "CartLuggagePram": (64, 0, 192),
+    "Child": (192, 128, 64),
+    "Column_Pole": (192, 192, 128),
+    "Fence": (64, 64, 128),
+    "LaneMkgsDriv": (128, 0, 192),
+    "LaneMkgsNonDriv": (192, 0, 64),
+    "Misc_Text": (128, 128, 64),
+    "MotorcycleScooter": (192, 0, 192),
+    "OtherMoving": (128, 64, 64),
+    "ParkingBlock": (64, 192, 128),
+    "Pedestrian": (64, 64, 0),
+    "Road": (128, 64, 128),
+    "RoadShoulder": (128, 128, 192),
+    "Sidewalk": (0, 0, 192),
+    "SignSymbol": (192, 128, 128),
+    "Sky": (128, 128, 128),
+    "SUVPickupTruck": (64, 128, 192),
+    "TrafficCone": (0, 0, 64),
+    "TrafficLight": (0, 64, 64),
+    "Train": (192, 64, 128),
+    "Tree": (128, 128, 0),
+    "Truck_Bus": (192, 128, 192),
+    "Tunnel": (64, 0, 64),
+    "VegetationMisc": (192, 192, 0),
+    "Void": (0, 0, 0),
+    "Wall": (64, 192, 0),
+}
+
+
+def published(root, names, colours=COLOURS):
+    write(root / "label_colors.txt", "".join(f"{r} {g} {b}\t{n}\r\n" for n, (r, g, b) in colours.items()))
+    image(root / "701_StillsRaw_full/0001.png", (len(names), 1))
+    (root / "LabeledApproved_full").mkdir()
+    pixels = np.array([[COLOURS.get(name, (1, 2, 3)) for name in names]], dtype=np.uint8)
+    Image.fromarray(pixels).save(root / "LabeledApproved_full/0001_L.png")
+    return root
+
+
+def test_camvid_as_it_was_published(tmp_path):
+    assert len(COLOURS) == 32
+    assert sum(map(len, CAMVID.values())) == 31
+    assert list(CAMVID)[:3] == ["Sky", "Building", "Pole"]
+    names = ["Sky", "Bridge", "LaneMkgsDriv", "SUVPickupTruck", "Void", "Animal", "MotorcycleScooter", "Wall"]
+    root = published(tmp_path, names)
+    assert recognise(root)[0].name == "camvid"
+    data = read(root)
+    assert (data.split, data.ids, data.ignore_index) == ("all", ("701_StillsRaw_full/0001.png",), 11)
+    assert np.asarray(data[0].mask).tolist() == [[0, 1, 3, 8, 11, 9, 10, 1]]
+    assert np.asarray(data.take([0]).masks[0]).tolist() == [[0, 1, 3, 8, 11, 9, 10, 1]]
+
+
+def test_camvid_with_other_colours(tmp_path):
+    root = published(tmp_path / "a", ["Sky", "no such"])
+    with pytest.raises(ValueError, match=r"0001_L\.png: the mask holds the colour \(1, 2, 3\), which is no label"):
+        camvid(root, "all").masks[0]
+    with pytest.raises(ValueError, match=r"holds no image that can be used: mask that cannot be read \(1\)"):
+        camvid(root, "all", on_error="skip")
+    for text in ("64 128 64 Sheep\n", "64 128 Animal\n", "64 128 256 Animal\n", "a b c Animal\n", "\n"):
+        write(root / "label_colors.txt", text)
+        with pytest.raises(ValueError, match=r"label_colors\.txt: (line 1 is not a colour|the file names no colour)"):
+            camvid(root, "all")
+
+
+@pytest.mark.parametrize("prefix", ["/SegNet/CamVid/", "CamVid/", ""])
+def test_camvid_lists_with_any_prefix(tmp_path, prefix):
+    root = tmp_path / "CamVid"
+    for name, value in (("b", 3), ("a", 11)):
+        picture(root / "train" / f"{name}.png", size=(3, 2))
+        mask(root / "trainannot" / f"{name}.png", [[0, 1, value], [10, 2, value]])
+    (root / "train.txt").write_text(
+        f"{prefix}train/b.png {prefix}trainannot/b.png\n\n{prefix}train/a.png {prefix}trainannot/a.png\r\n"
+    )
+    data = read(tmp_path, "train")
+    assert (data.name, len(data.classes), data.ignore_index) == ("camvid", 11, 11)
+    assert data.ids == ("train/b.png", "train/a.png")
+    assert data.labels.tolist() == [-1, -1]
+    assert np.asarray(data[1].mask).tolist() == [[0, 1, 11], [10, 2, 11]]
+    assert np.asarray(data.take([0])[0].mask).tolist() == [[0, 1, 3], [10, 2, 3]]
+    assert isinstance(data.masks, ImageFiles)
+
+
+def test_camvid_without_lists_and_with_broken_pairs(tmp_path):
+    for name in ("1", "2", "3", "4", "5", "6", "7"):
+        picture(tmp_path / "val" / f"{name}.jpg", size=(2, 1))
+    mask(tmp_path / "valannot" / "1.png", [[0, 11]])
+    mask(tmp_path / "valannot" / "2.png", [[0, 12]])
+    mask(tmp_path / "valannot" / "3.png", [[0, 1, 2]])
+    picture(tmp_path / "valannot" / "4.png", size=(2, 1), mode="RGB")
+    mask(tmp_path / "valannot" / "6.png", [[0, 1]])
+    truncated(tmp_path / "val" / "6.jpg")
+    mask(tmp_path / "valannot" / "7.png", [[0, 1]])
+    cut = (tmp_path / "valannot" / "7.png").read_bytes()[:45]
+    (tmp_path / "valannot" / "7.png").write_bytes(cut)
+    with pytest.raises(ValueError, match=r"val/5\.jpg: mask that is missing \(valannot/5\.png\)"):
+        camvid(tmp_path, "val")
+    data = camvid(tmp_path, "val", on_error="skip")
+    assert data.ids == ("val/1.jpg",)
+    found = {what: [place.partition(" (")[0] for place in where] for what, (_, where) in skipped_in(data).items()}
+    assert found == {
+        "mask that cannot be read": ["val/2.jpg", "val/4.jpg", "val/7.jpg"],
+        "image and mask of different sizes": ["val/3.jpg"],
+        "mask that is missing": ["val/5.jpg"],
+        "image that cannot be read": ["val/6.jpg"],
+    }
+    assert "val/2.jpg (the mask holds the value 12, which is no label)" in str(data.report)
+    mask(tmp_path / "valannot" / "5.png", [[0, 1]])
+    data = camvid(tmp_path, "val")
+    with pytest.raises(ValueError, match=r"2\.png: the mask holds the value 12, which is no label"):
+        data.masks[1]
+    with pytest.raises(ValueError, match=r"4\.png: a mask of 8-bit labels \(mode L or P\) is expected, got RGB"):
+        data.masks[3]
+    with pytest.raises(ValueError, match=r"7\.png: the image is truncated or broken"):
+        data.masks[6]
+
+
+def test_camvid_lists_that_lead_astray(tmp_path):
+    picture(tmp_path / "outside.png")
+    picture(tmp_path / "data" / "test" / "a.png", size=(2, 1))
+    mask(tmp_path / "data" / "testannot" / "a.png", [[0, 1]])
+    good = "test/a.png testannot/a.png\n"
+    for line, message in (
+        ("../outside.png testannot/a.png\n", "leads out of the data folder"),
+        ("test/b.png testannot/a.png\n", "image that is missing"),
+        ("test/a.png\n", "line 2: a line should name an image and a mask"),
+        (good, "listed twice"),
+    ):
+        (tmp_path / "data" / "test.txt").write_text(good + line)
+        with pytest.raises(ValueError, match=message):
+            camvid(tmp_path / "data", "test")
+        data = camvid(tmp_path / "data", "test", on_error="skip")
+        assert data.ids == ("test/a.png",)
+        assert data.report.skipped[0].times == 1
+
+
+def test_cityscapes_maps_the_official_ids(tmp_path):
+    for city, stem in (("ulm", "ulm_000001_000019"), ("aachen", "aachen_000000_000019")):
+        picture(tmp_path / "leftImg8bit" / "train" / city / f"{stem}_leftImg8bit.png", size=(4, 1))
+        mask(tmp_path / "gtFine" / "train" / city / f"{stem}_gtFine_labelIds.png", [[7, 33, 0, 255]])
+    data = read(tmp_path, "train")
+    assert data.name == "cityscapes"
+    assert data.groups == ("aachen", "ulm")
+    assert data.ids[0] == "leftImg8bit/train/aachen/aachen_000000_000019_leftImg8bit.png"
+    assert np.asarray(data[1].mask).tolist() == [[0, 18, 255, 255]]
+    for city, stem in (("ulm", "ulm_000001_000019"), ("aachen", "aachen_000000_000019")):
+        mask(tmp_path / "gtFine" / "train" / city / f"{stem}_gtFine_labelTrainIds.png", [[18, 0, 255, 33]])
+    with pytest.raises(ValueError, match=r"aachen.*labelTrainIds\.png: the mask holds the value 33"):
+        cityscapes(tmp_path, "train")[0]
+
+
+def test_the_cityscapes_table_is_torchvisions():
+    from calibrant._torchvision import ensure
+
+    ensure()
+    from torchvision.datasets import Cityscapes
+
+    for c in Cityscapes.classes:
+        assert FROM_IDS[c.id] == (c.train_id if 0 <= c.train_id < 19 else 255), c.name  # id -1 is stored as 255
+        if 0 <= c.train_id < 19:
+            assert list(CITYSCAPES)[c.train_id] == c.name
+    assert FROM_IDS[34] == -1

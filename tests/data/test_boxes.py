@@ -1,0 +1,179 @@
+"""Objectness against counted pixels; boxes that stay with their images."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrant import _torchvision
+from calibrant.data import Boxes, union_area
+from calibrant.targets import objectness
+from tests.reference import objects as reference
+
+_torchvision.ensure()
+
+side = st.integers(1, 14)
+
+
+@st.composite
+def scenes(draw):
+    """Boxes (overlapping, touching, without area, leaving the image), a crop that may leave it too, the size."""
+    return scene(draw(st.integers(0, 2**32)))
+
+
+def scene(seed):
+    random = np.random.default_rng(seed)
+    size = random.integers(8, 15, 2)
+    corners = random.integers(-3, 9, (random.integers(0, 6), 2))
+    boxes = np.concatenate([corners, corners + random.integers(0, 10, corners.shape)], axis=1)
+    low = random.integers(-4, 5, 2)
+    return boxes.tolist(), [*low, *(low + random.integers(5, 15, 2))], tuple(size.tolist())
+
+
+def test_most_scenes_show_something():
+    shares = [reference.objectness(*scene(seed)) for seed in range(300)]
+    assert np.mean(np.array(shares) > 0) > 0.6
+    assert len(set(shares)) > 100
+
+
+@given(scenes())
+def test_objectness_counts_pixels(scene):
+    boxes, crop, size = scene
+    assert objectness(boxes, crop, size) == pytest.approx(reference.objectness(boxes, crop, size), abs=1e-14)
+
+
+def test_objectness_counts_pixels_of_many_scenes():
+    for seed in range(1000):
+        boxes, crop, size = scene(seed)
+        assert objectness(boxes, crop, size) == pytest.approx(reference.objectness(boxes, crop, size), abs=1e-14)
+
+
+@given(st.lists(scenes(), min_size=1, max_size=5))
+def test_a_batch_is_its_images(batch):
+    boxes, crops, sizes = zip(*batch, strict=True)
+    values = objectness(list(map(np.array, boxes)) if all(boxes) else list(boxes), crops, sizes)
+    assert values.tolist() == [objectness(*scene) for scene in batch]
+
+
+@pytest.mark.parametrize(
+    ("boxes", "crop", "size", "expected"),
+    [
+        ([[2, 2, 6, 6]], [0, 0, 8, 8], (8, 8), 16 / 64),
+        ([[0, 0, 4, 4], [4, 0, 8, 4]], [0, 0, 8, 8], (8, 8), 32 / 64),  # touching
+        ([[0, 0, 4, 4], [2, 2, 6, 6], [3, 3, 5, 5]], [0, 0, 8, 8], (8, 8), 28 / 64),  # overlapping, one inside
+        ([[0, 0, 4, 4], [0, 0, 4, 4]], [0, 0, 8, 8], (8, 8), 16 / 64),  # twice the same
+        ([[3, 0, 3, 8]], [0, 0, 8, 8], (8, 8), 0.0),  # without width
+        ([[-5, -5, 4, 4]], [0, 0, 8, 8], (8, 8), 16 / 64),  # clipped to the image
+        ([[20, 20, 30, 30]], [0, 0, 8, 8], (8, 8), 0.0),  # beside the image
+        ([[6, 0, 20, 8]], [4, 0, 12, 8], (8, 8), 16 / 64),  # the crop's right half is padding
+        ([[-5, -5, 4, 4]], [-3, -3, 5, 5], (8, 8), 16 / 64),  # and here its left and top
+        ([[0.5, 0.25, 1.5, 0.75]], [0, 0, 2, 1], (2, 1), 0.25),  # parts of pixels
+        ([[0, 0, 10, 20]], None, (40, 20), 0.25),  # width before height; None is the whole image
+        ([], [0, 0, 8, 8], (8, 8), 0.0),
+    ],
+)
+def test_objectness_by_hand(boxes, crop, size, expected):
+    assert objectness(boxes, crop, size) == expected
+
+
+def test_the_single_box_of_the_text():
+    boxes = [[0, 0, 4, 4], [2, 2, 8, 8]]
+    assert objectness(boxes, [0, 0, 8, 8], (8, 8), reading="single") == 36 / 64
+    assert objectness(boxes, [0, 0, 4, 4], (8, 8), reading="single") == 1.0  # the one that shows most in the crop
+    assert objectness([[0, 0, 4, 4]], [0, 0, 8, 8], (8, 8), reading="single") == 16 / 64
+    assert objectness([], [0, 0, 8, 8], (8, 8), reading="single") == 0.0
+    with pytest.raises(ValueError, match="reading must be one of 'union', 'single', got 'mask'"):
+        objectness(boxes, [0, 0, 8, 8], (8, 8), reading="mask")
+
+
+def test_forms_of_the_arguments():
+    ragged = [[[0, 0, 4, 4]], [[0, 0, 8, 4], [0, 2, 8, 8]], []]
+    expected = [0.25, 1.0, 0.0]
+    whole = [0, 0, 8, 8]
+    padded = np.zeros((3, 2, 4))
+    padded[0, 0], padded[1] = ragged[0][0], ragged[1]
+    assert objectness(ragged, whole, (8, 8)).tolist() == expected
+    assert objectness(Boxes.of(ragged), [whole] * 3, [(8, 8)] * 3).tolist() == expected
+    assert objectness(padded, whole, (8, 8)).tolist() == expected
+    tensor = objectness(torch.tensor(padded, dtype=torch.float32), torch.tensor(whole), (8, 8))
+    assert isinstance(tensor, torch.Tensor)
+    assert tensor.tolist() == expected
+    assert isinstance(objectness([torch.tensor([[0.0, 0, 4, 4]])], whole, (8, 8)), torch.Tensor)
+    assert objectness(torch.zeros(0, 3, 4), whole, (8, 8)).shape == (0,)
+    assert objectness(torch.tensor([[0, 0, 4, 4]], dtype=torch.bfloat16), whole, (8, 8)).item() == 0.25
+    assert objectness([[0, 0, 4, 4]], whole, [(8, 8), (4, 4), (2, 2)]).tolist() == [0.25, 0.25, 0.0625]
+    one_image_many_crops = objectness([[0, 0, 4, 8]], [[0, 0, 4, 8], [2, 0, 6, 8], whole], (8, 8))
+    assert one_image_many_crops.tolist() == [1.0, 0.5, 0.5]
+    assert isinstance(objectness([0, 0, 4, 4], whole, (8, 8)), float)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "crop", "size", "message"),
+    [
+        ([[4, 0, 2, 4]], [0, 0, 8, 8], (8, 8), "img.jpg: box 0 is inverted"),
+        ([[0, 0, 2, 2], [0, 5, 2, 4]], [0, 0, 8, 8], (8, 8), "img.jpg: box 1 is inverted"),
+        ([[0, 0, float("nan"), 4]], [0, 0, 8, 8], (8, 8), "not finite"),
+        ([[0, 0, 2, 2]], [4, 0, 4, 8], (8, 8), "img.jpg: the crop .* has no area"),
+        ([[0, 0, 2, 2]], [0, 0, 8, 8], (8, 0), "above 0"),
+        ([[0, 0, 2]], [0, 0, 8, 8], (8, 8), "boxes"),
+        ([[0, 0, 2, 2]], [0, 0, 8], (8, 8), r"crop of shape \[4\]"),
+    ],
+)
+def test_broken_objects_are_refused(boxes, crop, size, message):
+    with pytest.raises(ValueError, match=message):
+        objectness(boxes, crop, size, names=["img.jpg"])
+    with pytest.raises(ValueError, match=message):
+        objectness(boxes, crop, size, names="img.jpg")
+
+
+def test_numbers_that_do_not_go_together_are_refused():
+    with pytest.raises(ValueError, match="2 of crop for 3 images"):
+        objectness([[[0, 0, 1, 1]]] * 3, [[0, 0, 8, 8]] * 2, (8, 8))
+    with pytest.raises(ValueError, match="boxes must be"):
+        objectness([[0, 0, 4, 4], [1, 2]], [0, 0, 8, 8], (8, 8))
+    with pytest.raises(ValueError, match="image 1: box 0 is inverted"):
+        objectness([[[0, 0, 1, 1]], [[3, 0, 1, 1]]], [0, 0, 8, 8], (8, 8))
+    with pytest.raises(ValueError, match="image 0: box 1 is inverted"):
+        Boxes.of([[[0, 0, 1, 1], [3, 0, 1, 1]]])
+    with pytest.raises(ValueError, match="per box of each image"):
+        Boxes.of([[[0, 0, 1, 1]], []], labels=[[], [1]])
+
+
+def test_one_crowded_image_does_not_slow_its_batch():
+    """The work of a batch is the sum over its images, not their number times the largest: counted, not timed."""
+    from calibrant.data import boxes
+
+    random = np.random.default_rng(0)
+    corners = random.integers(0, 60, (300, 2))
+    crowded = np.concatenate([corners, corners + random.integers(1, 20, corners.shape)], axis=1)
+    done = []
+    slabs = boxes._union_by_slabs
+    boxes._union_by_slabs = lambda boxes: done.append(boxes.shape) or slabs(boxes)
+    try:
+        values = objectness([crowded, *[[[0, 0, 4, 4], [2, 2, 8, 8]]] * 50], [0, 0, 80, 80], (80, 80))
+    finally:
+        boxes._union_by_slabs = slabs
+    assert sorted(shape[:2] for shape in done) == [(1, 300), (50, 2)]
+    assert values[0] == reference.mask_of(crowded, 80, 80).sum() / 6400
+    assert values[1] == (16 + 36 - 4) / 6400
+
+
+def test_many_boxes():
+    random = np.random.default_rng(0)
+    corners = random.integers(0, 60, (3, 150, 2))
+    boxes = np.concatenate([corners, corners + random.integers(0, 20, corners.shape)], axis=2)
+    for image, area in zip(boxes, union_area(boxes.astype(float)), strict=True):
+        assert area == reference.mask_of(image, 80, 80).sum()
+
+
+def test_boxes_keep_their_images():
+    boxes = Boxes.of([[[0, 0, 1, 1]], [], [[1, 1, 2, 3], [4, 4, 9, 6]]], labels=[[3], [], [1, 2]])
+    chosen = boxes.take(np.array([2, 1, 2, 0]))
+    assert chosen.counts.tolist() == [2, 0, 2, 1]
+    assert chosen[2].tolist() == [[1, 1, 2, 3], [4, 4, 9, 6]]
+    assert chosen.labels.tolist() == [1, 2, 1, 2, 3]
+    assert chosen.owners.tolist() == [0, 0, 2, 2, 3]
+    assert boxes.areas.tolist() == [1, 2, 10]
+    with pytest.raises(ValueError, match="offsets that rise"):
+        Boxes(np.zeros((2, 4)), np.array([0, 1]), np.zeros(2, dtype=np.int64), np.zeros(2, dtype=bool))

@@ -1,0 +1,208 @@
+"""What is no file, or too large, is refused at once: pipes are not waited for, and no memory is taken."""
+
+import logging
+import os
+import socket
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from calibrant.data import ImageFiles, Vocabulary, files, read, read_glove, recognise
+from calibrant.data.files import MAX_IMAGE, MAX_TEXT, UnreadableError, files_below, read_bytes
+from tests.helpers.box_files import write
+from tests.helpers.data_trees import TREES, files_of, image_folder
+
+
+def a_pipe(path):
+    os.mkfifo(path)
+
+
+def a_device(path):
+    path.symlink_to("/dev/zero")
+
+
+def a_folder(path):
+    path.mkdir()
+
+
+def a_socket(path):
+    here = os.getcwd()
+    os.chdir(path.parent)  # an address has 107 characters at most
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def one_line(error):
+    assert "\n" not in str(error)
+
+
+KINDS = {"a named pipe": a_pipe, "a device": a_device, "a folder": a_folder, "a socket": a_socket}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_files_are_read(tmp_path, kind):
+    path = tmp_path / "x.jpg"
+    KINDS[kind](path)
+    with pytest.raises(UnreadableError, match=f"expected a file, got {kind}"):
+        read_bytes(path)
+    with pytest.raises(UnreadableError, match=f"expected a file, got {kind}"):
+        ImageFiles(tmp_path, ("x.jpg",))[0]
+    with pytest.raises(UnreadableError, match=f"expected a file, got {kind}"):
+        read_glove(path, Vocabulary.build(["a"]), 2)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "a folder"])
+def test_a_data_set_is_a_folder_or_a_file(tmp_path, kind):
+    path = tmp_path / "a.npz"
+    KINDS[kind](path)
+    for layout in (None, "arrays"):
+        with pytest.raises(ValueError, match=f"expected a folder or a file, got {kind}"):
+            recognise(path, layout)
+
+
+@pytest.mark.parametrize("case", TREES)
+def test_pipes_in_a_data_set_are_not_waited_for(tmp_path, case):
+    make, layout, split, options = TREES[case]
+    root = make(tmp_path / "set")
+    for path in files_of(root):
+        content = path.read_bytes()
+        path.unlink()
+        os.mkfifo(path)
+        for on_error in ("raise", "skip"):
+            try:
+                data = read(root, split, layout=layout, on_error=on_error, **options)
+            except ValueError as error:
+                one_line(error)
+            else:
+                if str(path) in (places := [data.inputs.where(i) for i in range(len(data))]):
+                    with pytest.raises(UnreadableError, match="expected a file, got a named pipe"):
+                        data[places.index(str(path))]
+        path.unlink()
+        path.write_bytes(content)
+
+
+def test_pipes_among_images_are_skipped_and_counted(tmp_path):
+    root = image_folder(tmp_path / "set")
+    os.mkfifo(root / "train/cat/pipe.png")
+    with pytest.raises(ValueError, match=r"train/cat/pipe\.png: pipe, device or socket, which is not read"):
+        read(root, "train")
+    data = read(root, "train", on_error="skip")
+    assert [(f.what, f.where) for f in data.report.skipped] == [(files.NO_FILE, ("train/cat/pipe.png",))]
+    assert list(files_below(root / "train/dog"))[:1] == ["0.jpg"]
+
+
+@pytest.mark.parametrize("case", TREES)
+def test_sparse_files_take_no_memory(tmp_path, case):
+    """Files of zeros that claim three gigabytes: refused by their size, or found broken by their beginning."""
+    make, layout, split, options = TREES[case]
+    root = make(tmp_path / "set")
+    for path in files_of(root):
+        content = path.read_bytes()
+        path.write_bytes(b"")
+        os.truncate(path, 3_000_000_000)
+        try:
+            data = read(root, split, layout=layout, on_error="skip", **options)
+        except ValueError as error:
+            one_line(error)
+        else:
+            assert str(path) not in {data.inputs.where(i) for i in range(len(data))}
+        path.write_bytes(content)
+
+
+def test_limits_are_said(tmp_path):
+    path = write(tmp_path / "x.txt", "")
+    os.truncate(path, MAX_TEXT + 1)
+    with pytest.raises(UnreadableError, match=f"the file has {MAX_TEXT + 1} bytes; at most {MAX_TEXT} are read"):
+        read_bytes(path)
+    (tmp_path / "x.webp").write_bytes(b"RIFF\xff\xff\xff\x7fWEBPVP8 ")
+    os.truncate(tmp_path / "x.webp", MAX_IMAGE + 1)
+    with pytest.raises(UnreadableError, match=f"at most {MAX_IMAGE} are read"):
+        ImageFiles(tmp_path, ("x.webp",)).header(0)
+
+
+def png(width, height):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.png", png(100_000, 100_000), "the image is too large"),
+        ("x.png", png(2**31 - 1, 1), "the image is too large"),
+        ("x.png", png(0, 5), "it is not of a known format"),
+        ("x.png", png(9_000, 10_000), "9000 x 10000 pixels; at most 89478485 are read"),
+        ("x.ppm", b"P6 9000 10000 255 ", "9000 x 10000 pixels"),
+        ("x.ppm", b"P6 #" + b"a" * 3_000_000, "no width and height in its header"),
+        ("x.ppm", b"P3" + b" " * 3_000_000, "no width and height in its header"),
+        ("x.ppm", b"P6 " + b"9" * 5000 + b" 1 255 ", "no width and height in its header|truncated or broken"),
+        ("x.jpg", b"not an image", "it is not of a known format"),
+        ("x.eps", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 5\n", "it is not of a known format"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) > 5 else "",
+)
+def test_images_that_lie(tmp_path, name, content, message):
+    write(tmp_path / name, content)
+    with pytest.raises(UnreadableError, match=message):
+        ImageFiles(tmp_path, (name,))[0]
+
+
+def test_images_that_claim_more_than_the_memory(tmp_path, monkeypatch):
+    def short_of_memory(*words, **options):
+        raise MemoryError
+
+    write(tmp_path / "x.png", png(5, 6))
+    monkeypatch.setattr(Image, "open", short_of_memory)
+    with pytest.raises(UnreadableError, match="truncated or broken, or too large for the memory"):
+        ImageFiles(tmp_path, ("x.png",))[0]
+
+
+def test_what_is_logged_of_a_file_does_not_reach_the_terminal():
+    # Without a handler Python prints it to standard error.
+    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("PIL").handlers)
+
+
+def test_comments_in_headers_are_read(tmp_path):
+    write(tmp_path / "x.ppm", b"P6 # made by\n# nobody\n2 #\n1 255\n" + bytes(range(6)))
+    assert np.asarray(ImageFiles(tmp_path, ("x.ppm",))[0]).tolist() == [[[0, 1, 2], [3, 4, 5]]]
+
+
+def test_folders_of_any_depth(tmp_path):
+    root = image_folder(tmp_path / "set")
+    here = os.getcwd()
+    os.chdir(root / "train/cat")
+    try:
+        for _ in range(300):
+            os.mkdir("deeper")
+            os.chdir("deeper")
+        Image.new("RGB", (2, 2)).save("last.png")
+    finally:
+        os.chdir(here)
+    with pytest.raises(ValueError, match=files.TOO_DEEP):
+        read(root, "train")
+    data = read(root, "train", on_error="skip")
+    assert [f.what for f in data.report.skipped] == [files.TOO_DEEP]
+
+
+def test_folders_that_may_not_be_looked_into(tmp_path, monkeypatch):
+    """A file system's lost+found beside the data must not be in the way."""
+    root = image_folder(tmp_path / "set")
+    (root / "lost+found").mkdir()
+    scandir = os.scandir
+
+    def refusing(path="."):
+        if str(path).endswith("lost+found"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert recognise(root)[0].name == "image-folder"

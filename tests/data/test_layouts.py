@@ -1,0 +1,104 @@
+"""Options of readers: one that does not exist or is of another kind is one sentence, whoever gives it."""
+
+import inspect
+import typing
+
+import numpy as np
+import pytest
+
+from calibrant.data import layouts, read
+from calibrant.data.layouts import checked_options
+from tests.helpers import box_files
+from tests.helpers.data_trees import TREES
+
+DEEP: list = []
+for _ in range(100_000):
+    DEEP = [DEEP]
+STRANGE = [
+    5,
+    -1,
+    2.5,
+    True,
+    "x",
+    "",
+    [],
+    {},
+    [1],
+    [None],
+    {"a": 1},
+    {"a": {}},
+    {1: "a"},
+    None,
+    object(),
+    b"x",
+    10**5000,
+    DEEP,
+]
+OPTIONS = [
+    (name, parameter.name)
+    for name, layout in layouts().items()
+    for parameter in inspect.signature(layout.read).parameters.values()
+    if parameter.kind is parameter.KEYWORD_ONLY and parameter.name != "on_error"
+]
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_every_option_takes_what_its_annotation_says(name, option):
+    reader = layouts()[name].read
+    hint = typing.get_type_hints(reader)[option]
+    assert hint is not typing.Any, "an option whose kind nobody stated is not checked"
+    refused = 0
+    for value in STRANGE:
+        try:
+            assert checked_options(name, reader, {option: value}) == {option: value}
+        except ValueError as error:
+            refused += 1
+            text = str(error)
+            assert text.startswith(f"{name}: the option {option} must be ")
+            assert ", got " in text
+            assert len(text) < 300
+            assert not any(word in text for word in ("Input should", "pydantic", "NoneType", "Sequence", "int "))
+    assert refused > len(STRANGE) / 2
+    default = inspect.signature(reader).parameters[option].default
+    assert checked_options(name, reader, {option: default}) == {option: default}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"classes": 5}, "voc: the option classes must be a list of texts, got 5$"),
+        ({"classes": {}}, "voc: the option classes must be a list of texts, got {}$"),
+        ({"classes": "bed"}, "voc: the option classes must be a list of texts, got 'bed'$"),
+        ({"rename": [1]}, r"voc: the option rename must be an object of texts by text, got \[1\]$"),
+        ({"colour": 1}, "voc has no option 'colour'; it has classes, rename$"),
+        ({"\x1b[2J": 1}, r"voc has no option '\\\\x1b\[2J'; it has classes, rename$"),
+        ({"split_": 1, "classes": 5}, "voc has no option 'split_'"),
+    ],
+)
+def test_read_checks_options(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        read(box_files.voc(tmp_path), "train", **options)
+
+
+def test_numbers_of_numpy_and_tuples_are_taken():
+    kinds = layouts()
+    assert checked_options("digits", kinds["digits"].read, {"seed": np.int64(3)}) == {"seed": 3}
+    assert checked_options("voc", kinds["voc"].read, {"classes": ("a", "b")}) == {"classes": ("a", "b")}
+    for remove in (("headers",), ["headers"], {"quotes"}, frozenset({"footers"})):
+        assert checked_options("newsgroups", kinds["newsgroups"].read, {"remove": remove}) == {"remove": remove}
+    with pytest.raises(ValueError, match=r"seed must be below 2\*\*63, got 9223372036854775808"):
+        checked_options("digits", kinds["digits"].read, {"seed": 2**63})
+    with pytest.raises(ValueError, match="context must be a finite number, got nan"):
+        checked_options("scenes", kinds["scenes"].read, {"context": float("nan")})
+
+
+def test_more_scenes_than_memory_are_refused():
+    with pytest.raises(ValueError, match="at most 1073741824 pixels, got 1000000000000 x 32 x 32"):
+        read("scenes", "val", samples=10**12)
+
+
+@pytest.mark.parametrize("case", TREES)
+def test_no_reader_takes_an_unknown_option(case, tmp_path):
+    make, layout, split, _ = TREES[case]
+    with pytest.raises(ValueError, match=f"{layout} has no option 'nothing'; it has "):
+        read(make(tmp_path / "set"), split, layout=layout, nothing=1)

@@ -1,0 +1,311 @@
+"""Batches: what crops show, seeds, masks, unreadable images, normalisation and workers."""
+
+import dataclasses
+import multiprocessing
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from calibrant.data import (
+    Batches,
+    Boxes,
+    CentreCrop,
+    ColourJitter,
+    Dataset,
+    ImageArray,
+    ImageFiles,
+    Pad,
+    Pipeline,
+    RandomCrop,
+    RandomFlip,
+    RandomResizedCrop,
+    Rows,
+    UnreadableError,
+    normalised,
+)
+from calibrant.data.rendering import sample_generator
+from calibrant.targets import adaptive_targets
+from calibrant.training import predict
+from tests.helpers.toy_images import BOXES, SIZE, covered, noise, objects, pictures, placed
+from tests.reference import objects as reference
+
+
+def test_predictions_of_a_model_on_a_data_set():
+    """Logits by hand; objectness and groups go along, modules get their modes back. Sample c has no class."""
+    data = objects(groups=("x", "y", "z"))
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(2), torch.nn.Dropout(0.9))
+    model(torch.zeros(1, 3, SIZE, SIZE))
+    model[0].eval()
+    found = predict(model, data, [CentreCrop(SIZE)], mean=(0, 0, 0), std=(1, 1, 1), batch_size=2)
+    assert [module.training for module in model] == [False, True, True]
+    images = torch.from_numpy(data.inputs.pixels[:2]).permute(0, 3, 1, 2).float() / 255
+    with torch.no_grad():
+        assert np.allclose(found.logits, model[1](images.flatten(1)).numpy(), atol=1e-5)
+    assert found.labels.tolist() == [1, 0]
+    shares = [reference.objectness(b, (0, 0, SIZE, SIZE), (SIZE, SIZE), scale=10) for b in BOXES[:2]]
+    assert found.objectness == pytest.approx(shares)
+    assert list(found.groups["group"]) == ["x", "y"]
+
+
+def test_batches_say_what_their_crops_show():
+    data = objects()
+    chain = [RandomResizedCrop(12, scale=(0.2, 1.0)), RandomFlip()]
+    pipeline = Pipeline(data, chain, seed=5)
+    batch = pipeline.batch([1, 0, 2], epoch=4)
+    assert batch.inputs.shape == (3, 3, 12, 12)
+    assert batch.inputs.dtype == torch.uint8
+    assert batch.ids == ("b", "a", "c")
+    for n, image in enumerate((1, 0, 2)):
+        crop = batch.views[n].crop  # whole pixels, but the box of b lies on tenths of them
+        expected = reference.objectness(BOXES[image], crop, (SIZE, SIZE), scale=10)
+        assert batch.objectness[n].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_objectness_that_nobody_knows_is_nan():
+    """A sample with a class but no box: not annotated. One without a class shows no object."""
+    data = objects(labels=[1, 0, 1])
+    assert Pipeline(data, [CentreCrop(20)]).batch([0, 2]).objectness.isnan().tolist() == [False, True]
+    assert Pipeline(objects(), [CentreCrop(20)]).batch([2]).objectness.tolist() == [0]
+    targets = adaptive_targets([1, 0], torch.tensor([float("nan"), 0.25]), 4, unknown="hard")
+    assert targets.tolist() == [[0, 1, 0, 0], [0.25] * 4]
+
+
+def test_soft_labels_and_the_single_reading_arrive():
+    soft = np.array([[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]])
+    batch = Pipeline(objects(soft=soft), [CentreCrop(20)], reading="single").batch([2, 0])
+    assert batch.soft.tolist() == [[0, 1], [0.5, 0.5]]
+    assert batch.objectness[1].item() == 48 / 400  # the largest box, 8 x 6, alone
+
+
+def test_mistakes_in_steps_are_not_called_broken_images(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    data = Dataset("toy", "train", ("x",), ("a",), [0], ImageFiles(tmp_path, ("a.png",)))
+
+    def wrong(view, random):
+        raise ValueError("a step of my own is wrong")
+
+    with pytest.raises(ValueError, match="a step of my own is wrong") as failure:
+        Pipeline(data, [wrong], on_error="skip").batch([0])
+    assert not isinstance(failure.value, UnreadableError)
+    missing = data.replace(inputs=ImageFiles(tmp_path, ("b.png",)))
+    assert Pipeline(missing, on_error="skip").batch([0]).skipped[0][0] == "a"
+
+
+def test_seeds_of_any_size_are_different():
+    first = [sample_generator(seed, 0, 0).random() for seed in (-2, -1, 0, 1, 2**63, 2**63 + 1, 2**64, 2**70)]
+    assert len(set(first)) == len(first)
+
+
+def test_padding_has_one_colour_in_every_channel():
+    batch = Pipeline(objects(), [Pad(2)], padding=128).batch([0])
+    assert batch.inputs[0, :, 0, 0].tolist() == [128, 128, 128]
+
+
+def test_a_sample_depends_on_seed_epoch_and_index_alone():
+    data = objects()
+    chain = [RandomCrop(16, padding=2), RandomFlip()]
+    pipeline = Pipeline(data, chain, seed=1, colouring=ColourJitter(0.4, 0.4, 0.4, 0.1), context_rate=0.3)
+    together = pipeline.batch([0, 1, 2], epoch=2)
+    alone = [pipeline.batch([i], epoch=2).inputs for i in range(3)]
+    assert torch.equal(together.inputs, torch.cat(alone))
+    assert not torch.equal(together.inputs, pipeline.batch([0, 1, 2], epoch=3).inputs)
+    batches = Batches(3, 2, seed=1)
+    batches.epoch = 2
+    loaded = {}
+    for batch in pipeline.loader(batches, workers=2):
+        loaded |= dict(zip(batch.indices.tolist(), batch.inputs, strict=True))
+    assert torch.equal(torch.stack([loaded[i] for i in range(3)]), together.inputs)
+
+
+def test_orders_of_epochs():
+    batches = Batches(10, 4, seed=2)
+    first = list(batches)
+    assert [len(b) for b in first] == [4, 4, 2]
+    assert sorted(i for b in first for _, i in b) == list(range(10))
+    batches.epoch = 1
+    assert [i for b in batches for _, i in b] != [i for b in first for _, i in b]
+    batches.epoch, batches.start = 0, 1
+    assert list(batches) == first[1:]
+    assert len(batches) == 2
+    assert len(Batches(10, 4, drop_last=True)) == 2
+
+
+def test_context_only_samples_come_at_their_rate():
+    data = objects(boxes=placed()).take([0, 1])
+    pipeline = Pipeline(data, [CentreCrop(20)], context_rate=0.15, fill=(0, 0, 0))
+    marked = torch.cat([pipeline.batch([0, 1], epoch=epoch).context for epoch in range(1000)])
+    assert marked.double().mean().item() == pytest.approx(0.15, abs=5 * np.sqrt(0.15 * 0.85 / 2000))
+    batch = next(b for e in range(100) if (b := pipeline.batch([0], epoch=e)).context.any())
+    assert batch.objectness.item() == 0
+    assert (batch.inputs[0].permute(1, 2, 0).numpy()[covered(BOXES[0])] == 0).all()
+    # Boxes of the others in a batch keep their classes; images that cannot be covered stay as they are.
+    both = next(b for e in range(100) if (b := pipeline.batch([0, 1], epoch=e)).context.tolist() == [True, False])
+    assert both.boxes.counts.tolist() == [0, 1]
+    assert both.boxes.labels.tolist() == [0]
+    lost = Pipeline(objects(), [CentreCrop(20)], context_rate=1.0, fill=(0, 0, 0)).batch([0, 1, 2])
+    assert lost.context.tolist() == [True, False, False]
+    assert torch.equal(lost.inputs[1], Pipeline(objects(), [CentreCrop(20)]).batch([1]).inputs[0])
+
+
+def test_masks_are_rendered_with_their_images():
+    pixels = np.random.default_rng(0).integers(0, 4, (2, 10, 12), dtype=np.uint8)
+
+    class Masks(ImageArray):
+        def open(self, index, draft=None):
+            return Image.fromarray(self.pixels[index])
+
+    images = ImageArray(pixels * 60)
+    data = Dataset("toy", "train", tuple("abcd"), ("a", "b"), [-1, -1], images, masks=Masks(pixels), ignore_index=255)
+    batch = Pipeline(data, [RandomCrop((8, 8), padding=3), RandomFlip()]).batch([0, 1])
+    inside = batch.masks != 255
+    assert torch.equal(batch.inputs[:, 0][inside].long(), batch.masks[inside] * 60)
+    assert (batch.inputs[:, 0][~inside] == 0).all()
+
+
+def test_unreadable_images_are_errors_or_skipped(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)
+    for name in "abc":
+        Image.fromarray(noise).save(tmp_path / f"{name}.jpg")
+    whole = (tmp_path / "b.jpg").read_bytes()
+    (tmp_path / "b.jpg").write_bytes(whole[: len(whole) // 2])
+    names = ("a.jpg", "b.jpg", "c.jpg")
+    data = Dataset("toy", "train", ("x",), names, [0, 0, 0], ImageFiles(tmp_path, names))
+    with pytest.raises(UnreadableError, match=r"b\.jpg: the image is truncated or broken"):
+        Pipeline(data, [CentreCrop(32)]).batch([0, 1, 2])
+    batch = Pipeline(data, [CentreCrop(32)], on_error="skip").batch([0, 1, 2])
+    assert batch.ids == ("a.jpg", "c.jpg")
+    assert [name for name, _ in batch.skipped] == ["b.jpg"]
+    assert len(Pipeline(data, on_error="skip").batch([1])) == 0
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_normalisation(layout):
+    images = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8).contiguous(memory_format=layout)
+    mean, std = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.3, 0.25])
+    expected = (images.double() / 255 - mean[:, None, None]) / std[:, None, None]
+    result = normalised(images, mean, std)
+    assert torch.allclose(result.double(), expected, atol=1e-6)
+    assert result.shape == images.shape
+    floats = images.float().contiguous(memory_format=layout)
+    kept = floats.clone()
+    normalised(floats, mean, std)
+    assert torch.equal(floats, kept)  # what was given is not overwritten
+
+
+def test_pipelines_refuse_nonsense():
+    with pytest.raises(ValueError, match=r"context_rate must be a number between 0 and 1, got 2\.0"):
+        Pipeline(objects(), context_rate=2.0)
+    with pytest.raises(ValueError, match="context-only samples need boxes"):
+        Pipeline(objects(boxes=None), context_rate=0.1)
+    texts = Dataset("toy", "train", ("a",), ("1",), [0], Rows(np.zeros((1, 2))))
+    assert Pipeline(texts).batch([0]).inputs.shape == (1, 2)
+    sizes = [np.zeros((4, 4, 3), np.uint8), np.zeros((5, 5, 3), np.uint8)]
+
+    class Uneven(ImageArray):
+        def open(self, index, draft=None):
+            return Image.fromarray(sizes[index])
+
+    uneven = Dataset("toy", "train", ("a",), ("1", "2"), [0, 0], Uneven(np.zeros((2, 4, 4), np.uint8)))
+    with pytest.raises(ValueError, match="different sizes in one batch"):
+        Pipeline(uneven).batch([0, 1])
+
+
+def test_a_batch_of_nothing_has_its_channels(tmp_path):
+    data = Dataset("toy", "train", ("x",), ("a",), [0], ImageFiles(tmp_path, ("missing.png",)))
+    for channels in (1, 3):
+        batch = Pipeline(data, channels=channels, on_error="skip").batch([0])
+        assert batch.inputs.shape == (0, channels, 0, 0)
+        assert normalised(batch.inputs, [0.5] * channels, [0.25] * channels).shape == (0, channels, 0, 0)
+
+
+@pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_normalisation_of_any_layout(contiguous, channels):
+    images = torch.from_numpy(noise(2, 5, 7, 4))[..., :channels].permute(0, 3, 1, 2)
+    images = images.contiguous() if contiguous else images
+    assert images.is_contiguous() == contiguous
+    mean, std = [0.4, 0.5, 0.6][:channels], [0.2, 0.3, 0.25][:channels]
+    found = normalised(images, mean, std)
+    assert found.shape == images.shape
+    for c in range(channels):
+        expected = (images[:, c].numpy() / 255.0 - mean[c]) / std[c]
+        assert np.allclose(found[:, c].numpy(), expected, atol=1e-6)
+    for wrong in ([0.5] * 2, [0.5] * (4 - channels), []):
+        for arguments in ((wrong, std), (mean, wrong)):
+            got = " and ".join(str(len(values)) for values in arguments)
+            with pytest.raises(ValueError, match=rf"each of the {channels} channels, got {got}$"):
+                normalised(images, *arguments)
+
+
+def same(one, other):
+    """Whether two batches agree in every field."""
+    for field in dataclasses.fields(one):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        if isinstance(a, torch.Tensor):
+            assert torch.equal(a, b), field.name
+        elif isinstance(a, Boxes):
+            assert np.array_equal(a.corners, b.corners)
+            assert np.array_equal(a.offsets, b.offsets)
+        else:
+            assert a == b, field.name
+    return True
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_batches_do_not_depend_on_workers(workers):
+    boxes = Boxes.of([[[1, 2, 10 + i, 9]] for i in range(5)])
+    options = {"padding": "edge", "resampling": "bicubic", "channels": 1, "context_rate": 0.4}
+    pipeline = Pipeline(
+        pictures(boxes=boxes),
+        [RandomResizedCrop(16), Pad(2), RandomCrop(14), RandomFlip()],
+        colouring=ColourJitter(0.4, 0.4, 0.4, 0.1),
+        seed=3,
+        **options,
+    )
+    batches = Batches(5, 2, seed=3)
+    loader = pipeline.loader(batches, workers)
+    for epoch in range(2):
+        batches.epoch = epoch
+        alone, apart = list(pipeline.loader(batches)), list(loader)
+        assert len(alone) == len(apart) == 3
+        assert all(same(one, other) for one, other in zip(alone, apart, strict=True))
+
+
+def threads(image, random):
+    """Not a colouring, but the number of threads that torch has where it is done."""
+    return torch.full_like(image, torch.get_num_threads())
+
+
+def test_workers_run_one_thread_each():
+    pipeline = Pipeline(pictures(), colouring=threads)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        here, there = (next(iter(pipeline.loader(Batches(5, 5), workers))) for workers in (0, 1))
+    finally:
+        torch.set_num_threads(before)
+    assert (here.inputs == 2).all()
+    assert (there.inputs == 1).all()
+
+
+def test_workers_read_ahead():
+    """Three batches are read while one is asked for: that one and the next two."""
+    count = multiprocessing.get_context("fork").Value("i", 0)
+
+    class Counted(ImageArray):
+        def open(self, index, draft=None):
+            with count.get_lock():
+                count.value += 1
+            return super().open(index, draft)
+
+    pixels = noise(10, 4, 4, 3)
+    data = pictures(pixels).replace(inputs=Counted(pixels))
+    batches = iter(Pipeline(data).loader(Batches(10, 2), 1, multiprocessing_context="fork"))
+    next(batches)
+    patience = time.monotonic() + 60
+    while count.value < 6 and time.monotonic() < patience:
+        time.sleep(0.01)
+    assert count.value == 6

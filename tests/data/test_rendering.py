@@ -1,0 +1,270 @@
+"""Rendering of views: sizes, filters, padding and grey, against torchvision, PIL and arithmetic by hand."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from calibrant import _torchvision
+from calibrant.data import (
+    Boxes,
+    CentreCrop,
+    ColourJitter,
+    Dataset,
+    ImageFiles,
+    Pad,
+    Pipeline,
+    RandomCrop,
+    RandomFlip,
+    RandomResizedCrop,
+    Resize,
+    draw_view,
+    render,
+)
+from calibrant.data.rendering import smaller_decoding
+from tests.helpers.toy_images import HEIGHT, WIDTH, Masks, noise, pictures
+
+_torchvision.ensure()
+from torchvision.transforms import InterpolationMode  # noqa: E402
+from torchvision.transforms import functional as tv  # noqa: E402
+from torchvision.transforms.v2 import functional as v2  # noqa: E402
+
+
+def test_a_smaller_decoding_shows_the_same(tmp_path):
+    x, y = np.meshgrid(np.linspace(0, 255, 640), np.linspace(0, 255, 480))
+    Image.fromarray(np.stack([x, y, 255 - x], axis=2).astype(np.uint8)).save(tmp_path / "a.jpg", quality=95)
+    view = draw_view([Resize(60), CentreCrop(48)], (640, 480), np.random.default_rng(0))
+    with Image.open(tmp_path / "a.jpg") as image:
+        whole = render(image, view).astype(int)
+    with Image.open(tmp_path / "a.jpg") as image:
+        smaller_decoding(view)(image)
+        assert image.size == (160, 120)  # a quarter: still two pixels for each of the view's
+        assert np.abs(render(image, view).astype(int) - whole).max() <= 3
+
+
+def shown(batch):
+    """The first image of a batch, as PIL has it."""
+    return batch.inputs[0].permute(1, 2, 0).numpy()
+
+
+def drawn(steps, size=(WIDTH, HEIGHT), seed=0):
+    return draw_view(steps, size, np.random.default_rng(seed))
+
+
+def test_the_longer_side_is_that_of_torchvision():
+    """Against v2's resize by max_size; LongestMaxSize of albumentations takes the nearest: at most a pixel more."""
+    random = np.random.default_rng(0)
+    for width, height, size in random.integers((8, 8, 8), (90, 90, 64), (200, 3)).tolist():
+        theirs = v2.resize(torch.empty(1, height, width), size=None, max_size=size).shape[:0:-1]
+        ours = drawn([Resize(size, side="longer")], (width, height))[4:6]
+        assert ours == tuple(theirs)
+        nearest = [round(edge * size / max(width, height)) for edge in (width, height)]
+        assert all(0 <= other - mine <= 1 for mine, other in zip(ours, nearest, strict=True))
+    assert drawn([Resize(16, side="longer")], (400, 3))[4:6] == (16, 1)
+    assert drawn([Resize(16, side="longer")], (3, 400))[4:6] == (1, 16)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Resize((4, 5), side="longer"), r"a side with one number, got side='longer' with \(4, 5\)$"),
+        (lambda: Resize(4, side="width"), "side must be one of 'shorter', 'longer', got 'width'$"),
+        (lambda: Pipeline(pictures(), padding="nearest"), "padding must be a colour or 'edge', got 'nearest'$"),
+        (lambda: Pipeline(pictures(), resampling="lanczos"), "must be one of 'bilinear', 'bicubic', got 'lanczos'$"),
+        (lambda: Pipeline(pictures(), channels=2), "channels must be one of 1, 3, got 2$"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("size", [(14, 9), (50, 61), (12, 40)])
+def test_bicubic_is_that_of_pil_and_torchvision(size):
+    data = pictures()
+    ours = shown(Pipeline(data, [Resize(size)], resampling="bicubic").batch([2]))
+    picture = Image.fromarray(data.inputs.pixels[2])
+    assert np.array_equal(ours, np.asarray(picture.resize(size, Image.Resampling.BICUBIC)))
+    tensor = torch.from_numpy(data.inputs.pixels[2]).permute(2, 0, 1)
+    theirs = v2.resize(tensor, size[::-1], InterpolationMode.BICUBIC, antialias=True).permute(1, 2, 0).numpy()
+    assert np.abs(ours.astype(int) - theirs).max() <= 1
+    assert not np.array_equal(ours, shown(Pipeline(data, [Resize(size)]).batch([2])))
+
+
+def test_bicubic_crops_and_flips():
+    data = pictures()
+    pipeline = Pipeline(data, [RandomResizedCrop(19, scale=(0.4, 0.8)), RandomFlip()], resampling="bicubic")
+    flips = set()
+    for epoch in range(8):
+        batch = pipeline.batch([1], epoch)
+        view = batch.views[0]
+        flips.add(view.flipped)
+        left, top, right, bottom = map(int, view.crop)
+        picture = Image.fromarray(data.inputs.pixels[1])
+        theirs = tv.resized_crop(picture, top, left, bottom - top, right - left, [19, 19], InterpolationMode.BICUBIC)
+        theirs = np.asarray(tv.hflip(theirs) if view.flipped else theirs).astype(int)
+        assert np.abs(shown(batch) - theirs)[4:-4, 4:-4].max() <= 1  # the filter meets the edge elsewhere
+    assert flips == {True, False}
+
+
+def test_masks_stay_nearest():
+    masks = noise(2, HEIGHT, WIDTH) % 4
+    data = pictures(np.repeat(masks[..., None], 3, axis=3) * 60, masks=Masks(masks), ignore_index=255)
+    batch = Pipeline(data, [Resize((17, 40))], resampling="bicubic").batch([0, 1])
+    for mask, ours in zip(masks, batch.masks, strict=True):
+        nearest = Image.fromarray(mask).resize((17, 40), Image.Resampling.NEAREST)
+        assert np.array_equal(ours.numpy(), np.asarray(nearest))
+
+
+def test_bicubic_of_a_smaller_decoding(tmp_path):
+    x, y = np.meshgrid(np.linspace(0, 255, 640), np.linspace(0, 255, 480))
+    Image.fromarray(np.stack([x, y, 255 - x], axis=2).astype(np.uint8)).save(tmp_path / "a.jpg", quality=95)
+    data = Dataset("toy", "train", ("x",), ("a",), [0], ImageFiles(tmp_path, ("a.jpg",)))
+    ours = shown(Pipeline(data, [Resize(60)], resampling="bicubic").batch([0])).astype(int)
+    with Image.open(tmp_path / "a.jpg") as image:
+        whole = np.asarray(image.resize((80, 60), Image.Resampling.BICUBIC))
+    assert np.abs(ours - whole).max() <= 3
+
+
+class Cut:
+    """A part of a view in its own pixels, given and not drawn."""
+
+    def __init__(self, left, top, width, height):
+        self.place = left, top, width, height
+
+    def __call__(self, view, random):
+        left, top, width, height = self.place
+        return view.part(left, top, left + width, top + height, width, height)
+
+
+def any_chain(random, picture, padding):
+    """A few paddings, cuts (also of nothing but padding) and flips, as steps and done to a picture by torchvision."""
+    settings = {"padding_mode": "edge"} if padding == "edge" else {"fill": padding}
+    steps = []
+    for _ in range(random.integers(1, 10)):
+        width, height = picture.size
+        match random.integers(3):
+            case 0:
+                steps.append(Pad(int(random.integers(1, 20))))
+                picture = tv.pad(picture, steps[-1].pixels, **settings)
+            case 1:
+                w, h = (int(random.integers(1, side, endpoint=True)) for side in (width, height))
+                left, top = int(random.integers(width - w + 1)), int(random.integers(height - h + 1))
+                steps.append(Cut(left, top, w, h))
+                picture = tv.crop(picture, top, left, h, w)
+            case 2:
+                steps.append(RandomFlip(1.0))
+                picture = tv.hflip(picture)
+    return steps, np.asarray(picture)
+
+
+@pytest.mark.parametrize("padding", ["edge", 7])
+@pytest.mark.parametrize("bands", [1, 3])
+def test_padding_is_that_of_torchvision(padding, bands):
+    """Padding before and after crops and flips, in any order, pixel by pixel."""
+    picture = Image.fromarray(noise(HEIGHT, WIDTH, 3) if bands == 3 else noise(HEIGHT, WIDTH))
+    random = np.random.default_rng(0)
+    nothing = 0
+    for _ in range(400):
+        steps, theirs = any_chain(random, picture, padding)
+        view = drawn(steps)
+        assert np.array_equal(render(picture, view, padding), theirs), [getattr(s, "place", s) for s in steps]
+        nothing += view.window[2] <= view.window[0] or view.window[3] <= view.window[1]
+    assert nothing > 20  # padding around nothing but padding is among them
+
+
+def test_random_crops_with_edges():
+    data = pictures()
+    padded = tv.pad(Image.fromarray(data.inputs.pixels[3]), 6, padding_mode="edge")
+    pipeline = Pipeline(data, [RandomCrop((29, 21), padding=6), RandomFlip()], padding="edge")
+    places = set()
+    for epoch in range(30):
+        batch = pipeline.batch([3], epoch)
+        view = batch.views[0]
+        places.add((view.x1, view.y1, view.flipped))
+        theirs = tv.crop(padded, int(view.y1) + 6, int(view.x1) + 6, 21, 29)
+        assert np.array_equal(shown(batch), np.asarray(tv.hflip(theirs) if view.flipped else theirs))
+    assert len(places) > 20
+
+
+@pytest.mark.parametrize("resampling", ["bilinear", "bicubic"])
+def test_a_scaled_image_is_padded_to_a_square(resampling):
+    data = pictures()
+    steps = [Resize(20, side="longer"), CentreCrop(20)]
+    ours = shown(Pipeline(data, steps, padding="edge", resampling=resampling).batch([0]))
+    small = tv.resize(Image.fromarray(data.inputs.pixels[0]), [14, 20], InterpolationMode(resampling))
+    assert np.array_equal(ours, np.asarray(tv.pad(small, [0, 3, 0, 3], padding_mode="edge")))
+
+
+def test_edges_of_a_smaller_decoding():
+    """An image at half the size that the view was drawn for: scaled first, then padded."""
+    half = Image.fromarray(noise(20, 30, 3))
+    ours = render(half, drawn([Pad(5), RandomFlip(1.0)], (60, 40)), "edge")
+    theirs = tv.hflip(tv.pad(half.resize((60, 40), Image.Resampling.BILINEAR), 5, padding_mode="edge"))
+    assert np.array_equal(ours, np.asarray(theirs))
+
+
+@pytest.mark.parametrize(("pad", "size"), [(7, (37, 29)), (3, (20, 11)), (10, (100, 90)), (40, (9, 8))])
+def test_edges_on_parts_of_pixels(pad, size):
+    """Padded, then scaled: what is visible lands on the nearest pixel, half a pixel of a smooth image away at most."""
+    x, y = np.meshgrid(np.arange(WIDTH), np.arange(HEIGHT))
+    picture = Image.fromarray(np.stack([4 * x, 4 * y, 100 + 2 * x - 2 * y], axis=2).astype(np.uint8))
+    for flip in (0.0, 1.0):
+        ours = render(picture, drawn([Pad(pad), Resize(size), RandomFlip(flip)]), "edge").astype(int)
+        theirs = tv.pad(picture, pad, padding_mode="edge").resize(size, Image.Resampling.BILINEAR)
+        theirs = np.asarray(tv.hflip(theirs) if flip else theirs)
+        scale = max((WIDTH + 2 * pad) / size[0], (HEIGHT + 2 * pad) / size[1])
+        assert np.abs(ours - theirs).max() <= 4 * max(scale, 1.0) + 1  # the slope is 4 per pixel of the image
+
+
+def test_less_than_half_a_pixel_in_sight():
+    """A view of padding and of 2 columns in 40, at 8 pixels: the columns at the border fill it."""
+    picture = Image.fromarray(noise(HEIGHT, WIDTH, 3))
+    steps = [Pad(38), Cut(0, 38, 40, HEIGHT), Resize((8, HEIGHT))]
+    ours = render(picture, drawn(steps), "edge")
+    assert (ours == ours[:, :1]).all()
+    border = np.asarray(picture)[:, :5].astype(int)  # a pixel of the view is 5 of the image
+    assert (ours[:, 0] >= border.min(1)).all()
+    assert (ours[:, 0] <= border.max(1)).all()
+    assert (render(picture, drawn(steps), 9) == 9).all()
+
+
+def test_padding_shows_no_object_and_no_class():
+    masks = noise(2, HEIGHT, WIDTH) % 4
+    boxes = Boxes.of([[[0, 0, WIDTH, HEIGHT]], [[0, 0, 10, HEIGHT]]])
+    data = pictures(noise(2, HEIGHT, WIDTH, 3), masks=Masks(masks), ignore_index=250, boxes=boxes)
+    edge, plain = (Pipeline(data, [Pad(4)], padding=padding).batch([0, 1]) for padding in ("edge", 0))
+    whole = (WIDTH + 8) * (HEIGHT + 8)
+    assert edge.objectness.tolist() == pytest.approx([WIDTH * HEIGHT / whole, 10 * HEIGHT / whole])
+    assert torch.equal(edge.objectness, plain.objectness)
+    around = np.pad(masks, ((0, 0), (4, 4), (4, 4)), constant_values=250)
+    assert np.array_equal(edge.masks.numpy(), around)
+    beside = Pipeline(data, [Pad(9), Cut(0, 0, 6, HEIGHT), Pad(3)], padding="edge").batch([0, 1])
+    assert beside.objectness.tolist() == [0, 0]
+    assert (beside.masks == 250).all()
+
+
+def grey(inputs):
+    """ITU-R 601-2 luma of [N, 3, H, W] as PIL's documents have it, in 16-bit fixed point, rounded."""
+    weights = np.round(np.array([0.299, 0.587, 0.114]) * 2**16).astype(np.int64)
+    assert weights.sum() == 2**16
+    return (np.einsum("nchw,c->nhw", inputs.numpy().astype(np.int64), weights) + 2**15) >> 16
+
+
+@pytest.mark.parametrize("colouring", [None, ColourJitter(0.4, 0.4, 0.4, 0.1)])
+def test_one_grey_channel_after_colouring(colouring):
+    steps = [RandomCrop((16, 12), padding=2), RandomFlip()]
+    data = pictures()
+    one, three = (
+        Pipeline(data, steps, colouring=colouring, padding=(9, 80, 200), channels=channels).batch([4, 0, 1, 2])
+        for channels in (1, 3)
+    )
+    assert one.inputs.shape == (4, 1, 12, 16)
+    assert one.inputs.dtype == torch.uint8
+    assert np.array_equal(one.inputs[:, 0].numpy(), grey(three.inputs))
+
+
+def test_grey_images_stay_as_they_are():
+    pixels = np.arange(256, dtype=np.uint8).reshape(1, 8, 32)
+    batch = Pipeline(pictures(pixels), channels=1).batch([0])
+    assert np.array_equal(batch.inputs[0].numpy(), pixels)

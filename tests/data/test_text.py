@@ -1,0 +1,124 @@
+"""Words, vocabularies and word vectors."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant.data import ImageArray
+from calibrant.data.dataset import Dataset
+from calibrant.data.readers.newsgroups import newsgroups
+from calibrant.data.text import Vocabulary, encoded, read_glove, tokens
+from tests.helpers.reader_data import MESSAGE
+
+
+@pytest.fixture
+def messages(tmp_path):
+    files = {
+        "20news-bydate-train/sci.space/2": MESSAGE.encode(),
+        "20news-bydate-train/sci.space/10": "caf\xe9".encode("latin-1"),
+        "20news-bydate-train/alt.atheism/7": "caf\xe9\r\n".encode(),
+        "20news-bydate-train/alt.atheism/8": b"",
+        "20news-bydate-test/sci.space/3": b"Only: headers\n\n> and quotes",
+        "20news-bydate-test/rec.autos/1": b"x",
+    }
+    for name, data in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    return tmp_path
+
+
+def test_words():
+    assert tokens("It's CAF\xc9-time, isn't it? 'quoted' x_y 3.5\n\ttabs") == [
+        *("it's", "caf\xe9", "time", "isn't", "it", "quoted", "x", "y", "3", "5", "tabs")
+    ]
+    assert tokens("") == tokens("--- !!!") == []
+
+
+def test_vocabularies_are_ordered_by_count_then_by_the_alphabet():
+    texts = ["b a c", "c b", "b d"]
+    assert Vocabulary.build(texts).words == ("<pad>", "<unk>", "b", "c", "a", "d")
+    assert Vocabulary.build(texts, size=5).words == ("<pad>", "<unk>", "b", "c", "a")
+    assert Vocabulary.build(texts, min_count=2).words == ("<pad>", "<unk>", "b", "c")
+    assert len(Vocabulary.build([], size=2)) == 2
+    with pytest.raises(ValueError, match="at least the 2 entries"):
+        Vocabulary.build(texts, size=1)
+
+
+def test_texts_are_cut_and_filled():
+    vocabulary = Vocabulary.build(["b a c", "c b", "b d"], size=5)
+    row = vocabulary.encode("B d <pad> a, c!", 4)
+    assert (row.dtype, row.tolist()) == (np.int64, [2, 1, 1, 4])
+    assert vocabulary.encode("b", 3).tolist() == [2, 0, 0]
+    assert vocabulary.encode("", 2).tolist() == [0, 0]
+    with pytest.raises(ValueError, match="length must be a whole number of at least 1, got 0"):
+        vocabulary.encode("b", 0)
+
+
+def test_vocabularies_are_built_from_texts():
+    with pytest.raises(ValueError, match="a vocabulary is built from texts, got bytes"):
+        Vocabulary.build(["a", b"b"])
+
+
+def test_vocabularies_as_json():
+    vocabulary = Vocabulary.build(["caf\xe9 \u4e2d"])
+    assert json.loads(vocabulary.to_json()) == {"words": ["<pad>", "<unk>", "caf\xe9", "\u4e2d"]}
+    assert Vocabulary.from_json(vocabulary.to_json()) == vocabulary
+    for text, message in (
+        ("{", "not a vocabulary in JSON"),
+        ("[" * 100_000, "not a vocabulary in JSON"),
+        ('{"words": [1]}', "list of strings"),
+        ("[]", "list of strings"),
+        ('{"words": ["a", "b"]}', "begins with <pad> and <unk>"),
+        ('{"words": ["<pad>", "<unk>", "a", "a"]}', "repeats"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Vocabulary.from_json(text)
+
+
+def test_encoded_data_sets(messages):
+    data = newsgroups(messages, "train")
+    vocabulary = Vocabulary.build(data.inputs[i] for i in range(len(data)))
+    rows = encoded(data, vocabulary, 3)
+    caf = vocabulary.index["caf\xe9"]
+    assert (rows.kind, rows.ids, rows.labels.tolist()) == ("array", data.ids, [0, 0, 2, 2])
+    assert rows.inputs.values[:3].tolist() == [[caf, 0, 0], [0, 0, 0], [caf, 0, 0]]
+    assert [vocabulary.words[i] for i in rows[3].input] == ["from", "someone", "somewhere"]
+    images = Dataset("i", "all", ("a",), ("0",), [0], ImageArray(np.zeros((1, 2, 2), np.uint8)))
+    with pytest.raises(ValueError, match="texts are needed to encode them, and its inputs are of kind image"):
+        encoded(images, vocabulary, 3)
+
+
+def test_word_vectors(tmp_path):
+    path = tmp_path / "glove.txt"
+    path.write_text("the 0.1 -0.2 3e-1\n. . . 1 2 3\ncat 4 5 6\nthe 9 9 9\nother x y z\n", encoding="utf-8")
+    vocabulary = Vocabulary(("<pad>", "<unk>", "cat", "dog", "the"))
+    values, coverage = read_glove(path, vocabulary, 3)
+    assert (values.dtype, values.shape, coverage) == (np.float32, (5, 3), pytest.approx(2 / 3))
+    np.testing.assert_allclose(values[[0, 2, 4]], [[0, 0, 0], [4, 5, 6], [0.1, -0.2, 0.3]], rtol=1e-6)
+    spread = np.std([4, 5, 6, 0.1, -0.2, 0.3])
+    drawn = np.random.default_rng(0).standard_normal((5, 3))
+    np.testing.assert_allclose(values[[1, 3]], spread * drawn[[1, 3]], rtol=1e-5)
+    assert np.array_equal(read_glove(path, vocabulary, 3).values, values)
+    assert not np.array_equal(read_glove(path, vocabulary, 3, seed=1).values[3], values[3])
+    assert read_glove(path, Vocabulary(("<pad>", "<unk>")), 3).coverage == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("400000 3\ncat 1 2 3\n", "line 1 has 1 numbers after its word; 3 were asked for"),
+        ("cat 1 2 3 4\n", "line 1 has 4 numbers"),
+        ("the 1 2 3\ncat 1 2 3 4\n", "line 2 has 4 numbers"),
+        ("the 1 2 3\ncat 1 2\n", "line 2 has 2 numbers"),
+        ("the 1 2 3\n\n", "line 2 has 0 numbers"),
+        ("cat 1 x 3\n", "line 1 holds something that is not a number"),
+        ("cat 1 nan 3\n", "line 1 holds a number that is not finite"),
+        ("cat 1 1e39 3\n", "line 1 holds a number that is not finite"),
+        ("a" * 5000, "line 1 is longer than"),
+    ],
+)
+def test_word_vectors_that_are_broken(tmp_path, text, message):
+    (tmp_path / "glove.txt").write_text(text)
+    with pytest.raises(ValueError, match=rf"glove\.txt: {message}"):
+        read_glove(tmp_path / "glove.txt", Vocabulary(("<pad>", "<unk>", "cat")), 3)

@@ -1,0 +1,103 @@
+"""Findings and small files that tests of several readers share."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from calibrant.data.readers.image_folder import PACS as PACS
+from calibrant.data.readers.segmentation import CITYSCAPES as CITYSCAPES
+
+LABELS = [6, 9, 1]
+
+
+PIXELS = np.random.default_rng(5).integers(0, 256, (3, 3072), dtype=np.uint8)
+
+
+def skipped_in(data):
+    return {f.what: (f.times, f.where) for f in data.report.skipped}
+
+
+def batch(key="labels", as_bytes=False, labels=LABELS):
+    held = {"data": PIXELS, key: list(labels), "batch_label": b"x", "filenames": ["a", "b", "c"]}
+    return {k.encode(): v for k, v in held.items()} if as_bytes else held
+
+
+# fmt: on
+MODES = pytest.mark.parametrize("mode", ["raise", "skip"])
+
+
+def corners(data, index):
+    return data.boxes[index].tolist()
+
+
+INVERTED, NO_NUMBERS = "inverted box", "box that is not made of numbers"
+
+
+def one_sentence(error, *words):
+    text = str(error.value)
+    assert "\n" not in text
+    assert ": " in text
+    assert all(word in text for word in words), text
+
+
+ROTATED = "image with an EXIF rotation, which is not applied"
+
+
+def saved(path, values, **options):
+    Image.fromarray(np.array(values)).save(path, **options)
+    return path
+
+
+def picture(path, size=(5, 4), mode="RGB", color=None):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, color if color is not None else 0).save(path)
+
+
+def mask(path, values, mode="L"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    array = np.array(values, dtype=np.uint8)
+    image = Image.frombytes(mode, array.shape[::-1], array.tobytes())
+    if mode == "P":
+        image.putpalette([value for i in range(256) for value in (i, 255 - i, 7)])
+    image.save(path)
+
+
+def truncated(path):
+    picture(path, size=(64, 64), color=(200, 10, 30))
+    path.write_bytes(path.read_bytes()[:-150])
+
+
+def odd_in(data):
+    return {f.what: (f.times, f.where) for f in data.report.odd}
+
+
+OUT, NOWHERE = "link that leads out of the data folder", "link that leads nowhere"
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+MESSAGE = """From: someone@somewhere
+Subject: Re: a question
+
+In article <1@x>, other@y writes:
+> Is it so?
+| Or not?
+
+It is, as he said: yes.
+Truly so.
+
+--
+Someone, Somewhere"""
+
+
+NO_ANNOTATION = "image without an annotation"
+
+
+def where(findings):
+    return {what: places for what, _, places in findings}
