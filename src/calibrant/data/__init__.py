@@ -3,7 +3,7 @@
 from calibrant._imports import needs_torch
 from calibrant.data.boxes import Boxes, objectness, union_area
 from calibrant.data.dataset import NO_CLASS, Dataset, Findings, OnError, Report, Sample
-from calibrant.data.files import UnreadableError, printable, some_names
+from calibrant.data.files import UnreadableError
 from calibrant.data.inspection import NO_CLASS_PIXELS, Inspection, SplitFacts, inspect
 from calibrant.data.layouts import Layout, layouts, read, recognise
 from calibrant.data.mixing import RICAP, CutMix, Cutout, Mixed, Mixup, RandomErasing

@@ -6,7 +6,6 @@ annotations before it is called; an error names the layout, the option, and what
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import pkgutil
@@ -21,8 +20,9 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from calibrant._files import kind_of
+from calibrant._validation import did_you_mean, listing, printable
 from calibrant.data.dataset import Dataset, OnError
-from calibrant.data.files import UnreadableError, folders_in, printable, some_names
+from calibrant.data.files import UnreadableError, folders_in
 
 Reader = TypeVar("Reader", bound=Callable[..., Dataset])
 
@@ -92,9 +92,7 @@ def recognise(path: str | Path, layout: str | None = None) -> tuple[Layout, Path
     """
     path, kinds = Path(path), layouts()
     if layout is not None and layout not in kinds:
-        near = difflib.get_close_matches(layout, kinds, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"no layout {layout!r}{hint}; known are {', '.join(kinds)}")
+        raise ValueError(f"no layout {layout!r}; known are {', '.join(kinds)}{did_you_mean(layout, kinds)}")
     candidates = list(kinds.values()) if layout is None else [kinds[layout]]
     if not path.exists() and not any(kind.splits(path) for kind in candidates):
         raise ValueError(f"{path}: no such file or folder")
@@ -170,7 +168,7 @@ def read(
         hint = ""
         if list(splits) == ["all"]:
             hint = "; a recipe takes it by data.train = 'all', and cuts a test set from it by data.test_share = 0.2"
-        raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {some_names(splits)}{hint}")
+        raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {listing(splits)}{hint}")
     return kind.open(root, split, on_error, options)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from calibrant._validation import did_you_mean
 from calibrant.experiments.cells import Column
 from calibrant.experiments.results import Results
 
@@ -237,19 +237,16 @@ def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str
 
     Example:
         >>> check_reference("ls, tuned for ece", ["ce", "ls"], ["ece"])
-        >>> check_reference("sl", ["ce", "ls"], ["ece"])
+        >>> check_reference("lss", ["ce", "ls"], ["ece"])
         Traceback (most recent call last):
-        ValueError: no method here is called 'sl', which is to be the reference; did you mean 'ls'? There are ce, ls
+        ValueError: no method here is called 'lss', which is to be the reference; there are ce, ls; did you mean 'ls'?
     """
     known = list(labels)
     label = parse(reference, known)
     if label.method not in known:
         possible = [*known, *(f"{name}, tuned for {target}" for name in known for target in targets)]
-        near = difflib.get_close_matches(reference, possible, 1, 0.4)
-        hint = f"; did you mean {near[0]!r}? There are" if near else ": there are"
-        raise ValueError(
-            f"no method here is called {reference!r}, which is to be the reference{hint} {', '.join(known)}"
-        )
+        methods = f"there are {', '.join(known)}{did_you_mean(reference, possible)}"
+        raise ValueError(f"no method here is called {reference!r}, which is to be the reference; {methods}")
     if label.tuned_for is not None and label.tuned_for not in targets:
         there = f"only for {enumerate_words(targets)}" if targets else "nor for anything else"
         raise ValueError(f"the reference {reference!r} is not there: nothing is tuned for {label.tuned_for}, {there}")

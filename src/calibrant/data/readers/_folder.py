@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from calibrant._validation import listing
 from calibrant.data.dataset import Dataset, Findings, OnError
 from calibrant.data.files import (
     MAX_PIXELS,
@@ -27,7 +28,6 @@ from calibrant.data.files import (
     open_file,
     opened_image,
     read_lines,
-    some_names,
 )
 from calibrant.data.layouts import checked_options, layout
 from calibrant.data.sources import ImageFiles, Inputs
@@ -101,7 +101,7 @@ def never_raising(splits: Splits) -> Splits:
 def check_split(root: Path, split: str, splits: Sequence[str]) -> None:
     """Raise, and name the splits, if a folder does not have the one that was asked for."""
     if split not in splits:
-        content = f"the splits {some_names(splits)}" if splits else "none of the layout's files"
+        content = f"the splits {listing(splits)}" if splits else "none of the layout's files"
         raise ValueError(f"{root}: split {split!r} was asked for, and the folder has {content}")
 
 
