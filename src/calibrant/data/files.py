@@ -274,8 +274,8 @@ def printable(text: str, limit: int = 300) -> str:
         Stühle\n\x1b[2J
     """
     start = text[:limit]
-    shown = start if start.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in start)
-    return shown if len(text) <= limit and len(shown) <= 2 * limit else shown[: 2 * limit] + "..."
+    escaped = start if start.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in start)
+    return escaped if len(text) <= limit and len(escaped) <= 2 * limit else escaped[: 2 * limit] + "..."
 
 
 def some_names(names: Sequence[str], number: int = 20) -> str:

@@ -135,9 +135,9 @@ def make_colouring(parameters: Mapping[str, float]) -> ColourJitter | None:
     return jitter
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """A hint at the known name that is most like this one, if any is."""
-    close = difflib.get_close_matches(name[:100], list(known), n=1)
+    close = difflib.get_close_matches(name[:100], list(names), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

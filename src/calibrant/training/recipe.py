@@ -237,8 +237,8 @@ def _sentence(error: ValidationError) -> str:
     name = name_of(first)
     if first["type"] == "extra_forbidden":
         parents, _, last = name.rpartition(".")
-        known = _fields(parents.split(".") if parents else [])
-        return f"unknown key {shorten(name)}{nearest(last, known)}; known here are {', '.join(sorted(known))}"
+        fields = _fields(parents.split(".") if parents else [])
+        return f"unknown key {shorten(name)}{nearest(last, fields)}; known here are {', '.join(sorted(fields))}"
     return sentence_of(first)
 
 
