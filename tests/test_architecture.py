@@ -18,6 +18,7 @@ ORDER = [
     "_files",
     "_arrays",
     "_validation",
+    "_npy",
     "_parquet",
     "_ray",
     "_numba",
@@ -216,6 +217,38 @@ def test_the_source_never_imports_the_tests():
                 assert not any(alias.name.split(".")[0] == "tests" for alias in node.names), path
             elif isinstance(node, ast.ImportFrom):
                 assert (node.module or "").split(".")[0] != "tests", path
+
+
+#: Modules without a test file of their own, and why.
+TESTED_ELSEWHERE = {
+    "cli/contact_sheet.py": "tests/cli/test_data.py: a part of the command",
+    "cli/options.py": "tests/cli/test_arguments.py: over all commands",
+    "data/drawing.py": "tests/data/test_scenes.py: pixels are seen in scenes alone",
+    "experiments/asha.py": "tests/experiments/test_ray_engine.py: needs a cluster",
+    "metrics/bootstrap/replicates.py": "tests/metrics/test_intervals.py: replicates are seen in intervals",
+    "metrics/logits.py": "tests/metrics/test_proper.py: checks of the proper scores' arguments",
+    "metrics/sketch/compiled.py": "tests/metrics/test_kernel.py: held against the same formulas in NumPy",
+    "metrics/sketch/samples.py": "tests/metrics/test_kernel.py: one pass with the kernel",
+    "posthoc/_compiled.py": "tests/posthoc/test_temperature.py and test_logit_norm.py: both ways give the same",
+    "report/document.py": "tests/report/html/test_audit_page.py: refuses what a page cannot draw",
+    "report/figures/selective.py": "tests/selective/test_analysis.py: drawn from what it computes",
+    "report/html/charts.py": "tests/report/html/test_audit_page.py: charts are parts of the page",
+    "report/html/comparison_table.py": "tests/experiments/test_formats.py: beside the other formats",
+    "report/html/tables.py": "tests/report/html/test_audit_page.py: tables are parts of the page",
+}
+
+
+def test_every_module_has_its_test_file():
+    """``src/calibrant/a/b.py`` has ``tests/a/test_b.py``, in a sub-folder or not."""
+    tests = Path(__file__).parent
+    missing = set()
+    for path in modules():
+        if path.name not in ("__init__.py", "__main__.py"):
+            package, name = path.relative_to(SOURCE).parts[:-1], f"test_{path.stem.lstrip('_')}.py"
+            folder = tests / package[0] if package else tests
+            if not (folder / name).exists() and not list(folder.glob(f"*/{name}")):
+                missing.add(path.relative_to(SOURCE).as_posix())
+    assert missing == set(TESTED_ELSEWHERE)
 
 
 def test_files_stay_readable():

@@ -13,6 +13,7 @@ import numpy as np
 
 from calibrant._arrays import Array, as_numpy
 from calibrant._files import read_regular
+from calibrant._npy import MAGIC, read_header, read_values
 from calibrant.export.graph import GROUP
 from calibrant.export.logits_tensor import INPUT, LogitsModel, TensorInfo, asked_shape, check_values, has_rank
 from calibrant.export.onnx_model import Feeds, Runner, runner
@@ -24,7 +25,6 @@ BATCH = 64  # of given ones
 MOST_NUMBERS = 2**24  # of a random input
 MOST_DIMENSIONS = 16
 LARGEST_FILE = 2**31  # bytes of a file, and of all arrays in it
-_MAGIC = b"\x93NUMPY"
 _TYPES = {
     "FLOAT": "f4", "DOUBLE": "f8", "FLOAT16": "f2", "INT64": "i8", "INT32": "i4", "INT16": "i2", "INT8": "i1",
     "UINT8": "u1", "UINT16": "u2", "UINT32": "u4", "UINT64": "u8", "BOOL": "?",
@@ -220,10 +220,10 @@ def read_inputs(path: str | Path) -> Array | dict[str, Array]:
     """
     data = read_regular(path, LARGEST_FILE)
     try:
-        return _array(data, "the file") if data.startswith(_MAGIC) else _arrays(data)
+        return _array(data, "the file") if data.startswith(MAGIC) else _arrays(data)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise ValueError(f"{path}: not a .npy or .npz file of numbers ({error})") from None
-    except Exception as error:  # zlib and NumPy's parser of headers have their own classes
+    except Exception as error:  # zlib has its own class
         raise ValueError(f"{path}: {' '.join(str(error).split())[:200] or type(error).__name__}") from None
 
 
@@ -243,20 +243,13 @@ def _arrays(data: bytes) -> dict[str, Array]:
 def _array(data: bytes, what: str) -> Array:
     """One array out of the bytes of a ``.npy`` file."""
     file = io.BytesIO(data)
-    if not data.startswith(_MAGIC):
+    if not data.startswith(MAGIC):
         raise ValueError(f"{what} is not an array of NumPy's")
-    version = np.lib.format.read_magic(file)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in readers:
-        raise ValueError(f"{what} has version {version[0]}.{version[1]} of the format, 1.0 and 2.0 are read")
-    try:
-        shape, _, dtype = readers[version](file)
-    except Exception:  # of the parsers of Python's literals
-        raise ValueError(f"{what} has a header that cannot be read") from None
-    if dtype.kind not in "fiub":
-        raise ValueError(f"{what} must be numbers, got {dtype}")
-    size, asked = len(data) - file.tell(), math.prod(shape) * dtype.itemsize
-    if size != asked or any(length < 0 for length in shape):
-        raise ValueError(f"{what} must have {asked:,} bytes of {dtype} {list(shape)}, got {size:,}")
-    file.seek(0)
-    return np.lib.format.read_array(file, allow_pickle=False)
+    header = read_header(file)
+    if header.kind not in "fiub":
+        raise ValueError(f"{what} must be numbers, got {header.code}")
+    size = len(data) - header.size
+    if size != header.data_size:
+        announced = f"{header.data_size:,} bytes of {header.dtype} {list(header.shape)}"
+        raise ValueError(f"{what} must have {announced}, got {size:,}")
+    return read_values(file, header)

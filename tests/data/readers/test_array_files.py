@@ -49,21 +49,21 @@ def test_the_archive_that_is_damaged_below_is_sound(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("ids", npy("'<U0'", "(1000000000000,)"), "'ids' announces the type <U0 .* it has no entries"),
-        ("split", npy("'|S0'", "(1000000000000,)"), "'split' announces"),
-        ("classes", npy("'|V0'", "(1000000000000,)"), "'classes' announces"),
+        ("ids", npy("'<U0'", "(1000000000000,)"), "'ids' must be numbers or text, .* got <U0$"),
+        ("split", npy("'|S0'", "(1000000000000,)"), r"'split' must be numbers or text, .* got \|S0$"),
+        ("classes", npy("'|V0'", "(1000000000000,)"), r"'classes' must be numbers or text, .* got \|V0$"),
         ("x", npy("'<f4'", "(1000000000000, 0)"), "it has no entries"),
-        ("x", npy("'<f4'", "(-2, -3)", bytes(24)), "it has no entries"),
+        ("x", npy("'<f4'", "(-2, -3)", bytes(24)), "no shape of whole numbers"),
         ("x", npy("'<f4'", "(1000000000000, 1000000)", bytes(24)), "'x' announces 4000000000000000000 bytes"),
-        ("y", npy("'<i8'", f"({'9' * 4000},)"), r"'y' announces 79+\.\.\. bytes"),
+        ("y", npy("'<i8'", f"({'9' * 4000},)"), "no shape of whole numbers"),
         ("y", npy("'<i8'", f"({'9' * 5000},)"), "cannot be read"),
         ("y", npy("'<i8'", "(" * 3000 + ")" * 3000), "cannot be read"),
         ("y", npy("'<i8'", "(2,)", bytes(32)), "'y' goes on after the array"),
         ("ids", npy("'<U1'", "(2,)", b"\xff\xff\xff\x7f" * 2), "'ids' holds texts with numbers in them"),
         ("ids", npy("'>U1'", "(2,)", b"\x00\x11\x00\x00" * 2), "'ids' holds texts with numbers in them"),
         ("classes", npy("'<U2'", "(2,)", b"\0\0\x11\0" * 4), "'classes' holds texts with numbers in them"),
-        ("ids", npy("'|O'", "(2,)", pickle.dumps([1, 2])), "'ids' holds Python objects"),
-        ("ids", npy("[('a', '<U1'), ('b', '<i4')]", "(2,)", b"\xff" * 16), "texts or numbers are expected"),
+        ("ids", npy("'|O'", "(2,)", pickle.dumps([1, 2])), r"'ids' must be numbers or text.* unpickled, got \|O$"),
+        ("ids", npy("[('a', '<U1'), ('b', '<i4')]", "(2,)", b"\xff" * 16), r"'ids' must be numbers or text.* got \["),
         ("y", npy("'<c8'", "(2,)", bytes(16)), "labels are integers or strings"),
         ("y", npy("'<i8'", "()", bytes(8)), r"'y' has the shape \[\]"),
     ],
@@ -123,14 +123,14 @@ def test_a_file_is_opened_once(tmp_path, monkeypatch):
     np.savez(path, x=np.zeros((3, 2), np.float32), y=np.array(["a", "b", "a"]))
     other = io.BytesIO()
     np.savez(other, x=np.ones((3, 2), np.float32), y=np.array(["c", "d", "c"]))
-    header = _array_files._read_header
+    header = _array_files.read_header
 
     def replacing(member):
         (tmp_path / "new").write_bytes(other.getvalue())
         os.replace(tmp_path / "new", path)
         return header(member)
 
-    monkeypatch.setattr(_array_files, "_read_header", replacing)
+    monkeypatch.setattr(_array_files, "read_header", replacing)
     from calibrant.data.readers.arrays import arrays
 
     data = arrays(path, "all")

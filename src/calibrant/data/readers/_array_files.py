@@ -6,11 +6,8 @@ and in the pages of a Parquet file, where it has them, are compared.
 
 from __future__ import annotations
 
-import math
 import os
 import struct
-import tokenize
-import warnings
 import zipfile
 import zlib
 from collections import Counter
@@ -23,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from calibrant._npy import ArrayHeader, read_header, read_values
 from calibrant._parquet import column_chunks
 from calibrant.data.files import UnreadableError, check_growth, open_file
 from calibrant.data.readers._annotations import shown
@@ -34,10 +32,9 @@ MAX_COLUMNS, MAX_DIRECTORY = 10_000, 2**18
 _DEFLATE = 1032  # how many bytes one packed byte can become
 _UNICODE = 0x10FFFF
 
-# NumPy parses headers as Python text, hence the errors of its tokenizer and compiler.
 _BROKEN = (
     *(OSError, ValueError, LookupError, EOFError, TypeError, OverflowError, NotImplementedError, RuntimeError),
-    *(SyntaxError, MemoryError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, struct.error, pa.ArrowException),
+    *(MemoryError, zipfile.BadZipFile, zlib.error, struct.error, pa.ArrowException),
 )
 
 
@@ -77,7 +74,7 @@ class Npz:
                     if name in self.names:
                         raise UnreadableError(f"{path}: the archive has {info.filename!r:.80} twice")
                     if info.filename.endswith(".npy"):
-                        self.names[name] = _read_header(member)[0].kind in "biuf"
+                        self.names[name] = read_header(member).kind in "biuf"
 
     def read(self, name: str) -> NDArray[Any]:
         """One array; its header is compared with the size of the member, and that with what deflate can do."""
@@ -87,11 +84,11 @@ class Npz:
             limit = min(info.file_size, info.compress_size * (1 if stored else _DEFLATE) + 64)
             what = f"{self.path}: {name!r:.80}"
             with self._archive.open(info) as member:
-                size = _check_size(*_read_header(member), limit, what)
-            if not stored:
-                check_growth(what, info.compress_size, size)
-            with self._archive.open(info) as member:
-                array = _read_array(member)
+                header = read_header(member)
+                size = _check_size(header, limit, what)
+                if not stored:
+                    check_growth(what, info.compress_size, size)
+                array = read_values(member, header)
                 if member.read(1):  # at its end the checksum is compared
                     raise UnreadableError(f"{what} goes on after the array that its header announces")
             return _check_text(array, what)
@@ -100,10 +97,9 @@ class Npz:
 def read_npy(path: Path) -> NDArray[Any]:
     """The array in an ``.npy`` file."""
     with open_file(path) as file, naming(path):
-        dtype, shape = _read_header(file)
-        _check_size(dtype, shape, os.fstat(file.fileno()).st_size - file.tell(), f"{path}: the array")
-        file.seek(0)
-        array = _read_array(file)
+        header = read_header(file)
+        _check_size(header, os.fstat(file.fileno()).st_size - header.size, f"{path}: the array")
+        array = read_values(file, header)
         if file.read(1):
             raise UnreadableError(f"{path}: the file goes on after the array that its header announces")
         return _check_text(array, str(path))
@@ -124,30 +120,13 @@ def _stated_members(path: Path, file: IO[bytes]) -> int:
     return int(number)
 
 
-def _read_header(member: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    version = np.lib.format.read_magic(member)
-    parsers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in parsers:
-        raise ValueError(f"version {version} of the npy format")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the parser of Python text
-        shape, _, dtype = parsers[version](member)
-    return dtype, shape
-
-
-def _read_array(member: IO[bytes]) -> NDArray[Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
-
-
-def _check_size(dtype: np.dtype[Any], shape: tuple[int, ...], limit: int, what: str) -> int:
+def _check_size(header: ArrayHeader, limit: int, what: str) -> int:
     """How many bytes an array has; an error if that is more than the file has, or none."""
-    if dtype.hasobject:
-        raise UnreadableError(f"{what} holds Python objects, which are not unpickled")
-    size = math.prod(shape) * dtype.itemsize
-    if size <= 0 or min(shape, default=1) < 1:
-        raise UnreadableError(f"{what} announces the type {dtype} and the shape {shape!r:.60}: it has no entries")
+    if header.kind == "V":
+        raise UnreadableError(f"{what} must be numbers or text, as nothing is unpickled, got {header.code}")
+    size = header.data_size
+    if not size:
+        raise UnreadableError(f"{what} announces the shape {list(header.shape)!r:.60}: it has no entries")
     if size > min(MAX_BYTES, limit):
         raise UnreadableError(f"{what} announces {shown(size)} bytes, more than it has or may have")
     return size

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 
 from calibrant._arrays import Array
-from calibrant._validation import shorten
+from calibrant._npy import ArrayHeader, read_header
 from calibrant.predictions.columns import FACTS, LABELS_ARE, ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, Reader, Store
 from calibrant.predictions.formats import check_crc
@@ -31,11 +30,6 @@ from calibrant.predictions.values import Location, shape_hint
 MOST_ARRAYS = 10_000
 FACT_BYTES = 1 << 28
 CHUNK = 1 << 18  # bytes that stay in the cache between reading and summing
-HEADER = 10_000  # bytes: NumPy's own limit
-# The parts of a .npy header, which is a dictionary in Python's spelling; they are matched, and nothing is evaluated.
-_DESCR = re.compile(r"""['"]descr['"]\s*:\s*['"]([^'"]*)['"]""")
-_ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b""")
-_SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(((?:\s*[0-9]{1,19}\s*,)*(?:\s*[0-9]{1,19}\s*)?)\)""")
 
 
 class Stream:
@@ -345,41 +339,16 @@ def read_facts(names: Sequence[str], array_of: Callable[[str], StoredArray]) -> 
     return facts
 
 
-def parse_header(file: Any, size: int) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
-    """Type, shape and order of a ``.npy`` array of ``size`` bytes with its header, without allocating anything.
-
-    Read here rather than by NumPy, whose reader makes a type of whatever the header names; these are numbers and text.
-    """
-    magic = file.read(8)
-    if magic[:6] != b"\x93NUMPY" or len(magic) < 8 or magic[6] not in (1, 2, 3):
-        raise ValueError("not a .npy array")
-    width = 2 if magic[6] == 1 else 4
-    length = int.from_bytes(file.read(width), "little")
-    if length > HEADER:
-        raise ValueError(f"the header of a .npy array is at most {HEADER} bytes, got {length}")
-    header = file.read(length)
-    if len(header) < length:
-        raise ValueError("the header of the .npy array is cut off")
-    text = header.decode("latin-1").strip()
-    descr, order, lengths = (pattern.search(text) for pattern in (_DESCR, _ORDER, _SHAPE))
-    if descr is None or order is None or not text.startswith("{") or not text.endswith("}"):
-        kind = re.search(r"descr['\"]\s*:\s*(.{1,40})", text)
-        if kind is not None and descr is None:
-            raise ValueError(f"arrays of numbers or text are read and nothing is unpickled, got {kind[1]!r}")
-        raise ValueError("the header of the .npy array is damaged")
-    if not re.fullmatch("[<>=|]?[biufUSc][1-9][0-9]{0,5}", descr[1]):
-        raise ValueError(f"arrays of numbers or text are read and nothing is unpickled, got {shorten(descr[1])!r}")
-    if lengths is None:
-        raise ValueError("the header of the .npy array has no shape of whole numbers")
-    shape = tuple(int(part) for part in lengths[1].split(",") if part.strip())
-    try:
-        dtype = np.dtype(descr[1])
-    except TypeError:
-        raise ValueError(f"the header of the .npy array names a type that NumPy does not have, {descr[1]!r}") from None
-    claimed, stored = math.prod(shape) * dtype.itemsize, size - 8 - width - length
-    if claimed != stored:
-        raise ValueError(f"the header claims {dtype} {list(shape)}, {claimed} bytes, but the file holds {stored}")
-    return dtype, shape, order[1] == "True"
+def parse_header(file: Any, size: int) -> ArrayHeader:
+    """The header of a ``.npy`` array of numbers or text, which has ``size`` bytes with its header."""
+    header = read_header(file)
+    if header.kind in "mM":
+        raise ValueError(f"arrays of numbers or text are read, got dates or times, {header.code!r}")
+    stored = size - header.size
+    if header.data_size != stored:
+        announced = f"{header.dtype} {list(header.shape)}, {header.data_size} bytes"
+        raise ValueError(f"the header claims {announced}, but the file holds {stored}")
+    return header
 
 
 def write_array(file: Any, array: Array) -> None:

@@ -80,8 +80,8 @@ def _list_set(path: Path, start: str, listings: dict[str, list[str]]) -> list[st
 
 def _stored_array(path: Path, crc: int | None) -> StoredArray:
     with file_errors(str(path)), open_first(path) as (file, handle):
-        dtype, shape, fortran = parse_header(handle, file.stamp.size)
-        return StoredArray(file, 0, handle.tell(), dtype, shape, fortran, crc, mismatch=MISMATCH)
+        header = parse_header(handle, file.stamp.size)
+        return StoredArray(file, 0, header.size, header.dtype, header.shape, header.fortran, crc, mismatch=MISMATCH)
 
 
 def _read_checksums(path: Path, start: str) -> dict[str, int]:

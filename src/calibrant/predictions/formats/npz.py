@@ -121,10 +121,9 @@ def _stored_array(file: DataFile, handle: IO[bytes], info: zipfile.ZipInfo, star
     check_expansion(name, info.file_size, info.compress_size)
     handle.seek(start)
     stream: Any = handle if is_stored else InflatingStream(handle, info.compress_size)
-    dtype, shape, fortran = parse_header(stream, info.file_size)
-    skip = handle.tell() - start if is_stored else stream.count
+    header = parse_header(stream, info.file_size)
     deflated = None if is_stored else info.compress_size
-    return StoredArray(file, start, skip, dtype, shape, fortran, info.CRC, deflated)
+    return StoredArray(file, start, header.size, header.dtype, header.shape, header.fortran, info.CRC, deflated)
 
 
 def save(store: Store, path: Path) -> None:

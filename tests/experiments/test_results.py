@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant.experiments.results import ResultRow, Results
-from tests.result_rows import NAN, SMALL, of, row
+from tests.helpers.result_rows import NAN, SMALL, of, row
 
 
 def test_where_column_and_by_seed():

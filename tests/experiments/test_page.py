@@ -1,25 +1,27 @@
-"""References, paired tests, methods without numbers, and what a comparison writes. Oracles: scipy, values by hand."""
+"""Tests of page."""
 
-import csv as csv_files
-import io
 import json
 import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from calibrant.experiments import Comparison, Contender, Failure, Results, Study, tables, write
-from calibrant.experiments.labels import check_reference
 from calibrant.experiments.page import document
-from calibrant.experiments.tables import Column, average_ranks, differences, notes, paired, summary, text
-from calibrant.report.text import DASH, MINUS
+from calibrant.experiments.tables import average_ranks, notes, summary, text
+from calibrant.report.text import DASH
 from calibrant.training.recipe import check_recipe
-from tests.result_rows import SMALL, of, row
+from tests.helpers.result_rows import SMALL, of, row
 
 RNG = np.random.default_rng(5)
+
+
 CE = RNG.normal(0.05, 0.004, 5)
+
+
 LS = {"ece": CE - 0.02 + RNG.normal(0, 0.001, 5), "accuracy": CE + 0.03 + RNG.normal(0, 0.001, 5)}
+
+
 LR = {"ece": LS["ece"] + (-1.0) ** np.arange(5) / 100, "accuracy": CE + 0.005 + RNG.normal(0, 0.001, 5)}
 
 
@@ -36,154 +38,10 @@ def two_targets():
     return results
 
 
-def changes(table, k=0):
-    return {(line.method, line.tuned_for): line.cells[k].change for line in table.rows}
-
-
-# --- rows of the same runs --------------------------------------------------------------------------------------------
-
-
 def test_tables_of_what_lies_on_disk_are_those_of_the_sweep(tmp_path):
     """Numbers that are none are read back as others, and are the same all the same."""
     two_targets().save(tmp_path)
     assert summary(Results.load(tmp_path), ["ece"], ranks=True) == summary(two_targets(), ["ece"], ranks=True)
-
-
-def test_rows_of_the_same_runs_are_one_row():
-    table = summary(two_targets(), ["ece"], ranks=True)
-    assert [(line.method, line.tuned_for) for line in table.rows] == [
-        ("ce", ""), ("ls", "ece"), ("ls", "accuracy"), ("lr", "ece"), ("lr", "accuracy"), ("mbls", "ece and accuracy"),
-    ]  # fmt: skip
-    means = [np.mean(v) for v in (CE, LS["ece"], LS["accuracy"], LR["ece"], LR["accuracy"], CE + 0.012)]
-    assert [line.cells[1].mean for line in table.rows] == stats.rankdata(means).tolist()  # six, not eight
-    one = summary(two_targets(), ["ece"], tuned_for="accuracy")
-    assert [(line.method, line.tuned_for) for line in one.rows][-1] == ("mbls", "accuracy")
-    # As a label it is no longer open which of the two is meant.
-    assert paired(two_targets(), "mbls", "ce", "ece").mean == pytest.approx(0.012)
-
-
-# --- references -------------------------------------------------------------------------------------------------------
-
-
-def test_a_reference_that_was_tuned_is_compared_by_target():
-    table = differences(two_targets(), "ls", ["ece"])
-    others = {
-        ("ce", "ece"): CE - LS["ece"],
-        ("ce", "accuracy"): CE - LS["accuracy"],
-        ("lr", "ece"): LR["ece"] - LS["ece"],
-        ("lr", "accuracy"): LR["accuracy"] - LS["accuracy"],
-        ("mbls", "ece"): CE + 0.01 + 0.001 * np.arange(5) - LS["ece"],
-        ("mbls", "accuracy"): CE + 0.01 + 0.001 * np.arange(5) - LS["accuracy"],
-    }
-    assert [(line.method, line.tuned_for) for line in table.rows] == list(others)
-    for line, gaps in zip(table.rows, others.values(), strict=True):
-        assert line.cells[0].mean == pytest.approx(gaps.mean(), rel=1e-12)
-        assert line.cells[2].mean == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue, rel=1e-9)
-    assert "ls tuned for the same" in table.note
-    marks = changes(summary(two_targets(), ["ece"], reference="ls"))
-    assert marks[("ls", "ece")] == marks[("ls", "accuracy")] == marks[("lr", "ece")] == ""
-    assert marks[("lr", "accuracy")] == "better"
-    assert marks[("ce", "")] == ""  # worse than the one and better than the other
-    same = differences(two_targets(), "ce", ["ece"])
-    assert [(line.method, line.tuned_for) for line in same.rows] == [
-        ("ls", "ece"), ("ls", "accuracy"), ("lr", "ece"), ("lr", "accuracy"), ("mbls", "ece and accuracy"),
-    ]  # fmt: skip
-
-
-def test_a_reference_of_one_target_serves_all():
-    table = differences(two_targets(), "ls, tuned for ece", ["ece"])
-    found = {(line.method, line.tuned_for): line.cells[0].mean for line in table.rows}
-    assert found[("ls", "accuracy")] == pytest.approx((LS["accuracy"] - LS["ece"]).mean())
-    assert found[("ce", "")] == pytest.approx((CE - LS["ece"]).mean())
-    assert ("ls", "ece") not in found
-    lacking = Results(r for r in two_targets() if (r.method, r.tuned_for) != ("ls", "accuracy"))
-    rest = differences(lacking, "ls", ["ece"])  # nothing of the other target to compare with
-    assert {(line.method, line.tuned_for) for line in rest.rows} == {("ce", ""), ("lr", "ece"), ("mbls", "ece")}
-
-
-@pytest.mark.parametrize("reference", ["mbls", "mbls, tuned for ece", "ls, tuned for nll"])
-def test_a_reference_without_numbers_is_said(reference):
-    results = of({"ce": CE}) + of({"ls": LS["ece"]}, tuned_for="ece", settings={"alpha": 0.1})
-    table = summary(results, ["ece"], reference=reference)
-    assert set(changes(table).values()) == {""}
-    assert f"Nothing is tested against {reference}: it has no numbers here." in table.note
-    assert differences(results, reference, ["ece"]).rows == ()
-
-
-def test_references_are_checked_before_anything_runs():
-    labels = ["ce", "ls", "acls:margin=6", "als+context"]
-    for good in ("ce", "ls, tuned for ece", "ce + temperature", "als + context", "acls:margin=6", "hard"):
-        check_reference(good, labels, ["ece"])
-    for wrong, words in {
-        "cee": r"no method here is called 'cee'.*did you mean 'ce'\? There are ce, ls, acls:margin=6, als\+context$",
-        "ls tuned for ece": "did you mean 'ls, tuned for ece'",
-        "qqqq": r"which is to be the reference: there are ce, ls",
-        "ls, tuned for nll": "'ls, tuned for nll' is not there: nothing is tuned for nll, only for ece$",
-    }.items():
-        with pytest.raises(ValueError, match=words) as error:
-            check_reference(wrong, iter(labels), ["ece"])
-        assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match="nothing is tuned for ece, nor for anything else"):
-        check_reference("ce, tuned for ece", ["ce"], [])
-
-
-# --- tests ------------------------------------------------------------------------------------------------------------
-
-
-def test_no_marks_of_two_seeds_nor_of_one_difference():
-    two = summary(of({"ce": (0.1, 0.2), "ls": (0.05, 0.1500001)}), ["ece"], reference="ce")
-    assert stats.ttest_rel((0.05, 0.1500001), (0.1, 0.2)).pvalue < 0.001
-    assert set(changes(two).values()) == {""}
-    assert "Nothing is tested against ce: that takes 3 seeds." in two.note
-    base = np.array([0.91, 0.93, 0.94, 0.92])  # a hundredth more each, up to the last digits
-    same = of({"ce": base, "ls": base + 0.01, "lr": base + np.array([0.02, 0.021, 0.019, 0.02])}, "accuracy")
-    assert changes(summary(same, ["accuracy"], reference="ce")) == {
-        ("ce", ""): "",
-        ("ls", ""): "",
-        ("lr", ""): "better",
-    }
-    lines = text(differences(same, "ce", ["accuracy"]))
-    assert lines[0] == ["ls", "Accuracy (%)", "+1.00", "[+1.00, +1.00]", DASH, DASH, "0.1250", "4 of 4"]
-    p = stats.ttest_1samp((0.02, 0.021, 0.019, 0.02), 0).pvalue
-    assert lines[1][4:6] == ["<0.0001"] * 2 if p < 1e-4 else [f"{p:.4f}"] * 2  # one test: nothing to correct
-
-
-def test_paired_table_against_scipy_and_holm_by_hand():
-    values = {"ce": CE, "a": CE - 0.01 + RNG.normal(0, 0.003, 5), "b": CE + RNG.normal(0, 0.01, 5),
-              "c": CE + 0.01 + RNG.normal(0, 0.004, 5)}  # fmt: skip
-    nll = {name: 10 * v for name, v in values.items() if name != "c"}
-    table = differences(of(values) + of(nll, "nll"), "ce", ["ece", "nll"], title="")
-    assert [(line.method, line.metric) for line in table.rows] == [
-        ("a", "ece"), ("b", "ece"), ("c", "ece"), ("a", "nll"), ("b", "nll"),
-    ]  # fmt: skip
-    tests = [stats.ttest_rel(values[name], CE) for name in "abc"]
-    first, second, third = sorted(t.pvalue for t in tests)
-    by_hand = {first: 3 * first, second: max(3 * first, 2 * second), third: max(3 * first, 2 * second, third)}
-    for line, test, name in zip(table.rows, tests, "abc", strict=False):
-        gap, interval, t, holm, wilcoxon, wins = line.cells
-        ends = test.confidence_interval(0.95)
-        assert gap.mean == pytest.approx((values[name] - CE).mean(), rel=1e-12)
-        assert (interval.mean, interval.high) == pytest.approx((ends.low, ends.high), rel=1e-9)
-        assert t.mean == pytest.approx(test.pvalue, rel=1e-9)
-        assert holm.mean == pytest.approx(min(1, by_hand[test.pvalue]), rel=1e-9)
-        assert wilcoxon.mean == pytest.approx(stats.wilcoxon(values[name], CE, method="exact").pvalue)
-        assert (wins.mean, wins.runs) == ((values[name] < CE).sum(), 5)
-        assert bool(gap.change) == (holm.mean < 0.05)
-    marked = {line.method: line.cells[0].change for line in summary(of(values), ["ece"], reference="ce").rows}
-    assert {line.method: line.cells[0].change for line in table.rows[:3]} | {"ce": ""} == marked
-    lines = list(csv_files.DictReader(io.StringIO(tables.csv(table))))
-    assert float(lines[0]["95% interval high"]) == table.rows[0].cells[1].high
-    assert (lines[0]["Measure"], lines[0]["Better in seeds"]) == ("ece", "5")
-    assert tables.markdown(table).count("\n| ") == 5
-    assert f"[{MINUS}" in tables.html(table)
-
-
-def test_one_seed_has_a_difference_and_no_more():
-    (line,) = text(differences(of({"ce": [0.04], "ls": [0.03]}), "ce", ["ece"]))
-    assert line == ["ls", "ECE (%)", f"{MINUS}1.00", DASH, DASH, DASH, DASH, "1 of 1"]
-
-
-# --- methods without numbers ------------------------------------------------------------------------------------------
 
 
 def test_methods_without_numbers_have_a_row_of_dashes():
@@ -198,9 +56,6 @@ def test_methods_without_numbers_have_a_row_of_dashes():
     assert text(ranks)[-1] == ["mbls", DASH]
     assert [line.cells[0].mean for line in ranks.rows[:3]] == [3, 2, 1]
     assert DASH not in tables.latex(table)
-
-
-# --- ranks, notes, directions -----------------------------------------------------------------------------------------
 
 
 def test_ranks_of_one_target_are_those_of_the_whole_table():
@@ -224,15 +79,6 @@ def test_notes_for_the_terminal_say_what_its_marks_mean():
     assert found[3].startswith("Mean rank: ")
     assert notes(summary(Results(), ["ece"])) == []
 
-
-def test_a_column_may_have_another_better_end():
-    results = of({"a": [0.5], "b": [0.6]}, "mean_confidence") + of({"a": [0.5], "b": [0.6]}, "accuracy")
-    columns = [Column("accuracy", direction="none"), Column("mean_confidence", direction="low")]
-    assert text(summary(results, columns)) == [["a", "50.00", "¹ 50.00"], ["b", "60.00", "² 60.00"]]
-    assert columns[0].head == "Accuracy (%)"
-
-
-# --- files and the page -----------------------------------------------------------------------------------------------
 
 RECIPE = check_recipe(
     {

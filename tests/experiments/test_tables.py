@@ -1,12 +1,7 @@
-"""Tables of results. Oracles: scipy, LR's printed tables, hand-worked values."""
+"""Tests of tables."""
 
-import csv as csv_files
-import io
 import math
 import re
-import shutil
-import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -16,28 +11,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from calibrant.experiments.results import Results
-from calibrant.experiments.tables import (
-    Column,
-    average_ranks,
-    csv,
-    expected,
-    heads,
-    html,
-    latex,
-    markdown,
-    paired,
-    sensitivity,
-    summary,
-    text,
-)
+from calibrant.experiments.tables import Column, average_ranks, expected, heads, paired, sensitivity, summary, text
 from calibrant.report.text import MINUS
 from calibrant.training.recipe import Expected, Recipe, load
-from tests.result_rows import NAN, SMALL, of, row
+from tests.helpers.result_rows import SMALL, of, row
 
-RECIPES = Path(__file__).parents[1] / "recipes"
-
-
-# Means
+RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 def test_summary_against_numpy():
@@ -61,35 +40,6 @@ def test_summary_against_numpy():
     ]
     assert heads(table) == ["Method", "Accuracy (%) ↑", "ECE (%) ↓"]
     assert "over 3 seeds, or over n where a cell says so" in table.note
-
-
-def test_ties_at_print_precision_share():
-    table = summary(
-        of({"a": [0.93201], "b": [0.93199], "c": [0.9312], "d": [0.93118], "e": [0.5]}, "accuracy"), ["accuracy"]
-    )
-    marks = [(line.cells[0].best, line.cells[0].second) for line in table.rows]
-    assert marks == [(True, False), (True, False), (False, True), (False, True), (False, False)]
-    assert text(table)[0] == ["a", "¹ 93.20"]  # one run has no spread
-    assert "One run each." in table.note
-
-
-def test_digits():
-    def shown(metric, value):
-        return text(summary(of({"a": [value]}, metric), [metric]))[0][1]
-
-    assert shown("accuracy", 0.57005) == "57.01"  # binary's nearest is below
-    assert shown("ece", 0.0) == "0.00"
-    assert shown("nll", 0.12345) == "0.1235"
-    assert shown("nll", math.inf) == "∞"
-    assert shown("aurc", 0.01234567) == "0.0123"
-    assert shown("coverage_at_risk_0.05", 1.0) == "100.00"
-
-
-def test_values_that_do_not_exist_count_for_no_run():
-    table = summary(
-        of({"a": (0.5, NAN, 0.7), "b": (NAN, NAN, NAN), "c": (0.1, 0.2, 0.3)}, "overconfidence"), ["overconfidence"]
-    )
-    assert [row[1] for row in text(table)] == ["² 60.00 ± 14.14 (n=2)", "", "¹ 20.00 ± 10.00"]
 
 
 def test_labels_say_more_than_a_method():
@@ -145,9 +95,6 @@ def test_reference_and_holm():
     assert [line.cells[0].change for line in table.rows] == ["", "better", "", "worse"]
     assert text(table)[1][1].endswith(" •")
     assert "worse than ce (paired t-test over the seeds" in table.note
-
-
-# Ranks
 
 
 def lr_tables():
@@ -232,56 +179,6 @@ def test_rank_column_of_a_summary():
     assert heads(table)[-1] == "Mean rank ↓"
 
 
-# Pairs
-
-
-@pytest.mark.parametrize("n", [2, 5, 9, 14, 15, 40])
-def test_paired_against_scipy(n):
-    rng = np.random.default_rng(n)
-    one, other = rng.normal(0.3, 0.1, n), rng.normal(0.33, 0.1, n)
-    found = paired(of({"a": one, "b": other}), "a", "b", "ece")
-    t = stats.ttest_rel(one, other)
-    assert found.seeds == tuple(range(n))
-    assert found.mean == pytest.approx((one - other).mean(), rel=1e-12)
-    assert found.t_p == pytest.approx(t.pvalue, rel=1e-9)
-    interval = t.confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-9)
-    exact = stats.wilcoxon(one, other, method="exact" if n <= 14 else "approx")
-    assert found.wilcoxon_p == pytest.approx(exact.pvalue, rel=1e-9)
-    assert found.wins == int((one < other).sum())
-    assert paired(of({"a": one, "b": other}, "accuracy"), "a", "b", "accuracy").wins == int((one > other).sum())
-
-
-def test_signed_ranks_with_ties_against_a_permutation_test():
-    d = np.array([1.0, 1.0, -1.0, 2.0, 2.0, 3.0, 0.0])
-    found = paired(of({"a": d, "b": 0 * d}), "a", "b", "ece")
-    signed = d[d != 0]
-    ranks = stats.rankdata(np.abs(signed))
-    oracle = stats.permutation_test(
-        (np.sign(signed) * ranks,), np.sum, permutation_type="samples", n_resamples=np.inf, alternative="two-sided"
-    )
-    assert found.wilcoxon_p == pytest.approx(oracle.pvalue)
-
-
-def test_pairs_at_the_edges():
-    results = of({"a": (0.1, 0.2, 0.3), "b": (0.1, 0.2), "c": (0.2, 0.3, 0.4)}) + Results([row("d", 7)])
-    same = paired(results, "a", "b", "ece")
-    assert (same.seeds, same.mean, same.low, same.high, same.t_p, same.wilcoxon_p, same.wins) == (
-        (0, 1), 0.0, 0.0, 0.0, 1.0, 1.0, 0,
-    )  # fmt: skip
-    one = paired(of({"a": [0.1], "b": [0.3]}), "a", "b", "ece")
-    assert one.wins == 1
-    assert math.isnan(one.low)
-    assert math.isnan(one.t_p)
-    with pytest.raises(ValueError, match="'a' and 'd' have no seed in common"):
-        paired(results, "a", "d", "ece")
-    with pytest.raises(ValueError, match="no results of 'x': there are a, b, c, d"):
-        paired(results, "x", "a", "ece")
-
-
-# Curves
-
-
 def test_sensitivity():
     searched = Results(
         row("acls", seed, "ece", base + 0.01 * seed, stage="search", set="val", settings={"margin": m, "lambda1": w})
@@ -308,9 +205,6 @@ def test_sensitivity_counts_a_run_once_that_two_targets_chose():
     twice = of({"ls": (0.1, 0.2)}, tuned_for="ece", settings={"alpha": 0.1})
     twice += of({"ls": (0.1, 0.2)}, tuned_for="accuracy", settings={"alpha": 0.1})
     assert [p.runs for p in sensitivity(twice, "ls", "alpha", "ece")] == [2]
-
-
-# The paper's numbers
 
 
 def recipe(*entries):
@@ -386,107 +280,3 @@ def test_every_recipe_finds_its_own_numbers(path):
     plain = [line for line in table.rows if not re.search(r"=", line.method) and not line.tuned_for]
     assert all(line.cells[2] is not None and line.cells[2].mean == 0 for line in plain)
     assert len(table.rows) == sum(len(entry.values) for entry in known.expected)
-
-
-# Formats
-
-NASTY = "50% of {a_b} & $x^2$ #1 ~\\n|<script>*[z]\"'"
-
-
-def nasty_table():
-    values = {NASTY: (0.02, 0.03), "[b]": (0.04, 0.05), "*c": (0.06,)}
-    return summary(of(values) + of({NASTY: [0.1]}, "nll"), ["ece", Column("nll", title=NASTY)], title=NASTY)
-
-
-def test_markdown():
-    table = summary(SMALL, ["ece"], methods=["ce", "ls"], title="ECE of two")
-    assert markdown(table) == (
-        "**ECE of two**\n\n| Method | ECE (%) ↓ |\n|:--|--:|\n| ce | <u>5.00 ± 1.00</u> |\n| ls | **2.67 ± 1.15** |\n\n"
-        "Mean ± standard deviation over 3 seeds. Best in bold, second underlined."
-    )
-    for line in markdown(nasty_table()).splitlines():
-        if line.startswith("| "):
-            assert len(re.findall(r"(?<!\\)\|", line.replace("\\\\", ""))) == 4
-
-
-def test_latex_is_escaped():
-    needs, made = latex(nasty_table()).split("\n", 1)
-    assert needs == r"% needs \usepackage{booktabs} and \usepackage[T1]{fontenc}"
-    assert latex(summary(SMALL, ["ece"])).startswith("% needs \\usepackage{booktabs}\n\\begin{table}\n")
-    bare = re.sub(r"\\[\\{}$&#%_]", "", made)
-    depth = 0
-    for c in bare:
-        depth += (c == "{") - (c == "}")
-        assert depth >= 0
-    assert depth == 0
-    assert bare.count("$") % 2 == 0
-    assert not set("#~^%") & set(bare)
-    rows = made.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
-    assert [len(re.findall(r"(?<!\\)&", line)) for line in rows] == [2, 2, 2]
-    assert all(line.endswith(r" \\") for line in rows)
-    assert [line[:3] for line in rows[1:]] == ["{}[", "{}*"]
-    assert r"\textbf{2.50 $\pm$ 0.71}" in made
-    assert r"\underline{4.50 $\pm$ 0.71}" in made
-
-
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
-def test_latex_compiles(tmp_path):
-    head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs}\begin{document}"
-    (tmp_path / "t.tex").write_text(f"{head}\n{latex(nasty_table())}\n\\end{{document}}\n")
-    subprocess.run(["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, check=True, capture_output=True)
-
-
-def test_csv_is_unrounded():
-    table = summary(SMALL, ["ece"], title="t")
-    lines = list(csv_files.reader(io.StringIO(csv(table))))
-    assert lines[0] == ["Method", "ECE", "ECE std", "ECE runs"]
-    assert [float(x) for x in lines[2][1:]] == list(table.rows[1].cells[0][:3])
-    one = list(csv_files.DictReader(io.StringIO(csv(nasty_table()))))
-    assert one[0]["Method"] == NASTY
-    assert one[0][f"{NASTY} std"] == ""
-    assert one[1][NASTY] == ""
-    paper = expected(of({"ce": [0.05]}), recipe({"method": "ce", "values": {"ece": 0.04}}))
-    assert csv(paper).splitlines()[0] == "Method,Set,Measure,Paper,Ours,Ours std,Ours runs,Difference"
-    assert csv(paper).splitlines()[1].startswith("ce,test,ece,0.04,0.05,,1,0.01")
-
-
-class Cells(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.rows, self.open, self.scripts = [], [], 0
-
-    def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
-        self.scripts += tag == "script"
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if "tr" in self.open:
-            self.rows[-1][-1] += data
-
-
-def test_html():
-    page = Cells()
-    page.feed(html(nasty_table()))
-    page.close()
-    assert page.open == []
-    assert page.scripts == 0
-    assert page.rows[1][0] == NASTY
-    assert page.rows[0] == heads(nasty_table())
-    assert [r[1] for r in page.rows[1:]] == ["2.50 ± 0.71", "4.50 ± 0.71", "6.00 (n=1)"]
-    made = html(summary(SMALL, ["ece"]))
-    assert made.startswith('<div class="scroll"')
-    assert re.search(r'<td class="num best"[^>]*><strong><span class="v">2\.00', made)
-    assert re.search(r'<td class="num second"[^>]*><u><span class="v">2\.67', made)
-
-
-@pytest.mark.parametrize("write", [markdown, latex, csv, html, text])
-def test_nothing_to_show(write):
-    assert write(summary(Results(), ["ece"])) is not None
-    assert write(expected(Results(), recipe())) is not None

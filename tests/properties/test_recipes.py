@@ -17,9 +17,9 @@ from calibrant.metrics import METRICS
 from calibrant.models import build
 from calibrant.training import load, train
 from calibrant.training.recipe import check_recipe
-from tests.recipe_data import WRITERS, written
+from tests.helpers.recipe_data import WRITERS, written
 
-RECIPES = Path(__file__).parents[1] / "recipes"
+RECIPES = Path(__file__).parents[2] / "recipes"
 FILES = sorted(RECIPES.rglob("*.toml"))
 NAMES = [file.relative_to(RECIPES).with_suffix("").as_posix() for file in FILES]
 every = pytest.mark.parametrize("file", FILES, ids=NAMES)

@@ -1,0 +1,163 @@
+"""Tests of train."""
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import Predictions
+from calibrant.cli import main
+from calibrant.data import read
+from calibrant.training import checkpoints, load, train
+from calibrant.training.run_folder import RunFolder
+
+RECIPE = """
+title = "digits"
+[data]
+layout = "digits"
+val = "val"
+train_steps = [{step = "random_crop", size = 8, padding = 1}]
+[model]
+name = "mlp"
+input_size = [3, 8, 8]
+hidden = [64]
+[loss]
+name = "acls"
+margin = 6.0
+[optimiser]
+rate = 0.2
+nesterov = true
+[schedule]
+name = "cosine"
+warmup = 0.5
+[training]
+epochs = 3
+batch_size = 128
+checkpoint_seconds = 1e-6
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    file = tmp_path / "digits.toml"
+    file.write_text(RECIPE)
+    return file
+
+
+def tensors(folder):
+    parts, state = checkpoints.load(Path(folder) / "last.safetensors")
+    return {f"{part}/{name}": value for part, members in parts.items() for name, value in members.items()}, state
+
+
+def assert_same(one, two):
+    (a, state_a), (b, state_b) = tensors(one), tensors(two)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert state_a == state_b
+    for name in ("val", "test"):
+        assert np.array_equal(
+            Predictions.open(one / f"{name}.npz").logits, Predictions.open(two / f"{name}.npz").logits
+        )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "digits.toml").write_text(RECIPE)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        train(load(folder / "digits.toml"), folder / "run")
+    finally:
+        torch.set_num_threads(threads)
+    return folder / "run"
+
+
+def test_tensorboard_says_what_to_install(recipe, tmp_path):
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        with pytest.raises(ValueError, match=r"pip install 'calibrant\[tensorboard\]'"):
+            train(load(recipe, ["training.tensorboard=true"]), tmp_path / "run")
+    else:
+        train(load(recipe, ["training.tensorboard=true", "training.epochs=1"]), tmp_path / "run")
+        assert any((tmp_path / "run" / "tensorboard").iterdir())
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return stop.value.code
+
+
+def test_train_and_predict_from_the_command_line(recipe, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert (
+        run("train", recipe, "-o", folder, "--loss", "ls", "--set", "loss.alpha=0.1", "--set", "training.epochs=1") == 0
+    )
+    assert "accuracy" in capsys.readouterr().out
+    assert RunFolder(folder).recipe().loss.parameters == {"alpha": 0.1}
+    assert run("predict", folder, "--split", "val", "-o", tmp_path / "val.npz") == 0
+    assert np.array_equal(Predictions.open(tmp_path / "val.npz").logits, Predictions.open(folder / "val.npz").logits)
+    assert run("train", recipe, "-o", folder) == 2
+    assert "--resume goes on with it" in capsys.readouterr().err
+    assert run("train", recipe, "--set", "training.epoch=1", "-o", tmp_path / "x") == 2
+    assert "did you mean 'epochs'" in capsys.readouterr().err
+    assert run("predict", tmp_path, "-o", tmp_path / "x.npz") == 2
+    assert "no run lies here" in capsys.readouterr().err
+
+
+def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
+    """train, audit, fit, export: the graph takes pixels from 0 to 1 and answers as the run's predictions do."""
+    import onnxruntime
+
+    policy, graph = tmp_path / "policy.json", tmp_path / "digits.onnx"
+    val, test = undisturbed / "val.npz", undisturbed / "test.npz"
+    assert run("audit", test, "--val", val, "-o", tmp_path / "r.html", "-q") == 0
+    assert run("fit", val, "--target-risk", "0.2", "-o", policy, "-q") == 0
+    assert run("export", "--run", undisturbed, "--policy", policy, "-o", graph, "-q") == 0
+    images = np.stack([np.asarray(sample.input) for sample in read("digits", "test")])
+    pixels = images.transpose(0, 3, 1, 2).astype(np.float32) / 255
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    values = session.run(None, {session.get_inputs()[0].name: pixels})
+    answers = dict(zip([output.name for output in session.get_outputs()], values, strict=True))
+    expected = Predictions.open(test).logits.argmax(1)
+    assert np.array_equal(answers["label"], expected)
+    assert 0 < answers["accept"].mean() <= 1
+    capsys.readouterr()
+    assert run("export", "--run", tmp_path, "--policy", policy, "-o", graph) == 2
+    assert "no run lies here" in capsys.readouterr().err
+
+
+def test_ctrl_c_saves_between_steps(recipe, tmp_path, undisturbed):
+    """The interrupt comes in the middle of a step, and takes effect after it; the run goes on from there."""
+    folder = tmp_path / "run"
+    quiet = load(recipe, ["training.checkpoint_seconds=1e6"])
+
+    def interrupt(event, numbers):
+        if event == "step" and numbers["step"] == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(quiet, folder, event_log=interrupt)
+        assert checkpoints.load(folder / "last.safetensors")[1]["step"] == 6
+        train(quiet, folder, resume=True)
+    finally:
+        torch.set_num_threads(threads)
+    assert_same(folder, undisturbed)
+
+
+def test_a_dry_run_writes_nothing(recipe, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.rglob("*"))
+    assert run("train", recipe, "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "loss.margin" in out
+    assert "24 steps" in out
+    assert set(tmp_path.rglob("*")) == before

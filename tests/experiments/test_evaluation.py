@@ -1,0 +1,73 @@
+"""Tests of evaluation."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import accuracy_score
+
+from calibrant import Predictions
+from calibrant.experiments import Contender, Local, Study, compare
+from calibrant.experiments.evaluation import numbers
+from calibrant.metrics import aurc
+from calibrant.training.recipe import check_recipe
+
+PLAIN = {
+    "title": "digits",
+    "data": {"layout": "digits"},
+    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
+    "optimiser": {"rate": 0.1},
+    "schedule": {"name": "multistep", "milestones": [6], "warmup": 0.9},
+    "training": {"epochs": 9, "batch_size": 128},
+}
+
+
+def recipe(**changed):
+    return check_recipe(PLAIN | changed, "digits")
+
+
+def study(labels, **settings):
+    given = settings.pop("recipe", None) or recipe(training={"epochs": 1, "batch_size": 128})
+    named = {label: Contender(label.partition(":")[0], {}) for label in labels}
+    return Study(given, named, settings.pop("seeds", (0, 1)), **settings)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """Two methods and two seeds, and one that fails; each once."""
+    folder = tmp_path_factory.mktemp("compared")
+    plan = study(["ce", "ls"], recipe=recipe(training={"epochs": 1, "batch_size": 128}))
+    broken = Contender("ce", {"optimiser.rate": 1e6, "optimiser.weight_decay": 1e6})
+    plan = Study(plan.recipe, {**plan.methods, "broken": broken}, (0, 1))
+    events = []
+    found = compare(plan, folder, engine=Local(2), progress=lambda *event: events.append(event))
+    return plan, found, events
+
+
+def test_numbers_are_those_of_the_predictions(compared):
+    """By other means: scikit-learn and PyTorch's own functions, folds by hand."""
+    _, found, _ = compared
+    run = found.finals[0]
+    place = found.run_folder(run)
+    data = Predictions.open(place / "test.npz")
+    logits, labels = torch.tensor(data.logits).double(), torch.tensor(data.labels)
+
+    def value(metric, posthoc="none"):
+        mine = [n for n in numbers(place.path) if (n.set, n.posthoc, n.metric) == ("test", posthoc, metric)]
+        assert len(mine) == 1
+        return mine[0].value
+
+    assert value("accuracy") == pytest.approx(accuracy_score(data.labels, data.logits.argmax(1)))
+    assert value("nll") == pytest.approx(float(F.cross_entropy(logits, labels)), abs=1e-6)
+    assert value("aurc") == pytest.approx(
+        aurc(logits.softmax(1).amax(1).numpy(), (logits.argmax(1) == labels).numpy()), abs=2e-3
+    )
+    fold = np.arange(len(labels)) % 5
+    losses = torch.empty(len(labels), dtype=torch.float64)
+    for k in range(5):  # the temperature of each fold is fitted on the others
+        rest, held = torch.from_numpy(fold != k), torch.from_numpy(fold == k)
+        grid_ = torch.linspace(0.2, 5.0, 2000, dtype=torch.float64)
+        best = min(grid_, key=lambda t: float(F.cross_entropy(logits[rest] / t, labels[rest])))
+        losses[held] = F.cross_entropy(logits[held] / best, labels[held], reduction="none")
+    assert value("nll", "temperature") == pytest.approx(float(losses.mean()), abs=1e-4)
+    assert value("accuracy", "temperature") == value("accuracy")

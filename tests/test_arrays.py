@@ -1,0 +1,86 @@
+"""Arrays of any framework as NumPy's, their precision, and the one way to cut them."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant._arrays import (
+    as_numpy,
+    cache_chunks,
+    class_rows,
+    given_back,
+    in_threads,
+    precision_of,
+    rounded,
+    row_slices,
+)
+
+
+class OnlyDLPack:
+    """An array that other frameworks see through DLPack alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_nothing_is_copied_that_need_not_be():
+    array = np.arange(6.0).reshape(2, 3)
+    for values in (array, torch.from_numpy(array), torch.from_numpy(array).requires_grad_(), OnlyDLPack(array)):
+        taken, ours = as_numpy("logits", values)
+        assert np.shares_memory(taken, array)
+        assert not ours
+    assert as_numpy("logits", [[1.0, 2.0]])[1]
+
+
+def test_types_that_numpy_has_not_become_float32():
+    values = torch.tensor([1.0, 0.1], dtype=torch.bfloat16)
+    taken, _ = as_numpy("logits", values)
+    assert taken.dtype == np.float32
+    np.testing.assert_array_equal(taken, values.float().numpy())
+
+
+def test_what_is_no_array_is_refused_by_its_name():
+    with pytest.raises(ValueError, match="labels must have a value everywhere"):
+        as_numpy("labels", np.ma.masked_array([1, 2], mask=[True, False]))
+    with pytest.raises(ValueError, match="labels must be an array, got list"):
+        as_numpy("labels", [[1, 2], [3]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_rounding_to_a_precision_is_torchs(dtype):
+    values = np.random.default_rng(0).normal(size=1001)
+    name = str(dtype).removeprefix("torch.")
+    assert precision_of(torch.zeros(1, dtype=dtype)) == name
+    expected = torch.from_numpy(values).float().to(dtype) if name == "bfloat16" else torch.from_numpy(values).to(dtype)
+    np.testing.assert_array_equal(rounded(values, name), expected.double().numpy())
+
+
+def test_a_tensor_is_given_back_for_a_tensor():
+    array = np.array([0.5, 2.0])
+    assert given_back(array, [1.0]) is array
+    assert given_back(array, torch.zeros(1, dtype=torch.float16)).dtype == torch.float16
+    assert given_back(array, torch.zeros(1, dtype=torch.float16), dtype=float).dtype == torch.float64
+
+
+def test_slices_cover_every_row_once():
+    assert [list(range(7))[s] for s in row_slices(7, 3, limit=6)] == [[0, 1], [2, 3], [4, 5], [6]]
+    assert len(list(row_slices(3, 100, limit=6))) == 3  # a row is never cut
+    z = np.arange(2 * 3 * 5).reshape(2, 3, 5)
+    np.testing.assert_array_equal(np.concatenate(list(cache_chunks(z))), z)
+
+
+def test_rows_of_images_have_their_classes_last():
+    z = np.arange(2 * 3 * 2 * 2).reshape(2, 3, 2, 2)
+    rows = class_rows(z)
+    assert rows.shape == (8, 3)
+    np.testing.assert_array_equal(rows[5], z[1, :, 0, 1])
+
+
+def test_threads_keep_the_order():
+    assert list(in_threads(lambda x: x * x, range(9))) == [x * x for x in range(9)]

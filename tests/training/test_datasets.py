@@ -1,0 +1,175 @@
+"""Tests of datasets."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from calibrant import Predictions
+from calibrant.data import Boxes, Dataset, ImageArray, read, single_object
+from calibrant.training import predict_run, train
+from calibrant.training.datasets import align_classes, load_sets
+from calibrant.training.recipe import check_recipe
+from tests.helpers.recipe_data import written
+
+DIGITS = {
+    "data": {"layout": "digits", "hold_out": {"count": 100}},
+    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
+    "optimiser": {"rate": 0.1},
+    "training": {"batch_size": 128},
+}
+
+
+def digits(**data):
+    return check_recipe(DIGITS | {"data": DIGITS["data"] | data}, "digits")
+
+
+def test_a_part_of_the_test_data_can_be_held_out():
+    whole = load_sets(digits())
+    sets = load_sets(digits(hold_out={"of": "test", "count": 100}))
+    assert len(sets.train) == len(whole.train) + 100
+    assert len(sets.val) == 100
+    assert len(sets.test) == len(whole.test) - 100
+    assert {*sets.val.ids, *sets.test.ids} == set(whole.test.ids)
+
+
+def folder_of_classes(root, size=(8, 8)):
+    for label in ("cat", "dog"):
+        (root / label).mkdir(parents=True)
+        for i in range(10):
+            Image.new("RGB", (size[0] + i % 2, size[1]), (20 * i, 0, 99)).save(root / label / f"{i}.png")
+    return root
+
+
+def test_a_test_set_cut_from_data_that_come_as_one(tmp_path):
+    """A folder for each class is enough; the test set is the same for every seed."""
+    home = folder_of_classes(tmp_path / "pictures")
+    plain = DIGITS | {"data": {"layout": "image-folder", "train": "all", "test_share": 0.3, "hold_out": {"count": 4}}}
+    sets = [load_sets(check_recipe(plain | {"seed": seed}, "pictures"), str(home)) for seed in (0, 1)]
+    assert [(len(s.train), len(s.val), len(s.test)) for s in sets] == [(10, 4, 6)] * 2
+    assert sets[0].test.ids == sets[1].test.ids
+    assert len({*sets[0].train.ids, *sets[0].val.ids, *sets[0].test.ids}) == 20
+    with pytest.raises(ValueError, match=r"image-folder has all; a recipe takes it by data\.train = 'all'"):
+        load_sets(check_recipe(DIGITS | {"data": {"layout": "image-folder"}}, "pictures"), str(home))
+
+
+def test_options_of_one_split():
+    recipe = check_recipe(
+        {
+            "data": {"layout": "scenes", "options": {"samples": 6}, "split_options": {"train": {"samples": 9}}},
+            "model": {"name": "small_cnn"},
+        },
+        "scenes",
+    )
+    sets = load_sets(recipe)
+    assert (len(sets.train), len(sets.test)) == (9, 6)
+
+
+@pytest.mark.parametrize("roles", [["train"], ["train", "val", "test"]], ids=len)
+def test_one_sample_per_object_in_the_splits_that_are_named(roles, tmp_path):
+    home = written("open-images", tmp_path)
+    plain = {"layout": "open-images", "val": "validation", "test": "test"}
+    model = {"name": "small_cnn"}
+    sets = load_sets(check_recipe({"data": plain, "model": model}, "whole"), str(home))
+    varied = plain | {"variant": "single-object", "variant_of": roles}
+    found = load_sets(check_recipe({"data": varied, "model": model}, "single"), str(home))
+    for role in ("train", "val", "test"):
+        before, after = getattr(sets, role), getattr(found, role)
+        objects = int(before.boxes.counts.sum())
+        assert objects > 0
+        assert len(after) == (objects if role in roles else len(before)), role
+
+
+@pytest.fixture
+def numbered(tmp_path):
+    """Two digits of every class, as folders called 0 to 9: image-folder sorts them by name."""
+    data = read("digits", "test")
+    for position in range(len(data.classes)):
+        for nth, row in enumerate(np.flatnonzero(data.labels == position)[:2]):
+            file = tmp_path / "other" / str(position) / f"{nth}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            data.inputs.open(int(row)).save(file)
+    return tmp_path / "other"
+
+
+def test_another_folder_is_predicted_in_the_classes_that_were_trained(numbered, tmp_path):
+    also = {"again": {"layout": "image-folder", "path": str(numbered)}, "nowhere": {"layout": "image-folder"}}
+    recipe = digits(also=also)
+    told = []
+    train(recipe, tmp_path / "run", event_log=lambda event, numbers: told.append((event, dict(numbers))))
+    assert dict(told)["start"]["left_out"] == ("nowhere",)
+    assert not (tmp_path / "run" / "nowhere.npz").exists()
+    found = Predictions.open(tmp_path / "run" / "again.npz")
+    test = Predictions.open(tmp_path / "run" / "test.npz")
+    assert found.class_names == test.class_names
+    for logits, label in zip(found.logits, found.labels, strict=True):  # the same pixels, the same numbers
+        same = np.flatnonzero(np.abs(test.logits - logits).max(1) < 1e-5)
+        assert len(same) >= 1
+        assert set(test.labels[same]) == {label}
+    later = predict_run(tmp_path / "run", data=str(numbered), layout="image-folder")
+    assert np.array_equal(later.logits, found.logits)
+
+
+def test_where_a_second_folder_lies_is_no_part_of_the_recipe(numbered):
+    one, two = ({"again": {"layout": "image-folder", "path": path}} for path in ("", str(numbered)))
+    assert digits(also=one).key == digits(also=two).key
+
+
+def test_classes_are_matched_by_name_before_position():
+    pixels = ImageArray(np.zeros((3, 2, 2, 3), dtype=np.uint8))
+    some = Dataset("some", "test", ("b", "c"), tuple("xyz"), [0, 1, -1], pixels)
+    assert align_classes(some, ("a", "b", "c")).labels.tolist() == [1, 2, -1]
+    numbers = Dataset("numbers", "test", ("1", "10", "2"), tuple("xyz"), [0, 1, 2], pixels)
+    assert align_classes(numbers, tuple("abcdefghijk")).labels.tolist() == [1, 10, 2]
+    assert align_classes(numbers, ("2", "10", "1")).labels.tolist() == [2, 1, 0]
+    with pytest.raises(ValueError, match="the class 'b' is none of the 2 that were trained"):
+        align_classes(some, ("c", "d"))
+    with pytest.raises(ValueError, match="the class '10' is none of the 3"):
+        align_classes(numbers, ("a", "b", "c"))
+
+
+def test_boxes_follow_their_classes():
+    boxes = Boxes.of([[[0, 0, 1, 1]], [[0, 0, 2, 2]]], labels=[[0], [1]])
+    data = Dataset(
+        "two", "test", ("dog", "cat"), ("x", "y"), [0, 1], ImageArray(np.zeros((2, 2, 2, 3), np.uint8)), boxes
+    )
+    found = single_object(align_classes(data, ("cat", "dog")))
+    assert found.labels.tolist() == [1, 0]
+
+
+def test_the_test_split_may_be_called_val(tmp_path):
+    """Its name must not be taken for the part that was held out."""
+    recipe = digits(test="val", hold_out={"count": 150})
+    train(recipe, tmp_path / "run")
+    own = Predictions.open(tmp_path / "run" / "test.npz")
+    assert np.array_equal(predict_run(tmp_path / "run").logits, own.logits)
+    assert len(own) != 150
+    with pytest.raises(ValueError, match="'val' is what was held out of this run and the name of its test split"):
+        predict_run(tmp_path / "run", split="val")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training": {"keep": "best"}, "data": {"layout": "digits"}}, "needs validation data"),
+        ({"targets": {"name": "adaptive"}}, "adaptive targets are for data of images .* and boxes"),
+        ({"data": {"layout": "mnist"}}, r"does not say where its data \(mnist\) lies; --data DIR does"),
+    ],
+    ids=["best", "adaptive", "nowhere"],
+)
+def test_nothing_is_passed_over_in_silence(changes, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        train(check_recipe(DIGITS | changes, "digits"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()  # a better recipe finds the way free
+
+
+def test_grey_images_have_one_channel(tmp_path):
+    plain = {
+        "data": {"layout": "digits", "channels": 1, "mean": [0.25], "std": [0.5]},
+        "model": {"name": "mlp", "input_size": [1, 8, 8], "hidden": [16]},
+        "training": {"max_steps": 2},
+    }
+    train(check_recipe(plain, "grey"), tmp_path / "run")
+    found = Predictions.open(tmp_path / "run" / "test.npz")
+    assert np.isfinite(found.logits).all()
+    with pytest.raises(ValueError, match="mean has 3 values for 1 channels"):
+        check_recipe(plain | {"data": plain["data"] | {"mean": [0.1, 0.2, 0.3]}}, "grey")

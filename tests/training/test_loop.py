@@ -1,0 +1,246 @@
+"""Tests of loop."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors import SafetensorError
+
+from calibrant import Predictions
+from calibrant.cli import main
+from calibrant.training import checkpoints, load, predict_run, train
+from calibrant.training.recipe import check_recipe
+from calibrant.training.run_folder import RunFolder
+
+RECIPE = """
+title = "digits"
+[data]
+layout = "digits"
+val = "val"
+train_steps = [{step = "random_crop", size = 8, padding = 1}]
+[model]
+name = "mlp"
+input_size = [3, 8, 8]
+hidden = [64]
+[loss]
+name = "acls"
+margin = 6.0
+[optimiser]
+rate = 0.2
+nesterov = true
+[schedule]
+name = "cosine"
+warmup = 0.5
+[training]
+epochs = 3
+batch_size = 128
+checkpoint_seconds = 1e-6
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    file = tmp_path / "digits.toml"
+    file.write_text(RECIPE)
+    return file
+
+
+def tensors(folder):
+    parts, state = checkpoints.load(Path(folder) / "last.safetensors")
+    return {f"{part}/{name}": value for part, members in parts.items() for name, value in members.items()}, state
+
+
+def assert_same(one, two):
+    (a, state_a), (b, state_b) = tensors(one), tensors(two)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert state_a == state_b
+    for name in ("val", "test"):
+        assert np.array_equal(
+            Predictions.open(one / f"{name}.npz").logits, Predictions.open(two / f"{name}.npz").logits
+        )
+
+
+KILLED = """
+import os, signal, sys
+from calibrant.training import load, train
+def listen(event, numbers):
+    if event == {event!r} and numbers.get("step") == {step}: os.kill(os.getpid(), signal.SIGKILL)
+import torch; torch.set_num_threads(1)
+train(load(sys.argv[1]), sys.argv[2], resume=os.path.exists(sys.argv[2] + "/recipe.json"), event_log=listen)
+"""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "digits.toml").write_text(RECIPE)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        train(load(folder / "digits.toml"), folder / "run")
+    finally:
+        torch.set_num_threads(threads)
+    return folder / "run"
+
+
+def test_a_run_learns_and_leaves_everything(undisturbed):
+    result = json.loads((undisturbed / "result.json").read_text())
+    assert result["sets"]["test"]["accuracy"] > 0.8
+    assert len(result["history"]) == 3
+    assert {"recipe.json", "environment.json", "log.jsonl", "last.safetensors", "val.npz", "test.npz"} <= {
+        p.name for p in undisturbed.iterdir()
+    }
+    again = predict_run(undisturbed)
+    assert np.array_equal(again.logits, Predictions.open(undisturbed / "test.npz").logits)
+
+
+@pytest.mark.parametrize(("event", "step"), [("step", 5), ("checkpoint", 11), ("epoch", 16), ("step", 24)])
+def test_killed_runs_end_as_if_nothing_had_happened(event, step, recipe, tmp_path, undisturbed):
+    folder = tmp_path / "run"
+    code = KILLED.format(event=event, step=step)
+    killed = subprocess.run([sys.executable, "-c", code, str(recipe), str(folder)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not (folder / "result.json").exists()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        steps = []
+        train(
+            load(recipe), folder, resume=True, event_log=lambda e, n: steps.append(n["step"]) if e == "step" else None
+        )
+    finally:
+        torch.set_num_threads(threads)
+    assert min(steps) > 1, "the run began anew"
+    assert_same(folder, undisturbed)
+
+
+def test_a_finished_run_is_not_computed_again(undisturbed, recipe):
+    events = []
+    train(load(recipe), undisturbed, resume=True, event_log=lambda event, _: events.append(event))
+    assert events == ["finished already"]
+
+
+def test_the_log_has_terms_and_no_step_twice(recipe, tmp_path):
+    def interrupt(event, numbers):
+        if event == "step" and numbers["step"] == 12:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    # What was logged after the checkpoint that the run goes on from is logged again, once.
+    with pytest.raises(KeyboardInterrupt):
+        train(load(recipe), tmp_path / "run", event_log=interrupt)
+    folder = RunFolder(tmp_path / "run")
+    folder.log({"event": "epoch", "epoch": 9, "step": 999})
+    train(load(recipe), tmp_path / "run", resume=True)
+    entries = folder.entries()
+    assert [e["epoch"] for e in entries if e["event"] == "epoch"] == [1, 2, 3]
+    steps = [e for e in entries if e["event"] == "step"]
+    assert len({e["step"] for e in steps}) == len(steps) > 0
+    for entry in steps:
+        assert entry["loss"] == pytest.approx(entry["fidelity"] + entry["regulariser"], rel=1e-5)
+
+
+def test_folders_are_not_mixed_up(undisturbed, recipe, tmp_path):
+    with pytest.raises(ValueError, match="holds a run already; --resume goes on"):
+        train(load(recipe), undisturbed)
+    with pytest.raises(ValueError, match="holds a run of another recipe"):
+        train(load(recipe, ["seed=5"]), undisturbed, resume=True)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "x.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds no run, but x\.txt"):
+        train(load(recipe), tmp_path / "notes")
+    with RunFolder(tmp_path / "held").lock():
+        held = f"RunFolder({str(tmp_path / 'held')!r}).lock()"
+        code = f"from calibrant.training.run_folder import RunFolder\nwith {held}: pass"
+        second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"is in use by process {os.getpid()}" in second.stderr
+
+
+def test_a_full_disk_is_one_sentence(recipe, tmp_path, monkeypatch, capsys):
+    def full(*arguments, **settings):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoints, "save_file", full)
+    with pytest.raises(SystemExit) as stop:
+        main(["train", str(recipe), "-o", str(tmp_path / "run"), "-q"])
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert said.count("\n") == 1
+
+
+DIGITS = {
+    "data": {"layout": "digits", "hold_out": {"count": 100}},
+    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
+    "optimiser": {"rate": 0.1},
+    "training": {"batch_size": 128},
+}
+
+
+def folder_of_classes(root, size=(8, 8)):
+    for label in ("cat", "dog"):
+        (root / label).mkdir(parents=True)
+        for i in range(10):
+            Image.new("RGB", (size[0] + i % 2, size[1]), (20 * i, 0, 99)).save(root / label / f"{i}.png")
+    return root
+
+
+def test_what_failed_before_its_first_checkpoint_holds_no_folder(tmp_path):
+    """Images of different sizes are met at the first batch; the recipe that is put right may have the same folder."""
+    home = folder_of_classes(tmp_path / "pictures")
+    data = {"layout": "image-folder", "path": str(home), "train": "all", "test_share": 0.2}
+    plain = DIGITS | {"data": data, "training": {"batch_size": 8, "epochs": 1}}
+    with pytest.raises(ValueError, match="end the steps with a crop, centre_crop for example"):
+        train(check_recipe(plain, "pictures"), tmp_path / "run")
+    right = plain | {"data": data | {"steps": [{"step": "centre_crop", "size": 8}],
+                                     "train_steps": [{"step": "random_crop", "size": 8}]}}  # fmt: skip
+    train(check_recipe(right, "pictures"), tmp_path / "run")
+    with pytest.raises(ValueError, match="holds a run already"):
+        train(check_recipe(plain, "pictures"), tmp_path / "run")
+
+
+def test_a_run_can_be_as_long_as_some_steps(tmp_path):
+    schedule = {"name": "poly", "power": 1.0}
+    recipe = check_recipe(DIGITS | {"training": {"batch_size": 128, "steps": 14}, "schedule": schedule}, "steps")
+    rates = []
+    train(recipe, tmp_path / "run", event_log=lambda event, n: rates.append(n["rate"]) if event == "step" else None)
+    assert rates == pytest.approx([0.1 * (1 - k / 14) for k in range(14)])
+    with pytest.raises(ValueError, match="epochs or steps, not both"):
+        check_recipe(DIGITS | {"training": {"steps": 14, "epochs": 2}}, "both")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"precision": "bf16-mixed"}, {"precision": "64-true"}, {"channels_last": True}], ids=str
+)
+def test_interrupted_runs_in_other_precisions_go_on_exactly(changes, tmp_path):
+    length = {"batch_size": 128, "epochs": 2, "checkpoint_seconds": 1e-9}
+    recipe = check_recipe(DIGITS | {"training": length | changes}, "precision")
+
+    def stop(event, numbers):
+        if event == "checkpoint" and numbers["step"] == 9:
+            raise KeyboardInterrupt
+
+    train(recipe, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, tmp_path / "cut", event_log=stop)
+    train(recipe, tmp_path / "cut", resume=True)
+    one, two = (Predictions.open(tmp_path / name / "test.npz").logits for name in ("whole", "cut"))
+    assert one.dtype == two.dtype
+    assert np.array_equal(one, two)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a compiler")
+def test_a_compiled_model_learns_the_same(tmp_path):
+    short = {"batch_size": 128, "max_steps": 4}
+    plain = train(check_recipe(DIGITS | {"training": short}, "plain"), tmp_path / "plain")
+    compiled = train(check_recipe(DIGITS | {"training": short | {"compile": True}}, "compiled"), tmp_path / "compiled")
+    assert compiled["sets"]["test"]["nll"] == pytest.approx(plain["sets"]["test"]["nll"], rel=1e-4)
+    assert predict_run(tmp_path / "compiled").logits.shape == (450, 10)

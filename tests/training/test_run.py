@@ -1,0 +1,67 @@
+"""Tests of run."""
+
+import pytest
+
+from calibrant.data import read, tokens
+from calibrant.training import load_model, train
+from calibrant.training.recipe import check_recipe
+from tests.helpers import recipe_data
+
+RECIPE = """
+title = "digits"
+[data]
+layout = "digits"
+val = "val"
+train_steps = [{step = "random_crop", size = 8, padding = 1}]
+[model]
+name = "mlp"
+input_size = [3, 8, 8]
+hidden = [64]
+[loss]
+name = "acls"
+margin = 6.0
+[optimiser]
+rate = 0.2
+nesterov = true
+[schedule]
+name = "cosine"
+warmup = 0.5
+[training]
+epochs = 3
+batch_size = 128
+checkpoint_seconds = 1e-6
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    file = tmp_path / "digits.toml"
+    file.write_text(RECIPE)
+    return file
+
+
+def test_word_vectors_start_the_embedding(tmp_path):
+    """Words that the file has keep its numbers through training: vectors that are given are frozen."""
+    data = recipe_data.written("newsgroups", tmp_path / "data")
+    words = sorted({word for sample in read(data, "train") for word in tokens(sample.input)})
+    lines = [f"{word} {i}.5 {-i}.25 0.125" for i, word in enumerate(words)]
+    (tmp_path / "glove.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    recipe = check_recipe(
+        {
+            "data": {
+                "layout": "newsgroups",
+                "text": {"vocabulary": 50, "length": 30, "vectors": str(tmp_path / "glove.txt"), "dimensions": 3},
+            },
+            "model": {"name": "gpcn"},
+            "optimiser": {"name": "adam", "rate": 0.01},
+            "training": {"batch_size": 2, "max_steps": 2},
+        },
+        "here",
+    )
+    train(recipe, tmp_path / "run", data=str(data))
+    model, shape, classes = load_model(tmp_path / "run")
+    assert shape == [30]
+    table = model.embedding.weight
+    first = table[2].tolist()  # 0 and 1 are padding and unknown words
+    assert [abs(first[0]) % 1, abs(first[1]) % 1, first[2]] == [0.5, 0.25, 0.125]
+    assert len(classes) > 1

@@ -1,0 +1,123 @@
+"""Tests of settings."""
+
+import pytest
+
+from calibrant.training import load
+from calibrant.training.recipe import check_recipe
+
+RECIPE = """
+title = "digits"
+[data]
+layout = "digits"
+val = "val"
+train_steps = [{step = "random_crop", size = 8, padding = 1}]
+[model]
+name = "mlp"
+input_size = [3, 8, 8]
+hidden = [64]
+[loss]
+name = "acls"
+margin = 6.0
+[optimiser]
+rate = 0.2
+nesterov = true
+[schedule]
+name = "cosine"
+warmup = 0.5
+[training]
+epochs = 3
+batch_size = 128
+checkpoint_seconds = 1e-6
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    file = tmp_path / "digits.toml"
+    file.write_text(RECIPE)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.epoch=3", r"unknown key 'training.epoch' \(did you mean 'epochs'\?\)"),
+        ("optimizer.rate=3", r"unknown key 'optimizer' \(did you mean 'optimiser'\?\)"),
+        ("training.epochs=-1", "training.epochs must be greater than 0, got -1"),
+        ("training.batch_size=many", "training.batch_size must be a whole number, got 'many'"),
+        ("loss.name=aclz", "unknown loss 'aclz'"),
+        ("loss.margins=3", "loss 'acls'"),
+        (
+            "mixing={name='cutmx'}",
+            r"unknown mixing 'cutmx'; known are cutmix, ricap, mixup \(did you mean 'cutmix'\?\)",
+        ),
+        ("data.steps=[{step='rezise', size=3}]", r"unknown step 'rezise'.*did you mean 'resize'"),
+        ("schedule.name=cosin", "schedule.name must be 'constant', .* or 'poly', got 'cosin'"),
+        ("data.hold_out={fraction=0.1, count=3}", "takes one of fraction, count and per_class"),
+        ("title", "name=value"),
+    ],
+)
+def test_mistakes_in_recipes_are_one_sentence(recipe, override, message):
+    with pytest.raises(ValueError, match=message) as failure:
+        load(recipe, [override])
+    assert "\n" not in str(failure.value)
+
+
+def test_recipes_are_known_by_what_matters(recipe):
+    same = [
+        load(recipe),
+        load(recipe, ["title=other"]),
+        load(recipe, ["training.workers=2"]),
+        load(recipe, ["data.path=x"]),
+    ]
+    assert len({r.key for r in same}) == 1
+    assert load(recipe, ["loss.margin=7"]).key != same[0].key
+    assert load(recipe, ["seed=1"]).key != same[0].key
+    assert load(recipe, ['loss.name="ls"'], fresh_loss=True).build_loss().alpha == 0.05
+
+
+def test_plain_values_make_a_recipe():
+    with pytest.raises(ValueError, match=r"here: the key 'model' is missing"):
+        check_recipe({"data": {"layout": "digits"}}, "here")
+
+
+DIGITS = {
+    "data": {"layout": "digits", "hold_out": {"count": 100}},
+    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
+    "optimiser": {"rate": 0.1},
+    "training": {"batch_size": 128},
+}
+
+
+def digits(**data):
+    return check_recipe(DIGITS | {"data": DIGITS["data"] | data}, "digits")
+
+
+def test_a_key_is_taken_out_by_an_empty_value(tmp_path):
+    file = tmp_path / "digits.toml"
+    file.write_text('[data]\nlayout = "digits"\nhold_out = {count = 100}\n[model]\nname = "mlp"\n')
+    assert load(file).data.hold_out.count == 100
+    assert load(file, ["data.hold_out="]).data.hold_out is None
+    assert load(file, ["data.never_there="]).key == load(file).key
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training": {"best_by": "acuracy"}}, "best_by takes one of .*did you mean 'accuracy'"),
+        ({"loss": {"name": "aclss"}}, "unknown loss 'aclss' .did you mean 'acls'"),
+        ({"loss": {"name": "acls", "margn": 3}}, "no 'margn' .did you mean 'margin'"),
+        ({"training": 3}, "training must be a table, got 3"),
+        ({"data": {"layout": "digits", "also": {"test": "context-only"}}}, "also names 'test'"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_more_mistakes_in_recipes(changes, message):
+    with pytest.raises(ValueError, match=message):
+        check_recipe(DIGITS | changes, "digits")
+
+
+def test_a_recipe_is_known_by_what_it_means():
+    ten = [check_recipe(DIGITS | {"loss": {"name": "mbls", "margin": m}}, "m").key for m in (10, 10.0)]
+    assert ten[0] == ten[1] == check_recipe(DIGITS | {"loss": {"name": "mbls"}}, "m").key
+    assert digits(mean=[0.4]).key == digits(mean=[0.4, 0.4, 0.4]).key != digits(mean=[0.4, 0.4, 0.5]).key
