@@ -124,9 +124,9 @@ def class_rows(z: Array) -> Array:
 
 def threads() -> int:
     """How many threads a pass uses: the cores this process may use, or what OMP_NUM_THREADS says."""
-    said = os.environ.get("OMP_NUM_THREADS", "")
+    setting = os.environ.get("OMP_NUM_THREADS", "")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(said)) if said.isdecimal() else cores
+    return max(1, int(setting)) if setting.isdecimal() else cores
 
 
 def in_threads(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

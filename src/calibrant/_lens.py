@@ -180,12 +180,12 @@ def activity(
         samples += len(logits)
         now = logits.argmax(1)
         for name, loss in losses.items():
-            seen = lens(loss, logits, labels, ids=ids[0] if ids else None)
-            after = (logits.double() - step * (seen.probs - seen.effective)).argmax(1)
+            result = lens(loss, logits, labels, ids=ids[0] if ids else None)
+            after = (logits.double() - step * (result.probs - result.effective)).argmax(1)
             flipped = after != now
-            lowered = seen.smoothing.gather(1, now.unsqueeze(1)).squeeze(1)
+            lowered = result.smoothing.gather(1, now.unsqueeze(1)).squeeze(1)
             sums[name] += torch.stack(
-                [x.double().sum() for x in (seen.active.any(1), flipped, flipped & (now == labels), lowered)]
+                [x.double().sum() for x in (result.active.any(1), flipped, flipped & (now == labels), lowered)]
             )
     if not samples:
         raise ValueError("activity takes at least one prediction, got none")

@@ -78,7 +78,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
         raise RuntimeError(f"nms takes boxes [N, 4] and scores [N], got {list(boxes.shape)} and {list(scores.shape)}")
     boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
     remaining = scores.sort(stable=True, descending=True).indices
-    kept = [remaining[:0]]
+    blocks = [remaining[:0]]
     while remaining.numel():
         block, remaining = remaining[:_NMS_BLOCK], remaining[_NMS_BLOCK:]
         # Only inside a block does one decision wait for another; on the CPU because each row is a sync elsewhere.
@@ -88,9 +88,9 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
             if alive[i]:
                 alive &= ~row
         block = block[alive.to(block.device)]
-        kept.append(block)
+        blocks.append(block)
         remaining = remaining[~_overlap(boxes[block], boxes[remaining], iou_threshold).any(0)]
-    return torch.cat(kept)
+    return torch.cat(blocks)
 
 
 def _overlap(a: Tensor, b: Tensor, iou_threshold: float) -> Tensor:

@@ -58,8 +58,8 @@ def whole(name: str, value: int, low: int, high: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
         raise ValueError(f"{name} must be a whole number of at least {low}, got {short(value)}")
     if high is not None and value > high:
-        came = f"{value:,}" if value < 10**30 else "more"
-        raise ValueError(f"{name} must be a whole number of at most {high:,}, got {came}")
+        size = f"{value:,}" if value < 10**30 else "more"
+        raise ValueError(f"{name} must be a whole number of at most {high:,}, got {size}")
     return int(value)
 
 

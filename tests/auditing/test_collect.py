@@ -6,7 +6,7 @@ import pytest
 from calibrant import Predictions, audit
 from calibrant.auditing.audit import _why_not_the_same
 from calibrant.auditing.collect import collect
-from calibrant.auditing.shards import Place, collect_part, merge
+from calibrant.auditing.shards import Offsets, collect_part, merge
 
 N, C = 60, 3
 RNG = np.random.default_rng(0)
@@ -119,7 +119,7 @@ def test_parts_put_together_have_the_checksums_of_the_whole(form):
     expected, parts, samples = collect(whole), [], 0
     for start, stop in ((0, 7), (7, 31), (31, N)):
         piece = whole.samples(slice(start, stop))
-        parts.append(collect_part(piece, (), Place(start, samples, N)))
+        parts.append(collect_part(piece, (), Offsets(start, samples, N)))
         samples = parts[-1].collected.samples
     found = merge(parts)
     for name in ("of_labels", "of_named_labels", "of_ids", "ignored", "ignore_index", "rows", "samples"):

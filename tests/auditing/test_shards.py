@@ -9,7 +9,7 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.auditing.collect import collect
-from calibrant.auditing.shards import Place, collect_part, joined_crc32, merge
+from calibrant.auditing.shards import Offsets, collect_part, joined_crc32, merge
 from calibrant.cli import main
 from calibrant.metrics import ece
 from tests.helpers.object_store import serving
@@ -126,7 +126,7 @@ def parts(opened, groups=("site",)):
     pieces = shards_module.pieces_of(opened._store)
     rows, samples = zip(*(shards_module._counted_size(piece) for piece in pieces), strict=True)
     for i, piece in enumerate(pieces):
-        yield collect_part(piece, list(groups), Place(sum(rows[:i]), sum(samples[:i]), sum(samples)))
+        yield collect_part(piece, list(groups), Offsets(sum(rows[:i]), sum(samples[:i]), sum(samples)))
 
 
 @pytest.mark.parametrize("text", [True, False], ids=["text", "numbers"])
@@ -154,7 +154,7 @@ def test_images(tmp_path):
 def test_checksums_do_not_depend_on_the_shards(tmp_path):
     given = arrays()
     opened = shards(tmp_path, given)
-    (whole,) = [collect_part(opened, ["site"], Place(0, 0, len(opened)))]
+    (whole,) = [collect_part(opened, ["site"], Offsets(0, 0, len(opened)))]
     found = merge(parts(opened))
     assert found.of_ids == whole.collected.of_ids == zlib.crc32("".join(f"{i}\n" for i in given["ids"]).encode())
     assert found.of_labels == zlib.crc32(given["labels"].tobytes())
@@ -164,7 +164,9 @@ def test_checksums_do_not_depend_on_the_shards(tmp_path):
 
 
 def test_parts_must_hold_the_same(tmp_path):
-    first, second = (collect_part(Predictions.from_logits(**arrays(text=text)), [], Place(0, 0, 9)) for text in (1, 0))
+    first, second = (
+        collect_part(Predictions.from_logits(**arrays(text=text)), [], Offsets(0, 0, 9)) for text in (1, 0)
+    )
     with pytest.raises(ValueError, match="shards must hold the same, got ids int64 after text"):
         merge([first, second])
 

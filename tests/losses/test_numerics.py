@@ -15,7 +15,7 @@ def test_the_first_of_tied_maxima(rows):
     z = torch.tensor(rows, dtype=torch.float64)
     maximum = first_maximum(z)
     first = torch.tensor([[row.index(max(row))] for row in rows])
-    assert torch.equal(maximum.place, first)
+    assert torch.equal(maximum.position, first)
     assert torch.equal(maximum.top, z.amax(1, keepdim=True))
     assert torch.equal(maximum.gap, maximum.top - z)
 

@@ -5,7 +5,7 @@ import pytest
 
 from calibrant import Predictions, audit
 from calibrant.auditing.collect import collect
-from calibrant.auditing.shards import Place, collect_part, merge
+from calibrant.auditing.shards import Offsets, collect_part, merge
 from calibrant.metrics.sketch import exact
 from tests.reference import metrics as reference
 
@@ -108,7 +108,7 @@ def test_parts_together_are_as_exact_as_the_whole(monkeypatch, most):
     whole = collect(Predictions.from_probabilities(p, labels)).summary().metrics()
     halves = [slice(0, 700), slice(700, 1500)]
     parts = [
-        collect_part(Predictions.from_probabilities(p[rows], labels[rows]), (), Place(rows.start, rows.start, 1500))
+        collect_part(Predictions.from_probabilities(p[rows], labels[rows]), (), Offsets(rows.start, rows.start, 1500))
         for rows in halves
     ]
     together = merge(parts).summary().metrics()

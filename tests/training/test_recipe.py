@@ -62,7 +62,10 @@ def refused(file, *overrides):
         ("loss={name='crl', num_samples=1000000000}", "loss 'crl': num_samples must be at most 100000000"),
         ("loss={name='mmce', weighted='yes'}", "weighted must be true or false, got 'yes'"),
         ("mixing={name='cutmix', alpha='x'}", "mixing 'cutmix': alpha must be a number, got 'x'"),
-        ("mixing={name='cutmix', alpa=1.0}", "mixing 'cutmix' has no 'alpa'; it has alpha, probability; did you mean 'alpha'?"),
+        (
+            "mixing={name='cutmix', alpa=1.0}",
+            "mixing 'cutmix' has no 'alpa'; it has alpha, probability; did you mean 'alpha'?",
+        ),
         ("mixing={name='cutmix', probability=[1]}", "probability must be a number, got [1]"),
         ("mixing=3", "mixing must be a table, got 3"),
         ("data.blanking={name='cutout'}", "blanking 'cutout' needs size: a whole number"),

@@ -151,7 +151,7 @@ def audit(
     check_level(level, replicates, seed)
     if collecting is not None and policy is not None:
         raise ValueError("a policy is judged by one process, not by a cluster: leave the engine or the policy out")
-    models = _named(predictions)
+    models = _models_by_name(predictions)
     if val is not None and val.split == "test":
         raise ValueError("repairs are not fitted on test data: val is marked split='test'")
 
@@ -201,21 +201,21 @@ def audit(
     return Audit(json_value(document))
 
 
-def _named(predictions: Predictions | Mapping[str, Predictions]) -> dict[str, Predictions]:
+def _models_by_name(predictions: Predictions | Mapping[str, Predictions]) -> dict[str, Predictions]:
     """The models by name, of which there is at least one, with labels."""
-    named = {"model": predictions} if isinstance(predictions, Predictions) else predictions
-    if not isinstance(named, Mapping) or not all(isinstance(model, Predictions) for model in named.values()):
+    models = {"model": predictions} if isinstance(predictions, Predictions) else predictions
+    if not isinstance(models, Mapping) or not all(isinstance(model, Predictions) for model in models.values()):
         kind = type(predictions).__name__
         raise ValueError(
             f"audit takes Predictions, or several by name, got {kind}: Predictions.open reads a file, "
             "Predictions.from_logits takes arrays"
         )
-    if not named:
+    if not models:
         raise ValueError("audit takes predictions of at least one model, got none")
-    unlabelled = [name for name, model in named.items() if not model.labelled]
+    unlabelled = [name for name, model in models.items() if not model.labelled]
     if unlabelled:
         raise ValueError(f"an audit needs labels, and the predictions of {unlabelled[0]} have none")
-    return dict(named)
+    return dict(models)
 
 
 def _comparisons(
@@ -257,8 +257,8 @@ def _why_not_the_same(first: Collected, second: Collected) -> str | None:
         return None if identified else "there are no labels and no ids in both, which could tell that rows are the same"
     if (first.ignored or second.ignored) and first.ignore_index != second.ignore_index:
         return f"labels that count nowhere are {second.ignore_index} and {first.ignore_index}"
-    named = first.of_named_labels is not None and second.of_named_labels is not None
-    same = first.of_named_labels == second.of_named_labels if named else first.of_labels == second.of_labels
+    has_names = first.of_named_labels is not None and second.of_named_labels is not None
+    same = first.of_named_labels == second.of_named_labels if has_names else first.of_labels == second.of_labels
     return None if same else "the labels are not the same"
 
 

@@ -38,10 +38,10 @@ LOGIT_NUMBERS_KEPT = 2**23
 
 @dataclass(frozen=True)
 class WorstError:
-    """A confident error; ``place`` is the row and column of a pixel."""
+    """A confident error; ``pixel`` is its row and column in a segmented image."""
 
     id: str | int
-    place: tuple[int, int] | None
+    pixel: tuple[int, int] | None
     label: int | None
     predicted: int | None
     confidence: float
@@ -182,12 +182,12 @@ def _add_to_checksums(collected: Collected, batch: Predictions) -> None:
         counted = np.ones(labels.shape, bool) if batch.ignore_index is None else labels != batch.ignore_index
         collected.ignored += int(counted.size - counted.sum())
         if batch.class_names is not None:
-            collected.of_named_labels = zlib.crc32(_named(batch, counted), collected.of_named_labels or 0)
+            collected.of_named_labels = zlib.crc32(_named_labels(batch, counted), collected.of_named_labels or 0)
     if batch.ids is not None:
         collected.of_ids = zlib.crc32(id_bytes(batch.ids), collected.of_ids or 0)
 
 
-def _named(batch: Predictions, counted: Bools) -> bytes:
+def _named_labels(batch: Predictions, counted: Bools) -> bytes:
     """What the checksum of class names is of: four bytes a label, which do not depend on the order of the classes."""
     names = [zlib.crc32(name.encode("utf-8", "surrogatepass")) for name in batch.class_names or ()]
     return np.where(counted, np.array(names, np.uint32)[np.where(counted, batch.labels, 0)], np.uint32(0)).tobytes()
@@ -229,7 +229,7 @@ def _of_confidence(confidence: Array, correct: Bools, first: int) -> TopLabel:
         nll=nothing,
         brier=nothing,
         cells=cells_of_confidence(sure, precision_of(confidence)),
-        given=precision_of(confidence),
+        precision=precision_of(confidence),
         first=first,
         counted=None,
     )
@@ -273,14 +273,14 @@ def _keep_worst(collected: Collected, batch: Predictions, top: TopLabel) -> None
         name = collected.rows + row if batch.ids is None else batch.ids[row].item()
         label = None if top.predicted is None else int(top.labels[at])
         predicted = None if top.predicted is None else int(top.predicted[at])
-        place = _place(batch, top, at)
-        error = WorstError(name, place, label, predicted, float(top.confidence[at]), float(top.shortfall[at]))
+        pixel = _pixel_of(batch, top, at)
+        error = WorstError(name, pixel, label, predicted, float(top.confidence[at]), float(top.shortfall[at]))
         collected.worst.append(error)
     collected.worst.sort(key=lambda error: error.shortfall)
     del collected.worst[ERRORS_KEPT:]
 
 
-def _place(batch: Predictions, top: TopLabel, at: int) -> tuple[int, int] | None:
+def _pixel_of(batch: Predictions, top: TopLabel, at: int) -> tuple[int, int] | None:
     """Row and column of a pixel inside its image."""
     if batch.kind != "segmentation" or top.counted is None:
         return None

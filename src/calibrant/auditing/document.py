@@ -148,7 +148,7 @@ def _error(error: WorstError, collected: Collected) -> dict[str, Any]:
         "predicted": collected.class_name(error.predicted),
         "confidence": error.confidence,
     }
-    return row if error.place is None else row | {"place": f"row {error.place[0]}, column {error.place[1]}"}
+    return row if error.pixel is None else row | {"place": f"row {error.pixel[0]}, column {error.pixel[1]}"}
 
 
 def _facts(name: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ MOST_PIECES = 256
 
 
 @dataclass(frozen=True)
-class Place:
+class Offsets:
     """Where a part lies in the whole.
 
     Attributes:
@@ -48,7 +48,7 @@ class Part:
 
     Attributes:
         collected: as of one pass; numbers of rows and samples count from the beginning of the whole.
-        place: Of the part.
+        offsets: Of the part.
         label_bytes: Behind the checksum of the labels.
         id_bytes: Behind that of the ids.
         value_bytes: Behind that of the first values, as far as they lie in this part.
@@ -56,22 +56,22 @@ class Part:
     """
 
     collected: Collected
-    place: Place
+    offsets: Offsets
     label_bytes: int
     id_bytes: int
     value_bytes: int
     types: dict[str, str]
 
 
-def collect_part(predictions: Predictions, groups: Sequence[str], place: Place) -> Part:
+def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offsets) -> Part:
     """Go through consecutive samples of a larger whole."""
     collected = begin(predictions, groups)
-    collected.rows, collected.samples = place.rows, place.samples
-    if place.total > collected.confidences.most:
+    collected.rows, collected.samples = offsets.rows, offsets.samples
+    if offsets.total > collected.confidences.most:
         collected.confidences.most = 0  # the whole will not keep them either
     for sample in (collected.judged, collected.logits):
-        sample.limit = _limit(sample.size, place.total)
-    part = Part(collected, place, 0, 0, 0, {})
+        sample.limit = _limit(sample.size, offsets.total)
+    part = Part(collected, offsets, 0, 0, 0, {})
     of_values = 0
     first_rows = min(1024, max(1, BATCH // max(1, predictions._store.schema.numbers)))  # those of a checksum
     for batch in predictions.batches():
@@ -224,7 +224,7 @@ def collect_on_ray(
     columns, pieces = wanted_groups(predictions, groups), pieces_of(store)
     with connect("an audit with the engine ray", address) as ray:
         check_fits(ray, "a pass over a piece of the predictions", cpus=1, gpus=0)
-        arguments = [(piece, columns, place) for piece, place in zip(pieces, _places(ray, pieces), strict=True)]
+        arguments = [(piece, columns, offsets) for piece, offsets in zip(pieces, _offsets(ray, pieces), strict=True)]
         parts = track(_in_order(ray, _packed_part, arguments), what, len(pieces), progress)
         return merge(pickle.loads(zlib.decompress(part)) for part in parts)
 
@@ -235,14 +235,14 @@ def pieces_of(store: FileStore) -> list[Predictions]:
     return [Predictions._of(FileStore([store.readers[i] for i in part])) for part in parts]
 
 
-def _places(ray: Any, pieces: Sequence[Predictions]) -> list[Place]:
+def _offsets(ray: Any, pieces: Sequence[Predictions]) -> list[Offsets]:
     """Where each piece begins; a pass over the labels where that cannot be known without one."""
     sizes = [_stated_size(piece) for piece in pieces]
     if None in sizes:
         sizes = list(_in_order(ray, _counted_size, [(piece,) for piece in pieces]))
     columns = zip(*(size or (0, 0) for size in sizes), strict=True)
     rows, samples = (np.cumsum([0, *column]).tolist() for column in columns)
-    return [Place(rows[i], samples[i], samples[-1]) for i in range(len(pieces))]
+    return [Offsets(rows[i], samples[i], samples[-1]) for i in range(len(pieces))]
 
 
 def _stated_size(piece: Predictions) -> tuple[int, int] | None:
@@ -268,9 +268,9 @@ def _counted_size(piece: Predictions) -> tuple[int, int]:
     return rows, samples
 
 
-def _packed_part(piece: Predictions, groups: Sequence[str], place: Place) -> bytes:
+def _packed_part(piece: Predictions, groups: Sequence[str], offsets: Offsets) -> bytes:
     """On any machine: what a pass over a piece gives, compressed, as most cells of a sketch are empty."""
-    return zlib.compress(pickle.dumps(collect_part(piece, groups, place)), 1)
+    return zlib.compress(pickle.dumps(collect_part(piece, groups, offsets)), 1)
 
 
 def _in_order(ray: Any, work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:

@@ -81,14 +81,14 @@ def audit_command(
     opening = how_to_open(column, class_names, segmentation, ignore_index)
     if fitted is not None and fitted.group is not None and fitted.group not in (group or []):
         group = [*(group or []), fitted.group]
-    named: dict[str, Predictions] = {}
+    models: dict[str, Predictions] = {}
     for name, path in _names(files).items():
         # The policy is judged on the first model alone.
-        named[name] = open_for_policy(None if named else fitted, path, groups=group or None, **opening)
+        models[name] = open_for_policy(None if models else fitted, path, groups=group or None, **opening)
     held_out = None if val is None else open_for_policy(fitted, val, **opening)
     with show_progress(quiet) as progress:
         result = audit(
-            named,
+            models,
             val=held_out,
             groups=group,
             level=level,
@@ -171,16 +171,16 @@ def _print_promise(part: dict[str, Any]) -> None:
 
 def _print_group(table: dict[str, Any], most: int = 12) -> None:
     rows = sorted(table["rows"], key=lambda row: (not row["flag"], -abs(row["gap"])))
-    shown = []
+    lines = []
     for row in rows[:most]:
         shares = (_value(row[key], "share") for key in ("accuracy", "confidence"))
         gap, low, high = (f"{100 * row[key]:+.2f}" for key in ("gap", "gap_low", "gap_high"))
-        shown.append(
+        lines.append(
             [row["name"] + " *" * bool(row["flag"]), f"{row['count']:,}", *shares, f"{gap} pp", f"[{low}, {high}]"]
         )
     rest = f" ({len(rows) - most} more in the report)" if len(rows) > most else ""
     head = ["", "count", "accuracy", "confidence", "gap", "interval"]
-    print_table(f"\nBy {table['column']}{rest}; * worse than the rest beyond chance", head, shown)
+    print_table(f"\nBy {table['column']}{rest}; * worse than the rest beyond chance", head, lines)
 
 
 def _names(files: list[str]) -> dict[str, str]:

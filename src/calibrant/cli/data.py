@@ -102,19 +102,19 @@ def inspect_command(
     kind, root = recognise(path, layout)
     splits = _chosen_splits(kind, root, split, quiet)
     with show_progress(quiet) as progress:
-        found, datasets = inspect(kind, root, splits, decode=decode, progress=progress, options=options)
-    document = found.to_json()
+        inspection, datasets = inspect(kind, root, splits, decode=decode, progress=progress, options=options)
+    document = inspection.to_json()
     if output is not None:
         from calibrant.cli.contact_sheet import contact_sheet  # here and below: they bring matplotlib along
         from calibrant.report import write_data_page
 
         sheets = {name: contact_sheet(dataset, samples, beta, seed) for name, dataset in datasets.items()}
-        drawn = {name: sheet for name, sheet in sheets.items() if sheet is not None}
-        document["files"] = write_data_page(output, document, drawn, _findings(found, 10), size=found.size)
+        pictures = {name: sheet for name, sheet in sheets.items() if sheet is not None}
+        document["files"] = write_data_page(output, document, pictures, _findings(inspection, 10), size=inspection.size)
     if as_json:
         print_json(document)
     elif not quiet:
-        _print(found)
+        _print(inspection)
     if output is not None:
         remark(f"open {output / 'index.html'}", quiet)
 
@@ -183,7 +183,7 @@ def make_variant_command(
     if as_json:
         print_json({"variant": variant.value, "fill": list(colour), "splits": written})
     elif not quiet:
-        rows = [(name, str(made["of"]), str(made["samples"]), str(made["table"])) for name, made in written.items()]
+        rows = [(name, str(facts["of"]), str(facts["samples"]), str(facts["table"])) for name, facts in written.items()]
         print_table(f"{variant.value}, covered by {colour}", ("split", "samples before", "after", "table"), rows)
 
 
@@ -240,11 +240,11 @@ def _colour(text: str) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def _print(found: Inspection) -> None:
-    say(f"{found.name} ({found.layout}) in {found.root}: {found.size}")
+def _print(inspection: Inspection) -> None:
+    say(f"{inspection.name} ({inspection.layout}) in {inspection.root}: {inspection.size}")
     print_line()
     rows = []
-    for name, facts in found.splits.items():
+    for name, facts in inspection.splits.items():
         counts = list(facts.class_counts.values()) or [0]
         boxes = facts.boxes
         rows.append((
@@ -254,15 +254,15 @@ def _print(found: Inspection) -> None:
             f"{boxes['mean_objectness']:.3f}" if boxes else "-",
         ))  # fmt: skip
     print_table("Splits", ("split", "samples", "classes", "per class", "size", "boxes", "objectness"), rows)
-    for name, facts in found.splits.items():
+    for name, facts in inspection.splits.items():
         if boxes := facts.boxes:
             say(f"{name}: {_boxes_in_words(boxes)}", indent=2)
-    _print_classes(found)
-    for name, facts in found.splits.items():
+    _print_classes(inspection)
+    for name, facts in inspection.splits.items():
         if facts.boxes.get("number"):
             _print_histograms(name, facts)
     print_line()
-    for splits, line in _findings(found, 3) or [("all splits", "nothing skipped, nothing odd")]:
+    for splits, line in _findings(inspection, 3) or [("all splits", "nothing skipped, nothing odd")]:
         say(f"{splits}: {line}", indent=2)
 
 
@@ -274,14 +274,14 @@ def _boxes_in_words(boxes: dict[str, Any]) -> str:
     )
 
 
-def _findings(found: Inspection, places: int) -> list[tuple[str, str]]:
+def _findings(inspection: Inspection, places: int) -> list[tuple[str, str]]:
     """Which splits, and what; a finding about all of a data set is said once."""
     lines: dict[str, list[str]] = {}
-    for name, facts in found.splits.items():
+    for name, facts in inspection.splits.items():
         for line in facts.report.lines(places):
             lines.setdefault(line, []).append(name)
     rows = [(", ".join(splits), line) for line, splits in lines.items()]
-    return rows + [("across splits", line) for line in found.across.lines(places)]
+    return rows + [("across splits", line) for line in inspection.across.lines(places)]
 
 
 def _size(facts: SplitFacts) -> str:
@@ -292,28 +292,28 @@ def _size(facts: SplitFacts) -> str:
     return " to ".join(str(facts.sizes[k]) for k in ("shortest", "longest")) + " characters" if facts.sizes else "-"
 
 
-def _print_classes(found: Inspection) -> None:
-    pixels = any(facts.pixels for facts in found.splits.values())
-    tables = {name: facts.pixels if pixels else facts.class_counts for name, facts in found.splits.items()}
+def _print_classes(inspection: Inspection) -> None:
+    pixels = any(facts.pixels for facts in inspection.splits.values())
+    tables = {name: facts.pixels if pixels else facts.class_counts for name, facts in inspection.splits.items()}
     names = list(dict.fromkeys(name for table in tables.values() for name in table))
     if not names:
         return
     # The largest and the smallest are what matters where there are too many to read.
     size = {name: sum(table.get(name, 0) for table in tables.values()) for name in names}
-    shown = names
+    classes = names
     if len(names) > PRINTED_CLASSES:
         ordered = sorted(names, key=lambda name: -size[name])
-        shown = [*ordered[: PRINTED_CLASSES // 2], *ordered[-(PRINTED_CLASSES // 2) :]]
+        classes = [*ordered[: PRINTED_CLASSES // 2], *ordered[-(PRINTED_CLASSES // 2) :]]
     title = "Share of pixels" if pixels else "Samples of each class"
-    if len(shown) < len(names):
-        title += f" ({len(shown)} of {len(names)}: the largest and the smallest)"
-    objects = {name: facts.boxes["by_class"] for name, facts in found.splits.items() if facts.boxes.get("number")}
+    if len(classes) < len(names):
+        title += f" ({len(classes)} of {len(names)}: the largest and the smallest)"
+    objects = {name: facts.boxes["by_class"] for name, facts in inspection.splits.items() if facts.boxes.get("number")}
     rows = []
-    for name in shown:
+    for name in classes:
         cells = [f"{table.get(name, 0):.4f}" if pixels else str(table.get(name, 0)) for table in tables.values()]
         rows.append((printable(name, 60), *cells, *(str(table.get(name, 0)) for table in objects.values())))
-    if len(shown) < len(names):
-        rows.insert(len(shown) // 2, ("...",) + ("",) * (len(rows[0]) - 1))
+    if len(classes) < len(names):
+        rows.insert(len(classes) // 2, ("...",) + ("",) * (len(rows[0]) - 1))
     print_line()
     print_table(title, ("class", *tables, *(f"boxes in {name}" for name in objects)), rows)
 

@@ -65,7 +65,7 @@ def demo(
         for sentence in short_name_legend(chosen):
             say(sentence)
         print_line()
-        rows = [(e["claim"], _shown(e), e["verdict"]) for e in demonstration.effects]
+        rows = [(e["claim"], _effect_text(e), e["verdict"]) for e in demonstration.effects]
         print_table(
             "What the papers found, here", ("claim", "difference, 95% interval", "verdict"), rows, numbers=False
         )
@@ -80,7 +80,7 @@ def demo(
     remark(f"open {demonstration.page}", quiet)
 
 
-def _shown(effect: Any) -> str:
+def _effect_text(effect: Any) -> str:
     scale, unit = (100, " pp") if effect["unit"] == "share" else (1, "")
     mean, half = effect["mean"] * scale, (effect["high"] - effect["low"]) / 2 * scale
     return f"{mean:+.2f} ± {half:.2f}{unit}" if unit else f"{mean:+.5f} ± {half:.5f}"

@@ -66,8 +66,8 @@ def export_command(
     sources = {"--model": model is not None, "--run": run is not None, "--onnx": onnx is not None}
     sources["--logits-only"] = logits_only
     if sum(sources.values()) != 1:
-        came = " and ".join(name for name, is_set in sources.items() if is_set) or "none"
-        raise ValueError(f"one of {', '.join(sources)} is needed, got {came}")
+        options = " and ".join(name for name, is_set in sources.items() if is_set) or "none"
+        raise ValueError(f"one of {', '.join(sources)} is needed, got {options}")
     for name, value in (("--weights", weights), ("--model-args", model_args)):
         if value is not None and model is None:
             raise ValueError(f"{name} goes with --model")
@@ -115,9 +115,10 @@ def export_command(
     elif not quiet:
         _print(exported)
     if chosen.group_names is not None:
-        places = listing([f"{place} = {name}" for place, name in enumerate(chosen.group_names)], 20)
+        indices = listing([f"{index} = {name}" for index, name in enumerate(chosen.group_names)], 20)
         remark(
-            f"note: the input group is the place of a sample's {chosen.group}: {places}; others are not accepted", quiet
+            f"note: the input group is the index of a sample's {chosen.group}: {indices}; others are not accepted",
+            quiet,
         )
     for text in exported.remarks:
         if not (names and "does not name its classes" in text):  # the run does, and they are the policy's
@@ -128,13 +129,13 @@ def export_command(
 def _keywords(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
-    shown = repr(text if len(text) <= 60 else f"{text[:60]}...")
+    excerpt = repr(text if len(text) <= 60 else f"{text[:60]}...")
     try:
         keywords = parse_json(text, "keywords")
     except ValueError as error:
-        raise ValueError(f'--model-args must be JSON like {{"num_classes": 10}}, got {shown} ({error})') from None
+        raise ValueError(f'--model-args must be JSON like {{"num_classes": 10}}, got {excerpt} ({error})') from None
     if not isinstance(keywords, dict):
-        raise ValueError(f'--model-args must be keywords like {{"num_classes": 10}}, got {shown}')
+        raise ValueError(f'--model-args must be keywords like {{"num_classes": 10}}, got {excerpt}')
     return keywords
 
 

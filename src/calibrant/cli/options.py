@@ -84,12 +84,12 @@ def open_for_policy(policy: Policy | None, files: str, **opening: Any) -> Predic
 def _columns(items: list[str]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for item in items:
-        ours, equals, theirs = item.partition("=")
-        if not equals or not theirs:
+        name, equals, source = item.partition("=")
+        if not equals or not source:
             raise ValueError(f"--column takes ours=yours, for example labels=truth, got {item!r}")
-        if ours in columns:
-            raise ValueError(f"--column {ours}=... is given twice")
-        columns[ours] = theirs.split(",") if "," in theirs else theirs
+        if name in columns:
+            raise ValueError(f"--column {name}=... is given twice")
+        columns[name] = source.split(",") if "," in source else source
     return columns
 
 

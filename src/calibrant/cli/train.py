@@ -162,9 +162,9 @@ class _TrainingBar:
         elif event == "step" and time.monotonic() - self.last > 0.2:
             self.last = time.monotonic()
             self.numbers |= {name: value for name, value in numbers.items() if name not in ("step", "epoch")}
-            shown = " ".join(f"{name} {value:.4g}" for name, value in self.numbers.items())
+            text = " ".join(f"{name} {value:.4g}" for name, value in self.numbers.items())
             epoch = f"epoch {numbers['epoch'] + 1}"
-            self.bar.update(self.task, completed=numbers["step"], numbers=shown, description=epoch)
+            self.bar.update(self.task, completed=numbers["step"], numbers=text, description=epoch)
         elif event == "predicting":
             self.bar.update(self.task, description=label(f"predicting {numbers['set']}"), numbers="")
         elif event == "epoch":

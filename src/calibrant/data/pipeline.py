@@ -358,8 +358,8 @@ class Batches:
     @property
     def per_epoch(self) -> int:
         """Batches of a whole epoch, wherever this one starts."""
-        whole, rest = divmod(self.number, self.size)
-        return whole + (not self.drop_last and rest >= (self.world if self.shuffle else 1))
+        full, rest = divmod(self.number, self.size)
+        return full + (not self.drop_last and rest >= (self.world if self.shuffle else 1))
 
     def __len__(self) -> int:
         return max(0, self.per_epoch - self.start)

@@ -178,7 +178,7 @@ class Joined:
     """Sources of the same kind, one after the other."""
 
     parts: tuple[Any, ...]
-    place: Integers  # [N, 2]: which part, which sample of it
+    positions: Integers  # [N, 2]: which part, which sample of it
 
     @property
     def kind(self) -> Kind:
@@ -194,11 +194,11 @@ class Joined:
         return cls(parts, np.concatenate(rows).astype(np.int64))
 
     def _locate(self, index: int) -> tuple[Any, int]:
-        part, row = self.place[index]
+        part, row = self.positions[index]
         return self.parts[part], int(row)
 
     def __len__(self) -> int:
-        return len(self.place)
+        return len(self.positions)
 
     def __getitem__(self, index: int) -> Any:
         source, row = self._locate(index)
@@ -206,7 +206,7 @@ class Joined:
 
     def take(self, indices: Integers) -> Joined:
         """Some of the samples, in the order of ``indices``."""
-        return Joined(self.parts, self.place[indices])
+        return Joined(self.parts, self.positions[indices])
 
     def where(self, index: int) -> str:
         """As its part calls it."""

@@ -62,7 +62,7 @@ class _NumberRows(RootModel[list[tuple[SetName, Literal["none", "temperature", "
     """What `NUMBERS` holds: rows with the fields of `Number`."""
 
     @model_validator(mode="after")
-    def _known(self) -> Self:
+    def _check_names(self) -> Self:
         for _, posthoc, _, metric, value in self.root:
             check_metric(metric, None if posthoc == "logit-norm" else value)  # which may be an estimate, out of bounds
         if not self.root:

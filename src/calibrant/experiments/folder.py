@@ -175,8 +175,8 @@ def _data_path(recipe: Recipe, data: str | None) -> str:
 
 
 def _is_embedded(recipe: Recipe, data: str | None) -> bool:
-    layout, known = recipe.data.layout, layouts()
-    is_embedded = layout in known and bool(known[layout].splits(Path(layout)))
+    layout, readers = recipe.data.layout, layouts()
+    is_embedded = layout in readers and bool(readers[layout].splits(Path(layout)))
     return is_embedded and not (data or recipe.data.path)
 
 

@@ -30,8 +30,8 @@ class Label(NamedTuple):
     settings: tuple[tuple[str, Any], ...]
 
 
-def parse(label: str, known: list[str]) -> Label:
-    """Take a label apart; what is itself the name of a method in ``known`` stays whole.
+def parse(label: str, methods: list[str]) -> Label:
+    """Take a label apart; what is itself the name of one of the methods stays whole.
 
     Example:
         >>> parse("ls + temperature, tuned for ece", ["ls"])
@@ -39,9 +39,9 @@ def parse(label: str, known: list[str]) -> Label:
         >>> parse("acls, lambda1=0.1, lambda2=0", ["acls"]).settings
         (('lambda1', 0.1), ('lambda2', 0))
     """
-    if label in known:
+    if label in methods:
         return Label(label, None, None, ())
-    if label.replace(" + ", "+") in known:
+    if label.replace(" + ", "+") in methods:
         return Label(label.replace(" + ", "+"), None, None, ())
     first, *parts = (part.strip() for part in label.split(","))
     method, plus, fix = (part.strip() for part in first.rpartition("+"))
@@ -51,12 +51,12 @@ def parse(label: str, known: list[str]) -> Label:
         name, equals, value = part.partition("=")
         if part.startswith(_TUNED):
             tuned_for = part.removeprefix(_TUNED).strip()
-        elif equals and ", ".join([*words, part]) not in known:
+        elif equals and ", ".join([*words, part]) not in methods:
             settings.append((name.strip(), _value(value.strip())))
         else:
             words.append(part)
-    name = next((n for n in (", ".join(words), ", ".join(words).replace(" + ", "+")) if n in known), ", ".join(words))
-    return Label(name if name in known else _SAME.get(name, name), posthoc, tuned_for, tuple(settings))
+    name = next((n for n in (", ".join(words), ", ".join(words).replace(" + ", "+")) if n in methods), ", ".join(words))
+    return Label(name if name in methods else _SAME.get(name, name), posthoc, tuned_for, tuple(settings))
 
 
 def _value(text: str) -> Any:
@@ -116,10 +116,10 @@ def _holds(settings: dict[str, Any], asked: tuple[tuple[str, Any], ...]) -> bool
 
 def rows_of_label(results: Results, text: str) -> tuple[Results, Label]:
     """The rows that a label means, all of one tuning target; an error if there are none, or of several."""
-    known: list[str] = results.column("method")
-    label = parse(text, known)
-    if label.method not in known:
-        raise ValueError(f"no results of {text!r}: there are {', '.join(known) or 'none at all'}")
+    methods: list[str] = results.column("method")
+    label = parse(text, methods)
+    if label.method not in methods:
+        raise ValueError(f"no results of {text!r}: there are {', '.join(methods) or 'none at all'}")
     rows = rows_of_method(results, label)
     meanings = choices(rows, label, tuned=not is_untuned(rows))
     if not meanings:
@@ -185,11 +185,11 @@ def sources(
         wanted: targets to keep; methods without anything to tune stay.
     """
     final = results.where(stage="final")
-    known: list[str] = final.column("method")
-    for name in known if methods is None else methods:
-        label = parse(name, known)
-        if label.method not in known:
-            raise ValueError(f"no final results of {name!r}: there are {', '.join(known) or 'none at all'}")
+    names: list[str] = final.column("method")
+    for name in names if methods is None else methods:
+        label = parse(name, names)
+        if label.method not in names:
+            raise ValueError(f"no final results of {name!r}: there are {', '.join(names) or 'none at all'}")
         row_name = name.partition(", tuned for ")[0] if label.tuned_for else name
         tuned = not is_untuned(results.where(method=label.method))
         for targets, chosen in choices(rows_of_method(final, label), label, tuned=tuned):
@@ -203,9 +203,9 @@ def references(results: Results, text: str) -> dict[str, RowSource]:
 
     Nothing if it has no numbers.
     """
-    known: list[str] = results.where(stage="final").column("method")
-    label = parse(text, known)
-    rows = list(sources(results, [text])) if label.method in known else []
+    methods: list[str] = results.where(stage="final").column("method")
+    label = parse(text, methods)
+    rows = list(sources(results, [text])) if label.method in methods else []
     if label.tuned_for or (len(rows) == 1 and not rows[0].targets):
         return {"": rows[0]} if rows else {}
     return {target: source for source in rows for target in source.targets or ("",)}
@@ -241,11 +241,11 @@ def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str
         Traceback (most recent call last):
         ValueError: no method here is called 'lss', which is to be the reference; there are ce, ls; did you mean 'ls'?
     """
-    known = list(labels)
-    label = parse(reference, known)
-    if label.method not in known:
-        possible = [*known, *(f"{name}, tuned for {target}" for name in known for target in targets)]
-        methods = f"there are {', '.join(known)}{did_you_mean(reference, possible)}"
+    names = list(labels)
+    label = parse(reference, names)
+    if label.method not in names:
+        possible = [*names, *(f"{name}, tuned for {target}" for name in names for target in targets)]
+        methods = f"there are {', '.join(names)}{did_you_mean(reference, possible)}"
         raise ValueError(f"no method here is called {reference!r}, which is to be the reference; {methods}")
     if label.tuned_for is not None and label.tuned_for not in targets:
         there = f"only for {enumerate_words(targets)}" if targets else "nor for anything else"

@@ -55,13 +55,13 @@ class Paired(NamedTuple):
         return len(self.differences) >= FEWEST and spread > 1e-9 * max(map(abs, self.differences))
 
 
-def paired(results: Results, one: str, other: str, column: Column | str) -> Paired:
+def paired(results: Results, first: str, second: str, column: Column | str) -> Paired:
     """Compare two methods on the seeds that both have.
 
     Args:
         results: all numbers; those of stage ``"final"`` are compared.
-        one: a label, as in `calibrant.experiments.tables`.
-        other: another.
+        first: a label, as in `calibrant.experiments.tables`.
+        second: another.
         column: what to compare.
 
     Example:
@@ -77,12 +77,12 @@ def paired(results: Results, one: str, other: str, column: Column | str) -> Pair
     """
     column = column_of(column)
     values = []
-    for text in (one, other):
+    for text in (first, second):
         rows, label = rows_of_label(results.where(stage="final"), text)
         values.append(rows.by_seed(set=column.set, posthoc=label.posthoc or column.posthoc, metric=column.metric))
     pair = pair_values(*values, better=column.better)
     if pair is None:
-        raise ValueError(f"{one!r} and {other!r} have no seed in common with {column.metric} on {column.set!r}")
+        raise ValueError(f"{first!r} and {second!r} have no seed in common with {column.metric} on {column.set!r}")
     return pair
 
 

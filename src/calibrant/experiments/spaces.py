@@ -68,8 +68,8 @@ def changes(method: str, settings: Settings, recipe: Recipe) -> Settings:
         elif setting in describe(name).defaults():
             loss[setting] = value
         else:
-            known = ", ".join(describe(name).defaults()) or "none"
-            raise ValueError(f"method {method!r} has no setting {setting!r}; it has {known}, and those of the recipe")
+            names = ", ".join(describe(name).defaults()) or "none"
+            raise ValueError(f"method {method!r} has no setting {setting!r}; it has {names}, and those of the recipe")
     return changed | {"loss": loss}
 
 

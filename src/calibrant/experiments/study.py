@@ -228,8 +228,8 @@ def search(study: Study, execute: Callable[[Sequence[PlannedRun]], Scores]) -> t
             rankings = {target: _ranked(group, scores, target) for target in study.tune}
             if rung == rungs - 1:
                 choice |= {(label, seed, target): ranking[0] for target, ranking in rankings.items() if ranking}
-            kept = 1 if rung == rungs - 1 else math.ceil(len(group) / ETA)
-            candidates[label, seed] = _distinct(settings for r in rankings.values() for settings in r[:kept])
+            count = 1 if rung == rungs - 1 else math.ceil(len(group) / ETA)
+            candidates[label, seed] = _distinct(settings for r in rankings.values() for settings in r[:count])
     # Where one was left before the last round, or was all there is, nothing had to be judged.
     for (label, seed), left in candidates.items():
         for target in study.tune:

@@ -113,20 +113,20 @@ def summary(
         <BLANKLINE>
         Mean ± standard deviation over 2 seeds. Best in bold, second underlined.
     """
-    shown = tuple(column_of(column) for column in columns)
+    heads = tuple(column_of(column) for column in columns)
     rows = list(sources(results, methods, (tuned_for,) if isinstance(tuned_for, str) else tuned_for))
-    lines = [Line(row.name, row.tuned_for, tuple(cell_of(row.values(c).values()) for c in shown)) for row in rows]
-    notes = [_behind(lines), _best(shown, lines)]
+    lines = [Line(row.name, row.tuned_for, tuple(cell_of(row.values(c).values()) for c in heads)) for row in rows]
+    notes = [_behind(lines), _best(heads, lines)]
     if reference is not None:
-        lines, words = _against(lines, rows, references(results, reference), reference, shown)
+        lines, words = _against(lines, rows, references(results, reference), reference, heads)
         notes.append(words)
-    lines += [Line(name, target, (NOTHING,) * len(shown)) for name, target in missing]
+    lines += [Line(name, target, (NOTHING,) * len(heads)) for name, target in missing]
     if ranks:
-        lines = _with_ranks(lines, shown)
-        shown = (*shown, Column("", title="Mean rank", kind="rank"))
+        lines = _with_ranks(lines, heads)
+        heads = (*heads, Column("", title="Mean rank", kind="rank"))
         notes.append("Mean rank: over the columns in which one end is better; ties share the mean of their ranks.")
     notes.append(_without(missing))
-    return Table(title, " ".join(filter(None, notes)), shown, mark_best(shown, lines))
+    return Table(title, " ".join(filter(None, notes)), heads, mark_best(heads, lines))
 
 
 def _behind(lines: Sequence[Line]) -> str:
@@ -138,8 +138,8 @@ def _behind(lines: Sequence[Line]) -> str:
     return words + (", or over n where a cell says so." if len(set(counts)) > 1 else ".")
 
 
-def _best(shown: Sequence[Column], lines: Sequence[Line]) -> str:
-    return BEST if len(lines) > 1 and any(column.better != "none" for column in shown) else ""
+def _best(columns: Sequence[Column], lines: Sequence[Line]) -> str:
+    return BEST if len(lines) > 1 and any(column.better != "none" for column in columns) else ""
 
 
 def _without(missing: Sequence[tuple[str, str]]) -> str:
@@ -148,13 +148,17 @@ def _without(missing: Sequence[tuple[str, str]]) -> str:
 
 
 def _against(
-    lines: list[Line], rows: Sequence[RowSource], base: Mapping[str, RowSource], reference: str, shown: Sequence[Column]
+    lines: list[Line],
+    rows: Sequence[RowSource],
+    base: Mapping[str, RowSource],
+    reference: str,
+    columns: Sequence[Column],
 ) -> tuple[list[Line], str]:
     """The lines with cells marked whose differences from the reference are beyond chance, and what marks mean."""
     if not base:
         return lines, f"Nothing is tested against {reference}: it has no numbers here."
     cells, tests = [list(line.cells) for line in lines], 0
-    for k, column in enumerate(shown):
+    for k, column in enumerate(columns):
         if column.better == "none":
             continue
         changes: dict[int, set[str]] = {}
@@ -170,10 +174,10 @@ def _against(
     return [line._replace(cells=tuple(new)) for line, new in zip(lines, cells, strict=True)], words
 
 
-def _with_ranks(lines: list[Line], shown: Sequence[Column]) -> list[Line]:
+def _with_ranks(lines: list[Line], columns: Sequence[Column]) -> list[Line]:
     rankings = [
         _ranked([line.cells[k] for line in lines], column.better)
-        for k, column in enumerate(shown)
+        for k, column in enumerate(columns)
         if column.better != "none"
     ]
     means = [_mean_rank([ranks[n] for ranks in rankings]) for n in range(len(lines))]
@@ -230,44 +234,46 @@ def average_ranks(
         missing: methods without numbers: a row of dashes each.
         title: of the table.
     """
-    shown = [check_direction(column_of(column)) for column in columns]
+    heads = [check_direction(column_of(column)) for column in columns]
     sets = {"": results} if isinstance(results, Results) else dict(results)
     finals = {name: numbers.where(stage="final") for name, numbers in sets.items()}
-    known = list(dict.fromkeys(m for final in finals.values() for m in final.column("method")))
-    labels = known if methods is None else list(methods)
+    all_methods = list(dict.fromkeys(m for final in finals.values() for m in final.column("method")))
+    labels = all_methods if methods is None else list(methods)
     for label in labels:
-        if parse(label, known).method not in known:
-            raise ValueError(f"no final results of {label!r}: there are {', '.join(known) or 'none at all'}")
+        if parse(label, all_methods).method not in all_methods:
+            raise ValueError(f"no final results of {label!r}: there are {', '.join(all_methods) or 'none at all'}")
     groups = list(dict.fromkeys(t for final in finals.values() for t in final.column("tuned_for") if t)) or [""]
-    taken: dict[tuple[str, int], list[list[float]]] = {}
+    ranks_of: dict[tuple[str, int], list[list[float]]] = {}
     if target and target not in groups:
         raise ValueError(f"nothing was tuned for {target!r}, only for {', '.join(filter(None, groups)) or 'nothing'}")
     for tuned in groups:
         names = [(stand_ins or {}).get(tuned, {}).get(label, label) for label in labels]
         for final in finals.values():
             rows = [_for_target(final, name, tuned) for name in names]
-            for k, column in enumerate(shown):
+            for k, column in enumerate(heads):
                 cells = [None if row is None else cell_of(row.values(column).values()) for row in rows]
-                taken.setdefault((tuned, k), []).append(_ranked(cells, column.better, ties, decimals))
+                ranks_of.setdefault((tuned, k), []).append(_ranked(cells, column.better, ties, decimals))
     # What stands together in a column: the ranks for one target, or those for all.
-    asked = [[t] for t in groups if t and target in (None, t)] + ([groups] if not target else [])
-    heads_ = [
+    parts = [[t] for t in groups if t and target in (None, t)] + ([groups] if not target else [])
+    rank_columns = [
         column._replace(title=column.name + ("" if target is not None else _over(part, groups)), kind="rank")
-        for part in asked
-        for column in shown
+        for part in parts
+        for column in heads
     ]
     lines = [
         Line(label, "", tuple(
-            _mean_rank(ranks[n] for t in part for ranks in taken[t, k]) for part in asked for k in range(len(shown))
+            _mean_rank(ranks[n] for t in part for ranks in ranks_of[t, k]) for part in parts for k in range(len(heads))
         ))
         for n, label in enumerate(labels)
     ]  # fmt: skip
-    lines += [Line(label, "", (NOTHING,) * len(heads_)) for label in missing]
+    lines += [Line(label, "", (NOTHING,) * len(rank_columns)) for label in missing]
     tied = "Ties share the mean of their ranks." if ties == "average" else "Ties share the smallest of their ranks."
     over = f", over {len(sets)} data sets" if len(sets) > 1 else ""
-    note = f"Ranks of the means over seeds, 1 is best{over}. {tied} {_best(heads_, lines)}"
+    note = f"Ranks of the means over seeds, 1 is best{over}. {tied} {_best(rank_columns, lines)}"
     words = (note, _fewer(lines), _without([(label, "") for label in missing]))
-    return Table(title, " ".join(filter(None, map(str.strip, words))), tuple(heads_), mark_best(heads_, lines))
+    return Table(
+        title, " ".join(filter(None, map(str.strip, words))), tuple(rank_columns), mark_best(rank_columns, lines)
+    )
 
 
 def _over(part: Sequence[str], groups: Sequence[str]) -> str:
@@ -296,20 +302,20 @@ def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
     for several targets, there is a row for each. Settings that were only searched are found on the validation set.
     """
     columns = tuple(Column("", title=None, kind=kind) for kind in ("paper", "ours", "difference"))
-    known: list[str] = results.column("method")
+    names: list[str] = results.column("method")
     lines = []
     for entry in recipe.expected:
-        label = parse(entry.method, known)
+        label = parse(entry.method, names)
         rows = rows_of_method(results, label)
         meanings = choices(rows.where(stage="final"), label, tuned=not (label.settings or is_untuned(rows)))
         name = entry.method.partition(", tuned for ")[0]
         for targets, chosen in meanings or [((), rows.where(stage="search"))]:
-            said = label.tuned_for or enumerate_words(targets)
+            target = label.tuned_for or enumerate_words(targets)
             for metric, value in entry.values.items():
                 ours = _ours(chosen, rows, label, Column(metric, entry.where))
-                theirs = TableCell(value, math.nan, 0)
+                printed_cell = TableCell(value, math.nan, 0)
                 gap = None if ours is None else TableCell(ours.mean - value, math.nan, ours.runs)
-                lines.append(Line(name, said, (theirs, ours, gap), entry.where, metric, entry.note))
+                lines.append(Line(name, target, (printed_cell, ours, gap), entry.where, metric, entry.note))
     source = ", ".join(filter(None, (recipe.paper, recipe.table)))
     head = title or (f"{source}: the paper's numbers and ours" if source else "The paper's numbers and ours")
     ours_only = [line._replace(cells=line.cells[1:2]) for line in lines]
@@ -320,9 +326,9 @@ def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
 def _ours(chosen: Results, rows: Results, label: Label, column: Column) -> TableCell | None:
     """Our cell; of several settings of one seed there is none that the label means."""
     for source in (chosen, rows.where(stage="search")) if label.settings else (chosen,):
-        picked = source.where(set=column.set, posthoc=label.posthoc or "none", metric=column.metric)
-        if picked and len(picked) == len(picked.column("seed")):
-            return cell_of(picked.by_seed().values())
+        numbers = source.where(set=column.set, posthoc=label.posthoc or "none", metric=column.metric)
+        if numbers and len(numbers) == len(numbers.column("seed")):
+            return cell_of(numbers.by_seed().values())
     return None
 
 

@@ -131,9 +131,9 @@ def export_onnx(
             from calibrant.export import torch_model
 
             stack.enter_context(torch_model.evaluating(model))
-            picked = torch_model.SingleOutput(model, output)
-            source = torch_model.to_logits_model(picked, policy, input_shape, inputs, opset or OPSET)
-            batches = model_batches(policy, source, inputs, input_shape, picked.answer)
+            single_output = torch_model.SingleOutput(model, output)
+            source = torch_model.to_logits_model(single_output, policy, input_shape, inputs, opset or OPSET)
+            batches = model_batches(policy, source, inputs, input_shape, single_output.answer)
         elif onnx_model is not None:
             source = prepare(read(onnx_model), policy, output)
             batches = model_batches(policy, source, inputs, input_shape)

@@ -80,9 +80,9 @@ def _random_groups(policy: Policy, rows: int, seed: int) -> Array | None:
     return np.random.default_rng(seed).integers(-1, len(policy.limits) + 1, rows)
 
 
-def _cut(inputs: Sequence[TensorInfo], given: Any, size: int | None) -> list[tuple[Feeds, Array | None]]:
+def _cut(inputs: Sequence[TensorInfo], values: Any, size: int | None) -> list[tuple[Feeds, Array | None]]:
     """Given inputs and groups in batches of the model's size, or of `BATCH` and one of a single row."""
-    arrays, group = given_inputs(inputs, given)
+    arrays, group = given_inputs(inputs, values)
     rows = _count(inputs, arrays)
     if size is not None and rows < size:
         raise ValueError(f"inputs must have at least the {size} rows of the model's fixed batch, got {rows}")
@@ -169,13 +169,13 @@ def check_size(what: str, shape: Sequence[int]) -> None:
         raise ValueError(f"{what} must have {asked}, got {str(list(shape))[:60]}: for more, give inputs for the check")
 
 
-def given_inputs(inputs: Sequence[TensorInfo], given: Any) -> tuple[Feeds, Array | None]:
+def given_inputs(inputs: Sequence[TensorInfo], values: Any) -> tuple[Feeds, Array | None]:
     """An array for the only input, or arrays by name, checked; and groups, if they are among them."""
     described = ", ".join(map(str, inputs))
-    if isinstance(given, Mapping):
-        arrays = {str(name): as_numpy(f"inputs {name}", value)[0] for name, value in given.items()}
+    if isinstance(values, Mapping):
+        arrays = {str(name): as_numpy(f"inputs {name}", value)[0] for name, value in values.items()}
     elif len(inputs) == 1:
-        arrays = {inputs[0].name: as_numpy("inputs", given)[0]}
+        arrays = {inputs[0].name: as_numpy("inputs", values)[0]}
     else:
         raise ValueError(f"inputs must be arrays by name for {described}, got one array")
     names = {value.name for value in inputs}

@@ -189,9 +189,9 @@ def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, wanted: str
     if wanted in zipmaps and policy.class_names is not None:
         for names in _class_names([zipmaps[wanted]]):
             if names and names != policy.class_names:
-                theirs, ours = differing_names(names, policy.class_names)
+                model_names, policy_names = differing_names(names, policy.class_names)
                 asked = "they must be the same, in order"
-                raise ValueError(f"the model's classes are {theirs}, the policy's {ours}: {asked}")
+                raise ValueError(f"the model's classes are {model_names}, the policy's {policy_names}: {asked}")
     if not tensor(wanted).is_floating:
         raise ValueError(f"{policy.takes} must be of floating point, got {tensor(wanted)}; the outputs are {described}")
     return tensor(wanted)
@@ -236,12 +236,14 @@ def _check_order_of_classes(graph: GraphProto, policy: Policy) -> list[str]:
     orders = [names for names in orders if sorted(names) == sorted(policy.class_names)]
     for names in orders:
         if names != policy.class_names:
-            theirs, ours = differing_names(names, policy.class_names)
-            raise ValueError(f"the model's classes are {theirs}, the policy's {ours}: they must be in the same order")
+            model_names, policy_names = differing_names(names, policy.class_names)
+            raise ValueError(
+                f"the model's classes are {model_names}, the policy's {policy_names}: they must be in the same order"
+            )
     if orders:
         return []
-    ours = ", ".join(policy.class_names[:5]) + (", ..." if len(policy.class_names) > 5 else "")
-    return [f"The model does not name its classes: they must be in the policy's order, {ours}."]
+    policy_names = ", ".join(policy.class_names[:5]) + (", ..." if len(policy.class_names) > 5 else "")
+    return [f"The model does not name its classes: they must be in the policy's order, {policy_names}."]
 
 
 # ---------------------------------------------------------------------- logits or probabilities

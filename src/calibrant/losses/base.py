@@ -240,8 +240,8 @@ class Loss(nn.Module):
     def extra_repr(self) -> str:
         """The constructor's parameters that differ from their defaults."""
         defaults = self.method.defaults() | COMMON
-        given = {name: getattr(self, name) for name in defaults}
-        return ", ".join(f"{n}={_short(v)}" for n, v in given.items() if isinstance(v, Tensor) or v != defaults[n])
+        values = {name: getattr(self, name) for name in defaults}
+        return ", ".join(f"{n}={_short(v)}" for n, v in values.items() if isinstance(v, Tensor) or v != defaults[n])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"

@@ -209,7 +209,7 @@ def score_and_slopes(z: Tensor, s: Softmax, predicted: Tensor, kind: str) -> tup
     first = s.probs.gather(1, predicted)
     if kind == "msp":
         return first.squeeze(1), subtract_at(s.probs * -first, predicted, -first)
-    runner_up = first_maximum(z.scatter(1, predicted, -torch.inf)).place
+    runner_up = first_maximum(z.scatter(1, predicted, -torch.inf)).position
     second = s.probs.gather(1, runner_up)
     slopes = subtract_at(s.probs * (second - first), predicted, -first)
     return (first - second).squeeze(1), subtract_at(slopes, runner_up, second)

@@ -51,8 +51,8 @@ class CorrectnessHistory(nn.Module):
             return torch.zeros_like(ids, dtype=torch.float64)
         counts = self.counts.to(ids.device)
         low = counts.min()
-        known = torch.where(ids < len(counts), counts[ids.clamp(max=len(counts) - 1)], low)
-        return (known - low).double() / (self.epochs.to(ids.device).clamp(min=1) - low).clamp(min=1)
+        counts_of_ids = torch.where(ids < len(counts), counts[ids.clamp(max=len(counts) - 1)], low)
+        return (counts_of_ids - low).double() / (self.epochs.to(ids.device).clamp(min=1) - low).clamp(min=1)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         stored = state_dict.get(f"{prefix}counts")
@@ -118,6 +118,6 @@ def following(x: Tensor, valid: Tensor | None) -> Tensor:
     if valid is None:
         return x.roll(-1)
     order = torch.argsort(~valid, stable=True)
-    place = torch.arange(len(x), device=x.device)
-    after = torch.where(place + 1 < valid.sum(), place + 1, 0)
+    position = torch.arange(len(x), device=x.device)
+    after = torch.where(position + 1 < valid.sum(), position + 1, 0)
     return x[torch.zeros_like(order).scatter(0, order, order[after])]

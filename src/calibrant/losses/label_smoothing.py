@@ -80,13 +80,13 @@ class LabelSmoothing(Loss):
         self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None, alpha: Tensor | float | None = None
     ) -> Tensor:
         """The reduced loss; ``alpha`` ``[N]`` or ``[N, ...]`` overrides the smoothing per sample."""
-        return self._evaluate(logits, target, ids=ids, alpha=self._given(alpha))
+        return self._evaluate(logits, target, ids=ids, alpha=self._alpha_of_call(alpha))
 
     def terms(
         self, logits: Tensor, target: Tensor, *, ids: Tensor | None = None, alpha: Tensor | float | None = None
     ) -> dict[str, Tensor]:
         """``{"fidelity": (1 - alpha) CE, "regulariser": alpha H(u, p)}``, u uniform over the classes of ``spread``."""
-        return self._evaluate_terms(logits, target, ids=ids, alpha=self._given(alpha))
+        return self._evaluate_terms(logits, target, ids=ids, alpha=self._alpha_of_call(alpha))
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """SC Eq. 7."""
@@ -107,7 +107,7 @@ class LabelSmoothing(Loss):
         value = s.log_sum + (1 - a) * (s.top - z.gather(1, t.at_label())) + (a / classes) * below
         return value.squeeze(1), subtract_at(s.probs.sub_(a / classes), t.at_label(), 1 - a)
 
-    def _given(self, alpha: Tensor | float | None) -> Tensor | None:
+    def _alpha_of_call(self, alpha: Tensor | float | None) -> Tensor | None:
         """The alpha of this call, or a per-sample one of the constructor, or None."""
         if alpha is None:
             return self.alpha if isinstance(self.alpha, Tensor) else None

@@ -35,7 +35,7 @@ class Maximum(NamedTuple):
     """The largest logit, the first class that has it (both ``[N, 1, ...]``), and its distance to every logit."""
 
     top: Tensor
-    place: Tensor
+    position: Tensor
     gap: Tensor
 
 
@@ -49,9 +49,9 @@ def first_maximum(z: Tensor) -> Maximum:
 def first_zero(x: Tensor) -> Tensor:
     """The first class with value 0, ``[N, 1, ...]``; all others are positive, and the array is used up."""
     classes = x.shape[1]
-    place = per_class(torch.arange(classes, device=x.device), x)
+    position = per_class(torch.arange(classes, device=x.device), x)
     # A zero becomes its place k, any other class at least C, so the smallest is the first zero.
-    return x.sign_().mul_(classes).add_(place).amin(1, keepdim=True).long()
+    return x.sign_().mul_(classes).add_(position).amin(1, keepdim=True).long()
 
 
 def cross_entropy(z: Tensor, s: Softmax, t: Target, damp: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -120,14 +120,14 @@ def pixels(
     if exclude_background is not None:
         foreground = y != whole("exclude_background", exclude_background, 0)
         counted = foreground if counted is None else counted & foreground
-    chosen = _drawn(
+    chosen = _draw_pixels(
         counted, data.shape, per_image, whole("seed", seed, 0, LARGEST_SEED), whole("first_image", first_image, 0)
     )
     parts = [image.reshape(len(image), -1)[:, spots].T for image, spots in zip(data.scores, chosen, strict=True)]
     return given_back(np.concatenate(parts), logits), given_back(_labels(y, chosen), logits)
 
 
-def _drawn(
+def _draw_pixels(
     counted: Bools | None, shape: tuple[int, ...], per_image: int | None, seed: int, first_image: int
 ) -> list[Ints]:
     """For each image the flat indices of the pixels to take, rising."""
@@ -149,9 +149,9 @@ def _labels(y: Ints, chosen: list[Ints]) -> Ints:
     return np.concatenate([image.reshape(-1)[spots] for image, spots in zip(y, chosen, strict=True)])
 
 
-def _confusion(given: ArrayLike, labels: ArrayLike, classes: int, ignore_index: int | None) -> Ints:
+def _confusion(predictions: ArrayLike, labels: ArrayLike, classes: int, ignore_index: int | None) -> Ints:
     """How often each label (row) was predicted as each class (column), over the pixels that count."""
-    predicted, _ = host("predictions", given)
+    predicted, _ = host("predictions", predictions)
     table = np.zeros((classes, classes), dtype=np.int64)
     if predicted.dtype.kind == "f":
         data = scored(predicted, labels, ignore_index=ignore_index)
@@ -171,8 +171,8 @@ def _confusion(given: ArrayLike, labels: ArrayLike, classes: int, ignore_index: 
         outside &= counted
     if outside.any():
         first = int(np.argmax(outside))
-        came = f"{predicted.reshape(-1)[first]} {position(first, predicted.shape)}"
-        raise ValueError(f"predictions must be in 0..{classes - 1}, got {came}")
+        value = f"{predicted.reshape(-1)[first]} {position(first, predicted.shape)}"
+        raise ValueError(f"predictions must be in 0..{classes - 1}, got {value}")
     if counted is not None:
         y, predicted = y[counted], predicted[counted]
     return _count(y, predicted.astype(np.int64), classes)

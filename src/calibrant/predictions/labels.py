@@ -298,15 +298,15 @@ def _check_alike(spellings: Sequence[Names], texts: Collection[str], path: str) 
 def _choose_codes(names: Names, codes: Codes, numbers: set[int], values: LabelValues, path: str) -> Codes | None:
     """Whether numbers beside an array with names that are numbers are these names, or positions."""
     classes = len(codes)
-    named, positional = numbers <= set(codes), all(0 <= n < classes for n in numbers)
-    same = named and positional and all(codes[n] == n for n in numbers)
-    if named and (same or not positional):
+    is_named, is_positional = numbers <= set(codes), all(0 <= n < classes for n in numbers)
+    same = is_named and is_positional and all(codes[n] == n for n in numbers)
+    if is_named and (same or not is_positional):
         return codes
-    if positional and not named:
+    if is_positional and not is_named:
         return None
     labels = listing([*sorted(values.numbers), *sorted(values.texts)], 8)
     both = f"the labels are {labels}, the class names {listing(names, 8)}"
-    if not named:
+    if not is_named:
         raise ValueError(f"{path}: labels must be class names or positions, 0..{classes - 1}: {both}")
     raise ValueError(
         f"{path}: labels may be class names or positions, which differ: {both}; store the labels as text if they are "

@@ -73,7 +73,7 @@ def finite(value: Any) -> float | None:
 
 def percent(share: float | None) -> str:
     """A share in percent: two decimals, two digits below 0.1%, and as many as keep 0.99999 from reading 100%."""
-    return _shown(share, "share") + ("" if _absent(share) else "%")
+    return _format(share, "share") + ("" if _absent(share) else "%")
 
 
 def round_percent(share: float | None) -> str:
@@ -83,12 +83,12 @@ def round_percent(share: float | None) -> str:
 
 def number(value: float | None) -> str:
     """A number with four decimals, or two digits where those would all be zeros."""
-    return _shown(value, "number")
+    return _format(value, "number")
 
 
 def threshold(value: float | None) -> str:
     """A number with four decimals, and as many more as keep one below 1 from reading 1."""
-    return _shown(value, "threshold")
+    return _format(value, "threshold")
 
 
 def quantity(value: float | None, unit: str) -> str:
@@ -103,8 +103,8 @@ def difference(value: float | None, unit: str, of: Sequence[float | None]) -> st
     """
     if _absent(value):
         return DASH
-    shown = _fixed(_scaled(value, unit), _common(of, unit), True)  # type: ignore[arg-type]
-    return f"{shown}{_SPACE}pp" if unit == "share" else shown
+    text = _fixed(_scaled(value, unit), _common(of, unit), True)  # type: ignore[arg-type]
+    return f"{text}{_SPACE}pp" if unit == "share" else text
 
 
 def difference_span(low: float | None, high: float | None, unit: str, of: Sequence[float | None]) -> str:
@@ -146,7 +146,7 @@ def _scaled(value: float, unit: str) -> float:
     return value * 100.0 if unit == "share" else float(value)
 
 
-def _shown(value: float | None, unit: str) -> str:
+def _format(value: float | None, unit: str) -> str:
     if value is None or math.isnan(value):
         return DASH
     value = _scaled(value, unit)

@@ -90,7 +90,7 @@ def risk_coverage_by_method(
         kind = "none" if isinstance(scores, Mapping) else type(scores).__name__
         raise ValueError(f"scores must be a mapping of at least one name to scores, got {kind}")
     if isinstance(correct, Mapping) and set(correct) != set(scores):
-        names, others = (", ".join(map(repr, named)) or "none" for named in (scores, correct))
+        names, others = (", ".join(map(repr, methods)) or "none" for methods in (scores, correct))
         raise ValueError(f"correct must have the names of scores {names}, got {others}")
     curves = {}
     for name, score in scores.items():

@@ -129,7 +129,7 @@ def _must_be(words: str) -> WrapValidator:
         try:
             return handler(value)
         except ValidationError:
-            raise _refusal(f"must be {words}, got {_shown(value)}") from None
+            raise _refusal(f"must be {words}, got {_excerpt(value)}") from None
 
     return WrapValidator(check)
 
@@ -142,7 +142,7 @@ def _text(value: str) -> str:
 
 def _not_empty(groups: Any) -> Any:
     if groups is not None and (not isinstance(groups, dict) or not groups):
-        raise _refusal(f"must be an object with a threshold for each, or null, got {_shown(groups)}")
+        raise _refusal(f"must be an object with a threshold for each, or null, got {_excerpt(groups)}")
     return groups
 
 
@@ -252,7 +252,7 @@ class _File(_Entries):
             raise _refusal(f"must be {classes} names or null")
         name, count = Counter(names).most_common(1)[0]
         if count > 1:
-            raise _refusal(f"must differ, got {_shown(name)} {count} times")
+            raise _refusal(f"must differ, got {_excerpt(name)} {count} times")
         return names
 
 
@@ -261,7 +261,7 @@ def from_dict(data: Any) -> Rule:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"not a policy: expected an object with format {FORMAT!r}")
     if data.get("version") != VERSION or isinstance(data["version"], bool):
-        raise ValueError(f"policies of version {VERSION} are read, got version {_shown(data.get('version'))}")
+        raise ValueError(f"policies of version {VERSION} are read, got version {_excerpt(data.get('version'))}")
     try:
         file = _File.model_validate(data)
     except ValidationError as error:
@@ -295,14 +295,14 @@ def _sentence(error: ErrorDetails) -> str:
     name = ".".join([*outer, last]) if last != "[key]" else ".".join(outer[:-1])
     name = json.dumps(name, ensure_ascii=not name.isprintable())[1:-1]
     if last == "[key]":
-        return f"{name} must have names of text, got {_shown(error['input'])}"
+        return f"{name} must have names of text, got {_excerpt(error['input'])}"
     if error["type"] == "missing":
         return f"{name} is missing"
     if error["type"] == "extra_forbidden":
         return f"{name} is not known in a policy of version {VERSION}"
     if error["type"] == "policy":
         return f"{name} {error['msg']}"
-    return f"{name} must be an object, got {_shown(error['input'])}"
+    return f"{name} must be an object, got {_excerpt(error['input'])}"
 
 
 def _restored_calibrator(file: _File) -> Calibrator | None:
@@ -380,6 +380,6 @@ def _check_threshold(where: str, threshold: Threshold, rule: Rule) -> None:
         raise ValueError(f"{where}.risk.high must be at most the target {rule.target_risk}, got {threshold.risk.high}")
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     text = "nothing" if value is None else json.dumps(value, default=str)
     return text if len(text) <= 40 else f"{text[:40]}..."

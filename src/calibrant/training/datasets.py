@@ -46,8 +46,8 @@ class Sets:
     @property
     def evaluated(self) -> dict[str, Dataset]:
         """Every set that is predicted at the end, by name."""
-        named = {"val": self.val, "test": self.test} | self.also
-        return {name: data for name, data in named.items() if data is not None}
+        sets = {"val": self.val, "test": self.test} | self.also
+        return {name: data for name, data in sets.items() if data is not None}
 
 
 def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
@@ -91,8 +91,8 @@ def read_split(recipe: Recipe, path: str | None, split: str, layout: str | None 
     """One split as it lies on disk: of the recipe's data, or of another layout with none of the recipe's options."""
     settings = recipe.data
     where = path or settings.path
-    known = layouts()
-    if not where and settings.layout in known and not known[settings.layout].splits(Path(settings.layout)):
+    readers = layouts()
+    if not where and settings.layout in readers and not readers[settings.layout].splits(Path(settings.layout)):
         raise ValueError(f"the recipe does not say where its data ({settings.layout}) lies; --data DIR does")
     where = where or settings.layout  # an embedded set
     if layout is not None and layout != settings.layout:

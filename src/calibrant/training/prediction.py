@@ -241,8 +241,8 @@ def predict_run(
     run_folder = RunFolder(folder)
     recipe = run_folder.recipe()
     require_trust(recipe.model.name, recipe.model.options, trust_code)
-    kept = MODEL if (run_folder / MODEL).exists() else BEST if recipe.training.keep == "best" else LAST
-    file = run_folder / {"kept": kept, "last": LAST, "best": BEST}[checkpoint]
+    default = MODEL if (run_folder / MODEL).exists() else BEST if recipe.training.keep == "best" else LAST
+    file = run_folder / {"kept": default, "last": LAST, "best": BEST}[checkpoint]
     if not file.exists():
         raise ValueError(f"{run_folder.path}: there is no {file.name}; the run has not come that far")
     sets = load_sets(recipe, None if layout else data)

@@ -238,9 +238,9 @@ def _sentence(error: ValidationError) -> str:
     name = name_of(first)
     if first["type"] == "extra_forbidden":
         parents, _, last = name.rpartition(".")
-        known = _fields(parents.split(".") if parents else [])
-        hint = did_you_mean(last, known)
-        return f"unknown key {short(name)}; known here are {', '.join(sorted(known))}{hint}"
+        fields = _fields(parents.split(".") if parents else [])
+        hint = did_you_mean(last, fields)
+        return f"unknown key {short(name)}; known here are {', '.join(sorted(fields))}{hint}"
     return sentence_of(first)
 
 

@@ -64,7 +64,7 @@ class HoldOut(Settings):
     seed: Seed = 0
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _check_one_size(self) -> Self:
         if sum(v is not None for v in (self.fraction, self.count, self.per_class)) != 1:
             raise ValueError("takes one of fraction, count and per_class")
         return self
@@ -163,9 +163,9 @@ class DataSettings(Settings):
 
     @model_validator(mode="after")
     def _buildable(self) -> Self:
-        taken = {"train", "val", "test"} & self.also.keys()
-        if taken:
-            raise ValueError(f"also names {taken.pop()!r}, which every run has; choose another name")
+        reserved = {"train", "val", "test"} & self.also.keys()
+        if reserved:
+            raise ValueError(f"also names {reserved.pop()!r}, which every run has; choose another name")
         make_steps(self.train_steps)
         make_steps(self.steps)
         make_colouring(self.colouring)

@@ -250,8 +250,8 @@ def cifar10h(folder: DataFolder, *, images: str | Path | None = None) -> Dataset
         elif is_sound[vote]:  # else it is counted already
             pairs.append((i, vote))
     folder.check_any(len(pairs))
-    taken, rows = np.array(pairs, dtype=np.int64).T
-    return data.take(taken, name="cifar-10h", soft=soft[rows], report=findings.report())
+    indices, rows = np.array(pairs, dtype=np.int64).T
+    return data.take(indices, name="cifar-10h", soft=soft[rows], report=findings.report())
 
 
 def _votes(root: Path) -> tuple[Floats, Floats]:

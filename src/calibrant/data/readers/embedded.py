@@ -12,12 +12,12 @@ from calibrant.data.sources import ImageArray
 from calibrant.data.splits import hold_out
 
 
-def _named(name: str) -> Splits:
+def _splits_of(name: str) -> Splits:
     # A folder of that name in the current one goes before the embedded set.
     return lambda root: ("train", "val", "test") if str(root) == name and not root.exists() else ()
 
 
-@reader("scenes", summary="no files: drawn from a seed, with a known truth", splits=_named("scenes"))
+@reader("scenes", summary="no files: drawn from a seed, with a known truth", splits=_splits_of("scenes"))
 def embedded_scenes(
     folder: DataFolder,
     *,
@@ -33,7 +33,7 @@ def embedded_scenes(
     return scenes(folder.split, samples=samples, seed=seed, shift=shift, context=context, ambiguous=ambiguous)
 
 
-@reader("digits", summary="no files: scikit-learn's handwritten digits", splits=_named("digits"))
+@reader("digits", summary="no files: scikit-learn's handwritten digits", splits=_splits_of("digits"))
 def embedded_digits(folder: DataFolder, *, seed: int = 0) -> Dataset:
     """scikit-learn's 1,797 handwritten digits of 8 x 8: 1,047 to train, 300 to validate, 450 to test, by a seed."""
     from sklearn.datasets import load_digits  # a second to import, and only needed here

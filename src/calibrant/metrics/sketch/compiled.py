@@ -219,10 +219,10 @@ def finish_probabilities(
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def place_confidences(given: Any, correct: Any, single: bool, code: Any, counts: Any, sums: Any) -> None:
+def place_confidences(confidences: Any, correct: Any, single: bool, code: Any, counts: Any, sums: Any) -> None:
     """Codes of confidences in 0..1, and counts and sums over base bins."""
-    for i in range(len(given)):
-        sure = np.float64(given[i])
+    for i in range(len(confidences)):
+        sure = np.float64(confidences[i])
         placed = _snapped(sure) if single else sure
         cell = _cell(placed, 1.0 - placed)
         wrong = 0 if correct[i] else 1

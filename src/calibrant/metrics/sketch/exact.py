@@ -30,20 +30,20 @@ class Confidences:
         self.confidence: list[Doubles] = []
         self.correct: list[Bools] = []
         self.samples = 0
-        self.given: Precision | None = None
+        self.precision: Precision | None = None
 
     def add(self, top: TopLabel) -> None:
         """Keep the samples of a block, or let go of all if there are too many."""
         # Copied, because a column holds on to the memory of all columns of its block.
-        self._extend([top.confidence.copy()], [top.correct.copy()], len(top.labels), top.given)
+        self._extend([top.confidence.copy()], [top.correct.copy()], len(top.labels), top.precision)
 
     def absorb(self, other: Confidences) -> None:
         """Keep the samples that follow, too."""
-        self._extend(other.confidence, other.correct, other.samples, other.given)
+        self._extend(other.confidence, other.correct, other.samples, other.precision)
 
-    def _extend(self, confidence: list[Any], correct: list[Any], samples: int, given: Precision | None) -> None:
+    def _extend(self, confidence: list[Any], correct: list[Any], samples: int, precision: Precision | None) -> None:
         self.samples += samples
-        self.given = given
+        self.precision = precision
         fits = self.samples <= self.most
         self.confidence = self.confidence + confidence if fits else []
         self.correct = self.correct + correct if fits else []
@@ -53,8 +53,8 @@ class Confidences:
         if self.samples > self.most:
             return summary
         confidence = np.concatenate(self.confidence)
-        if self.given in ("float16", "float32"):  # as they came: where an edge was rounded with them, they lie on it
-            confidence = confidence.astype(self.given)
+        if self.precision in ("float16", "float32"):  # as given: where an edge was rounded with them, they lie on it
+            confidence = confidence.astype(self.precision)
         state = {part.name: getattr(summary, part.name) for part in fields(Summary)}
         return ExactSummary(**state, confidence=confidence, correct=np.concatenate(self.correct))
 

@@ -73,19 +73,19 @@ class Finished(NamedTuple):
 
 
 def judge_rows(
-    values: Array, labels: Ints, kind: str, given: Precision | None, *, large: bool
+    values: Array, labels: Ints, kind: str, precision: Precision | None, *, large: bool
 ) -> tuple[Reduced, Finished]:
     """Reduce ``[n, C]`` values of any floating-point type, with labels ``[n]`` in 0..C-1, and finish.
 
-    ``given`` is the type that probabilities came in, None for logits; ``large`` says that there are so many of them, in
-    this and other calls, that the compiled pass pays. NaN and infinite values are refused.
+    ``precision`` is the type of the given probabilities, None for logits; ``large`` says that there are so many,
+    in this and other calls, that the compiled pass pays. NaN and infinite values are refused.
     """
     reduced, finished = _columns(len(values))
     fill = _fill_compiled if large else _fill_plainly
 
     def work(rows: slice) -> None:
         z = values[rows].astype(np.float64, copy=False) if large and kind == "logits" else values[rows]
-        fill(as_rows(z), labels[rows], kind, given, _cut(reduced, rows), _cut(finished, rows))
+        fill(as_rows(z), labels[rows], kind, precision, _cut(reduced, rows), _cut(finished, rows))
 
     if large:
         list(in_threads(work, row_slices(len(values), values.shape[1], CHUNK // 4)))
@@ -104,7 +104,7 @@ class Tally(NamedTuple):
     moments: Doubles
 
 
-def tally_rows(values: Array, labels: Ints, kind: str, given: Precision | None) -> Iterator[Tally]:
+def tally_rows(values: Array, labels: Ints, kind: str, precision: Precision | None) -> Iterator[Tally]:
     """The same for rows of which nothing but counts and sums are wanted, so that little leaves the cache."""
 
     def work(rows: slice) -> Tally:
@@ -113,7 +113,7 @@ def tally_rows(values: Array, labels: Ints, kind: str, given: Precision | None) 
         if kind == "logits":
             furthest = 1.0 if passes.tally_logits(z, bits, y, *tally) else math.nan
         else:
-            furthest = passes.tally_probabilities(z, bits, y, given == "float32", *tally)
+            furthest = passes.tally_probabilities(z, bits, y, precision == "float32", *tally)
         if math.isnan(furthest):
             raise ValueError(f"{kind} must be finite, got NaN or infinity")
         _check_sum(furthest)
@@ -144,16 +144,17 @@ def as_rows(z: Array) -> Array:
 
 
 def _fill_plainly(
-    z: Array, labels: Ints, kind: str, given: Precision | None, reduced: Reduced, finished: Finished
+    z: Array, labels: Ints, kind: str, precision: Precision | None, reduced: Reduced, finished: Finished
 ) -> None:
     rows = define(z, labels, kind)
     _check_sums(rows.total, kind)
-    for column, numbers in zip((*reduced, *finished), (*rows, *finish_rows(rows, labels, kind, given)), strict=True):
+    results = *rows, *finish_rows(rows, labels, kind, precision)
+    for column, numbers in zip((*reduced, *finished), results, strict=True):
         column[...] = numbers
 
 
 def _fill_compiled(
-    z: Array, labels: Ints, kind: str, given: Precision | None, reduced: Reduced, finished: Finished
+    z: Array, labels: Ints, kind: str, precision: Precision | None, reduced: Reduced, finished: Finished
 ) -> None:
     passes, r = compiled_passes(), reduced
     reduce = passes.reduce_logits if kind == "logits" else passes.reduce_probabilities
@@ -163,10 +164,10 @@ def _fill_compiled(
     if kind == "logits":
         passes.finish_logits(labels, r.at_label, r.total, r.squares, r.predicted, *finished)
         return
-    single = given == "float32"
+    single = precision == "float32"
     passes.finish_probabilities(labels, r.at_label, r.top, r.squares, r.predicted, single, *finished)
-    if given is not None and is_half(given):  # which come to float32 on their way
-        finished.cells[...] = cells_of_confidence(finished.confidence, given)
+    if precision is not None and is_half(precision):  # which come to float32 on their way
+        finished.cells[...] = cells_of_confidence(finished.confidence, precision)
 
 
 def _check_sums(total: Doubles, kind: str) -> None:
@@ -194,7 +195,7 @@ def define(z: Array, labels: Ints, kind: str) -> Reduced:
     return Reduced(top, at_label - top, exps.sum(1), np.square(exps).sum(1), predicted)
 
 
-def finish_rows(reduced: Reduced, labels: Ints, kind: str, given: Precision | None) -> Finished:
+def finish_rows(reduced: Reduced, labels: Ints, kind: str, precision: Precision | None) -> Finished:
     """What follows from the reductions, row by row."""
     top, at_label, total, squares, predicted = reduced
     if kind == "logits":
@@ -210,7 +211,7 @@ def finish_rows(reduced: Reduced, labels: Ints, kind: str, given: Precision | No
             nll = np.maximum(-np.log(share), 0.0)
         confidence = np.minimum(top, 1.0)
         shortfall = 1 - confidence
-        cells = cells_of_confidence(confidence, given or "float64")
+        cells = cells_of_confidence(confidence, precision or "float64")
     brier = np.maximum(squares - 2 * share + 1, 0.0)
     return Finished(confidence, shortfall, predicted == labels, nll, brier, cells)
 

@@ -33,7 +33,7 @@ class TopLabel:
         nll: negative log-likelihood of the label.
         brier: sum over classes of squared differences.
         cells: int64, where each confidence lies in the partition of `grid`.
-        given: the type in which the confidence was given, as a probability or itself; None if it is ours, of logits.
+        precision: the type in which confidences or probabilities were given; None if computed from logits.
         first: the row of the input where the block begins.
         counted: bool, which positions of the block's rows count, ``[rows, ...]``; None if all do and each row is one.
         large: whether it is one block of so many that compiled passes pay.
@@ -48,7 +48,7 @@ class TopLabel:
     nll: Doubles
     brier: Doubles
     cells: Ints
-    given: Precision | None
+    precision: Precision | None
     first: int
     counted: Bools | None
     large: bool = False
@@ -59,7 +59,7 @@ class TopLabel:
         reduced: Reduced,
         finished: Finished,
         labels: Ints,
-        given: Precision | None,
+        precision: Precision | None,
         first: int = 0,
         counted: Bools | None = None,
         large: bool = False,
@@ -67,7 +67,9 @@ class TopLabel:
         """The samples of a block that was reduced and finished."""
         confidence, shortfall, correct, nll, brier, cells = finished
         largest = reduced.predicted, reduced.top
-        return cls(confidence, shortfall, correct, labels, *largest, nll, brier, cells, given, first, counted, large)
+        return cls(
+            confidence, shortfall, correct, labels, *largest, nll, brier, cells, precision, first, counted, large
+        )
 
     def rows(self) -> Ints:
         """The row of the input that each sample came from."""
@@ -103,12 +105,12 @@ def top_label_blocks(
         large: whether these are some of many, for which compiled passes pay even if these are few.
     """
     large = large or is_large(values.size)
-    given = None if kind == "logits" else precision_of(values)
+    precision = None if kind == "logits" else precision_of(values)
     for z, truth, first, counted in counted_rows(values, labels, ignore_index):
-        reduced, finished = judge_rows(z, truth, kind, given, large=large)
+        reduced, finished = judge_rows(z, truth, kind, precision, large=large)
         if visit is not None:
             visit(z, reduced, truth, large)
-        yield TopLabel.of(reduced, finished, truth, given, first, counted, large)
+        yield TopLabel.of(reduced, finished, truth, precision, first, counted, large)
 
 
 def counted_rows(

@@ -99,12 +99,13 @@ class ConfidenceSketch:
         """
         values, y = _check(logits, labels, self.ignore_index, self.kind)
         batch = _Batch(large=is_large(values.size))
-        given = None if self.kind == "logits" else precision_of(logits)
-        if batch.large and self.score is None and (given is None or not is_half(given)):  # whose edges round otherwise
+        precision = None if self.kind == "logits" else precision_of(logits)
+        is_exact = precision is None or not is_half(precision)  # edges in half precision round otherwise
+        if batch.large and self.score is None and is_exact:
             blocks = (block[:2] for block in counted_rows(values, y, self.ignore_index))
             plain = values.ndim == 2 and self.ignore_index is None  # nothing to turn or to leave out
             for z, row_labels in [(values, y.astype(np.int64, copy=False))] if plain else blocks:
-                for tally in tally_rows(z, row_labels, self.kind, given):
+                for tally in tally_rows(z, row_labels, self.kind, precision):
                     batch.add(tally)
         else:
             for top in top_label_blocks(values, y, ignore_index=self.ignore_index, kind=self.kind):

@@ -199,12 +199,12 @@ class Summary:
         gaps, uncertain = self._running_gap(below)
         at = np.minimum(below, len(self.index) - 1)
         cell, right, wrong = self.index[at], self.right[at], self.wrong[at]
-        taken = rank - ends[below]
-        expected = taken * right / (right + wrong)
-        spread = np.maximum(np.minimum(taken, right) - expected, expected - np.maximum(0, taken - wrong))
-        gaps = gaps + taken * centres()[cell] - expected
-        inside = np.where(cell == CELLS - 1, 0.0, spread) + taken * (u[cell] - u[cell + 1])
-        return self._sum_of_gaps(gaps, uncertain + np.where(taken == 0, 0.0, inside))
+        count = rank - ends[below]
+        expected = count * right / (right + wrong)
+        spread = np.maximum(np.minimum(count, right) - expected, expected - np.maximum(0, count - wrong))
+        gaps = gaps + count * centres()[cell] - expected
+        inside = np.where(cell == CELLS - 1, 0.0, spread) + count * (u[cell] - u[cell + 1])
+        return self._sum_of_gaps(gaps, uncertain + np.where(count == 0, 0.0, inside))
 
     def smooth_ece(self) -> Approximate:
         """Smooth ECE at its own bandwidth."""
@@ -316,9 +316,9 @@ class Summary:
         ranked, i = self._ranked, smallest_count(coverage, self.samples)
         at = int(np.searchsorted(ranked.accepted, i))
         count, wrong = int(ranked.count[at]), int(ranked.wrong[at])
-        taken, missed = i - (int(ranked.accepted[at]) - count), int(ranked.errors[at]) - wrong
-        expected = taken * wrong / count
-        spread = max(min(taken, wrong) - expected, expected - max(0, taken - (count - wrong)))
+        number, missed = i - (int(ranked.accepted[at]) - count), int(ranked.errors[at]) - wrong
+        expected = number * wrong / count
+        spread = max(min(number, wrong) - expected, expected - max(0, number - (count - wrong)))
         return Approximate((missed + expected) / i, spread / i if ranked.doubtful(np.array([at]))[0] else 0.0)
 
     # The filled cells

@@ -99,24 +99,26 @@ def _is_dense(text: bytes) -> bool:
 
 def _check_entries(entries: Any, size: int, file: DataFile) -> None:
     """Refuse entries that are none, and arrays with gaps between them, with overlaps, or beyond the end."""
-    whole = f"{file.path}: not a whole safetensors file:"
+    prefix = f"{file.path}: not a whole safetensors file:"
     for name, entry in entries.items():
         fields = entry if isinstance(entry, dict) else {}
         shape, offsets = fields.get("shape"), fields.get("data_offsets", [])
         fine = isinstance(fields.get("dtype"), str)
         if not fine or not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
-            raise ValueError(f"{whole} the entry {shorten(name)!r} has no type, shape or place")
+            raise ValueError(f"{prefix} the entry {shorten(name)!r} has no type, shape or place")
     end = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
         start, stop = entry["data_offsets"]
         if start != end or stop < start:
-            raise ValueError(f"{whole} {shorten(name)!r} starts at {start}, expected {end}")
+            raise ValueError(f"{prefix} {shorten(name)!r} starts at {start}, expected {end}")
         kind = TYPES.get(entry["dtype"], "<u2" if entry["dtype"] == "BF16" else None)
         if kind is not None and math.prod(entry["shape"]) * np.dtype(kind).itemsize != stop - start:
-            raise ValueError(f"{whole} {shorten(name)!r} has {stop - start} bytes, which {entry['shape']} does not fit")
+            raise ValueError(
+                f"{prefix} {shorten(name)!r} has {stop - start} bytes, which {entry['shape']} does not fit"
+            )
         end = stop
     if end != size:
-        raise ValueError(f"{whole} its arrays have {end} bytes, the file holds {size}")
+        raise ValueError(f"{prefix} its arrays have {end} bytes, the file holds {size}")
 
 
 def _are_counts(values: Any) -> bool:

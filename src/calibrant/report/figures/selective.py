@@ -196,8 +196,8 @@ def _at_coverage(name: str, result: ErrorsBySource, coverage: float | None) -> M
 def _check_named(where: str, results: object) -> None:
     """Check that there is something to draw, by name."""
     if not isinstance(results, Mapping) or not results:
-        came = "none" if isinstance(results, Mapping) else type(results).__name__
-        raise ValueError(f"{where} needs a mapping of at least one name to its numbers, got {came}")
+        kind = "none" if isinstance(results, Mapping) else type(results).__name__
+        raise ValueError(f"{where} needs a mapping of at least one name to its numbers, got {kind}")
 
 
 def _series(where: str, result: Any, keys: Sequence[str]) -> Part:

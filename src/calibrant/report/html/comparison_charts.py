@@ -130,7 +130,7 @@ def _text_of(metric: str) -> Callable[[float], str]:
     return round_percent if unit_of(metric) == "share" else _tick
 
 
-def _left(across: Point, text: Callable[[float], str]) -> float:
+def _left_margin(across: Point, text: Callable[[float], str]) -> float:
     """Room at the left for the words at the ticks, as wide as a narrow column prints them, and for the label."""
     return max(66.0, 30 + 8.3 * max(len(text(v)) for v in nice_ticks(*across, 5)))
 
@@ -200,12 +200,12 @@ def _finite_pairs(pairs: Iterable[Any]) -> list[Point]:
 def training(ident: str, metric: str, series: Sequence[Part], look: Mapping[str, Look]) -> str:
     """A metric by epoch: a line per method, and a shade from its lowest to its highest."""
     # Shades that show at a touch only may end at the frame, rather than leave most of it empty.
-    shown = ("mean", "low", "high") if len(series) <= CROWD else ("mean",)
-    values = numbers_of(v for s in series for k in shown for v in s.get(k) or ())
+    keys = ("mean", "low", "high") if len(series) <= CROWD else ("mean",)
+    values = numbers_of(v for s in series for k in keys for v in s.get(k) or ())
     epochs = numbers_of(e for s in series for e in s["epochs"])
     x = (min(epochs), max(epochs)) if min(epochs) < max(epochs) else (epochs[0] - 0.5, epochs[0] + 0.5)
     y = _height(values, metric)
-    plot = Plot(480, 340, x, y, margin=(_left(y, _text_of(metric)), 16, 14, 46))
+    plot = Plot(480, 340, x, y, margin=(_left_margin(y, _text_of(metric)), 16, 14, 46))
     plot.axes("epoch", label_of(metric), lambda v: _tick(v) if v == round(v) else "", _text_of(metric))
     shades = [_shade(plot, s, look[str(s["name"])]) for s in series]
     plot.add(plot.clipped(*shades, *(_line(plot, s, "epochs", "mean", look[str(s["name"])]) for s in series)))
@@ -232,7 +232,7 @@ def ablation(ident: str, part: Part, look: Look) -> str:
     points, metric, parameter = finite_values(part), str(part["metric"]), str(part["parameter"])
     positions, unit = _positions([value for value, *_ in points]), unit_of(metric)
     y = _height([v for _, mean, std, _ in points for v in (mean - std, mean + std)], metric)
-    plot = Plot(400, 290, _across(positions), y, margin=(_left(y, _text_of(metric)), 20, 12, 46))
+    plot = Plot(400, 290, _across(positions), y, margin=(_left_margin(y, _text_of(metric)), 20, 12, 46))
     ticks = [(x, _word(value)) for x, (value, *_) in zip(positions, points, strict=True)]
     plot.axes(parameter, label_of(metric), _tick, _text_of(metric), x_ticks=ticks)
     marks = []

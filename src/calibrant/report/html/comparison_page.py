@@ -182,7 +182,7 @@ def _reliability(document: Part, look: Mapping[str, Look]) -> ReportSection | No
         numbers = " ".join(f"<span>{word} {percent(part[key])}</span>" for key, word in sums if key in part)
         figures += (
             f"<figure>{charts.reliability(f'reliability-{k}', part['bins'], str(part['name']), unit)}"
-            f"<figcaption>{_named(part, look)}<p class='sums'>{numbers}</p>"
+            f"<figcaption>{_label(part, look)}<p class='sums'>{numbers}</p>"
             f"{tables.reliability_numbers(part['bins'], name(part['name']), unit)}</figcaption></figure>"
         )
     caption = (
@@ -196,7 +196,7 @@ def _reliability(document: Part, look: Mapping[str, Look]) -> ReportSection | No
     return ReportSection("reliability", "Confidence against accuracy", "Reliability", body) if figures else None
 
 
-def _named(part: Part, look: Mapping[str, Look]) -> str:
+def _label(part: Part, look: Mapping[str, Look]) -> str:
     """A method's name below its own chart, after a dot of its colour."""
     return f'<h3 class="named">{charts.key(look[str(part["name"])].colour)}{tables.clipped(part["name"])}</h3>'
 
@@ -262,7 +262,7 @@ def _ablation(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
         ]
         heads = (parameter, plots.label_of(metric), "Standard deviation", "Runs")
         figures += (
-            f"<figure>{plots.ablation(f'ablation-{k}', part, look[str(part['name'])])}<figcaption>{_named(part, look)}"
+            f"<figure>{plots.ablation(f'ablation-{k}', part, look[str(part['name'])])}<figcaption>{_label(part, look)}"
             f"<p>{escape(plots.label_of(metric))} by {name(parameter)}</p>"
             f"{_numbers(f'{plots.label_of(metric)} by {parameter}', heads, rows)}</figcaption></figure>"
         )

@@ -45,10 +45,10 @@ def _cell(cell: str | PrintedNumber, head: str) -> str:
     if isinstance(cell, str):
         return f"<td{labelled(head)}>{escape(cell)}</td>"
     mean, _, spread = cell.number.partition(" ± ")
-    place = " best" if cell.is_best else " second" if cell.is_second else ""
+    css = " best" if cell.is_best else " second" if cell.is_second else ""
     tag = "strong" if cell.is_best else "u" if cell.is_second else ""
     text = f'<span class="v">{escape(mean)}</span>' if mean else ""
     text += f' <span class="ci">± {escape(spread)}</span>' if spread else ""
     text = f"<{tag}>{text}</{tag}>" if tag else text
     remark = f' <span class="remark">{escape(cell.remark)}</span>' if cell.remark else ""
-    return f'<td class="num{place}"{labelled(head)}>{text}{remark}</td>'
+    return f'<td class="num{css}"{labelled(head)}>{text}{remark}</td>'

@@ -88,8 +88,8 @@ def metrics(models: Sequence[Part], level: float | None) -> str:
     if len(models) == 1:
         kind, files = "metrics single", ["Value and interval"]
     else:
-        named = (f"{key(coloured(k))}{clipped(m['name'])}" for k, m in enumerate(models))
-        kind, files = "metrics stack", [f'<div class="named">{file}</div>' for file in named]
+        models_html = (f"{key(coloured(k))}{clipped(m['name'])}" for k, m in enumerate(models))
+        kind, files = "metrics stack", [f'<div class="named">{file}</div>' for file in models_html]
     legend = bar_legend("the largest value or limit of the row")
     return legend + table(kind, caption, heads("Measure", *files), body, unseen=True)
 
