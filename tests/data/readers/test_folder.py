@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from calibrant._validation import printable
-from calibrant.data import Findings, ImageFiles, layouts, read, recognise
+from calibrant.data import ImageFiles, layouts, read, recognise
+from calibrant.data.dataset import Findings
 from calibrant.data.files import UnreadableError
 from calibrant.data.readers._folder import check_image
 from calibrant.data.readers.image_folder import PACS as PACS

@@ -29,7 +29,7 @@ from calibrant.data.files import (
     opened_image,
     read_lines,
 )
-from calibrant.data.layouts import checked_options, layout
+from calibrant.data.layouts import layout
 from calibrant.data.sources import ImageFiles, Inputs
 
 Splits = Callable[[Path], tuple[str, ...]]
@@ -78,7 +78,7 @@ def reader(
         def read_split(root: str | Path, split: str, *, on_error: OnError = "raise", **options: Any) -> Dataset:
             folder = DataFolder(Path(root), split, Findings(on_error))
             check_split(folder.root, split, splits(folder.root))
-            return read(folder, **checked_options(name, read, options))
+            return read(folder, **options)
 
         return layout(name, summary=summary, splits=never_raising(splits), rank=rank)(read_split)
 
