@@ -168,7 +168,7 @@ def test_two_steps_of_training(file, data_root, tmp_path):
         tmp_path / "run",
         data=None if home is None else str(home),
         accelerator="cpu",
-        listen=lambda event, numbers: steps.append(dict(numbers)) if event == "step" else None,
+        event_log=lambda event, numbers: steps.append(dict(numbers)) if event == "step" else None,
     )
     assert len(steps) == result["steps"] == 2
     assert all(math.isfinite(step["loss"]) for step in steps)
@@ -192,7 +192,7 @@ def test_every_method_of_a_table_trains(overrides, data_root, tmp_path):
         tmp_path / "run",
         data=str(written("tiny-imagenet", data_root)),
         accelerator="cpu",
-        listen=lambda event, numbers: losses.append(numbers["loss"]) if event == "step" else None,
+        event_log=lambda event, numbers: losses.append(numbers["loss"]) if event == "step" else None,
     )
     assert len(losses) == 4
     assert all(map(math.isfinite, losses))
