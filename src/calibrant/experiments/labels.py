@@ -239,7 +239,7 @@ def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str
         >>> check_reference("ls, tuned for ece", ["ce", "ls"], ["ece"])
         >>> check_reference("sl", ["ce", "ls"], ["ece"])
         Traceback (most recent call last):
-        ValueError: no method here is called 'sl', which is to be the reference; did you mean 'ls'? There are ce, ls
+        ValueError: unknown reference 'sl'; did you mean 'ls'? There are ce, ls
     """
     names = list(labels)
     label = parse(reference, names)
@@ -247,9 +247,7 @@ def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str
         possible = [*names, *(f"{name}, tuned for {target}" for name in names for target in targets)]
         near = difflib.get_close_matches(reference, possible, 1, 0.4)
         hint = f"; did you mean {near[0]!r}? There are" if near else ": there are"
-        raise ValueError(
-            f"no method here is called {reference!r}, which is to be the reference{hint} {', '.join(names)}"
-        )
+        raise ValueError(f"unknown reference {reference!r}{hint} {', '.join(names)}")
     if label.tuned_for is not None and label.tuned_for not in targets:
         there = f"only for {enumerate_words(targets)}" if targets else "nor for anything else"
         raise ValueError(f"the reference {reference!r} is not there: nothing is tuned for {label.tuned_for}, {there}")
