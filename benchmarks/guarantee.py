@@ -31,7 +31,7 @@ from benchmarks._harness import say
 from benchmarks._speed_metrics import table
 from calibrant._files import written_aside
 from calibrant.selective import Threshold, threshold_for_risk
-from calibrant.selective.policy_thresholds import Scored, threshold_planned
+from calibrant.selective.policy_thresholds import ScoredSamples, threshold_planned
 
 RESULTS = Path("benchmarks/results/guarantee.json")
 PAGE = Path("docs/guarantee.md")
@@ -50,7 +50,9 @@ def by(name: str) -> Method:
 
 def as_a_policy(score: Doubles, correct: npt.NDArray[np.bool_], risk: float, confidence: float) -> Threshold:
     """The first third plans the tests, the rest is tested; draws are independent, so any third will do."""
-    plan, rest = (Scored(score[part], correct[part]) for part in (slice(len(score) // 3), slice(len(score) // 3, None)))
+    plan, rest = (
+        ScoredSamples(score[part], correct[part]) for part in (slice(len(score) // 3), slice(len(score) // 3, None))
+    )
     return threshold_planned(rest, plan, risk, confidence, "best")
 
 

@@ -251,6 +251,16 @@ def test_every_module_has_its_test_file():
     assert missing == set(TESTED_ELSEWHERE)
 
 
+def test_a_class_name_has_one_meaning():
+    """Public ones of `calibrant.torchmetrics` mirror those they wrap."""
+    homes: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and path.name != "torchmetrics.py":
+                homes.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+    assert not {name: paths for name, paths in homes.items() if len(paths) > 1}
+
+
 def test_files_stay_readable():
     for path in modules():
         assert len(path.read_text().splitlines()) <= 520, f"{path} is too long"

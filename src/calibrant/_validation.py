@@ -87,7 +87,7 @@ def number_in(name: str, value: float, low: float, high: float, *, open_low: boo
 def short(value: object, most: int = 60) -> str:
     """A value for a message, of which only the beginning is shown where it is long."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**most:
-        return "a number of over 60 digits"  # which Python may refuse to print
+        return f"a number of over {most} digits"  # which Python may refuse to print
     text = repr(value.tolist() if hasattr(value, "tolist") else value)
     return text if len(text) <= most else f"{text[:most]}..."
 
@@ -97,16 +97,28 @@ def shorten(text: str, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
+def printable(text: str, most: int = 300) -> str:
+    r"""A text of a file, fit for a message of one line: cut, and line ends and control codes escaped.
+
+    Example:
+        >>> print(printable("Stühle\n\x1b[2J"))
+        Stühle\n\x1b[2J
+    """
+    start = text[:most]
+    escaped = start if start.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in start)
+    return escaped if len(text) <= most and len(escaped) <= 2 * most else escaped[: 2 * most] + "..."
+
+
 def listing(names: Sequence[Any], most: int = 20) -> str:
-    """The first few of some names, and how many more there are."""
-    text = ", ".join(shorten(str(name)) for name in names[:most])
+    """The first few of some names, printable, and how many more there are."""
+    text = ", ".join(printable(shorten(str(name))) for name in names[:most])
     return (text + (f" and {len(names) - most} more" if len(names) > most else "")) or "nothing"
 
 
 def closest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate that was probably meant, whatever its case; of very many only the first are compared."""
     originals: dict[str, str] = {}
-    for candidate in itertools.islice(candidates, 1000):
+    for candidate in itertools.islice(candidates, 2000):
         if len(candidate) <= 60:
             originals.setdefault(candidate.strip().lower(), candidate)
     matches = difflib.get_close_matches(name[:60].strip().lower(), originals, 1)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrant import _torchvision
-from calibrant.data import Boxes, union_area
+from calibrant.data import Boxes
+from calibrant.data.boxes import union_area
 from calibrant.targets import objectness
 from tests.reference import objects as reference
 

@@ -19,9 +19,8 @@ from calibrant.data import (
     RandomResizedCrop,
     Resize,
     draw_view,
-    render,
 )
-from calibrant.data.rendering import smaller_decoding
+from calibrant.data.rendering import render, smaller_decoding
 from tests.helpers.toy_images import HEIGHT, WIDTH, Masks, noise, pictures
 
 _torchvision.ensure()

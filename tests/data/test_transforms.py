@@ -17,8 +17,8 @@ from calibrant.data import (
     View,
     draw_view,
     objectness_of,
-    render,
 )
+from calibrant.data.rendering import render
 from tests.reference import objects as reference
 
 _torchvision.ensure()

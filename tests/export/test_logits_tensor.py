@@ -329,7 +329,7 @@ def test_the_output_is_named_where_several_could_be(tmp_path):
     policy = make_policy()
     with pytest.raises(ValueError, match=r"several outputs.*name one of first, second; .* first \(FLOAT \[N, 5\]\)"):
         export_onnx(policy, tmp_path / "m.onnx", onnx_model=model)
-    with pytest.raises(ValueError, match=r"no tensor 'secnd', its outputs are first .*names like it: second"):
+    with pytest.raises(ValueError, match=r"no tensor 'secnd', its outputs are first .*; did you mean 'second'"):
         export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output="secnd")
     assert not list(tmp_path.iterdir())
     export_onnx(policy, tmp_path / "m.onnx", onnx_model=model, output="second")

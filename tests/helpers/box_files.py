@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from calibrant.data import Report
+from calibrant.data.dataset import Report
 
 
 def write(path, text, encoding="utf-8"):

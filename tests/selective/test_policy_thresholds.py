@@ -7,14 +7,14 @@ import torch
 from benchmarks.guarantee import by
 from calibrant import Policy, Predictions
 from calibrant.selective import policy_thresholds
-from calibrant.selective.policy_thresholds import Scored, shows, threshold_planned
+from calibrant.selective.policy_thresholds import ScoredSamples, shows, threshold_planned
 from tests.helpers.policies import drawn, masks
 
 
 def test_an_unlucky_choice_does_not_silence_a_policy():
     """The rows that plan the tests hold none of the errors but one; where the others have theirs, the least sure."""
-    plan = Scored(np.linspace(1, 0, 84), np.arange(84) < 83)
-    others = Scored(np.linspace(1, 0, 216), np.arange(216) < 206)
+    plan = ScoredSamples(np.linspace(1, 0, 84), np.arange(84) < 83)
+    others = ScoredSamples(np.linspace(1, 0, 216), np.arange(216) < 206)
     found = threshold_planned(others, plan, 0.05, 0.95, "best")
     assert found.accepted >= 200
     assert found.risk.high <= 0.05

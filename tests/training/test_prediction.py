@@ -10,7 +10,7 @@ from calibrant.data import Dataset, Pipeline, Resize
 from calibrant.export import export_onnx
 from calibrant.training import load_model, predict, predict_run, prediction, train
 from calibrant.training.datasets import load_sets
-from calibrant.training.prediction import Tally, example_inputs
+from calibrant.training.prediction import DatasetTally, example_inputs
 from calibrant.training.recipe import check_recipe
 from tests.helpers.recipe_data import written
 
@@ -76,7 +76,7 @@ def segmented():
 
 
 def test_some_pixels_of_every_image_are_kept(segmented):
-    tally = Tally(segmented)
+    tally = DatasetTally(segmented)
     found = predict(Pixelwise(), segmented, batch_size=1, pixels=10, tally=tally, mean=(0, 0, 0), std=(1, 1, 1))
     assert found.kind == "classification"
     assert len(found) == 20

@@ -2,7 +2,8 @@
 
 import pytest
 
-from calibrant.data import read, tokens
+from calibrant.data import read
+from calibrant.data.text import tokens
 from calibrant.training import load_model, train
 from calibrant.training.recipe import check_recipe
 from tests.helpers import recipe_data

@@ -41,16 +41,13 @@ def recipe(tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("training.epoch=3", r"unknown key 'training.epoch' \(did you mean 'epochs'\?\)"),
-        ("optimizer.rate=3", r"unknown key 'optimizer' \(did you mean 'optimiser'\?\)"),
+        ("training.epoch=3", r"unknown key 'training.epoch'; known here are .*; did you mean 'epochs'\?$"),
+        ("optimizer.rate=3", r"unknown key 'optimizer'; known here are .*; did you mean 'optimiser'\?$"),
         ("training.epochs=-1", "training.epochs must be greater than 0, got -1"),
         ("training.batch_size=many", "training.batch_size must be a whole number, got 'many'"),
         ("loss.name=aclz", "unknown loss 'aclz'"),
         ("loss.margins=3", "loss 'acls'"),
-        (
-            "mixing={name='cutmx'}",
-            r"unknown mixing 'cutmx'; known are cutmix, ricap, mixup \(did you mean 'cutmix'\?\)",
-        ),
+        ("mixing={name='cutmx'}", r"unknown mixing 'cutmx'; known are cutmix, ricap, mixup; did you mean 'cutmix'\?"),
         ("data.steps=[{step='rezise', size=3}]", r"unknown step 'rezise'.*did you mean 'resize'"),
         ("schedule.name=cosin", "schedule.name must be 'constant', .* or 'poly', got 'cosin'"),
         ("data.hold_out={fraction=0.1, count=3}", "takes one of fraction, count and per_class"),
@@ -105,8 +102,8 @@ def test_a_key_is_taken_out_by_an_empty_value(tmp_path):
     ("changes", "message"),
     [
         ({"training": {"best_by": "acuracy"}}, "best_by takes one of .*did you mean 'accuracy'"),
-        ({"loss": {"name": "aclss"}}, "unknown loss 'aclss' .did you mean 'acls'"),
-        ({"loss": {"name": "acls", "margn": 3}}, "no 'margn' .did you mean 'margin'"),
+        ({"loss": {"name": "aclss"}}, "unknown loss 'aclss'; known are .*; did you mean 'acls'"),
+        ({"loss": {"name": "acls", "margn": 3}}, "no 'margn'; it has .*; did you mean 'margin'"),
         ({"training": 3}, "training must be a table, got 3"),
         ({"data": {"layout": "digits", "also": {"test": "context-only"}}}, "also names 'test'"),
     ],

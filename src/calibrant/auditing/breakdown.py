@@ -11,12 +11,11 @@ import numpy.typing as npt
 
 from calibrant._arrays import CHUNK, Array, Precision, in_threads, row_slices
 from calibrant._validation import Bools, Ints
-from calibrant.metrics import BASE, Doubles, Reduced, TopLabel, bin_edges, compiled_passes
+from calibrant.metrics import BASE, BINS, Doubles, Reduced, TopLabel, bin_edges, compiled_passes
 from calibrant.selective import binomial_tail
 
 Columns = tuple[Array, ...]
 
-BINS = 15
 MOST_LEVELS = 10_000
 FEWEST = 10  # samples of a row, below which it is not tested
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from calibrant._imports import needs_torch  # noqa: F401
+from calibrant._validation import listing, printable
 
 # isort: split
 
@@ -31,10 +32,8 @@ from calibrant.data import (
     layouts,
     need_boxes,
     pixel_mean,
-    printable,
     recognise,
     single_object,
-    some_names,
     write_dataset,
 )
 from calibrant.report import check_page_folder
@@ -199,7 +198,7 @@ def _chosen_splits(kind: Layout, root: Path, asked: list[str] | None, quiet: boo
         return _plain_splits(kind, root, quiet)
     splits = kind.splits(root)
     if unknown := [name for name in asked if name not in splits]:
-        raise ValueError(f"{root}: split {unknown[0]!r} was asked for, and {kind.name} has {some_names(splits)}")
+        raise ValueError(f"{root}: split {unknown[0]!r} was asked for, and {kind.name} has {listing(splits)}")
     return list(dict.fromkeys(asked))
 
 

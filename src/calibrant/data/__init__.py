@@ -1,17 +1,17 @@
 """Data sets: readers, boxes and crops, variants, mixing, splits, batches, and embedded data with a known truth."""
 
 from calibrant._imports import needs_torch
-from calibrant.data.boxes import Boxes, objectness, union_area
-from calibrant.data.dataset import NO_CLASS, Dataset, Findings, OnError, Report, Sample
-from calibrant.data.files import UnreadableError, printable, some_names
+from calibrant.data.boxes import Boxes, objectness
+from calibrant.data.dataset import NO_CLASS, Dataset, OnError, Sample
+from calibrant.data.files import UnreadableError
 from calibrant.data.inspection import NO_CLASS_PIXELS, Inspection, SplitFacts, inspect
 from calibrant.data.layouts import Layout, layouts, read, recognise
 from calibrant.data.mixing import RICAP, CutMix, Cutout, Mixed, Mixup, RandomErasing
 from calibrant.data.pipeline import Batch, Batches, Pipeline, normalised
-from calibrant.data.rendering import objectness_of, render, sample_generator
+from calibrant.data.rendering import objectness_of, sample_generator
 from calibrant.data.sources import ImageArray, ImageFiles, Rows, TextFiles
 from calibrant.data.splits import HOLD_OUTS, by_ids, disjoint, hold_out, resample
-from calibrant.data.text import Vocabulary, encoded, read_glove, tokens
+from calibrant.data.text import Vocabulary, encoded, read_glove
 from calibrant.data.transforms import (
     CentreCrop,
     ColourJitter,
@@ -24,7 +24,7 @@ from calibrant.data.transforms import (
     View,
     draw_view,
 )
-from calibrant.data.variants import context_only, cover, need_boxes, pixel_mean, single_object
+from calibrant.data.variants import context_only, need_boxes, pixel_mean, single_object
 from calibrant.data.writing import check_folder, check_images, check_writable, write_dataset
 
 __all__ = [

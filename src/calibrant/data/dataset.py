@@ -16,9 +16,8 @@ import numpy as np
 import torch.utils.data
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant._validation import choice
+from calibrant._validation import choice, printable
 from calibrant.data.boxes import Boxes, Floats, Integers, as_indices
-from calibrant.data.files import printable
 from calibrant.data.sources import Inputs, Joined, Kind
 
 OnError = Literal["raise", "skip"]

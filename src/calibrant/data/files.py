@@ -19,7 +19,7 @@ import re
 import struct
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
@@ -264,26 +264,3 @@ def folders_in(folder: Path) -> list[str]:
     with os.scandir(folder) as entries:
         # os.path.isdir says no to a link that leads to itself, where the entry would raise.
         return sorted(e.name for e in entries if not e.name.startswith(".") and os.path.isdir(e.path))
-
-
-def printable(text: str, limit: int = 300) -> str:
-    r"""A name out of a file, fit for a message of one line: cut, and line ends and control codes escaped.
-
-    Example:
-        >>> print(printable("Stühle\n\x1b[2J"))
-        Stühle\n\x1b[2J
-    """
-    start = text[:limit]
-    escaped = start if start.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in start)
-    return escaped if len(text) <= limit and len(escaped) <= 2 * limit else escaped[: 2 * limit] + "..."
-
-
-def some_names(names: Sequence[str], number: int = 20) -> str:
-    """Names for a message: all of them, or the first few and how many there are.
-
-    Example:
-        >>> some_names(["train", "val", "test"], 2)
-        'train, val, ... (3 in all)'
-    """
-    listed = ", ".join(printable(name, 60) for name in names[:number])
-    return listed if len(names) <= number else f"{listed}, ... ({len(names)} in all)"

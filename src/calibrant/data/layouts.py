@@ -6,7 +6,7 @@ annotations before it is called; an error names the layout, the option, and what
 
 from __future__ import annotations
 
-import difflib
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -15,16 +15,15 @@ import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Literal, Union
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from calibrant._files import kind_of
+from calibrant._validation import did_you_mean, listing, printable
 from calibrant.data.dataset import Dataset, OnError
-from calibrant.data.files import UnreadableError, folders_in, printable, some_names
-
-Reader = TypeVar("Reader", bound=Callable[..., Dataset])
+from calibrant.data.files import UnreadableError, folders_in
 
 #: How far below the given folder a layout is looked for: archives bring their own top folders.
 DEPTH = 2
@@ -50,7 +49,7 @@ class Layout:
 
     def open(self, root: Path, split: str, on_error: OnError, options: dict[str, Any]) -> Dataset:
         """Read a split; an option that the reader does not have, or of another kind, is an error in words."""
-        return self.read(root, split, on_error=on_error, **checked_options(self.name, self.read, options))
+        return self.read(root, split, on_error=on_error, **options)
 
 
 _LAYOUTS: dict[str, Layout] = {}
@@ -58,12 +57,16 @@ _LAYOUTS: dict[str, Layout] = {}
 
 def layout(
     name: str, *, summary: str, splits: Callable[[Path], tuple[str, ...]], rank: int = 0
-) -> Callable[[Reader], Reader]:
-    """Register a reader under the name of its layout."""
+) -> Callable[[Callable[..., Dataset]], Callable[..., Dataset]]:
+    """Register a reader under the name of its layout; its options are checked whenever it is called."""
 
-    def register(read: Reader) -> Reader:
-        _LAYOUTS[name] = Layout(name, summary, splits, read, rank)
-        return read
+    def register(read: Callable[..., Dataset]) -> Callable[..., Dataset]:
+        @functools.wraps(read)
+        def read_checked(root: str | Path, split: str, *, on_error: OnError = "raise", **options: Any) -> Dataset:
+            return read(root, split, on_error=on_error, **checked_options(name, read, options))
+
+        _LAYOUTS[name] = Layout(name, summary, splits, read_checked, rank)
+        return read_checked
 
     return register
 
@@ -92,9 +95,7 @@ def recognise(path: str | Path, layout: str | None = None) -> tuple[Layout, Path
     """
     path, kinds = Path(path), layouts()
     if layout is not None and layout not in kinds:
-        near = difflib.get_close_matches(layout, kinds, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"no layout {layout!r}{hint}; known are {', '.join(kinds)}")
+        raise ValueError(f"no layout {layout!r}; known are {', '.join(kinds)}{did_you_mean(layout, kinds)}")
     candidates = list(kinds.values()) if layout is None else [kinds[layout]]
     if not path.exists() and not any(kind.splits(path) for kind in candidates):
         raise ValueError(f"{path}: no such file or folder")
@@ -170,7 +171,7 @@ def read(
         hint = ""
         if list(splits) == ["all"]:
             hint = "; a recipe takes it by data.train = 'all', and cuts a test set from it by data.test_share = 0.2"
-        raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {some_names(splits)}{hint}")
+        raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {listing(splits)}{hint}")
     return kind.open(root, split, on_error, options)
 
 

@@ -28,9 +28,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from calibrant._files import PART, check_output, read_json, remove_leftovers, write_json, written_aside
 from calibrant._progress import Progress, silent, track
-from calibrant._validation import choice
+from calibrant._validation import choice, printable
 from calibrant.data.dataset import Dataset
-from calibrant.data.files import MAX_TEXT, UnreadableError, inside, printable
+from calibrant.data.files import MAX_TEXT, UnreadableError, inside
 from calibrant.data.readers._folder import check_image
 from calibrant.data.sources import ImageFiles
 

@@ -6,9 +6,9 @@ from calibrant.experiments.demo import demo_study, demonstrate, short_name_legen
 from calibrant.experiments.labels import check_reference
 from calibrant.experiments.local_engine import Engine, Local, engine_of
 from calibrant.experiments.page import write
-from calibrant.experiments.results import ResultRow, Results
+from calibrant.experiments.results import Results
 from calibrant.experiments.spaces import losses_to_compare, methods, space
-from calibrant.experiments.study import Contender, PlannedRun, Study
+from calibrant.experiments.study import Contender, Study
 
 __all__ = [
     "Comparison", "Contender", "Engine", "Failure", "Local", "Results", "Study", "compare", "engine_of", "methods",

@@ -19,13 +19,12 @@ from pydantic import RootModel, model_validator
 
 from calibrant._arrays import Array
 from calibrant._files import json_value, nulls_as_nan, written_aside
-from calibrant.metrics import ConfidenceSketch, augrc, aurc, coverage_at_risk, e_aurc, top_label
+from calibrant.metrics import RISKS, ConfidenceSketch, augrc, aurc, coverage_at_risk, e_aurc, top_label
 from calibrant.posthoc import LogitNorm, TemperatureScaling, crossfit, crossfit_ranks, folds_of
 from calibrant.predictions import Predictions
 from calibrant.training import RESULT, DamagedError, RunFolder, SetName, Value, check_metric, read_record
 
 NUMBERS = "numbers.json"
-RISKS = (0.01, 0.02, 0.05, 0.1)
 
 
 class Number(NamedTuple):
@@ -59,7 +58,7 @@ def numbers(folder: str | Path) -> list[Number]:
     return values
 
 
-class _Rows(RootModel[list[tuple[SetName, Literal["none", "temperature", "logit-norm"], Value, str, Value]]]):
+class _NumberRows(RootModel[list[tuple[SetName, Literal["none", "temperature", "logit-norm"], Value, str, Value]]]):
     """What `NUMBERS` holds: rows with the fields of `Number`."""
 
     @model_validator(mode="after")
@@ -74,7 +73,7 @@ class _Rows(RootModel[list[tuple[SetName, Literal["none", "temperature", "logit-
 def read_numbers(folder: RunFolder) -> list[Number]:
     """The numbers that a run folder keeps; FileNotFoundError if it keeps none."""
     again = "delete it, and the same command computes it again"
-    values = [Number._make(nulls_as_nan(list(row))) for row in read_record(folder / NUMBERS, _Rows, again).root]
+    values = [Number._make(nulls_as_nan(list(row))) for row in read_record(folder / NUMBERS, _NumberRows, again).root]
     if (folder / RESULT).exists():
         plain = {(n.set, n.metric): repr(n.value) for n in values if n.posthoc == "none"}
         sets = folder.result()["sets"].items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from calibrant._validation import did_you_mean
 from calibrant.experiments.cells import Column
 from calibrant.experiments.results import Results
 
@@ -237,17 +237,16 @@ def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str
 
     Example:
         >>> check_reference("ls, tuned for ece", ["ce", "ls"], ["ece"])
-        >>> check_reference("sl", ["ce", "ls"], ["ece"])
+        >>> check_reference("lss", ["ce", "ls"], ["ece"])
         Traceback (most recent call last):
-        ValueError: unknown reference 'sl'; did you mean 'ls'? There are ce, ls
+        ValueError: unknown reference 'lss'; there are ce, ls; did you mean 'ls'?
     """
     names = list(labels)
     label = parse(reference, names)
     if label.method not in names:
         possible = [*names, *(f"{name}, tuned for {target}" for name in names for target in targets)]
-        near = difflib.get_close_matches(reference, possible, 1, 0.4)
-        hint = f"; did you mean {near[0]!r}? There are" if near else ": there are"
-        raise ValueError(f"unknown reference {reference!r}{hint} {', '.join(names)}")
+        methods = f"there are {', '.join(names)}{did_you_mean(reference, possible)}"
+        raise ValueError(f"unknown reference {reference!r}; {methods}")
     if label.tuned_for is not None and label.tuned_for not in targets:
         there = f"only for {enumerate_words(targets)}" if targets else "nor for anything else"
         raise ValueError(f"the reference {reference!r} is not there: nothing is tuned for {label.tuned_for}, {there}")

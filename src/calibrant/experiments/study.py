@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from calibrant._validation import short
 from calibrant.experiments.spaces import Settings, changes, combinations, draw, grid, methods, space
 from calibrant.metrics import describe
-from calibrant.training import LARGEST_SEED, ModelSettings, Recipe, check_recipe, shorten, table_of
+from calibrant.training import LARGEST_SEED, ModelSettings, Recipe, check_recipe, table_of
 
 TARGETS = ("accuracy", "ece", "nll", "aurc")
 Search = Literal["grid", "random", "halving"]
@@ -100,7 +101,7 @@ class Study:
             raise ValueError(f"a comparison takes at most {MOST_SEEDS} seeds, got {len(self.seeds)}")
         if len(set(self.seeds)) < len(self.seeds) or not all(0 <= seed <= LARGEST_SEED for seed in self.seeds):
             raise ValueError(
-                f"seeds are whole numbers from 0 on to 2**63 - 1, each given once, got {shorten(list(self.seeds))}"
+                f"seeds are whole numbers from 0 on to 2**63 - 1, each given once, got {short(list(self.seeds))}"
             )
         for target in self.tune:
             if target not in TARGETS:

@@ -6,14 +6,13 @@ refused, by what made the tensor and by its values, whether it was found or name
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calibrant._arrays import Array
-from calibrant._validation import differing_names
+from calibrant._validation import did_you_mean, differing_names
 from calibrant.export.graph import OLDEST
 from calibrant.export.onnx_model import brief, check, subgraphs
 from calibrant.selective import Policy
@@ -185,8 +184,7 @@ def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, wanted: str
     else:
         results = {name for node in graph.node for name in node.output if name}
         if wanted not in outputs and wanted not in results:
-            near = difflib.get_close_matches(wanted, sorted(results), 3)
-            hint = f"; tensors inside with names like it: {', '.join(near)}" if near else ""
+            hint = did_you_mean(wanted, sorted(results))
             raise ValueError(f"the model has no output and no tensor {wanted!r}, its outputs are {described}{hint}")
     if wanted in zipmaps and policy.class_names is not None:
         for names in _class_names([zipmaps[wanted]]):

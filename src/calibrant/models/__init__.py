@@ -13,7 +13,6 @@ from calibrant.models import text
 from calibrant.models.factories import (
     TERMINATED,
     TIMM,
-    UntrustedCodeError,
     call_factory,
     find_factory,
     foreign_code,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ from torch import nn
 
 from calibrant import _torchvision
 from calibrant._imports import need
-from calibrant._validation import LARGEST_SEED, choice, size, whole
+from calibrant._validation import LARGEST_SEED, choice, did_you_mean, size, whole
 from calibrant.models.factories import TIMM, call_factory, find_factory, one_line, require_trust
 from calibrant.models.weights import HEADS, TORCHVISION, load, refuse_pickles
 
@@ -107,16 +106,10 @@ def describe(name: str) -> Architecture:
     """
     if name not in _ARCHITECTURES:
         raise ValueError(
-            f"unknown model {name!r}{_nearest(name, _ARCHITECTURES)}: "
-            "expected a name of names(), 'timm/NAME' or 'package.module:factory'"
+            f"unknown model {name!r}: expected a name of names(), 'timm/NAME' or 'package.module:factory'"
+            f"{did_you_mean(str(name), _ARCHITECTURES)}"
         )
     return _ARCHITECTURES[name]
-
-
-def _nearest(name: str, candidates: Iterable[str]) -> str:
-    """The candidates most like an unknown name, for a message."""
-    matches = difflib.get_close_matches(str(name).lower(), list(candidates), 3, cutoff=0.4)
-    return f" (nearest: {', '.join(matches)})" if matches else ""
 
 
 def build(
@@ -227,7 +220,7 @@ def _build_timm(name: str, options: dict[str, Any]) -> nn.Module:
         raise ValueError(f"model {name!r} needs timm, which cannot be imported ({one_line(error)})") from None
     model_name = name.removeprefix(TIMM)
     if not timm.is_model(model_name.split(".")[0]):  # what follows a dot names weights
-        raise ValueError(f"timm has no model {model_name!r}{_nearest(model_name, timm.list_models())}")
+        raise ValueError(f"timm has no model {model_name!r}{did_you_mean(model_name, timm.list_models())}")
     keywords = {"model_name": model_name} | options
     check_size(name, lambda: timm.create_model(**keywords | {"pretrained": False, "checkpoint_path": None}))
     with refuse_pickles():

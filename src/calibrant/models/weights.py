@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant import _torchvision
-from calibrant._validation import choice
+from calibrant._validation import choice, listing
 from calibrant.models.factories import one_line
 
 TORCHVISION = "torchvision:"
@@ -85,8 +85,8 @@ def check_state_fits(
         heads: how the names of the head begin, if the caller can leave it out: the message then says so.
     """
     missing, unexpected = sorted(set(expected) - set(state)), sorted(set(state) - set(expected))
-    problems = [f"lacks {_some(missing)}"] if missing else []
-    problems += [f"has {_some(unexpected)}, for which the model has no place"] if unexpected else []
+    problems = [f"lacks {listing(missing, 3)}"] if missing else []
+    problems += [f"has {listing(unexpected, 3)}, for which the model has no place"] if unexpected else []
     if problems:
         raise ValueError(f"{where}: {', and '.join(problems)}")
     shapes = {key: (list(state[key].shape), list(value.shape)) for key, value in expected.items()}
@@ -104,11 +104,6 @@ def check_state_fits(
             f"{where}: its head has {stored[0]} classes and the model {needed[0]}: "
             f"ask for num_classes={stored[0]}, or leave its head out with head='drop'"
         )
-
-
-def _some(keys: list[str], most: int = 3) -> str:
-    rest = f" and {len(keys) - most} more" if len(keys) > most else ""
-    return ", ".join(keys[:most]) + rest
 
 
 def head_of(model: nn.Module) -> tuple[str, ...]:

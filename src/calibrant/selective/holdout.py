@@ -15,7 +15,7 @@ from calibrant._validation import Bools, Ints, check_finite
 from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Predictions
-from calibrant.selective.policy_thresholds import Scored
+from calibrant.selective.policy_thresholds import ScoredSamples
 from calibrant.selective.rule import Rule, decision
 
 SHARE = 1 / 3  # of the samples, for the choice
@@ -26,7 +26,7 @@ MOST_PIXELS = 250  # of an image, for the choice
 _BLOCK = 2**16
 
 
-class Rows(NamedTuple):
+class ChoiceRows(NamedTuple):
     """Rows for the choice.
 
     Attributes:
@@ -43,17 +43,17 @@ class Rows(NamedTuple):
     draw: Doubles
     groups: npt.NDArray[np.str_]
 
-    def take(self, rows: Ints | Bools) -> Rows:
+    def take(self, rows: Ints | Bools) -> ChoiceRows:
         """Some of the rows."""
         columns: tuple[Any, ...] = self
-        return Rows(*(column[rows] for column in columns))
+        return ChoiceRows(*(column[rows] for column in columns))
 
 
 @dataclass(frozen=True, eq=False)
 class ForChoice:
     """The samples for the choice; ``places`` is how many rows an image would have if none were left out."""
 
-    rows: Rows
+    rows: ChoiceRows
     places: int
 
     @property
@@ -103,7 +103,7 @@ def _group_names(batch: Predictions, group: str | None, rows: Ints) -> npt.NDArr
 
 def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: str | None) -> ForChoice:
     """The samples for the choice; of very many, a part."""
-    parts: list[Rows] = []
+    parts: list[ChoiceRows] = []
     start, size, limit, places = 0, 0, share, 1
     most = MOST_ROWS
     for batch in batches:
@@ -111,7 +111,7 @@ def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: s
         rows = np.flatnonzero(draw < limit)
         if len(rows):
             values, labels = _values(batch)[rows], batch.labels[rows]
-            samples = Rows(values, labels, rows + start, draw[rows], _group_names(batch, group, rows))
+            samples = ChoiceRows(values, labels, rows + start, draw[rows], _group_names(batch, group, rows))
             parts.append(_counted_positions(samples, batch.ignore_index))
             size += len(parts[-1].labels)
             most = min(MOST_ROWS, max(1000, MOST_NUMBERS // values.shape[1]))
@@ -132,7 +132,7 @@ def _stride(places: int) -> int:
     return -(-places // MOST_PIXELS)
 
 
-def _counted_positions(samples: Rows, ignore_index: int | None) -> Rows:
+def _counted_positions(samples: ChoiceRows, ignore_index: int | None) -> ChoiceRows:
     """Rows ``[n, C]`` of the samples; of an image at most `MOST_PIXELS`, evenly spread over those that count."""
     rows = samples
     if samples.values.ndim > 2:
@@ -140,7 +140,7 @@ def _counted_positions(samples: Rows, ignore_index: int | None) -> Rows:
         # Each image from its own first position on, so that all keep the same number.
         pixels = np.arange(samples.labels.size).reshape(-1, places)[:, :: _stride(places)].reshape(-1)
         image, values = pixels // places, class_rows(samples.values)[pixels]
-        rows = Rows(
+        rows = ChoiceRows(
             values, samples.labels.reshape(-1)[pixels], samples.unit[image], samples.draw[image], samples.groups[image]
         )
     if ignore_index is not None:
@@ -149,23 +149,23 @@ def _counted_positions(samples: Rows, ignore_index: int | None) -> Rows:
     return rows._replace(values=rows.values.astype(precision, copy=False), labels=rows.labels.astype(np.int64))
 
 
-def _joined(parts: list[Rows]) -> Rows:
+def _joined(parts: list[ChoiceRows]) -> ChoiceRows:
     columns: Iterable[Any] = zip(*parts, strict=True)
-    return Rows(*(np.concatenate(column) for column in columns))
+    return ChoiceRows(*(np.concatenate(column) for column in columns))
 
 
-def score_choice(rule: Rule, choice: ForChoice) -> Scored:
+def score_choice(rule: Rule, choice: ForChoice) -> ScoredSamples:
     """The scores of the samples for the choice, by which the order of the tests is planned."""
     values, labels, unit, _, groups = choice.rows
     parts = [_judge(rule, values[rows], labels[rows]) for rows in row_slices(len(values), values.shape[1])]
     score, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
     distinct, image = np.unique(unit, return_inverse=True)
-    return Scored(score, correct, groups, image, len(distinct), choice.places)
+    return ScoredSamples(score, correct, groups, image, len(distinct), choice.places)
 
 
 def score_for_threshold(
     rule: Rule, batches: Iterable[Predictions], seed: int, share: float, group: str | None, fingerprint: Fingerprint
-) -> Iterator[Scored]:
+) -> Iterator[ScoredSamples]:
     """The scores of the samples for the threshold, some at a time; the fingerprint takes in every batch."""
     start = 0
     for batch in batches:
@@ -181,7 +181,7 @@ def score_for_threshold(
             counted = np.ones(len(y), dtype=bool) if batch.ignore_index is None else y != batch.ignore_index
             image = np.repeat(np.arange(len(part)), places)[counted]
             own = names[first : first + len(part)][image]
-            yield Scored(score[counted], correct[counted], own, image, len(part), places)
+            yield ScoredSamples(score[counted], correct[counted], own, image, len(part), places)
             first += len(part)
         start += len(batch)
 

@@ -21,7 +21,7 @@ from calibrant.selective.holdout import (
     score_choice,
     score_for_threshold,
 )
-from calibrant.selective.policy_thresholds import Target, threshold_over_images, threshold_over_samples
+from calibrant.selective.policy_thresholds import ThresholdTarget, threshold_over_images, threshold_over_samples
 from calibrant.selective.rule import Decisions, Rule, decide
 from calibrant.selective.scores import FORMULAS, Score
 from calibrant.selective.selection import Selection, select
@@ -102,7 +102,7 @@ class Policy(Rule):
         """
         if target_risk is None and target_coverage is None:
             target_risk = 0.05
-        target = Target(target_risk, target_coverage, confidence, method)
+        target = ThresholdTarget(target_risk, target_coverage, confidence, method)
         seed = whole("seed", seed, 0, LARGEST_SEED)
         _check_fittable(predictions, target, score, group)
         samples, masks = len(predictions), predictions.kind == "segmentation"
@@ -231,7 +231,7 @@ class Policy(Rule):
         return cls(**vars(read_policy(path)))
 
 
-def _check_fittable(predictions: Predictions, target: Target, score: str, group: str | None) -> None:
+def _check_fittable(predictions: Predictions, target: ThresholdTarget, score: str, group: str | None) -> None:
     if not isinstance(predictions, Predictions):
         raise ValueError(
             f"a policy is fitted on Predictions, got {type(predictions).__name__}: Predictions.open reads a file, "

@@ -42,7 +42,7 @@ MOST_STAKE = 0.9  # of the stake at which the worst image would take everything
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class ScoredSamples:
     """What a threshold needs of its samples, a row each.
 
     Attributes:
@@ -62,14 +62,14 @@ class Scored:
     num_images: int = 0
     places: int = 1
 
-    def of_group(self, name: str) -> Scored:
+    def of_group(self, name: str) -> ScoredSamples:
         """The rows of a group."""
         rows = self.groups == name
-        return Scored(self.score[rows], self.correct[rows])
+        return ScoredSamples(self.score[rows], self.correct[rows])
 
 
 @dataclass(frozen=True)
-class Target:
+class ThresholdTarget:
     """What is asked of a threshold: a risk, found by a method, or a coverage; with the confidence of the guarantee."""
 
     risk: float | None
@@ -90,7 +90,9 @@ class Target:
         object.__setattr__(self, "confidence", open_share("confidence", self.confidence))
 
 
-def threshold_planned(scored: Scored, plan: Scored | None, risk: float, confidence: float, method: Method) -> Threshold:
+def threshold_planned(
+    scored: ScoredSamples, plan: ScoredSamples | None, risk: float, confidence: float, method: Method
+) -> Threshold:
     """A threshold for one set of independent samples; the plan's, which are others, say in which order to test."""
     candidates = None
     if plan is not None and len(plan.score) >= FEWEST_TO_PLAN and method in ("best", "fixed-sequence"):
@@ -105,7 +107,7 @@ def threshold_planned(scored: Scored, plan: Scored | None, risk: float, confiden
 
 
 def threshold_over_samples(
-    parts: Iterable[Scored], plan: Scored | None, target: Target, group: str | None, share: float
+    parts: Iterable[ScoredSamples], plan: ScoredSamples | None, target: ThresholdTarget, group: str | None, share: float
 ) -> tuple[Threshold, dict[str, Threshold] | None]:
     """A threshold for all samples, and one for each group if there is a group column.
 
@@ -124,10 +126,12 @@ def threshold_over_samples(
         assert target.coverage is not None
         return threshold_for_coverage(score, correct, target.coverage, confidence=target.confidence), None
     if group is None:
-        threshold = threshold_planned(Scored(score, correct), plan, target.risk, target.confidence, target.method)
+        threshold = threshold_planned(
+            ScoredSamples(score, correct), plan, target.risk, target.confidence, target.method
+        )
         return of_all_samples(threshold, share), None
     names = np.concatenate([part.groups for part in samples])
-    scored, distinct = Scored(score, correct, names), np.unique(names).tolist()
+    scored, distinct = ScoredSamples(score, correct, names), np.unique(names).tolist()
     if len(distinct) > MOST_GROUPS:
         raise ValueError(
             f"group {group!r} has {len(distinct):,} different values, over {MOST_GROUPS:,}: it does not name groups"
@@ -143,7 +147,7 @@ def threshold_over_samples(
     return _over_groups(groups, target), groups
 
 
-def _over_groups(groups: dict[str, Threshold], target: Target) -> Threshold:
+def _over_groups(groups: dict[str, Threshold], target: ThresholdTarget) -> Threshold:
     """What the thresholds of all groups give together."""
     samples, accepted, errors = (
         sum(getattr(threshold, key) for threshold in groups.values()) for key in ("samples", "accepted", "errors")
@@ -204,7 +208,7 @@ def fewest_images(target_risk: float, delta: float) -> int:
     return math.ceil(math.log(1 / delta) / math.log1p(MOST_STAKE * target_risk / (1 - target_risk)))
 
 
-def threshold_over_images(parts: Iterable[Scored], plan: Scored, target: Target) -> Threshold:
+def threshold_over_images(parts: Iterable[ScoredSamples], plan: ScoredSamples, target: ThresholdTarget) -> Threshold:
     """A threshold for pixels, found on images; only counts for each image and candidate are kept of the ``parts``."""
     is_tested = target.risk is not None and target.method != "empirical"
     candidates, _, _ = candidates_of(plan.score, plan.correct, STEPS if is_tested else FINE_STEPS)
@@ -238,7 +242,13 @@ def threshold_over_images(parts: Iterable[Scored], plan: Scored, target: Target)
 
 
 def _loosest(
-    accepted: Ints, errors: Ints, pixels: int, places: int, candidates: Doubles, plan: Scored, target: Target
+    accepted: Ints,
+    errors: Ints,
+    pixels: int,
+    places: int,
+    candidates: Doubles,
+    plan: ScoredSamples,
+    target: ThresholdTarget,
 ) -> tuple[int, str]:
     """The index of the candidate that accepts most and meets the target, -1 if none does, and the method's name."""
     total = accepted.sum(0)
@@ -267,7 +277,7 @@ def _abstaining_over(nothing: Threshold, images: int) -> Threshold:
     return replace(nothing, reason=reason, needed=least if images < least else None)
 
 
-def _count_by_image(thresholds: Doubles, scored: Scored) -> tuple[Ints, Ints]:
+def _count_by_image(thresholds: Doubles, scored: ScoredSamples) -> tuple[Ints, Ints]:
     """How many positions of each image falling thresholds accept, and how many of those are wrong, ``[images, M]``."""
     # The first of the thresholds that accepts a pixel; what it accepts, all later ones do.
     first = np.searchsorted(-thresholds, -scored.score, side="left")
@@ -278,7 +288,7 @@ def _count_by_image(thresholds: Doubles, scored: Scored) -> tuple[Ints, Ints]:
     return accepted, errors
 
 
-def _first_test(plan: Scored, candidates: Doubles, risk: float) -> int:
+def _first_test(plan: ScoredSamples, candidates: Doubles, risk: float) -> int:
     """The most promising candidate: how far below the target it seems to be, in units of the spread over images."""
     accepted, errors = (counts / plan.places for counts in _count_by_image(candidates, plan))
     gain = risk * accepted - errors

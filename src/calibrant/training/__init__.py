@@ -1,7 +1,6 @@
 """Training by recipe, runs that survive being killed, and what a model says about a data set."""
 
 from calibrant._imports import needs_torch
-from calibrant.training.components import shorten
 from calibrant.training.datasets import Sets, load_sets
 from calibrant.training.distributed import make_fabric
 from calibrant.training.forward import rehearse

@@ -6,7 +6,6 @@ is called.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import types
 import typing
@@ -16,6 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
+from calibrant._validation import did_you_mean, short
 from calibrant.data import (
     RICAP,
     CentreCrop,
@@ -81,7 +81,7 @@ def build(what: str, name: str, table: Mapping[str, Any], parameters: Mapping[st
         ValueError: step 'pad': pixels must be a whole number, got '2'
     """
     if name not in table:
-        raise ValueError(f"unknown {what} {shorten(name)}; known are {', '.join(table)}{nearest(name, table)}")
+        raise ValueError(f"unknown {what} {short(name)}; known are {', '.join(table)}{did_you_mean(name, table)}")
     return make(f"{what} {name!r}", table[name], parameters)
 
 
@@ -99,7 +99,7 @@ def make(what: str, factory: Any, parameters: Mapping[str, Any]) -> Any:
 def make_loss(name: str, parameters: Mapping[str, Any], ignore_index: int | None = None) -> Loss:
     """A loss; ``ignore_index`` is the data set's, where the parameters have none."""
     if name not in names():
-        raise ValueError(f"unknown loss {shorten(name)}{nearest(name, names())}; known are {', '.join(names())}")
+        raise ValueError(f"unknown loss {short(name)}; known are {', '.join(names())}{did_you_mean(name, names())}")
     what, method = f"loss {name!r}", describe(name)
     _check_names(what, parameters, [*method.defaults(), "weight", "ignore_index", "reduction"])
     _check_types(what, parameters, _hints(Loss) | _hints(method.loss), MOST_SAMPLES)
@@ -124,7 +124,7 @@ def make_steps(steps: Iterable[dict[str, Any]]) -> list[Step]:
         parameters = {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
         name = parameters.pop("step", "")
         if not isinstance(name, str):
-            raise ValueError(f"a step is named by text, got {shorten(settings['step'])}")
+            raise ValueError(f"a step is named by text, got {short(settings['step'])}")
         views.append(build("step", name, STEPS, parameters))
     return views
 
@@ -133,18 +133,6 @@ def make_colouring(parameters: Mapping[str, float]) -> ColourJitter | None:
     """What changes the colours of images, or None without parameters."""
     jitter: ColourJitter | None = make("colouring", ColourJitter, parameters) if parameters else None
     return jitter
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint at the known name that is most like this one, if any is."""
-    close = difflib.get_close_matches(name[:100], list(names), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def shorten(value: Any, most: int = 80) -> str:
-    """A value for a message, however long it is."""
-    words = repr(value)
-    return words if len(words) <= most else f"{words[:most]}..."
 
 
 def words_of(hint: Any) -> str:
@@ -160,8 +148,8 @@ def words_of(hint: Any) -> str:
 def _check_names(what: str, parameters: Iterable[str], allowed: list[str]) -> None:
     for name in parameters:
         if name not in allowed:
-            hint = nearest(name, allowed)
-            raise ValueError(f"{what} has no {shorten(name)}{hint}; it has {', '.join(allowed) or 'no parameters'}")
+            hint = did_you_mean(name, allowed)
+            raise ValueError(f"{what} has no {short(name)}; it has {', '.join(allowed) or 'no parameters'}{hint}")
 
 
 def _check_types(what: str, parameters: Mapping[str, Any], hints: Mapping[str, Any], largest: int) -> None:
@@ -172,10 +160,10 @@ def _check_types(what: str, parameters: Mapping[str, Any], hints: Mapping[str, A
         try:
             _adapter(hint).validate_python(tuple(value) if isinstance(value, list) else value)
         except ValidationError:
-            raise ValueError(f"{what}: {name} must be {words_of(hint)}, got {shorten(value)}") from None
+            raise ValueError(f"{what}: {name} must be {words_of(hint)}, got {short(value)}") from None
         counted = any(int in (member, *get_args(member)) for member in _members(hint))
         if counted and (large := [v for v in values if isinstance(v, int) and abs(v) > largest]):
-            raise ValueError(f"{what}: {name} must be at most {largest}, got {shorten(large[0])}")
+            raise ValueError(f"{what}: {name} must be at most {largest}, got {short(large[0])}")
 
 
 def _adapter(hint: Any) -> TypeAdapter[Any]:

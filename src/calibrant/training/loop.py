@@ -26,7 +26,7 @@ from calibrant.training import checkpoints
 from calibrant.training.datasets import Sets, evaluation_pipeline, load_sets
 from calibrant.training.distributed import ending_together, make_fabric
 from calibrant.training.forward import memory_errors, rehearse
-from calibrant.training.prediction import Tally, check_logits_fit, logits_by_batch, predict_dataset
+from calibrant.training.prediction import DatasetTally, check_logits_fit, logits_by_batch, predict_dataset
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run, prepare_run, restore_run, save_run, unwrap
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RESULT, RunFolder
@@ -183,7 +183,7 @@ def _validate(run: Run, val: Dataset) -> dict[str, float]:
     pipeline = evaluation_pipeline(run.recipe, val)
     batches = Batches(len(pipeline), settings.eval_batch_size, shuffle=False, rank=run.fabric.global_rank,
                       world=run.fabric.world_size)  # fmt: skip
-    tally = Tally(val, run.fabric.device, shared=True)
+    tally = DatasetTally(val, run.fabric.device, shared=True)
     loader = pipeline.loader(batches, settings.workers)
     for batch, logits in logits_by_batch(unwrap(run.model), loader, *run.recipe.data.normalisation, run.fabric.device):
         if not bool(torch.isfinite(logits).all()):
@@ -201,7 +201,7 @@ def _evaluate(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> N
         numbers: dict[str, Any] = {}
         for name, dataset in sets.evaluated.items():
             event_log("predicting", {"set": name})
-            tally = Tally(dataset, run.fabric.device)
+            tally = DatasetTally(dataset, run.fabric.device)
             predict_dataset(run.recipe, model, dataset, run.fabric.device, tally=tally).save(folder / f"{name}.npz")
             numbers[name] = tally.compute()
             event_log("predicted", {"set": name, **numbers[name]})

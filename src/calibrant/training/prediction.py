@@ -32,7 +32,7 @@ MOST_BYTES = 8 * 2**30
 _Samples = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]
 
 
-class Tally:
+class DatasetTally:
     """What is counted of a set: a sketch of its confidences, and with masks the right and wrong pixels of every class.
 
     Args:
@@ -83,7 +83,7 @@ def predict(
     workers: int = 0,
     device: torch.device | str = "cpu",
     pixels: int | None = None,
-    tally: Tally | None = None,
+    tally: DatasetTally | None = None,
     progress: Progress = silent,
 ) -> Predictions:
     """Run a model over a data set without training it.
@@ -158,7 +158,7 @@ def predict_dataset(
     dataset: Dataset,
     device: Any,
     *,
-    tally: Tally | None = None,
+    tally: DatasetTally | None = None,
     progress: Progress = silent,
 ) -> Predictions:
     """A model's predictions on a data set, prepared as the recipe does."""

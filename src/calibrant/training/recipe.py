@@ -15,8 +15,9 @@ from typing import Annotated, Any, Self, get_args
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from calibrant._files import DEEPEST, check_depth, parse_toml, read_json, read_regular
+from calibrant._validation import did_you_mean, short
 from calibrant.losses import Loss, describe
-from calibrant.training.components import BLANKING, MIXING, Named, make_loss, nearest, shorten
+from calibrant.training.components import BLANKING, MIXING, Named, make_loss
 from calibrant.training.optimisers import OptimiserSettings, Schedule
 from calibrant.training.records import first_error, name_of, sentence_of
 from calibrant.training.settings import (
@@ -185,7 +186,7 @@ def _check_values(value: Any, name: str) -> None:
         for inner in value:
             _check_values(inner, name)
     elif isinstance(value, int) and abs(value) > _LARGEST_WHOLE:
-        raise ValueError(f"{name} must be at most 2**63 - 1 in size, got {shorten(value)}")
+        raise ValueError(f"{name} must be at most 2**63 - 1 in size, got {short(value)}")
     elif isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, got {value}")
     elif not isinstance(value, str | int | float | BaseModel | None):
@@ -195,7 +196,7 @@ def _check_values(value: Any, name: str) -> None:
 def _replace(plain: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     if not equals or not name.strip():
-        raise ValueError(f"a setting must be name=value, for example loss.margin=6, got {shorten(override)}")
+        raise ValueError(f"a setting must be name=value, for example loss.margin=6, got {short(override)}")
     table, last = table_of(plain, name.strip())
     if text.strip():
         table[last] = _value(override, text.strip())
@@ -207,14 +208,14 @@ def table_of(plain: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     """The table of plain values that a name with dots leads to, made where it is missing, and the name in it."""
     *parents, last = name.split(".")
     if len(parents) >= DEEPEST:
-        raise ValueError(f"{shorten(name)}: a setting may be at most {DEEPEST} levels deep, got {len(parents) + 1}")
+        raise ValueError(f"{short(name)}: a setting may be at most {DEEPEST} levels deep, got {len(parents) + 1}")
     table = plain
     for parent in parents:
         inner = table.get(parent)
         if inner is None:
             inner = table[parent] = {}
         if not isinstance(inner, dict):
-            raise ValueError(f"{shorten(name)}: {parent!r} is a value, not a table")
+            raise ValueError(f"{short(name)}: {parent!r} is a value, not a table")
         table = inner
     return table, last
 
@@ -225,10 +226,10 @@ def _value(override: str, text: str) -> Any:
         tables = parse_toml(f"value = {text}", "a value")
     except ValueError as error:
         if text[0] in "{[\"'" or "\n" in text:
-            raise ValueError(f"{shorten(override)}: {error}") from None
+            raise ValueError(f"{short(override)}: {error}") from None
         return text
     if list(tables) != ["value"]:
-        raise ValueError(f"{shorten(override)}: expected one value, got several lines")
+        raise ValueError(f"{short(override)}: expected one value, got several lines")
     return tables["value"]
 
 
@@ -238,7 +239,8 @@ def _sentence(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         parents, _, last = name.rpartition(".")
         fields = _fields(parents.split(".") if parents else [])
-        return f"unknown key {shorten(name)}{nearest(last, fields)}; known here are {', '.join(sorted(fields))}"
+        hint = did_you_mean(last, fields)
+        return f"unknown key {short(name)}; known here are {', '.join(sorted(fields))}{hint}"
     return sentence_of(first)
 
 

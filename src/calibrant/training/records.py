@@ -17,8 +17,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails
 
 from calibrant._files import parse_json, read_regular
+from calibrant._validation import short
 from calibrant.metrics import METRICS, base_name
-from calibrant.training.components import shorten
 from calibrant.training.settings import MOST_STEPS, Number, SetName, Whole
 
 #: Largest size of such a file, in bytes.
@@ -52,7 +52,7 @@ def check_metric(name: str, value: float | None) -> None:
     """Raise unless a metric is known and a value is one that it can have."""
     metric = METRICS.get(base_name(name))
     if metric is None:
-        raise ValueError(f"no metric is called {shorten(name)}")
+        raise ValueError(f"no metric is called {short(name)}")
     low, high = metric.bounds
     if value is not None and not low - _SLACK <= value <= high + _SLACK:
         raise ValueError(f"{name} must be from {low:g} to {high:g}, got {value:g}")
@@ -68,11 +68,11 @@ def _check_epoch(entry: dict[str, Any]) -> dict[str, Any]:
     for name, value in entry.items():
         if name in ("epoch", "step"):
             if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= MOST_STEPS:
-                raise ValueError(f"{name} must be a whole number above 0, got {shorten(value)}")
+                raise ValueError(f"{name} must be a whole number above 0, got {short(value)}")
         elif name.startswith("val_"):
             check_metric(name.removeprefix("val_"), value)
         else:
-            raise ValueError(f"unknown name {shorten(name)}")
+            raise ValueError(f"unknown name {short(name)}")
     if not {"epoch", "step"} <= entry.keys():
         raise ValueError("an epoch must have the keys epoch and step")
     return entry
@@ -230,7 +230,7 @@ def sentence_of(error: ErrorDetails) -> str:
         limit = error["ctx"].get("max_length", error["ctx"].get("min_length"))
         return f"{name} must have {most} {limit} members, got {len(error['input'])}"
     words = _KINDS.get(kind) or error["msg"].removeprefix("Input should be ")
-    return f"{name or 'it'} must be {words}, got {shorten(error['input'])}"
+    return f"{name or 'it'} must be {words}, got {short(error['input'])}"
 
 
 def _is_literal(part: Any) -> bool:

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from calibrant._validation import did_you_mean
 from calibrant.metrics import MEASURED, describe
-from calibrant.training.components import BLANKING, Named, make_colouring, make_steps, nearest
+from calibrant.training.components import BLANKING, Named, make_colouring, make_steps
 
 LARGEST_SEED = 2**63 - 1
 MOST_STEPS = 10**9
@@ -256,8 +257,8 @@ class TrainingSettings(Settings):
         if self.steps is not None and self.epochs is not None:
             raise ValueError("takes epochs or steps, not both")
         if self.best_by not in BEST_BY:
-            near = nearest(self.best_by, BEST_BY)
-            raise ValueError(f"best_by takes one of {', '.join(BEST_BY)}, not {self.best_by!r}{near}")
+            hint = did_you_mean(self.best_by, BEST_BY)
+            raise ValueError(f"best_by takes one of {', '.join(BEST_BY)}, not {self.best_by!r}{hint}")
         return self
 
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from calibrant.data import Findings, ImageFiles, layouts, read, recognise
-from calibrant.data.files import UnreadableError, printable
+from calibrant._validation import printable
+from calibrant.data import ImageFiles, layouts, read, recognise
+from calibrant.data.dataset import Findings
+from calibrant.data.files import UnreadableError
 from calibrant.data.readers._folder import check_image
 from calibrant.data.readers.image_folder import PACS as PACS
 from tests.helpers import box_files as files

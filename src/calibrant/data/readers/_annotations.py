@@ -16,7 +16,8 @@ from typing import Any
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import ParseError, fromstring
 
-from calibrant.data.files import UnreadableError, decoded, printable, read_bytes
+from calibrant._validation import printable
+from calibrant.data.files import UnreadableError, decoded, read_bytes
 
 Size = tuple[int, int]
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from calibrant._validation import listing
 from calibrant.data.dataset import Dataset, Findings, OnError
 from calibrant.data.files import (
     MAX_PIXELS,
@@ -27,9 +28,8 @@ from calibrant.data.files import (
     open_file,
     opened_image,
     read_lines,
-    some_names,
 )
-from calibrant.data.layouts import checked_options, layout
+from calibrant.data.layouts import layout
 from calibrant.data.sources import ImageFiles, Inputs
 
 Splits = Callable[[Path], tuple[str, ...]]
@@ -78,7 +78,7 @@ def reader(
         def read_split(root: str | Path, split: str, *, on_error: OnError = "raise", **options: Any) -> Dataset:
             folder = DataFolder(Path(root), split, Findings(on_error))
             check_split(folder.root, split, splits(folder.root))
-            return read(folder, **checked_options(name, read, options))
+            return read(folder, **options)
 
         return layout(name, summary=summary, splits=never_raising(splits), rank=rank)(read_split)
 
@@ -101,7 +101,7 @@ def never_raising(splits: Splits) -> Splits:
 def check_split(root: Path, split: str, splits: Sequence[str]) -> None:
     """Raise, and name the splits, if a folder does not have the one that was asked for."""
     if split not in splits:
-        content = f"the splits {some_names(splits)}" if splits else "none of the layout's files"
+        content = f"the splits {listing(splits)}" if splits else "none of the layout's files"
         raise ValueError(f"{root}: split {split!r} was asked for, and the folder has {content}")
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant._validation import listing
 from calibrant.data.boxes import Floats, Integers
 from calibrant.data.dataset import Dataset, Findings, OnError
-from calibrant.data.files import UnreadableError, some_names
+from calibrant.data.files import UnreadableError
 from calibrant.data.layouts import layout
 from calibrant.data.readers._array_files import ArrayFile, opened_arrays
 from calibrant.data.readers._folder import NO_PROBABILITIES, SOFT_TOLERANCE, DataFolder, check_split, never_raising
@@ -117,7 +118,7 @@ def _first_of(path: Path, file: ArrayFile, what: str, names: Sequence[str]) -> s
     for name in names:
         if name in file.names:
             return name
-    raise ValueError(f"{path}: no {what} called {' or '.join(names)}; the file has {some_names(list(file.names))}")
+    raise ValueError(f"{path}: no {what} called {' or '.join(names)}; the file has {listing(list(file.names))}")
 
 
 def _inputs(path: Path, file: ArrayFile, features: str | Sequence[str] | None, target: str) -> NDArray[Any]:
@@ -127,7 +128,7 @@ def _inputs(path: Path, file: ArrayFile, features: str | Sequence[str] | None, t
         features = usual[:1] or [n for n, numeric in file.names.items() if numeric and n not in (target, *OTHERS)]
     columns = [features] if isinstance(features, str) else list(features)
     if not columns:
-        raise ValueError(f"{path}: no numeric column besides {target!r}; the file has {some_names(list(file.names))}")
+        raise ValueError(f"{path}: no numeric column besides {target!r}; the file has {listing(list(file.names))}")
     parts = []
     for name in columns:
         _first_of(path, file, "feature", (name,))

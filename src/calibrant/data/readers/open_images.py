@@ -108,7 +108,7 @@ def open_images(
 
 
 @dataclass
-class _Rows:
+class _BoxColumns:
     """Columns of the boxes, lean: 14 million Python objects would take gigabytes."""
 
     images: array[int] = field(default_factory=lambda: array("i"))
@@ -126,8 +126,10 @@ class _Rows:
             yield Box(x1, y1, x2, y2, self.labels[j], bool(self.crowd[j]))
 
 
-def _read_table(path: Path, images: Mapping[str, int], label_of: Mapping[str, int | None], findings: Findings) -> _Rows:
-    rows = _Rows()
+def _read_table(
+    path: Path, images: Mapping[str, int], label_of: Mapping[str, int | None], findings: Findings
+) -> _BoxColumns:
+    rows = _BoxColumns()
     table = _csv(path)
     header = next(table, [])
     missing = [name for name in _COLUMNS if name not in header]

@@ -24,9 +24,10 @@ from calibrant.metrics.bootstrap.intervals import (
 )
 from calibrant.metrics.bootstrap.replicates import BATCH, selective_values
 from calibrant.metrics.calibration import ece, reliability
+from calibrant.metrics.catalogue import BINS
 from calibrant.metrics.selective import augrc, aurc
 
-BINS, FINE, RANKS = 15, 60, 64
+FINE, RANKS = 60, 64
 EVERYWHERE = (-math.inf, math.inf)  # where a difference can lie
 
 

@@ -32,7 +32,7 @@ FACT_BYTES = 1 << 28
 CHUNK = 1 << 18  # bytes that stay in the cache between reading and summing
 
 
-class Stream:
+class ByteStream:
     """Bytes from where a file stands, how many were read, and their checksum."""
 
     def __init__(self, handle: IO[bytes]):
@@ -66,7 +66,7 @@ class Stream:
             size -= count
 
 
-class InflatingStream(Stream):
+class InflatingStream(ByteStream):
     """What ``size`` compressed bytes from where a file stands become."""
 
     def __init__(self, handle: IO[bytes], size: int):
@@ -132,7 +132,7 @@ class StoredArray:
             left = self.shape[0]
             for block in read_rows(stream, self.dtype, self.shape, rows):
                 left -= len(block)
-                if not left and isinstance(stream, Stream):
+                if not left and isinstance(stream, ByteStream):
                     self._check_end(stream)
                 yield block
 
@@ -149,11 +149,11 @@ class StoredArray:
             handle.seek(self.start + self.skip)
             return handle
         handle.seek(self.start)
-        stream = Stream(handle) if self.deflated is None else InflatingStream(handle, self.deflated)
+        stream = ByteStream(handle) if self.deflated is None else InflatingStream(handle, self.deflated)
         stream.skip(self.skip)
         return stream
 
-    def _check_end(self, stream: Stream) -> None:
+    def _check_end(self, stream: ByteStream) -> None:
         if self.deflated is not None and stream.read(1):
             raise ValueError(f"{self.path}: the file is damaged: an array goes on after its end")
         check_crc(stream.crc, self.crc or 0, self.path, self.mismatch)

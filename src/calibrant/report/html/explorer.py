@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from calibrant.metrics import COVERAGES as MEASURED_COVERAGES
 from calibrant.report.document import Part, risk_top
 from calibrant.report.html.charts import coloured
 from calibrant.report.html.svg import Plot, Point, short
@@ -26,7 +27,7 @@ from calibrant.report.text import (
 
 #: The coverage the page opens with, and those of the table.
 OPENING = 0.9
-COVERAGES = (0.8, 0.9, 0.95, 1.0)
+COVERAGES = (*MEASURED_COVERAGES, 1.0)
 #: A point further from a coverage of the table than this is not shown in its place.
 NEAR = 0.005
 #: The number of line patterns in the page's style.
