@@ -57,7 +57,7 @@ def test_tuned_tables_and_a_page(written, tmp_path, capsys):
         (["--engine", "slurm"], "unknown engine 'slurm'"),
         (["--losses", "ce,ce"], "loss 'ce' is given twice"),
         (["--losses", "ce,ls", "--reference", "nosuch"], "nosuch"),
-        (["--set", "expected=[]", "--expected"], "no numbers of a paper"),
+        (["--set", "expected=[]", "--expected"], "no expected numbers of a paper"),
     ],
     ids=lambda value: str(value),
 )
@@ -78,7 +78,7 @@ def test_a_failed_run_and_a_failed_reference_leave_tables(written, tmp_path, cap
               str(tmp_path / "out"), "--reference", BROKEN])  # fmt: skip
     assert stop.value.code == 1
     out, err = capsys.readouterr()
-    assert "2 runs failed; --retry-failed tries again" in err
+    assert "2 runs failed; --retry-failed also retries" in err
     assert (tmp_path / "out" / "index.html").exists()
     assert BROKEN.replace("_", "\\_") in (tmp_path / "out" / "tables" / "methods.md").read_text()
     assert "ls" in out

@@ -158,7 +158,7 @@ def test_masks(here, capsys):
         (["fit", "val.npz", "--method", "luck"], "method must be one of"),
         (["fit", "val.npz", "--score", "luck"], "score must be one of"),
         (["fit", "val.npz", "--group", "colour"], "colour"),
-        (["fit", "val.npz", "--target-risk", "0.1", "--target-coverage", "0.5"], "not for both"),
+        (["fit", "val.npz", "--target-risk", "0.1", "--target-coverage", "0.5"], "not both"),
         (["apply", "val.npz", "val.npz"], "not a policy"),
         (["apply", "none.json", "val.npz"], "none.json"),
         (["apply", "policy.json", "val.npz", "-o", "d.xlsx"], "decisions are written as"),

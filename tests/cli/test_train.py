@@ -103,11 +103,11 @@ def test_train_and_predict_from_the_command_line(recipe, tmp_path, capsys):
     assert run("predict", folder, "--split", "val", "-o", tmp_path / "val.npz") == 0
     assert np.array_equal(Predictions.open(tmp_path / "val.npz").logits, Predictions.open(folder / "val.npz").logits)
     assert run("train", recipe, "-o", folder) == 2
-    assert "--resume goes on with it" in capsys.readouterr().err
+    assert "continue it with --resume" in capsys.readouterr().err
     assert run("train", recipe, "--set", "training.epoch=1", "-o", tmp_path / "x") == 2
     assert "did you mean 'epochs'" in capsys.readouterr().err
     assert run("predict", tmp_path, "-o", tmp_path / "x.npz") == 2
-    assert "no run lies here" in capsys.readouterr().err
+    assert "not a run folder" in capsys.readouterr().err
 
 
 def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
@@ -129,7 +129,7 @@ def test_from_training_to_an_exported_policy(undisturbed, tmp_path, capsys):
     assert 0 < answers["accept"].mean() <= 1
     capsys.readouterr()
     assert run("export", "--run", tmp_path, "--policy", policy, "-o", graph) == 2
-    assert "no run lies here" in capsys.readouterr().err
+    assert "not a run folder" in capsys.readouterr().err
 
 
 def test_ctrl_c_saves_between_steps(recipe, tmp_path, undisturbed):

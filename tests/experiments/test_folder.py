@@ -40,9 +40,9 @@ def test_a_strangers_folder_stays_as_it_is(command, files, tmp_path, recipe, ref
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     before = state_of(folder)
-    assert "holds no comparison" in refused(*words_of(command, recipe, folder))
+    assert "is not the folder of a comparison" in refused(*words_of(command, recipe, folder))
     monkeypatch.chdir(folder)
-    assert "holds no comparison" in refused(*words_of(command, recipe, "."))
+    assert "is not the folder of a comparison" in refused(*words_of(command, recipe, "."))
     assert state_of(folder) == before
 
 
@@ -104,7 +104,7 @@ def test_a_strangers_folder_among_the_runs_stays_as_it_is(compared, tmp_path):
     theirs.mkdir()
     (theirs / "notes.txt").write_text("mine")
     before = state_of(theirs)
-    with pytest.raises(ValueError, match=r"holds no run, but notes\.txt"):
+    with pytest.raises(ValueError, match=r"is not a run folder: it holds notes\.txt"):
         compare(plan, compared, engine=Nobody())
     assert state_of(theirs) == before
 

@@ -101,9 +101,9 @@ def test_references_are_checked_before_anything_runs():
     for good in ("ce", "ls, tuned for ece", "ce + temperature", "als + context", "acls:margin=6", "hard"):
         check_reference(good, labels, ["ece"])
     for wrong, words in {
-        "cee": r"no method here is called 'cee'.*; there are ce, ls, acls:margin=6, als\+context; did you mean 'ce'\?$",
+        "cee": r"unknown reference 'cee'.*; there are ce, ls, acls:margin=6, als\+context; did you mean 'ce'\?$",
         "ls tuned for ece": "did you mean 'ls, tuned for ece'",
-        "qqqq": r"which is to be the reference; there are ce, ls",
+        "qqqq": r"unknown reference 'qqqq'; there are ce, ls",
         "ls, tuned for nll": "'ls, tuned for nll' is not there: nothing is tuned for nll, only for ece$",
     }.items():
         with pytest.raises(ValueError, match=words) as error:

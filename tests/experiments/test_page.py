@@ -162,7 +162,7 @@ def test_what_is_written(tmp_path):
     assert [column.better for column in found["set-other"].columns] == ["high", "none", "low", "low"]
     assert not any(line.cells[0].best for line in covered.rows)
     assert sum(line.cells[1].best for line in covered.rows) == 1
-    assert "No object is in sight" in covered.note
+    assert "No object is visible" in covered.note
 
 
 @pytest.mark.parametrize("reference", ["focal", "ls", "ls, tuned for ece", "mbls", "nobody", None])

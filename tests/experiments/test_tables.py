@@ -164,7 +164,7 @@ def test_ranks_of_what_is_missing():
         "c": (2.0, 2),
     }
     assert text(table)[0][1] == "¹ 1.00 (n=1)"
-    with pytest.raises(ValueError, match="mean_confidence has no better end"):
+    with pytest.raises(ValueError, match="mean_confidence has no direction"):
         average_ranks(SMALL, ["mean_confidence"])
     with pytest.raises(ValueError, match="no final results of 'mbls'"):
         average_ranks(SMALL, ["ece"], methods=["mbls"])

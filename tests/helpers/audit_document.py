@@ -160,12 +160,12 @@ METRICS = [
      lambda a, g: 0.72),
     ("coverage_at_risk_0.01", "Coverage at 1% risk", "share", "high", "Selective", "Largest share it may answer.",
      lambda a, g: 0.31),
-    ("risk_at_coverage_0.8", "Risk at 80% coverage", "share", "low", "Selective", "Error rate of the surest 80%.",
-     lambda a, g: (1 - a) / 2.4),
-    ("risk_at_coverage_0.9", "Risk at 90% coverage", "share", "low", "Selective", "Error rate of the surest 90%.",
-     lambda a, g: (1 - a) / 1.7),
-    ("risk_at_coverage_0.95", "Risk at 95% coverage", "share", "low", "Selective", "Error rate of the surest 95%.",
-     lambda a, g: (1 - a) / 1.3),
+    ("risk_at_coverage_0.8", "Risk at 80% coverage", "share", "low", "Selective",
+     "Error rate of the most confident 80%.", lambda a, g: (1 - a) / 2.4),
+    ("risk_at_coverage_0.9", "Risk at 90% coverage", "share", "low", "Selective",
+     "Error rate of the most confident 90%.", lambda a, g: (1 - a) / 1.7),
+    ("risk_at_coverage_0.95", "Risk at 95% coverage", "share", "low", "Selective",
+     "Error rate of the most confident 95%.", lambda a, g: (1 - a) / 1.3),
 ]  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def model(name: str, *, seed: int = 0, samples: int = 10_000, classes: int = 10,
     names = ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "lorry"]
     names += [f"class {k:04d}" for k in range(len(names), classes)]
     wrong = np.flatnonzero(~s.right)
-    surest = wrong[np.argsort(-s.confidence[wrong], kind="stable")][:50]
+    worst = wrong[np.argsort(-s.confidence[wrong], kind="stable")][:50]
     ece = abs(confidence - accuracy) + 0.0012
     return {
         "name": name, "samples": samples, "classes": classes, "holds": "logits", "kind": "classification",
@@ -224,7 +224,7 @@ def model(name: str, *, seed: int = 0, samples: int = 10_000, classes: int = 10,
         "errors": [
             {"id": f"img_{i:05d}.png" if seed % 2 == 0 else int(i), "label": names[s.truth[i]],
              "predicted": names[(s.truth[i] + 1 + int(i) % 3) % len(names)], "confidence": float(s.confidence[i])}
-            for i in surest
+            for i in worst
         ],
         "fixes": [
             {"repair": "Temperature scaling", "name": "ece_15", "fitted": "T = 1.52, 5-fold cross-validation",
@@ -267,7 +267,7 @@ def document(*models: Document) -> Document:
         "conventions": [
             ["ECE", "Equal-width bins (lo, hi], 15 of them; gap of mean confidence and accuracy, weighted by counts."],
             ["AECE", "Bins of equal counts; every sample is used; ties share their mean correctness."],
-            ["AURC", "Mean over i of the error rate of the i surest samples; ties take their expected order."],
+            ["AURC", "Mean over i of the error rate of the i most confident samples; ties take their expected order."],
             ["Class-wise ECE", "For each class the ECE of its probability; mean over classes."],
             ["By class", "Among the predictions of that class."],
             ["Intervals", "Percentile bootstrap over samples; paired where two files hold the same samples."],

@@ -286,7 +286,7 @@ def expected_errors(size: int, errors: int, *, literally: bool) -> list[Fraction
 
 
 def risks(score: Any, correct: Any, ties: str, *, generalised: bool = False) -> list[Fraction]:
-    """r_i = E_i/i for i = 1..N, E_i the errors among the i surest (SC Eq. 12); generalised: E_i/N."""
+    """r_i = E_i/i for i = 1..N, E_i the errors among the i most confident (SC Eq. 12); generalised: E_i/N."""
     _one_of("ties", ties, "expected", "optimistic", "pessimistic", "together", "order")
     groups = _ties(score, correct)
     n = sum(len(errors) for errors in groups)
@@ -498,7 +498,7 @@ def pixels(
 def aurc_bounds(
     cells: Sequence[tuple[int, int]], *, convention: str = "mean", generalised: bool = False
 ) -> tuple[float, float]:
-    """Smallest and largest AURC (AUGRC) over all orders inside cells of (right, wrong) counts, the surest first."""
+    """Smallest and largest AURC (AUGRC) over all orders inside cells of (right, wrong) counts, most confident first."""
     score = [-c for c, (right, wrong) in enumerate(cells) for _ in range(right + wrong)]
     correct = [bit for right, wrong in cells for bit in [1] * right + [0] * wrong]
     best = risks(score, correct, "optimistic", generalised=generalised)

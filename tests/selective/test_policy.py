@@ -72,7 +72,7 @@ def test_energy_needs_logits():
     z, y = drawn(600)
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
     data = Predictions.from_probabilities(p, y)
-    with pytest.raises(ValueError, match="energy is of logits"):
+    with pytest.raises(ValueError, match="energy needs logits"):
         Policy.fit(data, 0.2, score="energy")
     assert "energy" not in {row["name"] for row in Policy.fit(data, 0.2).evidence["scores"]}
 
@@ -80,7 +80,7 @@ def test_energy_needs_logits():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"target_risk": 0.0}, "target_risk"), ({"target_risk": 0.1, "target_coverage": 0.5}, "not for both"),
+        ({"target_risk": 0.0}, "target_risk"), ({"target_risk": 0.1, "target_coverage": 0.5}, "not both"),
         ({"target_coverage": 0}, "target_coverage"), ({"confidence": 1.0}, "confidence"), ({"method": "x"}, "method"),
         ({"calibrator": "magic"}, "calibrator must be"), ({"score": "magic"}, "score must be"),
         ({"group": "site"}, "not among the predictions' groups"), ({"target_coverage": 0.5, "group": "g"}, "by group"),

@@ -84,7 +84,7 @@ def test_saving_twice_gives_the_same_bytes(saved, tmp_path):
         (["calibrator"], [], "calibrator must be an object"),
         (["score"], {"name": "msp"}, "score.of is missing"),
         (["score", "name"], "os.system", "score must be one of"),
-        (["score", "p"], 3, "p goes with"),
+        (["score", "p"], 3, "p is only for"),
         (["score", "of"], "calibrated", None),
         (["threshold", "accept_from"], "some", "accept_from"),
         (["threshold", "accept_from"], None, "accept_from"),

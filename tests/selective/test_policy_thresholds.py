@@ -64,7 +64,7 @@ def test_masks_are_guaranteed_over_images(tmp_path):
     few = Policy.fit(Predictions.from_logits(z[:20], y[:20], kind="segmentation", ignore_index=255), 0.2)
     assert few.abstains
     assert "images are needed" in few.summary
-    with pytest.raises(ValueError, match="sgr counts independent"):
+    with pytest.raises(ValueError, match="sgr assumes independent"):
         Policy.fit(data, 0.2, method="sgr")
     assert Policy.fit(data, 0.2, method="empirical").threshold.confidence is None
 

@@ -17,7 +17,7 @@ def test_sgr_by_hand():
 
 
 def test_sequence_stops_at_the_first_candidate_that_fails():
-    """Of 400 samples the surest 100 and the surest 300 hold, the surest 200 do not: it must stop before those."""
+    """Of 400 samples the most confident 100 and 300 hold, the most confident 200 do not: it must stop before those."""
     score, correct = -np.arange(400.0), np.ones(400, dtype=bool)
     correct[100:130] = False
     order = [-99.5, -199.5, -299.5]

@@ -80,8 +80,8 @@ def test_a_state_that_does_not_fit(name, value, damage, refusal):
     [
         (lambda s: s | {"evil": 1}, "evil"),
         (lambda s: {k: v for k, v in s.items() if k != "step"}, "the key 'step' is missing"),
-        (lambda s: "[]", "its state is no table"),
-        (lambda s: "null", "its state is no table"),
+        (lambda s: "[]", "its state is not a table"),
+        (lambda s: "null", "its state is not a table"),
         (lambda s: "", "not JSON"),
         (lambda s: "[" * 10**5 + "]" * 10**5, "nested deeper"),
         (lambda s: '{"a":' * 10**5 + "1" + "}" * 10**5, "nested deeper"),
@@ -136,7 +136,7 @@ def test_missing_parts_of_the_model(name, damage, refusal):
 )
 def test_what_has_no_place_is_refused(name, damage, refusal):
     folder = damage(lambda tensors: tensors | {name: torch.zeros(3)})
-    assert f"{name} has no place in it" in refusal(folder)
+    assert f"{name} is not expected in it" in refusal(folder)
 
 
 def test_an_optimiser_that_forgot(damage, refusal):

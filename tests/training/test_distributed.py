@@ -115,7 +115,7 @@ def test_ctrl_c_in_a_terminal_reaches_readers_too(recipe, tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "interrupted; go on with: calibrant train" in errors
+    assert "interrupted; continue with: calibrant train" in errors
     assert "Traceback" not in errors
     assert weights(folder)[1]["epoch"] >= 2
 
@@ -134,7 +134,7 @@ def test_several_processes_fail_with_one_sentence(recipe, tmp_path):
     (tmp_path / "other" / "mine.txt").write_text("not a run")
     said = refused(command(recipe, tmp_path / "other", "--devices", "2"), tmp_path)
     assert said.count("\n") == 0
-    assert "holds no run, but mine.txt" in said
+    assert "is not a run folder: it holds mine.txt" in said
     diverging = ["--set", "optimiser.rate=1e6", "--set", "optimiser.weight_decay=1e6"]
     said = refused(command(recipe, tmp_path / "y", "--devices", "2", *diverging), tmp_path)
     assert said.count("the loss is") == 1
@@ -198,7 +198,7 @@ def test_a_process_that_is_killed_ends_the_others(which, recipe, tmp_path):
     _, errors = process.communicate(timeout=60)
     if which == 1:
         assert process.returncode == 2
-        assert "another process of this run has ended; --resume goes on" in errors
+        assert "another process of this run has ended; --resume continues" in errors
         assert "Traceback" not in errors
     assert weights(tmp_path / "run")[1]["epoch"] >= 1
 
@@ -214,6 +214,6 @@ def test_the_way_to_go_on_is_the_whole_command(recipe, tmp_path):
             break
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    (hint,) = [line for line in errors.splitlines() if "go on with: " in line]
-    again = shlex.split(hint.partition("go on with: ")[2])
+    (hint,) = [line for line in errors.splitlines() if "continue with: " in line]
+    again = shlex.split(hint.partition("continue with: ")[2])
     assert again == ["calibrant", *words[3:], "--resume"]

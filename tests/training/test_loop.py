@@ -149,13 +149,13 @@ def test_the_log_has_terms_and_no_step_twice(recipe, tmp_path):
 
 
 def test_folders_are_not_mixed_up(undisturbed, recipe, tmp_path):
-    with pytest.raises(ValueError, match="holds a run already; --resume goes on"):
+    with pytest.raises(ValueError, match="holds a run already; continue it with --resume"):
         train(load(recipe), undisturbed)
     with pytest.raises(ValueError, match="holds a run of another recipe"):
         train(load(recipe, ["seed=5"]), undisturbed, resume=True)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "x.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds no run, but x\.txt"):
+    with pytest.raises(ValueError, match=r"is not a run folder: it holds x\.txt"):
         train(load(recipe), tmp_path / "notes")
     with RunFolder(tmp_path / "held").lock():
         held = f"RunFolder({str(tmp_path / 'held')!r}).lock()"

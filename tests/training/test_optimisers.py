@@ -40,7 +40,7 @@ def test_groups_have_their_own_rates():
         (g["lr"], g["weight_decay"]): sum(p.numel() for p in g["params"]) for g in settings.build(model).param_groups
     }
     assert groups == {(0.05, 0.01): 6, (0.05, 0.0): 3, (0.5, 0.01): 6, (0.5, 0.0): 2}
-    with pytest.raises(ValueError, match="names 'bakbone', and no parameter"):
+    with pytest.raises(ValueError, match="names 'bakbone', but no parameter"):
         OptimiserSettings(rates={"bakbone": 0.1}).build(model)
 
 

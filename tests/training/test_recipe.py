@@ -85,19 +85,19 @@ def refused(file, *overrides):
         ("data.std=[0.0]", "data.std.0 must be greater than 0"),
         ("data.text={vocabulary=100000000}", "data.text.vocabulary must be less than or equal to 10000000"),
         ("data.also={x=3}", "data.also.x must be a table, got 3"),
-        ("data.also={x={options={layout='y'}}}", "data.also.x.options: 'layout' is no option of a reader"),
-        ("data.options={path='/etc'}", "data.options: 'path' is no option of a reader"),
-        ("data.split_options={train={on_error='skip'}}", "'on_error' is no option of a reader"),
+        ("data.also={x={options={layout='y'}}}", "data.also.x.options: 'layout' is not an option of a reader"),
+        ("data.options={path='/etc'}", "data.options: 'path' is not an option of a reader"),
+        ("data.split_options={train={on_error='skip'}}", "'on_error' is not an option of a reader"),
         ("data.split_options={nosuch={}}", "data.split_options must be 'train', 'val' or 'test', got 'nosuch'"),
-        ("model.num_classes=3", "'num_classes' is no option of a model: it is the data's"),
-        ("model.trust_code=true", "'trust_code' is no option of a model: it is the command's"),
-        ("model.seed=3", "'seed' is no option of a model: it is the run's"),
+        ("model.num_classes=3", "'num_classes' is not an option of a model: it is set by the data"),
+        ("model.trust_code=true", "'trust_code' is not an option of a model: it is set by the command"),
+        ("model.seed=3", "'seed' is not an option of a model: it is set by the run"),
         ("resources.cpus=1e9", "resources.cpus must be less than or equal to 4096"),
         ("search={ls={alpha=[]}}", "search.ls.alpha must have at least 1 members, got 0"),
         ("expected=[{method='ce', values={ece=nan}}]", "expected.values.ece must be a finite number"),
         ("title=1979-05-27", "title must be text, a number, true or false, got a date"),
         ("data.options={day=1979-05-27}", "data.options.day must be text, a number, true or false"),
-        ("data.layout.deeper=1", "'data.layout.deeper': 'layout' is a value, and has nothing below it"),
+        ("data.layout.deeper=1", "'data.layout.deeper': 'layout' is a value, not a table"),
     ],
 )
 def test_wrong_values_are_named_with_what_they_must_be(recipe, override, words):
@@ -108,7 +108,7 @@ def test_wrong_values_are_named_with_what_they_must_be(recipe, override, words):
 def test_a_set_that_is_predicted_is_named_as_a_file_can_be(name):
     """Its predictions are written as NAME.npz: a recipe cannot lead them out of the folder."""
     plain = {"data": {"layout": "digits", "also": {name: "context-only"}}, "model": {"name": "mlp"}}
-    with pytest.raises(ValueError, match=r"data\.also: a set is named by letters, digits"):
+    with pytest.raises(ValueError, match=r"data\.also: the name of a set becomes a file name"):
         check_recipe(plain, "here")
     check_recipe(plain | {"data": plain["data"] | {"also": {"imagenet-v2.b_1+": "context-only"}}}, "here")
 

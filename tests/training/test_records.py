@@ -98,7 +98,7 @@ def test_a_digit_that_changed_is_found(finished):
     """No schema would: the accuracy is one that a model may have."""
     path = finished / "result.json"
     path.write_text(path.read_text().replace('"accuracy": 0.', '"accuracy": 0.1', 1))
-    with pytest.raises(DamagedError, match="its checksum is another"):
+    with pytest.raises(DamagedError, match="its contents do not match its checksum"):
         RunFolder(finished).result()
 
 
@@ -185,7 +185,7 @@ def test_every_damage_of_the_facts_is_found(change, finished):
 def test_a_recipe_that_is_none(data, finished, recipe, refused, tmp_path):
     (finished / "recipe.json").write_bytes(data)
     assert "recipe.json" in refused("predict", finished, "-o", tmp_path / "out.npz")
-    assert "holds no run" in refused("train", recipe, "-o", finished, "--resume")
+    assert "is not a run folder" in refused("train", recipe, "-o", finished, "--resume")
 
 
 @pytest.mark.parametrize("kind", [Result, ModelFacts, Failed])

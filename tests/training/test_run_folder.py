@@ -50,9 +50,9 @@ def test_a_strangers_folder_stays_as_it_is(more, words, project, recipe, refused
     for name, text in more.items():
         (project / name).write_text(text)
     before = state_of(project)
-    assert "holds no run" in refused("train", recipe, "-o", project, *words)
+    assert "is not a run folder" in refused("train", recipe, "-o", project, *words)
     monkeypatch.chdir(project)
-    assert "holds no run" in refused("train", recipe, "-o", ".", *words)
+    assert "is not a run folder" in refused("train", recipe, "-o", ".", *words)
     assert state_of(project) == before
 
 
@@ -154,7 +154,7 @@ def test_nothing_is_written_through_a_link(name, unfinished, secrets, recipe, co
 def test_a_lock_that_is_a_link_is_refused_in_a_new_folder(secrets, tmp_path, recipe, refused):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LOCK).symlink_to(secrets / "file")
-    assert "holds no run" in refused("train", recipe, "-o", tmp_path / "run")
+    assert "is not a run folder" in refused("train", recipe, "-o", tmp_path / "run")
     assert (secrets / "file").read_text() == "precious"
 
 
@@ -186,7 +186,7 @@ def test_a_second_process_is_refused_and_changes_nothing(tmp_path, recipe):
         with pytest.raises(InUseError, match=f"is in use by process {os.getpid()}"):
             train(load(recipe), tmp_path / "run")
         assert (tmp_path / "run" / LOCK).read_text() == holder
-    assert not (tmp_path / "run").exists()  # nothing came of it
+    assert not (tmp_path / "run").exists()  # nothing was written
 
 
 def test_folders_that_were_made_for_nothing_are_removed(tmp_path):

@@ -119,7 +119,7 @@ def audit(
         policy: a fitted policy: what it does to the (first) model's predictions, whether its promise is kept, and the
             audit of the confidence it calibrates beside that of the plain one.
         reproduce: the command that makes this audit, for the report.
-        progress: is told how far each stage is.
+        progress: called as each stage advances.
         collecting: what goes through the predictions, if not this process alone:
             ``calibrant.auditing.collect_on_ray`` for a cluster. It cannot judge a policy.
 

@@ -22,7 +22,7 @@ FEWEST = 10  # samples of a row, below which it is not tested
 
 @dataclass(frozen=True)
 class Row:
-    """One class or group: its predictions, how sure they are and how often right.
+    """One class or group: its predictions, their confidence and their accuracy.
 
     Attributes:
         name: of the class or group.

@@ -149,7 +149,7 @@ def collect(
         outcome: counts what its policy decides about every batch.
         calibrated_by: a policy whose calibrator is applied to every batch before it is counted.
         what: the stage, for the progress.
-        progress: is told how many rows were read.
+        progress: called with the number of rows read.
     """
     collected = begin(predictions, wanted_groups(predictions, groups))
     total = None if progress is silent else len(predictions)  # which may take a pass over the files

@@ -51,8 +51,8 @@ CONVENTIONS = [
     ["Class-wise ECE", "For each class the ECE of its probability over all samples; mean over classes."],
     ["Smooth ECE", "Gaussian kernel reflected at 0 and 1, as wide as the result (Blasiok and Nakkiran)."],
     ["Over-/underconfidence", "Mean confidence of wrong predictions; mean of 1 - confidence of right ones."],
-    ["AURC", "Mean over i of the error rate of the i surest predictions; ties in expected order. E-AURC: minus that of "
-     "the best order. AUGRC: with the share of all samples that are accepted and wrong."],
+    ["AURC", "Mean over i of the error rate of the i most confident predictions; ties in expected order. "
+     "E-AURC: minus that of the best order. AUGRC: with the share of all samples that are accepted and wrong."],
     ["Coverage at risk", "Largest coverage whose error rate is at most the target, 0 if none; ties are not split."],
     ["By class", "Among predictions of that class, because a calibrated model is right as often as it claims whatever "
      "it predicts; not among samples of that class, where it need not be."],

@@ -20,7 +20,7 @@ Level = Literal["good", "fair", "poor", "info"]
 SMALL_ERROR, LARGE_ERROR = 0.02, 0.05  # of ECE
 READ_WITH_CARE = 1000  # samples, below which numbers are to be read with care
 NO_CLAIM = 100  # samples, below which no claim is made
-SURE = 0.99  # confidence of the surest predictions
+SURE = 0.99  # the most confident predictions are above this
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _confident_errors(evidence: Evidence) -> Iterator[Finding]:
     rate = percent(wrong / (right + wrong))
     yield Finding(
         "poor" if low > 0.03 else "fair",
-        "Errors among the surest predictions",
+        "Errors among the most confident predictions",
         f"Of the predictions with a confidence above {SURE}, {rate} are wrong; at most 1% should be.",
         f"{wrong} errors among {right + wrong} predictions; the lower limit of the error rate is {percent(low)}.",
     )

@@ -215,7 +215,7 @@ def collect_on_ray(
         predictions: opened files, on storage that all machines share.
         groups: as `collect` takes them.
         what: the stage, for the progress.
-        progress: is told how many pieces of the predictions were read.
+        progress: called with the number of pieces of the predictions read.
         address: of a Ray cluster; None starts one on this machine.
     """
     store = predictions._store
@@ -294,4 +294,4 @@ def _in_order(ray: Any, work: Callable[..., Any], arguments: Sequence[tuple[Any,
                 raise ValueError(row["problem"])
             yield pickle.loads(row["result"])
     except ray.exceptions.RayError as error:
-        raise ValueError(f"a piece of the predictions was lost again and again: {type(error).__name__}") from error
+        raise ValueError(f"a piece of the predictions was lost repeatedly: {type(error).__name__}") from error

@@ -31,14 +31,17 @@ LONGEST = 1000
 
 #: Name, then module and function (or a typer app), then the first line of its help.
 COMMANDS = {
-    "apply": ("apply:apply_command", "Say for every sample which class, how sure, and whether to answer at all."),
+    "apply": (
+        "apply:apply_command",
+        "Predict the class and the confidence of every sample, and whether to answer or abstain.",
+    ),
     "audit": (
         "audit:audit_command",
         "Tell whether a model's confidence can be trusted, with an interval on every number, and write a report.",
     ),
     "compare": (
         "compare:compare_command",
-        "Train every method with every seed, and compare them; run it again to go on.",
+        "Train every method with every seed, and compare them; run it again to continue.",
     ),
     "data": ("data:app", "Data sets: look at one, or write its masked variants."),
     "demo": (

@@ -48,7 +48,7 @@ def apply_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say for every sample which class, how sure, and whether to answer at all.
+    """Predict the class and the confidence of every sample, and whether to answer or abstain.
 
     Writes a row per sample: id, label, class_name, confidence, accept. Where the true labels are known, the error rate
     of the answers is printed as well.

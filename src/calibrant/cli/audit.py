@@ -47,13 +47,13 @@ def audit_command(
     segmentation: Segmentation = False,
     ignore_index: IgnoreIndex = None,
     policy: Annotated[
-        Path | None, typer.Option(help="A policy of calibrant fit: does it keep its promise on these samples?")
+        Path | None, typer.Option(help="A policy from calibrant fit: check its guarantee on these samples.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Report to write (report.html if not given), or 'none'.")
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
-    replicates: Annotated[int, typer.Option(help="Bootstrap replicates behind them.")] = 1000,
+    replicates: Annotated[int, typer.Option(help="Number of bootstrap replicates.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     engine: Engine = "local",
     address: Address = None,

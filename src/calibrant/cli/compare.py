@@ -34,24 +34,24 @@ def compare_command(
     recipe: RecipeFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for runs, results, tables and the page.")],
     losses: Annotated[
-        str, typer.Option(help="Methods, with settings if need be: ls,mbls:margin=6,als. all: every loss.")
+        str, typer.Option(help="Methods, optionally with settings: ls,mbls:margin=6,als; or all losses.")
     ] = ALL,
-    seeds: Annotated[str, typer.Option(help="How many, 5 for 0 to 4; or which, 0,1,7.")] = "5",
+    seeds: Annotated[str, typer.Option(help="Number of seeds (5 means 0 to 4), or a list: 0,1,7.")] = "5",
     tune: Annotated[
         list[str] | None, typer.Option(help="Search settings for accuracy, ece, nll or aurc (repeat for more).")
     ] = None,
     search: Annotated[str, typer.Option(help="grid, random or halving.")] = "grid",
     trials: Annotated[
-        int | None, typer.Option(help="Combinations of each method, for random and halving.", min=1, max=1000)
+        int | None, typer.Option(help="Combinations to try per method, for random and halving.", min=1, max=1000)
     ] = None,
     data: Data = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Another value of the recipe, as for train.")
+        list[str] | None, typer.Option("--set", help="Override a value of the recipe, as in train.")
     ] = None,
     reference: Annotated[str, typer.Option(help="The method that others are tested against.")] = REFERENCE,
-    expected: Annotated[bool, typer.Option("--expected", help="Lay the paper's numbers beside ours.")] = False,
+    expected: Annotated[bool, typer.Option("--expected", help="Show the paper's numbers next to ours.")] = False,
     jobs: Annotated[
-        int | None, typer.Option(help="Runs at a time; as many as fit if left out.", min=1, max=4096)
+        int | None, typer.Option(help="Number of parallel runs; as many as fit if left out.", min=1, max=4096)
     ] = None,
     engine: Engine = "local",
     address: Address = None,
@@ -66,7 +66,7 @@ def compare_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train every method with every seed, and compare them; run it again to go on. Exits with 1 if a run failed.
+    """Train every method with every seed, and compare them; run it again to continue. Exits with 1 if a run failed.
 
     A run is named by its recipe: what is finished is never computed again, and what failed is recorded and does not
     stop the rest.
@@ -93,7 +93,7 @@ def compare_command(
     if against is not None:
         check_reference(against, study.methods, study.tune)
     if expected and not study.recipe.expected:
-        raise ValueError(f"{recipe}: the recipe has no numbers of a paper to lay beside ours")
+        raise ValueError(f"{recipe}: the recipe has no expected numbers of a paper")
     trusted = trusts_models(study.models, trust_code)
     with show_progress(quiet, lines=True) as progress, announced(quiet):
         try:
@@ -102,7 +102,7 @@ def compare_command(
                 retry=retry, trust_code=trusted, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
-            remark("interrupted; the same command goes on from here", quiet)
+            remark("interrupted; run the same command again to continue", quiet)
             raise
     tables_by_name = write(comparison, reference=against, expected=expected)
     for failure in comparison.failures:
@@ -127,7 +127,7 @@ def compare_command(
     remark(f"open {output / 'index.html'}; every number is in {output / 'results.csv'}", quiet)
     if comparison.failures:
         many = "a run" if len(comparison.failures) == 1 else f"{len(comparison.failures)} runs"
-        remark(f"{many} failed; --retry-failed tries again what the same command would leave", quiet)
+        remark(f"{many} failed; --retry-failed also retries runs that failed deterministically", quiet)
         raise typer.Exit(1)
 
 

@@ -40,7 +40,7 @@ from calibrant.report import check_page_folder
 
 app = typer.Typer(help="Data sets: look at one, or write its masked variants.", rich_markup_mode=None)
 
-LayoutName = Annotated[str | None, typer.Option("--layout", help="How the data lies on disk; recognised if left out.")]
+LayoutName = Annotated[str | None, typer.Option("--layout", help="Layout of the files on disk; detected if left out.")]
 Split = Annotated[list[str] | None, typer.Option(help="Only this split (repeat for more).")]
 Option = Annotated[
     list[str] | None,
@@ -84,7 +84,7 @@ def inspect_command(
     samples: Annotated[int, typer.Option(help="Pictures on the contact sheet.", min=1)] = 24,
     beta: Annotated[float, typer.Option(help="Beta of the adaptive targets on the contact sheet.")] = 1.0,
     decode: Annotated[bool, typer.Option("--decode", help="Decode every image, to find all broken ones.")] = False,
-    seed: Annotated[int, typer.Option(help="Which pictures the contact sheet shows.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for choosing the pictures of the contact sheet.", min=0)] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -138,14 +138,14 @@ def make_variant_command(
     ] = None,
     image_format: Annotated[str, typer.Option("--format", help="png keeps the pixels, jpg is smaller.")] = "png",
     skip_broken: Annotated[
-        bool, typer.Option("--skip-broken", help="Leave broken samples out and list them, rather than stop.")
+        bool, typer.Option("--skip-broken", help="Skip broken samples and list them instead of stopping.")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a masked variant of a data set (ALS, Fig. 4) as a data set of its own.
 
-    The objects are covered by the mean pixel. Started again, the command goes on where it was interrupted.
+    The objects are covered by the mean pixel. Run again after an interruption, it continues where it stopped.
     """
     colour, options = _colour(fill) if fill is not None else None, _options(option or [])
     check_folder(output, image_format)

@@ -25,14 +25,14 @@ def demo(
         Path, typer.Option("--output", "-o", help="Folder for runs, tables, pages and the model.")
     ] = Path("calibrant-demo"),
     data: Annotated[str, typer.Option(help="scenes or digits, both embedded.")] = "scenes",
-    quick: Annotated[bool, typer.Option("--quick", help="A minute instead of several; it proves nothing.")] = False,
-    seed: Annotated[int, typer.Option(help="The first of the seeds.", min=0, max=LARGEST_SEED)] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="One minute instead of several; proves nothing.")] = False,
+    seed: Annotated[int, typer.Option(help="The first seed.", min=0, max=LARGEST_SEED)] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Train six ways, audit, repair, abstain at 5% risk, export; ends with a table and a page to open.
 
-    Interrupted, the same command goes on; what is finished is not computed again.
+    After an interruption, the same command continues; finished runs are not computed again.
     """
     from calibrant.experiments import compare, demo_study, demonstrate, short_name_legend, tables
 
@@ -44,7 +44,7 @@ def demo(
             draw(output / "lens.svg", losses, look(losses, LOGITS, LABEL), LOGITS, LABEL)
             demonstration = demonstrate(comparison, chosen, seed=seed, quick=quick, progress=progress)
         except KeyboardInterrupt:
-            remark("interrupted; the same command goes on from here", quiet)
+            remark("interrupted; run the same command again to continue", quiet)
             raise
     if as_json:
         print_json(

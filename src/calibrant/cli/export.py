@@ -39,7 +39,7 @@ def export_command(
     ] = None,
     onnx: Annotated[Path | None, typer.Option(help="Or an existing ONNX model, of any framework.")] = None,
     logits_only: Annotated[
-        bool, typer.Option("--logits-only", help="Or no model: a graph that takes the logits.")
+        bool, typer.Option("--logits-only", help="Or no model: export a graph that takes the logits.")
     ] = False,
     logits_output: Annotated[
         str | None,

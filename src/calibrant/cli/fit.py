@@ -24,9 +24,9 @@ def fit_command(
         ),
     ],
     target_risk: Annotated[
-        float | None, typer.Option(help="Share of wrong answers allowed (0.05 if not given).")
+        float | None, typer.Option(help="Allowed share of wrong answers (0.05 if not given).")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="How sure it is that the risk stays below the target.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the guaranteed risk.")] = 0.95,
     target_coverage: Annotated[
         float | None, typer.Option(help="Instead of a risk: share of samples to answer.")
     ] = None,
@@ -38,7 +38,7 @@ def fit_command(
     score: Annotated[
         str, typer.Option(help="auto, msp, max_logit, margin, negative_entropy, energy or normalised_max_logit.")
     ] = "auto",
-    group: Annotated[str | None, typer.Option(help="Column: a threshold for each of its values.")] = None,
+    group: Annotated[str | None, typer.Option(help="Fit a separate threshold for each value of this column.")] = None,
     column: Column = None,
     class_names: ClassNames = None,
     segmentation: Segmentation = False,

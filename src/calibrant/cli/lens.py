@@ -41,7 +41,7 @@ def lens_command(
     ] = None,
     predictions: Annotated[
         str | None,
-        typer.Option(help="Predictions with logits (any format that audit reads): how often each loss acts."),
+        typer.Option(help="Predictions with logits (any format that audit reads): how often each loss is active."),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="With --predictions: samples per batch.")] = 256,
     step: Annotated[float, typer.Option(help="With --predictions: size of the gradient step on the logits.")] = 1.0,

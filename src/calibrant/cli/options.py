@@ -27,27 +27,25 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables, rem
 Column = Annotated[
     list[str] | None,
     typer.Option(
-        help="What a column of yours holds, as labels=truth or probabilities=cat,dog,bird or logits='z_*' "
-        "(repeat for more)."
+        help="Which column holds what: labels=truth, probabilities=cat,dog,bird or logits='z_*' (repeat for more)."
     ),
 ]
 ClassNames = Annotated[str | None, typer.Option(help="Names of the classes in order, separated by commas.")]
-Segmentation = Annotated[bool, typer.Option("--segmentation", help="Each sample is an image of labels.")]
-IgnoreIndex = Annotated[int | None, typer.Option(help="Label that counts nowhere, 255 for example.")]
+Segmentation = Annotated[bool, typer.Option("--segmentation", help="Each sample is an image with one label per pixel.")]
+IgnoreIndex = Annotated[int | None, typer.Option(help="Label to ignore, for example 255.")]
 
 # Where work is done.
 Engine = Annotated[str, typer.Option(help="local or ray.")]
-Address = Annotated[str | None, typer.Option(help="Of a Ray cluster, auto for example; none starts one here.")]
+Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster, or auto; else one starts here.")]
 Accelerator = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
 
 # Recipes and their data.
-RecipeFile = Annotated[Path, typer.Argument(help="A recipe, recipes/small/scenes.toml for example.")]
-Data = Annotated[str | None, typer.Option("--data", help="Where the data lies, if not where the recipe says.")]
+RecipeFile = Annotated[Path, typer.Argument(help="A recipe, for example recipes/small/scenes.toml.")]
+Data = Annotated[str | None, typer.Option("--data", help="Folder of the data, if not the one in the recipe.")]
 TrustCode = Annotated[
     bool,
     typer.Option(
-        "--trust-code",
-        help="Import and run the model's code also if it is neither Calibrant's, torchvision's nor timm's.",
+        "--trust-code", help="Import and run the model's code even if it is not from Calibrant, torchvision or timm."
     ),
 ]
 

@@ -34,15 +34,13 @@ def train_command(
     recipe: RecipeFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the run.")] = Path("runs/run"),
     data: Data = None,
-    loss: Annotated[str | None, typer.Option(help="Another loss, by name, with its defaults.")] = None,
+    loss: Annotated[str | None, typer.Option(help="Use another loss, with its default parameters.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="Another value, loss.margin=6 for example, or none: data.hold_out= (repeat for more)."
-        ),
+        typer.Option("--set", help="Override a value: loss.margin=6; data.hold_out= removes it (repeat for more)."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Another seed.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Override the seed.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
     devices: Annotated[int, typer.Option(help="Processes or GPUs per machine.", min=1, max=1024)] = 1,
     nodes: Annotated[int, typer.Option(help="Machines.", min=1, max=1024)] = 1,
     accelerator: Accelerator = "auto",
@@ -55,7 +53,7 @@ def train_command(
 ) -> None:
     """Train a model by a recipe; the folder gets recipe, log, checkpoints, predictions and their numbers.
 
-    Interrupted, also by kill -9, the run goes on with --resume and ends as if nothing had happened.
+    After an interruption, even by kill -9, --resume continues the run; the result is the same as without it.
     """
     from calibrant._files import json_value
     from calibrant.training import load, train  # here: they bring pydantic and PyTorch along
@@ -75,7 +73,7 @@ def train_command(
             )  # fmt: skip
         except KeyboardInterrupt:
             again = [*invocation, *(["--resume"] if not resume else [])]
-            remark(f"interrupted; go on with: {shlex.join(['calibrant', *again])}", quiet or not bar.is_first)
+            remark(f"interrupted; continue with: {shlex.join(['calibrant', *again])}", quiet or not bar.is_first)
             raise
         except ArithmeticError as error:  # it diverged
             raise ValueError(str(error)) from error
@@ -94,10 +92,8 @@ def predict_command(
     output: Annotated[Path, typer.Option("--output", "-o", help="File of predictions: .npz, .parquet, ...")],
     data: Data = None,
     split: Annotated[str | None, typer.Option(help="The split; the recipe's test split if left out.")] = None,
-    layout: Annotated[
-        str | None, typer.Option(help="Of --data, if it is another data set than the one trained on.")
-    ] = None,
-    checkpoint: Annotated[str, typer.Option(help="kept: the model the run was judged by; or last, or best.")] = "kept",
+    layout: Annotated[str | None, typer.Option(help="Layout of --data, if it is not the data set trained on.")] = None,
+    checkpoint: Annotated[str, typer.Option(help="kept (the model that was evaluated), last or best.")] = "kept",
     accelerator: Accelerator = "auto",
     trust_code: TrustCode = False,
     as_json: Json = False,

@@ -146,7 +146,7 @@ def column_of(column: Column | str) -> Column:
 def check_direction(column: Column) -> Column:
     """The column, if one end of its metric is better than the other."""
     if column.better == "none":
-        raise ValueError(f"{column.metric} has no better end: methods cannot be ranked by it")
+        raise ValueError(f"{column.metric} has no direction: methods cannot be ranked by it")
     return column
 
 

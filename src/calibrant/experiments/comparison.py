@@ -37,7 +37,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of a study.
+    """The outcome of a study.
 
     Attributes:
         study: What was asked.

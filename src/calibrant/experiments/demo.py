@@ -44,8 +44,8 @@ _ALS = (
 )
 _NUMBERS = (
     "Numbers: ECE is how far confidence lies from accuracy, AECE the same in bins of equal size; NLL judges the "
-    "probabilities; AURC is the error rate over all shares of samples that could be answered, the surest first. Lower "
-    "is better."
+    "probabilities; AURC is the error rate over all shares of samples that could be answered, the most confident "
+    "first. Lower is better."
 )
 
 _RECIPES: dict[str, dict[str, Any]] = {
@@ -132,7 +132,7 @@ class Demonstration:
 def demo_recipe(data: Data, quick: bool = False) -> Recipe:
     """The recipe of the demonstration; a quick one shows the way and proves nothing."""
     if data not in _RECIPES:
-        raise ValueError(f"the demonstration has the data {' and '.join(_RECIPES)}, not {data!r}")
+        raise ValueError(f"the data of the demonstration must be {' or '.join(_RECIPES)}, got {data!r}")
     plain = dict(_RECIPES[data])
     if quick:
         plain["title"] += " (quick: too short to prove anything)"
@@ -148,7 +148,7 @@ def demo_study(data: Data, seed: int = 0, quick: bool = False) -> Study:
 
 
 def short_name_legend(data: Data) -> list[str]:
-    """What the short names mean, for whoever has not read the papers."""
+    """What the short names mean, for readers who do not know the papers."""
     return [_NAMES + (_ALS if data == "scenes" else ""), _NUMBERS]
 
 
@@ -211,7 +211,7 @@ def _predictions(comparison: Comparison, run: PlannedRun) -> list[Predictions]:
 
 
 def _abstain(comparison: Comparison, files: list[list[str]]) -> list[str]:
-    """A policy of one model, fitted on validation data, looked at on test data, exported; what came of it.
+    """A policy of one model, fitted on validation data, evaluated on test data and exported; return sentences about it.
 
     Which method's was settled beforehand: had these data chosen it too, the promise would be weaker than it says.
     """
@@ -234,8 +234,8 @@ def _abstain(comparison: Comparison, files: list[list[str]]) -> list[str]:
     else:
         outcome = f"answers nothing here. {policy.summary}"
     sentences = [
-        f"The policy of {ABSTAINING} (the first seed) for {RISK:.0%} risk, {policy.confidence:.0%} sure, fitted on "
-        f"{len(val):,} validation samples, {outcome}"
+        f"The policy of {ABSTAINING} (the first seed) for {RISK:.0%} risk, at {policy.confidence:.0%} confidence, "
+        f"fitted on {len(val):,} validation samples, {outcome}"
     ]
     try:
         from calibrant.export import export_onnx

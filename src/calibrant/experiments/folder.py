@@ -78,9 +78,9 @@ def check_folder(folder: Path) -> bool:
         try:
             read_record(folder / STUDY, _StudyRecord, "name a new folder")
         except DamagedError as error:
-            raise ValueError(f"{folder} holds no comparison: {error}") from None
+            raise ValueError(f"{folder} is not the folder of a comparison: {error}") from None
     elif strangers:
-        raise ValueError(f"{folder} holds no comparison, but {strangers[0]}; name a new folder")
+        raise ValueError(f"{folder} is not the folder of a comparison: it holds {strangers[0]}; name a new folder")
     return STUDY in names
 
 

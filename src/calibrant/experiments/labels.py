@@ -239,14 +239,14 @@ def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str
         >>> check_reference("ls, tuned for ece", ["ce", "ls"], ["ece"])
         >>> check_reference("lss", ["ce", "ls"], ["ece"])
         Traceback (most recent call last):
-        ValueError: no method here is called 'lss', which is to be the reference; there are ce, ls; did you mean 'ls'?
+        ValueError: unknown reference 'lss'; there are ce, ls; did you mean 'ls'?
     """
     names = list(labels)
     label = parse(reference, names)
     if label.method not in names:
         possible = [*names, *(f"{name}, tuned for {target}" for name in names for target in targets)]
         methods = f"there are {', '.join(names)}{did_you_mean(reference, possible)}"
-        raise ValueError(f"no method here is called {reference!r}, which is to be the reference; {methods}")
+        raise ValueError(f"unknown reference {reference!r}; {methods}")
     if label.tuned_for is not None and label.tuned_for not in targets:
         there = f"only for {enumerate_words(targets)}" if targets else "nor for anything else"
         raise ValueError(f"the reference {reference!r} is not there: nothing is tuned for {label.tuned_for}, {there}")

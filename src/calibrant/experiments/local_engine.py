@@ -138,7 +138,7 @@ def engine_of(
         accelerator: As Lightning Fabric takes it.
     """
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
-        raise ValueError(f"from 1 to {MOST_JOBS} runs are done at a time, got {jobs}")
+        raise ValueError(f"the number of parallel runs must be from 1 to {MOST_JOBS}, got {jobs}")
     if name == "local":
         if address is not None:
             raise ValueError("an address is for the engine ray; local runs are processes of this machine")

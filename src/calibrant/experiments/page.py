@@ -92,21 +92,21 @@ def _table_of_set(comparison: Comparison, name: str, missing: Sequence[tuple[str
         directions = ("low" if column.metric == "mean_confidence" else "none" for column in columns)
         columns = [column._replace(direction=d) for column, d in zip(columns, directions, strict=True)]
     table = tables.summary(comparison.results, columns, missing=missing, title=f"On the set {name!r}")
-    why = "No object is in sight here: less confidence is better, and nothing else has a better end."
+    why = "No object is visible in these images: lower confidence is better, and the other metrics have no direction."
     return tables.retitle(table, note=f"{table.note} {why}") if is_context else table
 
 
 def write(
     comparison: Comparison, *, reference: str | None = None, expected: bool = False, **more: Sequence[Any]
 ) -> dict[str, Table]:
-    """Write every table in four formats and the page; gives the tables.
+    """Write every table in four formats and the page; return the tables.
 
     Tables of an earlier command that this one does not have are removed.
 
     Args:
         comparison: What to show.
         reference: A label that the others are tested against; without numbers, the tables say so.
-        expected: Lay the paper's numbers beside ours.
+        expected: Show the paper's numbers next to ours.
         more: For the page: ``lead``, ``effects``, ``files`` and ``commands``, after its own.
     """
     tables_by_name = all_tables(comparison, reference=reference, expected=expected)

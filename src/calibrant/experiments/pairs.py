@@ -19,7 +19,7 @@ from calibrant.experiments.results import Results
 #: Up to so many differences, every assignment of signs is counted: SciPy's exact test leaves ties out of account, and
 #: its permutation test takes 20 s for 14 seeds. Beyond, the normal approximation is good.
 _ENUMERATED = 14
-#: Fewer seeds are no ground for a verdict.
+#: The fewest seeds for a verdict.
 FEWEST = 3
 #: A difference is beyond chance where Holm's p is below.
 LEVEL = 0.05

@@ -37,7 +37,7 @@ class RayEngine:
     Attributes:
         address: Of a Ray cluster; ``"auto"`` for the one that this machine belongs to; None starts one here.
         resources: Of each run.
-        jobs: Runs at a time; as many as fit if left out.
+        jobs: Number of parallel runs; as many as fit if left out.
         accelerator: As Lightning Fabric takes it.
     """
 

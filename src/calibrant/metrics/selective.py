@@ -1,7 +1,7 @@
 r"""Selective classification: how good a score is at telling which predictions to trust.
 
-A higher score means surer. With the predictions sorted by falling score, E_i is the number of errors among the i
-surest, the selective risk is :math:`r_i = E_i / i` at coverage i/N [Geifman2017], and the generalised risk is
+A higher score means more confident. With the predictions sorted by falling score, E_i is the number of errors among the
+i most confident, the selective risk is :math:`r_i = E_i / i` at coverage i/N [Geifman2017], and the generalised risk is
 :math:`E_i / N` [Traub2024]. Areas under both, over i = 1..N with :math:`r_0 = 0`:
 
 =====================  =============================================================================================
@@ -55,7 +55,7 @@ def risk_coverage_curve(score: ArrayLike, correct: ArrayLike) -> RiskCoverage:
     """What each threshold on the score gives: accept where score >= threshold.
 
     Args:
-        score: ``[N]``, higher is surer.
+        score: ``[N]``, higher is more confident.
         correct: ``[N]``, whether each prediction is right.
 
     Returns:
@@ -81,7 +81,7 @@ def aurc(score: ArrayLike, correct: ArrayLike, *, convention: Convention = "mean
     r"""Area under the risk-coverage curve: :math:`\frac1N \sum_i r_i`.
 
     Args:
-        score: ``[N]``, higher is surer.
+        score: ``[N]``, higher is more confident.
         correct: ``[N]``, whether each prediction is right.
         convention: how the area is taken, see the table of the module.
         ties: what equal scores mean, see the table of the module.
@@ -111,7 +111,7 @@ def e_aurc(
     r"""Excess AURC: the area minus that of the best ordering, which has every error last.
 
     Args:
-        score: ``[N]``, higher is surer.
+        score: ``[N]``, higher is more confident.
         correct: ``[N]``, whether each prediction is right.
         convention: how both areas are taken, see the table of the module.
         ties: what equal scores mean, see the table of the module.
@@ -138,7 +138,7 @@ def augrc(score: ArrayLike, correct: ArrayLike, *, convention: Convention = "mea
     The generalised risk is the share of all predictions that are accepted and wrong.
 
     Args:
-        score: ``[N]``, higher is surer.
+        score: ``[N]``, higher is more confident.
         correct: ``[N]``, whether each prediction is right.
         convention: how the area is taken, see the table of the module.
         ties: what equal scores mean, see the table of the module.
@@ -163,7 +163,7 @@ def coverage_at_risk(score: ArrayLike, correct: ArrayLike, risk: float, *, ties:
     By default only whole ties count, because a threshold cannot split them.
 
     Args:
-        score: ``[N]``, higher is surer.
+        score: ``[N]``, higher is more confident.
         correct: ``[N]``, whether each prediction is right.
         risk: the error rate that is allowed, from 0 to 1.
         ties: what equal scores mean, see the table of the module.
@@ -185,10 +185,10 @@ def coverage_at_risk(score: ArrayLike, correct: ArrayLike, risk: float, *, ties:
 
 
 def risk_at_coverage(score: ArrayLike, correct: ArrayLike, coverage: float, *, ties: Ties = "expected") -> float:
-    """The error rate of the ``ceil(coverage * N)`` surest predictions.
+    """The error rate of the ``ceil(coverage * N)`` most confident predictions.
 
     Args:
-        score: ``[N]``, higher is surer.
+        score: ``[N]``, higher is more confident.
         correct: ``[N]``, whether each prediction is right.
         coverage: the share that is accepted, above 0 and at most 1.
         ties: what equal scores mean, see the table of the module.

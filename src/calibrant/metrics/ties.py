@@ -110,7 +110,7 @@ class Groups:
         return 0.0
 
     def risk_at_coverage(self, coverage: float) -> float:
-        """The error rate of the surest share ``coverage`` of the predictions."""
+        """The error rate of the most confident share ``coverage`` of the predictions."""
         coverage = number_in("coverage", coverage, 0.0, 1.0, open_low=True)
         accepted, wrong = np.cumsum(self.count), np.cumsum(self.errors)
         size = smallest_count(coverage, int(accepted[-1]))

@@ -94,7 +94,7 @@ class LogitNorm(Parameters):
         return self
 
     def score(self, logits: Any) -> Any:
-        """The score of each row ``[N]``, or of each position ``[N, ...]``, float64, higher for surer."""
+        """The score of each row ``[N]``, or of each position ``[N, ...]``, float64, higher for more confident."""
         self._check_fitted("p_")
         if self.p_ is None:
             return score_rows(logits, lambda z: softmax(NumpyOps(), z).max(1))

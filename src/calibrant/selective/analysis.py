@@ -65,7 +65,7 @@ def risk_coverage_by_method(
     The numbers are those of all predictions: ties in expected order for the areas, whole for the coverages.
 
     Args:
-        scores: ``[N]`` by name, higher is surer.
+        scores: ``[N]`` by name, higher is more confident.
         correct: ``[N]``, whether each prediction is right; by name where the models differ.
         risks: error rates from 0 to 1 at which the coverage is wanted.
         points: how many points a curve has at most, at least 4.
@@ -262,7 +262,7 @@ def _windows(x: Floats, y: Floats, low: Doubles, high: Doubles, fewest: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class ErrorsBySource:
-    """The errors among the surest predictions of two pooled sets, one entry per coverage asked for.
+    """The errors among the most confident predictions of two pooled sets, one entry per coverage asked for.
 
     Where a tie lies across the border, errors are expected numbers and need not be whole.
 
@@ -290,11 +290,11 @@ def errors_by_source(
 ) -> ErrorsBySource:
     """How many errors are accepted when two sets are pooled, and how many of them come from the shifted one.
 
-    Accepted are the ``ceil(coverage * N)`` surest of all N predictions, as in `risk_at_coverage`: a tie across the
-    border is spread evenly, so that nothing depends on the order of the rows.
+    Accepted are the ``ceil(coverage * N)`` most confident of all N predictions, as in `risk_at_coverage`: a tie across
+    the border is spread evenly, so that nothing depends on the order of the rows.
 
     Args:
-        scores: ``[N]``, higher is surer.
+        scores: ``[N]``, higher is more confident.
         correct: ``[N]``, whether each prediction is right.
         shifted: ``[N]``, whether each row comes from the shifted set.
         coverage: a share above 0 and at most 1, or several.

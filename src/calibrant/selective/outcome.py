@@ -145,7 +145,7 @@ class Outcome:
                 f"answering everything would be wrong in {self.all_errors / self.samples:.2%}."
             )
         if str(self.fingerprint) == self.policy.evidence.get("fingerprint"):
-            text.append("These are the very predictions that the policy was fitted on: they cannot tell what it does.")
+            text.append("The policy was fitted on these predictions: they cannot show how it does on new ones.")
         return [*text, *self._verdict(unit)]
 
     def _verdict(self, unit: str) -> list[str]:

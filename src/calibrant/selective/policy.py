@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Policy(Rule):
-    """A classifier's last step: which class, how sure, and whether to answer at all.
+    """A classifier's last step: the class, its confidence, and whether to answer at all.
 
     Made by `Policy.fit` or `Policy.load`.
 
@@ -44,7 +44,7 @@ class Policy(Rule):
         takes: ``"logits"`` or ``"probabilities"``, as the predictions it was fitted on.
         kind: ``"classification"`` or ``"segmentation"``.
         calibrator: fitted, or None where the logits are used as they are.
-        score: what ranks predictions by how sure they are.
+        score: what ranks predictions by confidence.
         threshold: where to accept; with groups, that of all of them together, for information.
         groups: threshold by group, or None.
         group: name of the group column.
@@ -85,7 +85,7 @@ class Policy(Rule):
             score: ``"auto"``, or a score's name; ``"normalised_max_logit"`` chooses its p.
             group: a group column of the predictions: a threshold for every group, all of them guaranteed together.
             seed: of the split.
-            progress: is told how far the two readings of the predictions are.
+            progress: called as the two passes over the predictions advance.
 
         Example:
             >>> import numpy as np
@@ -251,6 +251,6 @@ def _check_fittable(predictions: Predictions, target: ThresholdTarget, score: st
     if predictions.kind == "segmentation" and group is not None:
         raise ValueError("thresholds by group are for classification; for segmentation there is one for all")
     if predictions.holds == "probabilities" and score == "energy":
-        raise ValueError("energy is of logits: of probabilities, which sum to 1, it is always 0")
+        raise ValueError("energy needs logits: for probabilities, which sum to 1, it is always 0")
     if predictions.kind == "segmentation" and target.method == "sgr":
-        raise ValueError("sgr counts independent samples, and pixels are not; use best or fixed-sequence")
+        raise ValueError("sgr assumes independent samples, which pixels are not; use best or fixed-sequence")

@@ -327,7 +327,7 @@ def _check_consistent(rule: Rule) -> None:
     if rule.score.of == "calibrated" and rule.calibrator is None:
         raise ValueError("score is of calibrated logits, but there is no calibrator")
     if rule.groups is not None and rule.kind == "segmentation":
-        raise ValueError("groups go with classification, and this policy is for segmentation")
+        raise ValueError("groups are for classification, but this policy is for segmentation")
     _check_threshold("threshold", rule.threshold, rule)
     for name, threshold in (rule.groups or {}).items():
         _check_threshold(f"groups.{name[:40]}", threshold, rule)

@@ -79,7 +79,7 @@ class ThresholdTarget:
 
     def __post_init__(self) -> None:
         if (self.risk is None) == (self.coverage is None):
-            raise ValueError("ask for a target risk or for a target coverage, not for both")
+            raise ValueError("give a target risk or a target coverage, not both")
         choice("method", self.method, get_args(Method))
         if self.risk is not None:
             object.__setattr__(self, "risk", open_share("target_risk", self.risk))

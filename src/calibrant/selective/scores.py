@@ -1,4 +1,4 @@
-r"""Scores that rank predictions by how sure they are, from logits; a higher one is surer.
+r"""Scores that rank predictions by confidence, from logits; higher is more confident.
 
 ======================  ===============================================================================================
 ``msp``                 the largest softmax probability
@@ -78,7 +78,7 @@ class Score:
         choice("score", self.name, (*FORMULAS, NORMALISED))
         choice("the score's of", self.of, ("logits", "calibrated"))
         if (self.p is None) == (self.name == NORMALISED):
-            raise ValueError(f"p goes with {NORMALISED} and nothing else, got {self.p!r} with {self.name}")
+            raise ValueError(f"p is only for {NORMALISED}, got {self.p!r} with {self.name}")
         if self.p is not None:
             whole("p", self.p, 1, 1000)
 

@@ -96,7 +96,7 @@ def threshold_for_risk(
     """The threshold that accepts most while the risk stays at most ``target_risk``.
 
     Args:
-        score: ``[N]``, higher is surer.
+        score: ``[N]``, higher is more confident.
         correct: ``[N]``, whether each prediction is right.
         target_risk: the error rate allowed among accepted samples, above 0 and below 1.
         confidence: of the guarantee: P(risk > target_risk) <= 1 - confidence.
@@ -142,13 +142,13 @@ def threshold_for_risk(
 def threshold_for_coverage(
     score: ArrayLike, correct: ArrayLike, coverage: float, *, confidence: float = 0.95
 ) -> Threshold:
-    """The threshold that accepts the ``ceil(coverage N)`` surest samples, or a whole tie more, and the risk that comes.
+    """The threshold that accepts the ``ceil(coverage N)`` most confident samples, or a whole tie more, and its risk.
 
     The rank is fixed beforehand, so the upper limit of the risk holds with the given confidence; it is wider where a
     tie is accepted whole.
 
     Args:
-        score: ``[N]``, higher is surer.
+        score: ``[N]``, higher is more confident.
         correct: ``[N]``, whether each prediction is right.
         coverage: the share to accept, above 0 and at most 1.
         confidence: of the limits.
@@ -183,7 +183,7 @@ def thresholds_by_group(
     Each of G groups gets (1 - confidence) / G of the chance to fail.
 
     Args:
-        score: ``[N]``, higher is surer.
+        score: ``[N]``, higher is more confident.
         correct: ``[N]``, whether each prediction is right.
         groups: ``[N]`` whole numbers or text.
         target_risk: the error rate allowed among accepted samples, in every group.

@@ -97,15 +97,15 @@ def _flat(parts: Parts) -> dict[str, Tensor]:
 
 def _state(header: Mapping[str, str], names: list[str]) -> dict[str, Any]:
     if header.get("format") != FORMAT or header.get("version") != str(VERSION):
-        raise ValueError(f"it is none of Calibrant's, version {VERSION}")
+        raise ValueError(f"it is not a Calibrant checkpoint of version {VERSION}")
     for name in names:
         if name.partition("/")[0] not in (NETWORK, OPTIMISER, LOSS):
-            raise ValueError(f"{name[:100]} has no place in it")
+            raise ValueError(f"{name[:100]} is not expected in it")
     if header.get("tensors", str(len(names))) != str(len(names)):
         raise ValueError(f"it was written with {header['tensors'][:20]} tensors, and has {len(names)}")
     state = parse_values(header.get("state", "").encode())
     if not isinstance(state, dict):
-        raise ValueError("its state is no table")
+        raise ValueError("its state is not a table")
     return state
 
 
@@ -116,7 +116,7 @@ def _check_shapes(slices: Mapping[str, Any], expected: Mapping[str, Tensor], lon
             raise ValueError(f"{name} is missing")
     for name, part in slices.items():
         if name not in expected:
-            raise ValueError(f"{name[:200]} has no place in it")
+            raise ValueError(f"{name[:200]} is not expected in it")
         tensor, shape, dtype = expected[name], list(part.get_shape()), _TYPES.get(part.get_dtype())
         is_longer = name.startswith(f"{LOSS}/") and tensor.dim() == len(shape) == 1 and shape[0] <= longest
         if dtype != tensor.dtype or (shape != list(tensor.shape) and not is_longer):

@@ -57,7 +57,7 @@ def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> A
         ) from error
     most = max(8, 2 * (os.cpu_count() or 1))
     if fabric.device.type == "cpu" and devices > most:
-        raise ValueError(f"{devices} processes were asked for, and on this machine's cores at most {most} make sense")
+        raise ValueError(f"at most {most} processes make sense on this machine's cores, got {devices}")
     fabric.launch()
     return fabric
 
@@ -81,7 +81,7 @@ def ending_together(fabric: Any) -> Iterator[None]:
         _end(children)
         if lost:
             raise ConnectionError(
-                f"another process of this run has ended{_read_reason()}; --resume goes on from the last checkpoint"
+                f"another process of this run has ended{_read_reason()}; --resume continues from the last checkpoint"
             ) from error
         raise
 

@@ -38,7 +38,7 @@ EventLog = Callable[[str, Mapping[str, Any]], None]
 
 
 def _no_log(event: str, numbers: Mapping[str, Any]) -> None:
-    """The event log of nobody."""
+    """Ignore the event."""
 
 
 def train(
@@ -61,7 +61,7 @@ def train(
         recipe: What to do.
         folder: Of the run; it must be new, or this recipe's with ``resume``.
         data: Where the data lies, if not where the recipe says.
-        resume: Go on from the last checkpoint; a finished run is left as it is.
+        resume: Continue from the last checkpoint; a finished run is left as it is.
         devices: Processes or GPUs per node.
         nodes: Machines.
         accelerator: As Lightning Fabric takes it.
@@ -109,9 +109,9 @@ def train(
 def _lock(
     stack: contextlib.ExitStack, fabric: Any, folder: RunFolder, recipe: Recipe, resume: bool, *, make: bool
 ) -> bool:
-    """Lock the run folder, unless it is new and not to be made yet, and tell whether the run is finished.
+    """Lock the run folder, unless it is new and not to be made yet; return whether the run is finished.
 
-    Every process hears if the folder cannot be locked.
+    If the folder cannot be locked, every process raises.
     """
     problem: ValueError | None = None
     if fabric.global_rank == 0:
@@ -128,7 +128,7 @@ def _lock(
 
 
 def _train(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> None:
-    """From where the run stands to its last step."""
+    """Train from the current step to the last."""
     progress = run.progress
     last_save = time.monotonic()
     with _delayed_interrupts() as interrupts:
@@ -244,7 +244,7 @@ def _written_log(event_log: EventLog, folder: RunFolder, tensorboard: bool) -> E
 
 @contextlib.contextmanager
 def _delayed_interrupts() -> Iterator[list[int]]:
-    """Inside, Ctrl-C only fills the list, so that no step is cut in two; a second Ctrl-C does not wait."""
+    """Inside, Ctrl-C is only recorded in the list, so that no step is interrupted; a second Ctrl-C acts at once."""
     interrupts: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield interrupts
@@ -264,7 +264,7 @@ def _delayed_interrupts() -> Iterator[list[int]]:
 
 
 def estimate(recipe: Recipe, data: str | None = None, steps: int = 5, *, trust_code: bool = False) -> dict[str, Any]:
-    """Size and speed of a recipe here, from a few real steps, reading included; nothing is written.
+    """Size and speed of a recipe on this machine, from a few real steps with data loading; nothing is written.
 
     Args:
         recipe: What would be done.

@@ -80,7 +80,7 @@ class OptimiserSettings(Settings):
         for setting in ("rates", "decays"):
             for prefix in getattr(self, setting):
                 if not any(name.startswith(prefix) for name, _ in model.named_parameters()):
-                    raise ValueError(f"optimiser.{setting} names {prefix!r}, and no parameter of the model begins so")
+                    raise ValueError(f"optimiser.{setting} names {prefix!r}, but no parameter begins with it")
         if not groups:
             raise ValueError("the model has no parameters to train")
         arguments: list[dict[str, Any]] = [

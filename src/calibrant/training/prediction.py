@@ -244,7 +244,7 @@ def predict_run(
     default = MODEL if (run_folder / MODEL).exists() else BEST if recipe.training.keep == "best" else LAST
     file = run_folder / {"kept": default, "last": LAST, "best": BEST}[checkpoint]
     if not file.exists():
-        raise ValueError(f"{run_folder.path}: there is no {file.name}; the run has not come that far")
+        raise ValueError(f"{run_folder.path}: there is no {file.name}; the run has not written it yet")
     sets = load_sets(recipe, None if layout else data)
     dataset = None if layout else _set_of_run(recipe, sets, split)
     if dataset is None:

@@ -37,7 +37,7 @@ _WORDS = {"title", "paper", "table", "notes", "expected", "search", "resources"}
 #: Bytes of a recipe's file, and of the complete recipe that a run folder keeps.
 LARGEST_FILE, LARGEST_COPY = 2**20, 2**23
 
-#: Whole numbers beyond this have no place in any file format.
+#: Larger whole numbers do not fit into the file formats.
 _LARGEST_WHOLE = 2**63 - 1
 
 
@@ -106,7 +106,7 @@ class Recipe(Settings):
 
     @property
     def key(self) -> str:
-        """A hash of everything that the result depends on: where the data lies, and words, are not part of it."""
+        """A hash of everything that the result depends on; paths and descriptions are not part of it."""
         plain = self.model_dump(mode="json", exclude=_WORDS)
         plain["data"].pop("path")
         plain["data"].pop("pixels")
@@ -121,7 +121,7 @@ class Recipe(Settings):
 
 
 def _complete(loss: Named) -> dict[str, Any]:
-    """A loss with its defaults, and numbers of one type: whoever writes 10 means 10.0."""
+    """A loss with its defaults, and numbers of one type: 10 and 10.0 are the same."""
     defaults = describe(loss.name).defaults()
     parameters = {k: float(v) if isinstance(defaults.get(k), float) else v for k, v in loss.parameters.items()}
     return {"name": loss.name} | defaults | parameters
@@ -196,7 +196,7 @@ def _check_values(value: Any, name: str) -> None:
 def _replace(plain: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     if not equals or not name.strip():
-        raise ValueError(f"a setting is replaced as name=value, loss.margin=6 for example, got {short(override)}")
+        raise ValueError(f"a setting must be name=value, for example loss.margin=6, got {short(override)}")
     table, last = table_of(plain, name.strip())
     if text.strip():
         table[last] = _value(override, text.strip())
@@ -208,14 +208,14 @@ def table_of(plain: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     """The table of plain values that a name with dots leads to, made where it is missing, and the name in it."""
     *parents, last = name.split(".")
     if len(parents) >= DEEPEST:
-        raise ValueError(f"{short(name)}: a setting lies at most {DEEPEST} levels deep, got {len(parents) + 1}")
+        raise ValueError(f"{short(name)}: a setting may be at most {DEEPEST} levels deep, got {len(parents) + 1}")
     table = plain
     for parent in parents:
         inner = table.get(parent)
         if inner is None:
             inner = table[parent] = {}
         if not isinstance(inner, dict):
-            raise ValueError(f"{short(name)}: {parent!r} is a value, and has nothing below it")
+            raise ValueError(f"{short(name)}: {parent!r} is a value, not a table")
         table = inner
     return table, last
 
@@ -229,7 +229,7 @@ def _value(override: str, text: str) -> Any:
             raise ValueError(f"{short(override)}: {error}") from None
         return text
     if list(tables) != ["value"]:
-        raise ValueError(f"{short(override)}: one value is needed, got several lines")
+        raise ValueError(f"{short(override)}: expected one value, got several lines")
     return tables["value"]
 
 

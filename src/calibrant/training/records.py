@@ -1,4 +1,4 @@
-"""What the small files of a run folder say, each by a schema: a file that does not fit is refused, never computed on.
+"""Schemas of the small files of a run folder: a file that does not fit its schema is refused.
 
 Numbers that do not exist (the overconfidence of a model without errors) are null in the files and NaN in memory.
 """
@@ -21,7 +21,7 @@ from calibrant._validation import short
 from calibrant.metrics import METRICS, base_name
 from calibrant.training.settings import MOST_STEPS, Number, SetName, Whole
 
-#: Bytes of such a file.
+#: Largest size of such a file, in bytes.
 LARGEST_RECORD = 2**26
 
 #: Numbers in one input of a model: an image of 16,384 x 16,384 pixels.
@@ -45,7 +45,7 @@ Step = Annotated[Whole, Field(ge=0, le=MOST_STEPS)]
 
 
 class DamagedError(ValueError):
-    """A file of a run folder does not say what such a file says."""
+    """A file of a run folder does not fit its schema."""
 
 
 def check_metric(name: str, value: float | None) -> None:
@@ -74,7 +74,7 @@ def _check_epoch(entry: dict[str, Any]) -> dict[str, Any]:
         else:
             raise ValueError(f"unknown name {short(name)}")
     if not {"epoch", "step"} <= entry.keys():
-        raise ValueError("an epoch has its number and its step")
+        raise ValueError("an epoch must have the keys epoch and step")
     return entry
 
 
@@ -99,7 +99,7 @@ class Checked(Record):
             return values
         rest = {name: value for name, value in values.items() if name != "checksum"}
         if with_checksum(rest)["checksum"] != values["checksum"]:
-            raise ValueError("it was changed: its checksum is another")
+            raise ValueError("its contents do not match its checksum")
         return rest
 
 
@@ -142,7 +142,7 @@ class ModelFacts(Checked):
 
 
 class State(Record):
-    """The numbers in a checkpoint: how far the run has come."""
+    """The numbers in a checkpoint: the progress of the run."""
 
     epoch: Step
     batch: Step

@@ -223,7 +223,7 @@ def restore_run(run: Run, folder: RunFolder) -> None:
         raise ValueError(f"{path}: not a checkpoint of this run ({problem})")
     if run.recipe.training.keep == "best" and state.best is not None:  # now, not when it is needed at the end
         if not (folder / BEST).exists():
-            raise ValueError(f"{folder / BEST} is missing, the model that did best so far: the run cannot go on")
+            raise ValueError(f"{folder / BEST} is missing, the best model so far: the run cannot be resumed")
         checkpoints.load(folder / BEST, {NETWORK: like[NETWORK]})
     checkpoints.restore_module(unwrap(run.model), parts[NETWORK], path)
     checkpoints.restore_optimiser(run.optimiser, parts[OPTIMISER])

@@ -1,6 +1,6 @@
 """The folder of a run: recipe, environment, log, checkpoints, predictions, and a lock for one process at a time.
 
-A folder is looked at before anything in it is touched: one that holds something else stays as it is. Nothing is written
+A folder is checked before anything in it changes: one that holds something else stays as it is. Nothing is written
 through a link.
 """
 
@@ -55,7 +55,7 @@ _HOLDER = "process "  # how the text of a lock begins
 _LONGEST_LINE = 2**20
 _AGAIN = "delete it, and train --resume or the same compare computes it again"
 
-# A process that reads for this one has the lock's file too, and would hold the lock for a while after its end.
+# A data-loading process inherits the lock's file, and would hold the lock for a while after this process ends.
 _locks: set[Any] = set()
 os.register_at_fork(after_in_child=lambda: [handle.close() for handle in _locks] and None)
 
@@ -101,7 +101,7 @@ class RunFolder:
             try:
                 self.recipe()
             except ValueError as error:
-                raise ValueError(f"{self.path} holds no run ({error}); name a new folder") from None
+                raise ValueError(f"{self.path} is not a run folder ({error}); name a new folder") from None
             return
         names = sorted(os.listdir(self.path))
         strangers = [name for name in names if name not in (LOCK, FAILED) and not name.startswith(PART)]
@@ -110,7 +110,7 @@ class RunFolder:
         if LOCK in names and not _is_lock(self / LOCK):
             strangers.append(LOCK)
         if strangers:
-            raise ValueError(f"{self.path} holds no run, but {strangers[0]}; name a new folder")
+            raise ValueError(f"{self.path} is not a run folder: it holds {strangers[0]}; name a new folder")
 
     def check(self, recipe: Recipe, resume: bool) -> None:
         """Raise unless the folder is new, or this recipe's and resumable; nothing is changed."""
@@ -118,7 +118,7 @@ class RunFolder:
         if not self._has_begun:  # new, or it failed before its first checkpoint: there is nothing to lose
             return
         if not resume:
-            raise ValueError(f"{self.path} holds a run already; --resume goes on with it, or name a new folder")
+            raise ValueError(f"{self.path} holds a run already; continue it with --resume, or name a new folder")
         own_recipe = self.recipe()
         if own_recipe.key != recipe.key:
             names = ", ".join(differences(own_recipe, recipe)) or "its software"
@@ -126,7 +126,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder; a second process is refused. The lock goes with the process, however it ends."""
+        """Lock the folder; a second process is refused. The lock is released when the process ends, however it ends."""
         self.check_run()
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ class RunFolder:
             finally:
                 self.is_locked = False
                 _locks.discard(handle)
-                if os.listdir(self.path) == [LOCK]:  # nothing came of it
+                if os.listdir(self.path) == [LOCK]:  # nothing was written
                     (self / LOCK).unlink()
                     with contextlib.suppress(OSError):  # somebody else uses it by now
                         for folder in missing:
@@ -163,7 +163,7 @@ class RunFolder:
         return any((self.path / name).exists() for name in (LAST, BEST, RESULT))
 
     def claim(self, recipe: Recipe, data: str | None) -> None:
-        """Make the folder this recipe's; where its data lies is kept, for what comes later."""
+        """Write the recipe, with the path of its data, and the environment, unless a run has begun."""
         if not self._has_begun:
             plain = recipe.model_dump(mode="json")
             if data is not None:
@@ -174,7 +174,7 @@ class RunFolder:
     def recipe(self) -> Recipe:
         """The recipe of the run."""
         if not os.path.lexists(self / RECIPE):
-            raise ValueError(f"{self.path}: no run lies here ({RECIPE} is missing)")
+            raise ValueError(f"{self.path}: not a run folder ({RECIPE} is missing)")
         return load_copy(self / RECIPE)
 
     def result(self, recipe: Recipe | None = None) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class RunFolder:
         return None
 
     def write(self, name: str, value: Mapping[str, Any]) -> None:
-        """A JSON file, whole or not at all; with a checksum, if it has numbers that others compute on."""
+        """Write a JSON file atomically; results and model facts get a checksum."""
         plain = json_value(value)
         write_json(self.path / name, with_checksum(plain) if name in (RESULT, MODEL_FACTS) else plain)
 
@@ -217,7 +217,7 @@ class RunFolder:
             file.write(f"{line}\n")
 
     def forget_after(self, step: int, epoch: int) -> None:
-        """Take lines of later steps and epochs out of the log: the run goes on from here, and will write them again."""
+        """Remove lines of later steps and epochs from the log: the resumed run will write them again."""
         if not os.path.lexists(self / LOG):
             return
         lines = [
@@ -243,12 +243,12 @@ class RunFolder:
 
 
 def _open_lock(path: Path) -> IO[str]:
-    """The file of a lock, opened: made if there is none, and never somebody else's file."""
+    """Open or create the lock file; a file that is not a lock is refused."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if os.path.islink(path):
-            raise ValueError(f"{path} is a link, and the lock of a run is none; name a new folder") from None
+            raise ValueError(f"{path} is a link, and cannot be the lock of a run; name a new folder") from None
         raise error
     file = os.fdopen(handle, "r+", encoding="utf-8", errors="replace")
     if not _is_lock(path):
@@ -292,7 +292,7 @@ def _check_complete(folder: RunFolder, result: Result, recipe: Recipe) -> None:
     if recipe.training.steps is not None and result.steps != min(lengths):
         problem = f"its recipe has {min(lengths)} steps, not {result.steps}"
     if [entry["epoch"] for entry in result.history] != list(range(1, len(result.history) + 1)):
-        problem = "its epochs are not all there"
+        problem = "epochs are missing from its history"
     elif not result.history or result.history[-1]["step"] != result.steps:
         problem = "its history does not end with its last step"
     if problem:

@@ -1,6 +1,6 @@
 """The parts of a recipe, each with the values that it may have.
 
-Numbers are finite and bounded: what lies beyond a bound is a slip of the pen, and would fail late or take all memory.
+Numbers are finite and bounded: a value out of bounds is most likely a typo, and would fail late or exhaust memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from calibrant.training.components import BLANKING, Named, make_colouring, make_
 
 LARGEST_SEED = 2**63 - 1
 MOST_STEPS = 10**9
-#: Of learning rates, weight decay and whatever else multiplies.
+#: Upper bound of learning rates, weight decay and other factors.
 MOST_RATE = 1e6
 
 Whole = Annotated[int, Field(strict=True)]
@@ -29,7 +29,7 @@ Rate = Annotated[Number, Field(gt=0, le=MOST_RATE)]
 Factor = Annotated[Number, Field(ge=0, le=MOST_RATE)]
 Flag = Annotated[bool, Field(strict=True)]
 
-#: What the best epoch can be chosen by: what validation gives and has a better end.
+#: Metrics by which the best epoch can be chosen: those of validation that have a direction.
 BEST_BY = tuple(name for name in (*MEASURED, "mean_iou") if describe(name).better != "none")
 
 #: The parts that a data set has in a run.
@@ -40,7 +40,7 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
 
 def _file_name(name: str) -> str:
     if not _FILE_NAME.fullmatch(name):
-        raise ValueError("a set is named by letters, digits, _ . + and -, at most 64, as its file will be")
+        raise ValueError("the name of a set becomes a file name: at most 64 letters, digits, _ . + and -")
     return name
 
 
@@ -49,7 +49,7 @@ SetName = Annotated[str, AfterValidator(_file_name)]
 
 
 class Settings(BaseModel):
-    """A part of a recipe: frozen, and nothing in it is unknown."""
+    """A section of a recipe: frozen, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -83,7 +83,7 @@ class TextSettings(Settings):
 def _reader_options(options: dict[str, Any]) -> dict[str, Any]:
     for name in ("recipe", "path", "split", "layout", "root", "on_error"):
         if name in options:
-            raise ValueError(f"{name!r} is no option of a reader")
+            raise ValueError(f"{name!r} is not an option of a reader")
     return options
 
 
@@ -94,7 +94,7 @@ class AlsoSettings(Settings):
     """One more set that is predicted at the end.
 
     Attributes:
-        layout, path: Its own, if it does not lie with the rest; without a path it is left out of the run.
+        layout, path: Of the set, if it is stored elsewhere; without a path it is left out of the run.
         split: Its name; the test split's if left out.
         options: Of its reader, on top of those of the test split unless the layout is another.
         variant: ``"context-only"``: every object covered; ``"single-object"``: one sample per annotated object.
@@ -108,7 +108,7 @@ class AlsoSettings(Settings):
 
 
 class DataSettings(Settings):
-    """Which data, and what is done to it.
+    """The data and its preprocessing.
 
     Attributes:
         layout: As `calibrant data layouts` lists them.
@@ -200,9 +200,9 @@ class ModelSettings(BaseModel):
 
     @model_validator(mode="after")
     def _free(self) -> Self:
-        for name, whose in (("num_classes", "the data's"), ("seed", "the run's"), ("trust_code", "the command's")):
+        for name, source in (("num_classes", "the data"), ("seed", "the run"), ("trust_code", "the command")):
             if name in self.options:
-                raise ValueError(f"{name!r} is no option of a model: it is {whose}")
+                raise ValueError(f"{name!r} is not an option of a model: it is set by {source}")
         return self
 
 
@@ -216,7 +216,7 @@ class TargetSettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """How long, how large, how precise.
+    """Length, batch size, precision and checkpoints of training.
 
     Attributes:
         epochs: Passes over the training data; 1 if neither epochs nor steps are given.
@@ -263,7 +263,7 @@ class TrainingSettings(Settings):
 
 
 class Expected(Settings):
-    """Numbers that a paper prints for this experiment, to be laid beside ours."""
+    """Numbers that a paper reports for this experiment, to compare with ours."""
 
     method: str
     where: str = "test"
@@ -272,7 +272,7 @@ class Expected(Settings):
 
 
 class Resources(Settings):
-    """What one run of a comparison takes."""
+    """Resources that one run of a comparison needs."""
 
     cpus: Annotated[Number, Field(gt=0, le=4096)] = 1
     gpus: Annotated[Number, Field(ge=0, le=1024)] = 0

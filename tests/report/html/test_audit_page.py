@@ -323,7 +323,7 @@ def test_risks_at_coverages_are_those_of_the_numbers(pages: dict[str, str]) -> N
     values = {m["name"]: m["value"] for m in model["metrics"]}
     stated = [values[f"risk_at_coverage_{c}"] for c in ("0.8", "0.9", "0.95")]
     assert rows[0][:3] == [f"{two_decimals(v)}%" for v in stated]
-    # The other scores: the error rate of so many of the surest, which the curve holds.
+    # The other scores: the error rate of so many of the most confident, which the curve holds.
     curve = model["curves"][1]
     found = [curve["risk"][curve["accepted"].index(n)] for n in (8_000, 9_000, 9_500, 10_000)]
     assert rows[1] == [f"{two_decimals(v)}%" for v in found]

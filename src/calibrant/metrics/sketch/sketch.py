@@ -53,7 +53,7 @@ class ConfidenceSketch:
 
     Args:
         score: what ranks the samples: None for the confidence (MSP), or a function of logits ``[n, C]`` that returns a
-            score ``[n]``, higher for surer. Calibration metrics are of the confidence in any case.
+            score ``[n]``, higher for more confident. Calibration metrics are of the confidence in any case.
         ignore_index: label that counts nowhere.
         kind: what `update` takes: "logits" or "probabilities".
 

@@ -280,7 +280,7 @@ def _groups(document: Part, models: Sequence[Part]) -> ReportSection | None:
 def _errors(document: Part, models: Sequence[Part]) -> ReportSection | None:
     def show(k: int, model: Part) -> str:
         head = "Image" if unit_of(model) == "pixels" else "Sample"
-        rows, caption = model.get("errors"), "Wrong predictions, the surest first"
+        rows, caption = model.get("errors"), "Wrong predictions, the most confident first"
         return tables.errors(f"errors-{k}", caption, rows, head) if rows else ""
 
     lede = '<p class="lede">Look at these first: wrong labels, hard samples, or what the model has not learnt.</p>'
