@@ -16,6 +16,10 @@ from docs_tools import api_pages, build, hooks
 from tests.docs_tools.test_build import ROOT, blocks
 
 
+#: One worker builds the site, once.
+pytestmark = pytest.mark.xdist_group("site")
+
+
 class Seen(HTMLParser):
     """What a page has and where it leads, read without the site builder."""
 
