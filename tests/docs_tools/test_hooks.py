@@ -15,7 +15,6 @@ from calibrant.losses import describe, names
 from docs_tools import api_pages, build, hooks
 from tests.docs_tools.test_build import ROOT, blocks
 
-
 #: One worker builds the site, once.
 pytestmark = pytest.mark.xdist_group("site")
 
