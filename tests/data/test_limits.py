@@ -241,6 +241,6 @@ def test_messages_name_some_splits_of_many(tmp_path):
     root = box_files.voc(tmp_path)
     for i in range(3000):
         write(root / f"ImageSets/Main/part{i:04}.txt", "a\n")
-    with pytest.raises(ValueError, match=r"voc has part0000, part0001, .* \(3002 in all\)") as error:
+    with pytest.raises(ValueError, match=r"voc has part0000, part0001, .* and 2982 more") as error:
         read(root, "nothing")
     assert len(str(error.value)) < 1000

@@ -49,6 +49,9 @@ class Layout:
 
     def open(self, root: Path, split: str, on_error: OnError, options: dict[str, Any]) -> Dataset:
         """Read a split; an option that the reader does not have, or of another kind, is an error in words."""
+        reserved = [name for name in ("root", "split", "on_error") if name in options]
+        if reserved:
+            raise ValueError(f"{self.name} has no option {reserved[0]!r}: it is an argument of its own")
         return self.read(root, split, on_error=on_error, **options)
 
 
