@@ -105,6 +105,8 @@ CHOICES = {
     "docs_tools/method_pages.py": "pictures that need a batch or a margin",
     "docs_tools/table2.py": "margins at which these logits show something",
     "tests/reference/smoothing.py": "ACLS Table 2",
+    "tests/helpers/result_rows.py": "rows of a made-up table of results",
+    "tests/helpers/recipe_data.py": "recipes of the tests",
     "src/calibrant/posthoc/temperature.py": "grids called after the papers that use them",
     "tests/properties": "limits that some losses have in common",
 }
