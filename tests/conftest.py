@@ -1,7 +1,27 @@
 """Settings of the whole suite."""
 
+import pytest
 from hypothesis import settings
 
 # The same examples on every run, and no time limit on a loaded machine.
 settings.register_profile("calibrant", deadline=None, derandomize=True)
 settings.load_profile("calibrant")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    """The folder of a run on digits that nothing interrupted; tests read it only."""
+    import torch
+
+    from calibrant.training import load, train
+    from tests.helpers.digit_runs import RECIPE
+
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "digits.toml").write_text(RECIPE)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        train(load(folder / "digits.toml"), folder / "run")
+    finally:
+        torch.set_num_threads(threads)
+    return folder / "run"

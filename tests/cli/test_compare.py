@@ -1,4 +1,4 @@
-"""Tests of compare."""
+"""The command compare: tuned tables, mistakes, failed runs, a killed sweep."""
 
 import json
 import os

@@ -1,8 +1,7 @@
-"""Tests of train."""
+"""The commands train and predict, and the way from a run to an exported policy."""
 
 import os
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,31 +12,7 @@ from calibrant.cli import main
 from calibrant.data import read
 from calibrant.training import checkpoints, load, train
 from calibrant.training.run_folder import RunFolder
-
-RECIPE = """
-title = "digits"
-[data]
-layout = "digits"
-val = "val"
-train_steps = [{step = "random_crop", size = 8, padding = 1}]
-[model]
-name = "mlp"
-input_size = [3, 8, 8]
-hidden = [64]
-[loss]
-name = "acls"
-margin = 6.0
-[optimiser]
-rate = 0.2
-nesterov = true
-[schedule]
-name = "cosine"
-warmup = 0.5
-[training]
-epochs = 3
-batch_size = 128
-checkpoint_seconds = 1e-6
-"""
+from tests.helpers.digit_runs import RECIPE, assert_same
 
 
 @pytest.fixture
@@ -45,35 +20,6 @@ def recipe(tmp_path):
     file = tmp_path / "digits.toml"
     file.write_text(RECIPE)
     return file
-
-
-def tensors(folder):
-    parts, state = checkpoints.load(Path(folder) / "last.safetensors")
-    return {f"{part}/{name}": value for part, members in parts.items() for name, value in members.items()}, state
-
-
-def assert_same(one, two):
-    (a, state_a), (b, state_b) = tensors(one), tensors(two)
-    assert a.keys() == b.keys()
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    assert state_a == state_b
-    for name in ("val", "test"):
-        assert np.array_equal(
-            Predictions.open(one / f"{name}.npz").logits, Predictions.open(two / f"{name}.npz").logits
-        )
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    (folder / "digits.toml").write_text(RECIPE)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        train(load(folder / "digits.toml"), folder / "run")
-    finally:
-        torch.set_num_threads(threads)
-    return folder / "run"
 
 
 def test_tensorboard_says_what_to_install(recipe, tmp_path):

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from calibrant.cli import main
-from calibrant.experiments import Contender, Study, compare
+from calibrant.experiments import Contender, Local, Study, compare
 from calibrant.experiments.job import perform
 from calibrant.training.recipe import check_recipe
+from tests.helpers import digit_studies
 
 PLAIN = {
     "data": {"layout": "digits"},
@@ -86,3 +87,15 @@ def refused(capsys):
         return said
 
     return run
+
+
+@pytest.fixture(scope="session")
+def sweep(tmp_path_factory):
+    """Two methods and two seeds, and one that fails; each once."""
+    folder = tmp_path_factory.mktemp("compared")
+    plan = digit_studies.study(["ce", "ls"], recipe=digit_studies.recipe(training={"epochs": 1, "batch_size": 128}))
+    broken = Contender("ce", {"optimiser.rate": 1e6, "optimiser.weight_decay": 1e6})
+    plan = Study(plan.recipe, {**plan.methods, "broken": broken}, (0, 1))
+    events = []
+    found = compare(plan, folder, engine=Local(2), progress=lambda *event: events.append(event))
+    return plan, found, events

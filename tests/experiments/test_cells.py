@@ -1,4 +1,4 @@
-"""Tests of cells."""
+"""Cells of tables: digits, ties, directions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Tests of comparison."""
+"""Comparisons: failures, repeats, interruptions, data that changed."""
 
 import csv
 
@@ -7,42 +7,11 @@ from PIL import Image
 
 from calibrant.experiments import Contender, Local, Results, Study, compare
 from calibrant.experiments.job import Job, perform
-from calibrant.training.recipe import check_recipe
-
-PLAIN = {
-    "title": "digits",
-    "data": {"layout": "digits"},
-    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
-    "optimiser": {"rate": 0.1},
-    "schedule": {"name": "multistep", "milestones": [6], "warmup": 0.9},
-    "training": {"epochs": 9, "batch_size": 128},
-}
+from tests.helpers.digit_studies import recipe, study
 
 
-def recipe(**changed):
-    return check_recipe(PLAIN | changed, "digits")
-
-
-def study(labels, **settings):
-    given = settings.pop("recipe", None) or recipe(training={"epochs": 1, "batch_size": 128})
-    named = {label: Contender(label.partition(":")[0], {}) for label in labels}
-    return Study(given, named, settings.pop("seeds", (0, 1)), **settings)
-
-
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory):
-    """Two methods and two seeds, and one that fails; each once."""
-    folder = tmp_path_factory.mktemp("compared")
-    plan = study(["ce", "ls"], recipe=recipe(training={"epochs": 1, "batch_size": 128}))
-    broken = Contender("ce", {"optimiser.rate": 1e6, "optimiser.weight_decay": 1e6})
-    plan = Study(plan.recipe, {**plan.methods, "broken": broken}, (0, 1))
-    events = []
-    found = compare(plan, folder, engine=Local(2), progress=lambda *event: events.append(event))
-    return plan, found, events
-
-
-def test_one_failure_does_not_stop_the_rest(compared):
-    _, found, events = compared
+def test_one_failure_does_not_stop_the_rest(sweep):
+    _, found, events = sweep
     assert {f.method for f in found.failures} == {"broken"}
     assert all("the loss is" in f.error for f in found.failures)
     assert set(found.results.column("method")) == {"ce", "ls"}
@@ -62,8 +31,8 @@ def test_a_method_that_never_acts_is_named(tmp_path):
     assert found.twins == [("mbls", "ce")]
 
 
-def test_running_it_again_computes_nothing(compared):
-    plan, found, _ = compared
+def test_running_it_again_computes_nothing(sweep):
+    plan, found, _ = sweep
     events = []
     again = compare(plan, found.folder, engine=Local(2), progress=lambda *event: events.append(event))
     assert events == [("testing: 6 runs, 6 of them on disk", 6, 6)]
@@ -106,8 +75,8 @@ def test_what_is_finished_is_in_the_table_when_a_sweep_is_interrupted(tmp_path):
     assert Results.load(tmp_path).column("method") == ["ce"]
 
 
-def test_what_would_fail_again_is_not_tried_again(compared):
-    plan, found, _ = compared
+def test_what_would_fail_again_is_not_tried_again(sweep):
+    plan, found, _ = sweep
     events = []
     compare(plan, found.folder, engine=Local(2), retry=True, progress=lambda *event: events.append(event))
     assert events[0][0] == "testing: 6 runs, 4 of them on disk"

@@ -1,4 +1,4 @@
-"""Tests of evaluation."""
+"""Numbers of a run by other means: scikit-learn and PyTorch's own functions."""
 
 import numpy as np
 import pytest
@@ -7,46 +7,13 @@ import torch.nn.functional as F
 from sklearn.metrics import accuracy_score
 
 from calibrant import Predictions
-from calibrant.experiments import Contender, Local, Study, compare
 from calibrant.experiments.evaluation import numbers
 from calibrant.metrics import aurc
-from calibrant.training.recipe import check_recipe
-
-PLAIN = {
-    "title": "digits",
-    "data": {"layout": "digits"},
-    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
-    "optimiser": {"rate": 0.1},
-    "schedule": {"name": "multistep", "milestones": [6], "warmup": 0.9},
-    "training": {"epochs": 9, "batch_size": 128},
-}
 
 
-def recipe(**changed):
-    return check_recipe(PLAIN | changed, "digits")
-
-
-def study(labels, **settings):
-    given = settings.pop("recipe", None) or recipe(training={"epochs": 1, "batch_size": 128})
-    named = {label: Contender(label.partition(":")[0], {}) for label in labels}
-    return Study(given, named, settings.pop("seeds", (0, 1)), **settings)
-
-
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory):
-    """Two methods and two seeds, and one that fails; each once."""
-    folder = tmp_path_factory.mktemp("compared")
-    plan = study(["ce", "ls"], recipe=recipe(training={"epochs": 1, "batch_size": 128}))
-    broken = Contender("ce", {"optimiser.rate": 1e6, "optimiser.weight_decay": 1e6})
-    plan = Study(plan.recipe, {**plan.methods, "broken": broken}, (0, 1))
-    events = []
-    found = compare(plan, folder, engine=Local(2), progress=lambda *event: events.append(event))
-    return plan, found, events
-
-
-def test_numbers_are_those_of_the_predictions(compared):
+def test_numbers_are_those_of_the_predictions(sweep):
     """By other means: scikit-learn and PyTorch's own functions, folds by hand."""
-    _, found, _ = compared
+    _, found, _ = sweep
     run = found.finals[0]
     place = found.run_folder(run)
     data = Predictions.open(place / "test.npz")

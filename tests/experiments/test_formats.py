@@ -1,4 +1,4 @@
-"""Tests of formats."""
+"""Tables as Markdown, LaTeX, CSV, HTML and text."""
 
 import csv as csv_files
 import io

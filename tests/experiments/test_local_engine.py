@@ -1,33 +1,14 @@
-"""Tests of local engine."""
+"""Runs on this machine: threads, locks, kills, errors."""
 
 import contextlib
 import os
 import signal
 
-from calibrant.experiments import Contender, Local, Study, compare
+from calibrant.experiments import Local, compare
 from calibrant.experiments.evaluation import NUMBERS
 from calibrant.experiments.job import FAILED, Job, Stage, perform
-from calibrant.training.recipe import check_recipe
 from calibrant.training.run_folder import RunFolder
-
-PLAIN = {
-    "title": "digits",
-    "data": {"layout": "digits"},
-    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
-    "optimiser": {"rate": 0.1},
-    "schedule": {"name": "multistep", "milestones": [6], "warmup": 0.9},
-    "training": {"epochs": 9, "batch_size": 128},
-}
-
-
-def recipe(**changed):
-    return check_recipe(PLAIN | changed, "digits")
-
-
-def study(labels, **settings):
-    given = settings.pop("recipe", None) or recipe(training={"epochs": 1, "batch_size": 128})
-    named = {label: Contender(label.partition(":")[0], {}) for label in labels}
-    return Study(given, named, settings.pop("seeds", (0, 1)), **settings)
+from tests.helpers.digit_studies import recipe, study
 
 
 def test_threads_do_not_depend_on_what_is_left(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Tests of pairs."""
+"""Paired tests against SciPy and by hand."""
 
 import csv as csv_files
 import io

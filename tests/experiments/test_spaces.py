@@ -1,23 +1,10 @@
-"""Tests of spaces."""
+"""What is searched for each method: the values of the papers."""
 
 import pytest
 
 from calibrant.experiments.spaces import changes, draw, grid, methods, space
 from calibrant.losses import describe
-from calibrant.training.recipe import check_recipe
-
-PLAIN = {
-    "title": "digits",
-    "data": {"layout": "digits"},
-    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
-    "optimiser": {"rate": 0.1},
-    "schedule": {"name": "multistep", "milestones": [6], "warmup": 0.9},
-    "training": {"epochs": 9, "batch_size": 128},
-}
-
-
-def recipe(**changed):
-    return check_recipe(PLAIN | changed, "digits")
+from tests.helpers.digit_studies import recipe
 
 
 def test_spaces_are_those_of_the_papers():

@@ -1,4 +1,4 @@
-"""Tests of study search."""
+"""Searches of a study: the protocol of label relaxation, halving, resampled splits."""
 
 import pytest
 
@@ -6,26 +6,7 @@ from calibrant.experiments import Contender, Study
 from calibrant.experiments.study import search, shortened
 from calibrant.losses import describe
 from calibrant.training.datasets import load_sets
-from calibrant.training.recipe import check_recipe
-
-PLAIN = {
-    "title": "digits",
-    "data": {"layout": "digits"},
-    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
-    "optimiser": {"rate": 0.1},
-    "schedule": {"name": "multistep", "milestones": [6], "warmup": 0.9},
-    "training": {"epochs": 9, "batch_size": 128},
-}
-
-
-def recipe(**changed):
-    return check_recipe(PLAIN | changed, "digits")
-
-
-def study(labels, **settings):
-    given = settings.pop("recipe", None) or recipe(training={"epochs": 1, "batch_size": 128})
-    named = {label: Contender(label.partition(":")[0], {}) for label in labels}
-    return Study(given, named, settings.pop("seeds", (0, 1)), **settings)
+from tests.helpers.digit_studies import recipe, study
 
 
 def walked(plan, judge):

@@ -1,4 +1,4 @@
-"""Tests of tables."""
+"""Tables against NumPy, and the ranks of LR Table 3."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Tests of acls."""
+"""ACLS by hand, at ties and margins, and its ablations against autograd."""
 
 import pytest
 import torch

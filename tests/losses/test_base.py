@@ -1,4 +1,4 @@
-"""Tests of base."""
+"""What every loss shares: parameters, several gradients at once."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Tests of cpc."""
+"""CPC: memory, two classes, fast blocks against the formula."""
 
 import pytest
 import torch

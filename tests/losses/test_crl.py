@@ -1,4 +1,4 @@
-"""Tests of crl."""
+"""CRL with the indicator of ACLS."""
 
 import torch
 

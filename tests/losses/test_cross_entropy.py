@@ -1,4 +1,4 @@
-"""Tests of cross entropy."""
+"""Losses at the limit where they are cross-entropy."""
 
 import torch
 

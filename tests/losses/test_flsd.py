@@ -1,4 +1,4 @@
-"""Tests of flsd."""
+"""FLSD at its exact thresholds."""
 
 import math
 

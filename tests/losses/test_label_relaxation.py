@@ -1,4 +1,4 @@
-"""Tests of label relaxation."""
+"""Label relaxation: digits near the border, limits, convexity."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Tests of mbls."""
+"""MbLS Proposition 1."""
 
 import math
 

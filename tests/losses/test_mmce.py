@@ -1,4 +1,4 @@
-"""Tests of mmce."""
+"""MMCE at its edges, against the pairwise sum."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Tests of soft targets."""
+"""Soft targets are distributions; a perfect fit has no gradient."""
 
 import pytest
 import torch.nn.functional as F

@@ -45,9 +45,10 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture
-def recipe(tmp_path):
+def recipe(tmp_path, request):
+    """``digits.toml``, with the RECIPE of the test's module, or the one above."""
     file = tmp_path / "digits.toml"
-    file.write_text(RECIPE)
+    file.write_text(getattr(request.module, "RECIPE", RECIPE))
     return file
 
 

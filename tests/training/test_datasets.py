@@ -1,26 +1,15 @@
-"""Tests of datasets."""
+"""Data sets of a run: hold-outs, splits, other folders, classes matched by name."""
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from calibrant import Predictions
 from calibrant.data import Boxes, Dataset, ImageArray, read, single_object
 from calibrant.training import predict_run, train
 from calibrant.training.datasets import align_classes, load_sets
 from calibrant.training.recipe import check_recipe
+from tests.helpers.digit_runs import DIGITS, digits, folder_of_classes
 from tests.helpers.recipe_data import written
-
-DIGITS = {
-    "data": {"layout": "digits", "hold_out": {"count": 100}},
-    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
-    "optimiser": {"rate": 0.1},
-    "training": {"batch_size": 128},
-}
-
-
-def digits(**data):
-    return check_recipe(DIGITS | {"data": DIGITS["data"] | data}, "digits")
 
 
 def test_a_part_of_the_test_data_can_be_held_out():
@@ -30,14 +19,6 @@ def test_a_part_of_the_test_data_can_be_held_out():
     assert len(sets.val) == 100
     assert len(sets.test) == len(whole.test) - 100
     assert {*sets.val.ids, *sets.test.ids} == set(whole.test.ids)
-
-
-def folder_of_classes(root, size=(8, 8)):
-    for label in ("cat", "dog"):
-        (root / label).mkdir(parents=True)
-        for i in range(10):
-            Image.new("RGB", (size[0] + i % 2, size[1]), (20 * i, 0, 99)).save(root / label / f"{i}.png")
-    return root
 
 
 def test_a_test_set_cut_from_data_that_come_as_one(tmp_path):

@@ -16,8 +16,9 @@ from PIL import Image
 
 from calibrant import Predictions
 from calibrant.data import Batches
-from calibrant.training import checkpoints, train
+from calibrant.training import train
 from calibrant.training.recipe import check_recipe
+from tests.helpers import digit_runs
 
 RECIPE = """
 [data]
@@ -35,13 +36,6 @@ epochs = 2
 """
 
 
-@pytest.fixture
-def recipe(tmp_path):
-    file = tmp_path / "digits.toml"
-    file.write_text(RECIPE)
-    return file
-
-
 def command(recipe, folder, *words, quiet=True):
     words = [*words, "-q"] if quiet else words
     return [sys.executable, "-m", "calibrant", "train", str(recipe), "--accelerator", "cpu", "-o", str(folder), *words]
@@ -50,11 +44,6 @@ def command(recipe, folder, *words, quiet=True):
 def ran(words, tmp_path):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(words, check=True, env=environment, cwd=tmp_path, capture_output=True, text=True)
-
-
-def weights(folder):
-    parts, state = checkpoints.load(folder / "last.safetensors")
-    return {f"{part}/{name}": value for part, members in parts.items() for name, value in members.items()}, state
 
 
 @pytest.mark.parametrize("size", [1, 2, 3], ids=lambda size: f"{size} left")
@@ -79,7 +68,7 @@ def test_batches_that_do_not_share_out_evenly(recipe, tmp_path):
     found = ran(command(recipe, tmp_path / "two", *words, "--devices", "2", quiet=False), tmp_path)
     assert found.stdout.count("accuracy") == 1  # one of the two speaks
     assert found.stderr.count("epoch 1:") == 1
-    (a, one), (b, two) = weights(tmp_path / "one"), weights(tmp_path / "two")
+    (a, one), (b, two) = digit_runs.tensors(tmp_path / "one"), digit_runs.tensors(tmp_path / "two")
     assert torch.equal(a["loss/history.counts"], b["loss/history.counts"])
     assert one["step"] == two["step"]
     for name in a:
@@ -117,7 +106,7 @@ def test_ctrl_c_in_a_terminal_reaches_readers_too(recipe, tmp_path):
     assert process.returncode == 130
     assert "interrupted; continue with: calibrant train" in errors
     assert "Traceback" not in errors
-    assert weights(folder)[1]["epoch"] >= 2
+    assert digit_runs.tensors(folder)[1]["epoch"] >= 2
 
 
 def refused(words, tmp_path):
@@ -200,7 +189,7 @@ def test_a_process_that_is_killed_ends_the_others(which, recipe, tmp_path):
         assert process.returncode == 2
         assert "another process of this run has ended; --resume continues" in errors
         assert "Traceback" not in errors
-    assert weights(tmp_path / "run")[1]["epoch"] >= 1
+    assert digit_runs.tensors(tmp_path / "run")[1]["epoch"] >= 1
 
 
 def test_the_way_to_go_on_is_the_whole_command(recipe, tmp_path):
@@ -217,3 +206,24 @@ def test_the_way_to_go_on_is_the_whole_command(recipe, tmp_path):
     (hint,) = [line for line in errors.splitlines() if "continue with: " in line]
     again = shlex.split(hint.partition("continue with: ")[2])
     assert again == ["calibrant", *words[3:], "--resume"]
+
+
+def test_two_processes_train_as_one(tmp_path):
+    """Each takes half of every batch; gradients are averaged, CRL's history and the sketches are shared.
+
+    With strength 0, since CRL's pairs are neighbours in a process's own batch: the history is recorded all the same.
+    """
+    recipe = tmp_path / "digits.toml"
+    recipe.write_text(digit_runs.RECIPE)
+    changes = ["training.epochs=2", "loss={name='crl', strength=0.0}", "training.checkpoint_seconds=60"]
+    words = [w for change in changes for w in ("--set", change)]
+    command = [sys.executable, "-m", "calibrant", "train", str(recipe), "--accelerator", "cpu", "-q", *words]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, "-o", str(tmp_path / "one")], check=True, env=environment, cwd=tmp_path)
+    subprocess.run([*command, "-o", str(tmp_path / "two"), "--devices", "2"], check=True, env=environment, cwd=tmp_path)
+    (a, one), (b, two) = digit_runs.tensors(tmp_path / "one"), digit_runs.tensors(tmp_path / "two")
+    assert torch.equal(a["loss/history.counts"], b["loss/history.counts"])
+    for name in a:
+        if name.startswith("model/"):
+            assert torch.allclose(a[name], b[name], atol=2e-5), name
+    assert one["history"][-1]["val_accuracy"] == pytest.approx(two["history"][-1]["val_accuracy"], abs=0.01)

@@ -1,4 +1,4 @@
-"""Tests of loop."""
+"""The training loop: what a run leaves, resuming after a kill, logs, disks that fill up, other precisions."""
 
 import json
 import os
@@ -6,12 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors import SafetensorError
 
 from calibrant import Predictions
@@ -19,55 +17,7 @@ from calibrant.cli import main
 from calibrant.training import checkpoints, load, predict_run, train
 from calibrant.training.recipe import check_recipe
 from calibrant.training.run_folder import RunFolder
-
-RECIPE = """
-title = "digits"
-[data]
-layout = "digits"
-val = "val"
-train_steps = [{step = "random_crop", size = 8, padding = 1}]
-[model]
-name = "mlp"
-input_size = [3, 8, 8]
-hidden = [64]
-[loss]
-name = "acls"
-margin = 6.0
-[optimiser]
-rate = 0.2
-nesterov = true
-[schedule]
-name = "cosine"
-warmup = 0.5
-[training]
-epochs = 3
-batch_size = 128
-checkpoint_seconds = 1e-6
-"""
-
-
-@pytest.fixture
-def recipe(tmp_path):
-    file = tmp_path / "digits.toml"
-    file.write_text(RECIPE)
-    return file
-
-
-def tensors(folder):
-    parts, state = checkpoints.load(Path(folder) / "last.safetensors")
-    return {f"{part}/{name}": value for part, members in parts.items() for name, value in members.items()}, state
-
-
-def assert_same(one, two):
-    (a, state_a), (b, state_b) = tensors(one), tensors(two)
-    assert a.keys() == b.keys()
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    assert state_a == state_b
-    for name in ("val", "test"):
-        assert np.array_equal(
-            Predictions.open(one / f"{name}.npz").logits, Predictions.open(two / f"{name}.npz").logits
-        )
-
+from tests.helpers.digit_runs import DIGITS, assert_same, folder_of_classes
 
 KILLED = """
 import os, signal, sys
@@ -77,19 +27,6 @@ def listen(event, numbers):
 import torch; torch.set_num_threads(1)
 train(load(sys.argv[1]), sys.argv[2], resume=os.path.exists(sys.argv[2] + "/recipe.json"), event_log=listen)
 """
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    (folder / "digits.toml").write_text(RECIPE)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        train(load(folder / "digits.toml"), folder / "run")
-    finally:
-        torch.set_num_threads(threads)
-    return folder / "run"
 
 
 def test_a_run_learns_and_leaves_everything(undisturbed):
@@ -175,22 +112,6 @@ def test_a_full_disk_is_one_sentence(recipe, tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().err
     assert "No space left on device" in said
     assert said.count("\n") == 1
-
-
-DIGITS = {
-    "data": {"layout": "digits", "hold_out": {"count": 100}},
-    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
-    "optimiser": {"rate": 0.1},
-    "training": {"batch_size": 128},
-}
-
-
-def folder_of_classes(root, size=(8, 8)):
-    for label in ("cat", "dog"):
-        (root / label).mkdir(parents=True)
-        for i in range(10):
-            Image.new("RGB", (size[0] + i % 2, size[1]), (20 * i, 0, 99)).save(root / label / f"{i}.png")
-    return root
 
 
 def test_what_failed_before_its_first_checkpoint_holds_no_folder(tmp_path):

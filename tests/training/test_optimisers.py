@@ -1,4 +1,4 @@
-"""Tests of optimisers."""
+"""Optimisers and schedules against torch's own."""
 
 import pytest
 import torch

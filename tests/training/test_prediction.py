@@ -1,4 +1,4 @@
-"""Tests of prediction."""
+"""Predictions of a run, of pixels and of texts."""
 
 import numpy as np
 import pytest
@@ -12,14 +12,8 @@ from calibrant.training import load_model, predict, predict_run, prediction, tra
 from calibrant.training.datasets import load_sets
 from calibrant.training.prediction import DatasetTally, example_inputs
 from calibrant.training.recipe import check_recipe
+from tests.helpers.digit_runs import DIGITS
 from tests.helpers.recipe_data import written
-
-DIGITS = {
-    "data": {"layout": "digits", "hold_out": {"count": 100}},
-    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
-    "optimiser": {"rate": 0.1},
-    "training": {"batch_size": 128},
-}
 
 
 def test_the_model_that_was_kept_predicts(tmp_path):

@@ -1,44 +1,10 @@
-"""Tests of run."""
-
-import pytest
+"""What a run is prepared with."""
 
 from calibrant.data import read
 from calibrant.data.text import tokens
 from calibrant.training import load_model, train
 from calibrant.training.recipe import check_recipe
 from tests.helpers import recipe_data
-
-RECIPE = """
-title = "digits"
-[data]
-layout = "digits"
-val = "val"
-train_steps = [{step = "random_crop", size = 8, padding = 1}]
-[model]
-name = "mlp"
-input_size = [3, 8, 8]
-hidden = [64]
-[loss]
-name = "acls"
-margin = 6.0
-[optimiser]
-rate = 0.2
-nesterov = true
-[schedule]
-name = "cosine"
-warmup = 0.5
-[training]
-epochs = 3
-batch_size = 128
-checkpoint_seconds = 1e-6
-"""
-
-
-@pytest.fixture
-def recipe(tmp_path):
-    file = tmp_path / "digits.toml"
-    file.write_text(RECIPE)
-    return file
 
 
 def test_word_vectors_start_the_embedding(tmp_path):

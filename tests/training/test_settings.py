@@ -1,41 +1,10 @@
-"""Tests of settings."""
+"""Settings of a recipe: mistakes are one sentence, and what a recipe means names it."""
 
 import pytest
 
 from calibrant.training import load
 from calibrant.training.recipe import check_recipe
-
-RECIPE = """
-title = "digits"
-[data]
-layout = "digits"
-val = "val"
-train_steps = [{step = "random_crop", size = 8, padding = 1}]
-[model]
-name = "mlp"
-input_size = [3, 8, 8]
-hidden = [64]
-[loss]
-name = "acls"
-margin = 6.0
-[optimiser]
-rate = 0.2
-nesterov = true
-[schedule]
-name = "cosine"
-warmup = 0.5
-[training]
-epochs = 3
-batch_size = 128
-checkpoint_seconds = 1e-6
-"""
-
-
-@pytest.fixture
-def recipe(tmp_path):
-    file = tmp_path / "digits.toml"
-    file.write_text(RECIPE)
-    return file
+from tests.helpers.digit_runs import DIGITS, digits
 
 
 @pytest.mark.parametrize(
@@ -76,18 +45,6 @@ def test_recipes_are_known_by_what_matters(recipe):
 def test_plain_values_make_a_recipe():
     with pytest.raises(ValueError, match=r"here: the key 'model' is missing"):
         check_recipe({"data": {"layout": "digits"}}, "here")
-
-
-DIGITS = {
-    "data": {"layout": "digits", "hold_out": {"count": 100}},
-    "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [16]},
-    "optimiser": {"rate": 0.1},
-    "training": {"batch_size": 128},
-}
-
-
-def digits(**data):
-    return check_recipe(DIGITS | {"data": DIGITS["data"] | data}, "digits")
 
 
 def test_a_key_is_taken_out_by_an_empty_value(tmp_path):

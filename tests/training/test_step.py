@@ -1,6 +1,4 @@
-"""Tests of step."""
-
-from pathlib import Path
+"""One step: losses that become NaN or infinite, accumulation, sharpness-aware passes."""
 
 import pytest
 import torch
@@ -13,43 +11,7 @@ from calibrant.training.recipe import check_recipe
 from calibrant.training.run import prepare_run
 from calibrant.training.step import step
 from tests.helpers import recipe_data
-
-RECIPE = """
-title = "digits"
-[data]
-layout = "digits"
-val = "val"
-train_steps = [{step = "random_crop", size = 8, padding = 1}]
-[model]
-name = "mlp"
-input_size = [3, 8, 8]
-hidden = [64]
-[loss]
-name = "acls"
-margin = 6.0
-[optimiser]
-rate = 0.2
-nesterov = true
-[schedule]
-name = "cosine"
-warmup = 0.5
-[training]
-epochs = 3
-batch_size = 128
-checkpoint_seconds = 1e-6
-"""
-
-
-@pytest.fixture
-def recipe(tmp_path):
-    file = tmp_path / "digits.toml"
-    file.write_text(RECIPE)
-    return file
-
-
-def tensors(folder):
-    parts, state = checkpoints.load(Path(folder) / "last.safetensors")
-    return {f"{part}/{name}": value for part, members in parts.items() for name, value in members.items()}, state
+from tests.helpers.digit_runs import tensors
 
 
 def test_a_loss_that_is_no_number_stops_the_run(recipe, tmp_path):
