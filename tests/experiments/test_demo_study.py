@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibrant.experiments.demo import effects
+from calibrant.experiments.demo_study import effects
 from calibrant.experiments.results import ResultRow, Results
 
 
