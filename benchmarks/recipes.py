@@ -90,7 +90,8 @@ Run on: {machine}.
 
 #: What a reader of a table has to know.
 NOTES = {
-    "scenes": """`als` is adaptive label smoothing with beta = 1: the less of the crop an object fills, the closer its target is to
+    "scenes": """\
+`als` is adaptive label smoothing with beta = 1: the less of the crop an object fills, the closer its target is to
 uniform. Here objects fill half of a crop on average, so the confidence stays far below the accuracy, which the ECE
 counts. `hard` is cross-entropy with the labels as they are.
 """,

@@ -8,7 +8,6 @@ import math
 import re
 import shlex
 import tomllib
-from pathlib import Path
 
 import pytest
 import torch
