@@ -41,8 +41,8 @@ PICTURES = 16
 #: What is done, and how many hundredths of the time it takes.
 _STAGES = {"drawing pictures": 12, "training": 58, "predicting": 4, "fitting a policy": 4, "auditing": 10,
            "exporting": 12, "done": 0}  # fmt: skip
-_EPOCHS = 50
-_OPTIONS = {"context": 0.8, "ambiguous": 0.0}
+_EPOCHS = 40
+_OPTIONS: dict[str, Any] = {"context": 0.8, "ambiguous": 0.0}
 _SAMPLES = {"train": 4000, "validation": 5000, "test": 10000}
 _QUICK = {"train": 2500, "validation": 4000, "test": 4000}
 
@@ -80,7 +80,7 @@ def demo_recipe(seed: int = 0, quick: bool = False) -> Recipe:
                 "also": {"validation": {"split": "val", "options": options}},
             },
             "model": {"name": "small_cnn", "width": 16},
-            "optimiser": {"rate": 0.1, "nesterov": True, "weight_decay": 0.0},
+            "optimiser": {"rate": 0.2, "nesterov": True, "weight_decay": 0.0},
             "schedule": {"name": "cosine", "warmup": 1},
             "training": {"epochs": _EPOCHS, "batch_size": 32, "channels_last": True},
         },
@@ -151,7 +151,7 @@ def _export(folder: Path, policy: Policy, data: Dataset) -> Exported | str:
     from calibrant.export import export_onnx
 
     model, shape, _ = load_model(folder / RUN)
-    images = np.stack([np.asarray(image) for image in data.inputs]).transpose(0, 3, 1, 2)
+    images = np.stack([np.asarray(data.inputs[index]) for index in range(len(data))]).transpose(0, 3, 1, 2)
     pixels = images.astype(np.float32) / 255
     try:
         return export_onnx(policy, folder / ONNX, model=model, input_shape=shape, inputs=pixels)
@@ -159,7 +159,7 @@ def _export(folder: Path, policy: Policy, data: Dataset) -> Exported | str:
         return str(missing)
 
 
-def _story(judged: Audit, exported: Exported | str) -> dict[str, float | None]:
+def _story(judged: Audit, exported: Exported | str) -> dict[str, Any]:
     """The numbers that the page is about."""
     # The last model is the calibrated one, or, where calibrating does not help, the first.
     before, after = ({m["name"]: m["value"] for m in judged.models[k]["metrics"]} for k in (0, -1))
