@@ -44,7 +44,7 @@ Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster, or 
 Accelerator = Annotated[str, typer.Option(help="cpu, cuda, mps or auto.")]
 
 # Recipes and their data.
-RecipeFile = Annotated[Path, typer.Argument(help="A recipe, for example recipes/small/scenes.toml.")]
+RecipeFile = Annotated[Path, typer.Argument(help="A recipe: a TOML file, or a name that calibrant recipes lists.")]
 Data = Annotated[str | None, typer.Option("--data", help="Folder of the data, if not the one in the recipe.")]
 TrustCode = Annotated[
     bool,
