@@ -26,7 +26,8 @@ def picture(**changes):
 def page(tmp_path):
     document = {name: card(name) for name in ("before", "repaired", "deployed")} | {
         "title": "One network", "created": "2026-01-01", "level": "good", "outcome": "The policy keeps its promise",
-        "headline": "It claims 90% & is right 70%.", "lead": "Promised.", "commands": ("calibrant fit a", "calibrant apply b"),
+        "headline": "It claims 90% & is right 70%.", "lead": "Promised.",
+        "commands": ("calibrant fit a", "calibrant apply b"),
         "answered": [picture(label="tree", truth="tree", right=True)], "declined": [picture()],
         "facts": [("Seed", 3)], "files": [("The audit", "audit.html")], "reproduce": "calibrant demo --seed 3",
     }  # fmt: skip
