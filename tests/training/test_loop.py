@@ -17,7 +17,10 @@ from calibrant.cli import main
 from calibrant.training import checkpoints, load, predict_run, train
 from calibrant.training.recipe import check_recipe
 from calibrant.training.run_folder import RunFolder
+from tests.helpers import digit_runs
 from tests.helpers.digit_runs import DIGITS, assert_same, folder_of_classes
+
+RECIPE = digit_runs.RECIPE
 
 KILLED = """
 import os, signal, sys
