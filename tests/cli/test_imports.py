@@ -84,6 +84,8 @@ def folder(tmp_path_factory):
         (["export", "--logits-only", "--policy", "policy.json", "-o", "head.onnx"], {"onnxruntime"}),
         (["export", "--onnx", "model.onnx", "--policy", "policy.json", "-o", "whole.onnx"], {"onnxruntime"}),
         (["methods"], {"torch"}),
+        (["recipes"], set()),
+        (["recipes", "small/scenes"], set()),
         (["data", "layouts"], {"torch"}),
         (["lens", "--losses", "ls", "--logits", "2,1,0"], {"torch", "matplotlib"}),
     ],
