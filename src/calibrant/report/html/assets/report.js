@@ -265,13 +265,12 @@
 
   if ($("rc-data")) explore();
 
-  /* --- the command --- */
+  /* --- commands --- */
 
-  const copy = document.querySelector("button.copy");
-  if (copy) {
+  for (const copy of document.querySelectorAll("button.copy")) {
     copy.hidden = false;
     copy.addEventListener("click", () => {
-      const text = $("command");
+      const text = copy.parentElement.querySelector("pre");
       const choose = () => { getSelection().selectAllChildren(text); };
       const done = () => { copy.textContent = "Copied"; setTimeout(() => { copy.textContent = "Copy"; }, 1500); };
       if (!navigator.clipboard) choose();
