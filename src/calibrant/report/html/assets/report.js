@@ -268,11 +268,11 @@
   /* --- commands --- */
 
   for (const copy of document.querySelectorAll("button.copy")) {
+    const text = copy.previousElementSibling;
+    const choose = () => { getSelection().selectAllChildren(text); };
+    const done = () => { copy.textContent = "Copied"; setTimeout(() => { copy.textContent = "Copy"; }, 1500); };
     copy.hidden = false;
     copy.addEventListener("click", () => {
-      const text = copy.parentElement.querySelector("pre");
-      const choose = () => { getSelection().selectAllChildren(text); };
-      const done = () => { copy.textContent = "Copied"; setTimeout(() => { copy.textContent = "Copy"; }, 1500); };
       if (!navigator.clipboard) choose();
       else navigator.clipboard.writeText(text.textContent).then(done, choose);
     });
