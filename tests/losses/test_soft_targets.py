@@ -1,6 +1,5 @@
 """Soft targets are distributions; a perfect fit has no gradient."""
 
-
 from calibrant import losses as L
 from tests.helpers.loss_cases import batch, gradient
 

@@ -14,6 +14,7 @@ from calibrant.auditing.breakdown import Row
 from calibrant.auditing.collect import Collected, WorstError
 from calibrant.auditing.findings import Evidence, list_findings, verdict
 from calibrant.auditing.repairs import FEWEST, Repair, ScoreCurve, judge_repairs, logit_windows, other_scores
+from calibrant.auditing.rounding import nll_note
 from calibrant.metrics import (
     COVERAGES,
     RISKS,
@@ -129,6 +130,8 @@ def _numbers(
         numbers = intervals(summary, level=level, replicates=replicates, seed=seed)
     else:
         numbers = collected.clusters.intervals(summary, level=level, replicates=replicates, seed=seed)
+        if collected.impossible:  # which of the images they are in was not kept
+            numbers["nll"] = Interval(float(values["nll"]), math.nan, math.nan)
     if collected.classwise is None:
         return values, numbers, np.empty(0)
     classwise = collected.classwise.by_class()
@@ -181,9 +184,7 @@ def compare(
 
 
 def _metric(name: str, value: Approximate, limits: Interval, collected: Collected) -> dict[str, Any]:
-    metric, note = describe_metric(name), None
-    if name == "nll" and collected.impossible:
-        note = f"infinite: {collected.impossible:,} samples give their label probability 0 (saved with too few digits?)"
+    metric = describe_metric(name)
     return {
         "name": name,
         **_facts(name),
@@ -191,7 +192,7 @@ def _metric(name: str, value: Approximate, limits: Interval, collected: Collecte
         "low": limits.low,
         "high": limits.high,
         "bound": value.bound,
-        "note": note,
+        "note": nll_note(collected) if name == "nll" else None,
         "group": metric.family,
         "help": metric.description,
     }

@@ -13,6 +13,7 @@ from calibrant._validation import Bools, listing
 from calibrant.auditing.breakdown import Row
 from calibrant.auditing.collect import Collected
 from calibrant.auditing.repairs import Repair
+from calibrant.auditing.rounding import rounding_words
 from calibrant.metrics import Interval, Reliability, wilson, z_value
 
 Level = Literal["good", "fair", "poor", "info"]
@@ -101,7 +102,7 @@ def verdict(evidence: Evidence) -> tuple[str, str, str]:
 
 
 def list_findings(evidence: Evidence) -> list[Finding]:
-    """Every finding, the most important first."""
+    """Every finding: first what limits all others, then the most important."""
     findings = [*_repairs(evidence)]
     if evidence.collected.kind == "classification":  # the tests below take samples to be independent; pixels are not
         findings += [*_bins(evidence), *_confident_errors(evidence), *_max_logit(evidence)]
@@ -109,7 +110,9 @@ def list_findings(evidence: Evidence) -> list[Finding]:
             findings += _worse_than_the_rest(column, rows, evidence)
     findings += _little_data(evidence)
     order = {"poor": 0, "fair": 1, "info": 2, "good": 3}
-    return sorted(findings, key=lambda finding: order[finding.level])
+    words = rounding_words(evidence.collected)
+    first = [] if words is None else [Finding("info", *words)]
+    return first + sorted(findings, key=lambda finding: order[finding.level])
 
 
 def _bins(evidence: Evidence) -> Iterator[Finding]:
@@ -184,7 +187,7 @@ def _repairs(evidence: Evidence) -> Iterator[Finding]:
         spread = f" [{points(change.low)}, {points(change.high)}]" if math.isfinite(change.low) else ""
         after = percent(max(0.0, scaling.before + change.value), 2)
         numbers = f"ECE {before} to {after}: {points(change.value)} points{spread}; {scaling.fitted}."
-        yield Finding("info", *_scaling_words(change), numbers)
+        yield Finding("info", *_scaling_words(change, evidence.collected), numbers)
     norm = repairs.get(("Logit normalisation", "aurc"))
     if norm is not None and norm.change.high < 0:
         yield Finding(
@@ -197,7 +200,7 @@ def _repairs(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _scaling_words(change: Interval) -> tuple[str, str]:
+def _scaling_words(change: Interval, collected: Collected) -> tuple[str, str]:
     """Title and text about what temperature scaling does to the ECE."""
     name = "Temperature scaling"
     if not math.isfinite(change.low):
@@ -206,7 +209,10 @@ def _scaling_words(change: Interval) -> tuple[str, str]:
     if change.high < 0:
         return f"{name} helps", f"{name} would lower the calibration error and change no prediction."
     if change.low > 0:
-        text = "The temperature with the lowest NLL raises the ECE: the miscalibration is not one of scale."
+        reason = "the miscalibration is not one of scale"
+        if collected.digits is not None and collected.digits.matter:
+            reason = "on probabilities that were rounded or are 0 the NLL depends on the floor, so try it on logits"
+        text = f"The temperature with the lowest NLL raises the ECE: {reason}."
         return f"{name} does not help", text
     return f"{name} changes little", f"{name} would not change the calibration error beyond chance."
 

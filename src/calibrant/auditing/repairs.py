@@ -23,7 +23,6 @@ from calibrant.metrics import (
     top_label_blocks,
 )
 from calibrant.posthoc import (
-    FLOOR,
     FOLDS,
     LogitNorm,
     Ranked,
@@ -33,6 +32,7 @@ from calibrant.posthoc import (
     folds_of,
     rank_shares,
 )
+from calibrant.predictions import FLOOR, log_probabilities
 
 FEWEST = 50  # samples, below which nothing is fitted
 POINTS = 1500  # of the scatter of logits
@@ -68,11 +68,15 @@ class ScoreCurve(NamedTuple):
     samples: int
 
 
-def logits_of(collected: Collected) -> tuple[Array, Array]:
-    """The kept logits ``[n, C]`` (of probabilities, their logarithms) and labels, float64."""
+def logits_of(collected: Collected, other: Collected | None = None) -> tuple[Array, Array]:
+    """The kept logits ``[n, C]`` (of probabilities, their logarithms) and labels, float64.
+
+    ``other`` are predictions that these go with, as validation and test do: zeros of both count as the same.
+    """
     values, labels, _ = collected.logits.columns()
-    values = values.astype(np.float64)
-    return (np.log(np.maximum(values, FLOOR)) if collected.holds == "probabilities" else values), labels
+    if collected.holds == "probabilities":
+        return log_probabilities(values, max(collected.floor, FLOOR if other is None else other.floor)), labels
+    return values.astype(np.float64), labels
 
 
 def judge_repairs(
@@ -86,18 +90,17 @@ def judge_repairs(
     errors = collected.sketch.summary().errors
     if collected.holds == "confidence" or collected.samples < FEWEST or errors in (0, collected.samples):
         return []
-    z, y = logits_of(collected)
+    z, y = logits_of(collected, val)
     folds = _folds(collected)
     if val is None and len(np.unique(folds)) < 2:
         return []
     before = _judge(z, y)
-    temperatures, scaled = _scaled(z, y, folds, val)
+    temperatures, scaled = _scaled(collected, z, y, folds, val)
     change = _changes(collected, before, _judge(scaled, y), sampling)
     fitted = _fit_words(temperatures, "T", "{:.3g}", val)
     repairs = [Repair("Temperature scaling", fitted, "ece_15", values["ece_15"], change["ece"])]
-    if not collected.impossible:
-        repairs.append(Repair("Temperature scaling", fitted, "nll", values["nll"], change["nll"]))
-    ranked = _ranked(z, before, folds, val)
+    repairs.append(Repair("Temperature scaling", fitted, "nll", values["nll"], change["nll"]))
+    ranked = _ranked(collected, z, before, folds, val)
     first, second = (Judged(before.confidence, before.correct, score=s) for s in (ranked.plain, ranked.normalised))
     change = _changes(collected, first, second, sampling)
     fitted = _fit_words(ranked.powers, "p", "{:.0f}", val, none="no p ranks better than the confidence")
@@ -125,21 +128,21 @@ def _folds(collected: Collected) -> Ints:
     return folds_of(image if collected.kind == "segmentation" else np.arange(len(labels)))
 
 
-def _scaled(z: Array, y: Array, folds: Ints, val: Collected | None) -> tuple[list[float], Array]:
+def _scaled(collected: Collected, z: Array, y: Array, folds: Ints, val: Collected | None) -> tuple[list[float], Array]:
     """Temperatures, and the logits with each row scaled by one that was not fitted on it."""
     if val is not None:
-        scaling = TemperatureScaling().fit(*logits_of(val))
+        scaling = TemperatureScaling().fit(*logits_of(val, collected))
         return [scaling.temperature_], scaling.transform(z)
     repaired = crossfit(TemperatureScaling, z, y, folds)
     return [scaling.temperature_ for scaling in repaired.fitted], repaired.logits
 
 
-def _ranked(z: Array, before: Judged, folds: Ints, val: Collected | None) -> Ranked:
+def _ranked(collected: Collected, z: Array, before: Judged, folds: Ints, val: Collected | None) -> Ranked:
     """Both scores as ranks, and the chosen powers."""
     scores = LogitNorm().scores(z)
     if val is None:
         return crossfit_ranks(before.confidence, scores, before.correct, folds)
-    norm, plain = LogitNorm().fit(*logits_of(val)), rank_shares(before.confidence)
+    norm, plain = LogitNorm().fit(*logits_of(val, collected)), rank_shares(before.confidence)
     return Ranked(plain, plain if norm.p_ is None else rank_shares(scores[norm.p_]), [norm.p_])
 
 
@@ -160,7 +163,7 @@ def other_scores(collected: Collected, val: Collected | None) -> list[ScoreCurve
     """Curves of other scores of the kept logits; logit normalisation on rows that its p was not chosen on."""
     if collected.holds == "confidence" or collected.samples < FEWEST:
         return []
-    z, y = logits_of(collected)
+    z, y = logits_of(collected, val)
     correct = z.argmax(1) == y
     curves = []
     if collected.holds == "logits":
@@ -169,7 +172,7 @@ def other_scores(collected: Collected, val: Collected | None) -> list[ScoreCurve
         norm = LogitNorm().fit(z[::2], y[::2])
         z, correct, where = z[1::2], correct[1::2], "p chosen on one half of the kept samples, drawn on the other"
     else:
-        norm, where = LogitNorm().fit(*logits_of(val)), "p chosen on the validation data"
+        norm, where = LogitNorm().fit(*logits_of(val, collected)), "p chosen on the validation data"
     if norm.p_ is not None:
         title = f"normalised max logit (p = {norm.p_}; {where})"
         curves.append(ScoreCurve("logit_norm", title, risk_coverage_curve(norm.score(z), correct), len(correct)))

@@ -32,7 +32,7 @@ from calibrant._validation import as_logits, check_finite, whole
 from calibrant.metrics import aurc, is_large, top_label_blocks
 from calibrant.posthoc.base import Doubles, Parameters, Stream, logits_of
 from calibrant.posthoc.ops import NumpyOps, Ops, softmax
-from calibrant.predictions import Predictions
+from calibrant.predictions import FLOOR, Predictions
 
 V = TypeVar("V")
 
@@ -62,6 +62,7 @@ class LogitNorm(Parameters):
 
     p_: int | None
     fell_back_: bool
+    floor_: float = FLOOR
     aurc_: dict[int | None, float]
 
     def __init__(self, powers: Sequence[int] = tuple(range(1, 11)), *, centre: bool = True) -> None:
@@ -72,6 +73,7 @@ class LogitNorm(Parameters):
         """Choose p by AURC on held-out data, in the forms that `Calibrator.fit` takes; returns self."""
         powers = self._powers()
         data = Stream(logits, labels, ignore_index=ignore_index)
+        self.floor_ = data.floor
         tops: list[tuple[Array, Array]] = []
         scores: list[dict[int, Array]] = []
         for z, y in data:
@@ -97,9 +99,9 @@ class LogitNorm(Parameters):
         """The score of each row ``[N]``, or of each position ``[N, ...]``, float64, higher for more confident."""
         self._check_fitted("p_")
         if self.p_ is None:
-            return score_rows(logits, lambda z: softmax(NumpyOps(), z).max(1))
-        p = self.p_
-        return score_rows(logits, lambda z: normalised_max_logit_formula(NumpyOps(), z, p, centre=self.centre))
+            return score_rows(logits, lambda z: softmax(NumpyOps(), z).max(1), self.floor_)
+        p, centre = self.p_, self.centre
+        return score_rows(logits, lambda z: normalised_max_logit_formula(NumpyOps(), z, p, centre=centre), self.floor_)
 
     def scores(self, logits: Any) -> dict[int, Array]:
         """The score of each row for every p, ``[N]`` float64, all in one pass."""
@@ -146,10 +148,13 @@ def _compiled_scores(z: Array, powers: Sequence[int], centre: bool) -> dict[int,
     return dict(zip(powers, scores, strict=True))
 
 
-def score_rows(logits: Any, score: Callable[[Array], Array]) -> Any:
-    """A score of rows ``[n, C]`` float64 as ``[N]`` or ``[N, ...]``; a tensor for a tensor, else NumPy."""
+def score_rows(logits: Any, score: Callable[[Array], Array], floor: float = FLOOR) -> Any:
+    """A score of rows ``[n, C]`` float64 as ``[N]`` or ``[N, ...]``; a tensor for a tensor, else NumPy.
+
+    ``floor`` is that of probabilities, where predictions hold these.
+    """
     if isinstance(logits, Predictions):
-        return np.concatenate([score_rows(logits_of(batch), score) for batch in logits.batches()])
+        return np.concatenate([score_rows(logits_of(batch, floor), score) for batch in logits.batches()])
     parts = []
     for part in cache_chunks(as_logits(logits)):
         check_finite(part)

@@ -14,7 +14,7 @@ from calibrant._arrays import Array, cache_chunks, class_rows, row_slices
 from calibrant._validation import Bools, Ints, check_finite
 from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps
-from calibrant.predictions import Predictions
+from calibrant.predictions import Digits, Predictions
 from calibrant.selective.policy_thresholds import ScoredSamples
 from calibrant.selective.rule import Rule, decision
 
@@ -101,13 +101,15 @@ def _group_names(batch: Predictions, group: str | None, rows: Ints) -> npt.NDArr
     return np.zeros(len(rows), np.str_) if group is None else np.asarray(batch.groups[group]).astype(str)[rows]
 
 
-def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: str | None) -> ForChoice:
-    """The samples for the choice; of very many, a part."""
+def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: str | None, digits: Digits) -> ForChoice:
+    """The samples for the choice; of very many, a part. ``digits`` sees all probabilities."""
     parts: list[ChoiceRows] = []
     start, size, limit, places = 0, 0, share, 1
     most = MOST_ROWS
     for batch in batches:
         draw = draws(seed, start, len(batch))
+        if batch.holds == "probabilities":
+            digits.add(batch.probabilities)
         rows = np.flatnonzero(draw < limit)
         if len(rows):
             values, labels = _values(batch)[rows], batch.labels[rows]

@@ -15,7 +15,6 @@ from calibrant._validation import Bools, Ints, check_finite
 from calibrant._validation import choice as check_choice
 from calibrant.metrics import Doubles, Judged, aurc, paired_differences, top_label_blocks
 from calibrant.posthoc import (
-    FLOOR,
     FOLDS,
     WIDE,
     Calibrator,
@@ -30,6 +29,7 @@ from calibrant.posthoc import (
     folds_of,
     ranks_by_fold,
 )
+from calibrant.predictions import FLOOR, log_probabilities
 from calibrant.selective.holdout import ForChoice
 from calibrant.selective.scores import FORMULAS, NORMALISED, Score
 
@@ -72,10 +72,12 @@ class Selection:
         return {name: [asdict(candidate) for candidate in getattr(self, name)] for name in ("calibrators", "scores")}
 
 
-def select(samples: ForChoice, takes: str, calibrator: str, score: str, seed: int) -> Selection:
-    """Choose on these samples; ``"auto"`` leaves the choice open, a name closes it."""
+def select(
+    samples: ForChoice, takes: str, calibrator: str, score: str, seed: int, *, floor: float = FLOOR
+) -> Selection:
+    """Choose on these samples; ``"auto"`` leaves the choice open, a name closes it; ``floor`` is of probabilities."""
     values, y, unit = samples.rows.values, samples.rows.labels, samples.rows.unit
-    z = values if takes == "logits" else np.log(np.maximum(values.astype(np.float64), FLOOR))
+    z = values if takes == "logits" else log_probabilities(values, floor)
     z = z.astype(np.float64) if check_finite(z) > WIDE else z
     folds = folds_of(unit)
     if len(np.unique(folds)) < FOLDS:
