@@ -8,7 +8,7 @@ import pytest
 from calibrant import Policy, Predictions, audit
 from calibrant.experiments.evaluation import numbers
 from calibrant.metrics import aurc, nll
-from calibrant.posthoc import LogitNorm, TemperatureScaling
+from calibrant.posthoc import LogitNorm, TemperatureScaling, scores_by_reading
 from calibrant.posthoc.crossfit import crossfit, crossfit_ranks, folds_of
 
 
@@ -41,11 +41,15 @@ def test_each_row_is_scaled_by_a_temperature_that_was_fitted_on_the_others(data)
 
 
 def by_hand(z, y):
-    """Ranks of both scores inside each fold, with the p of the least AURC on the others."""
-    v = z.astype(np.float64) - z.mean(1, keepdims=True, dtype=np.float64)
+    """Ranks of both scores inside each fold, with the p and the reading of the least AURC on the others."""
+    readings = {True: z.astype(np.float64) - z.mean(1, keepdims=True, dtype=np.float64), False: z.astype(np.float64)}
     e = np.exp(z - z.max(1, keepdims=True).astype(np.float64))
     plain, correct = 1 / e.sum(1), z.argmax(1) == y
-    scores = {p: v.max(1) / (np.abs(v) ** p).sum(1) ** (1 / p) for p in range(1, 11)}
+    scores = {
+        (p, centre): v.max(1) / (np.abs(v) ** p).sum(1) ** (1 / p)
+        for centre, v in readings.items()
+        for p in range(1, 11)
+    }
     before, after, powers = np.empty(len(y)), np.empty(len(y)), []
     for k in range(5):
         held, rest = np.arange(len(y)) % 5 == k, np.arange(len(y)) % 5 != k
@@ -60,8 +64,8 @@ def by_hand(z, y):
 def test_scores_are_ranked_inside_the_folds(data):
     z, y = data
     plain, correct, before, after, powers = by_hand(z, y)
-    ranked = crossfit_ranks(plain, LogitNorm().scores(z), correct, np.arange(len(y)) % 5)
-    assert ranked.powers == powers
+    ranked = crossfit_ranks(plain, scores_by_reading(z), correct, np.arange(len(y)) % 5)
+    assert [(norm.p_, norm.centre) for norm in ranked.norms] == powers
     np.testing.assert_allclose(ranked.plain, before, atol=1e-12)
     np.testing.assert_allclose(ranked.normalised, after, atol=1e-12)
 
@@ -69,8 +73,8 @@ def test_scores_are_ranked_inside_the_folds(data):
 def test_where_no_power_is_better_nothing_changes():
     z = np.random.default_rng(0).standard_normal((200, 2))  # of two classes the score is the same for all
     plain, correct = np.abs(z[:, 0] - z[:, 1]), z[:, 0] > 0
-    ranked = crossfit_ranks(plain, LogitNorm().scores(z), correct, np.arange(200) % 5)
-    assert ranked.powers == [None] * 5
+    ranked = crossfit_ranks(plain, {True: LogitNorm().scores(z)}, correct, np.arange(200) % 5)
+    assert [norm.p_ for norm in ranked.norms] == [None] * 5
     np.testing.assert_array_equal(ranked.plain, ranked.normalised)
 
 

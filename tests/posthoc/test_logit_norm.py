@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from calibrant.posthoc import LogitNorm
+from calibrant.metrics import top_label
+from calibrant.posthoc import LogitNorm, best_norm, fit_best_norm, scores_by_reading
 from tests.helpers.calibrators import drawn
 from tests.reference import metrics as metrics_reference
 
@@ -58,3 +60,32 @@ def test_rows_without_direction_score_lowest():
     norm = LogitNorm(powers=[2])
     norm.p_, norm.fell_back_ = 2, False
     assert norm.score(torch.tensor([[5.0, 5.0, 5.0], [1.0, 0.0, 0.0]]))[0] == 0
+
+
+def test_of_both_readings_the_one_with_the_lower_area_is_chosen():
+    """The offset of a row says whether it is wrong: centring takes it away, SC's Eq. 17 sees it."""
+    rng = np.random.default_rng(3)
+    z = rng.standard_normal((700, 6))
+    y = np.where(rng.random(700) < 0.3, (z.argmax(1) + 1) % 6, z.argmax(1))
+    shifted = z + np.where(y == z.argmax(1), 0.0, 4.0)[:, None]  # wrong ones have the larger norm: a lower score
+    centred, plain = (LogitNorm(centre=centre).fit(shifted, y) for centre in (True, False))
+    assert plain.aurc_[plain.p_] < centred.aurc_[centred.p_] - 0.05
+    best = fit_best_norm(shifted, y)
+    assert (best.centre, best.p_, best.aurc_) == (False, plain.p_, plain.aurc_)
+    assert best_norm(*_judged(shifted, y)).p_ == plain.p_
+
+
+def test_readings_that_tie_are_taken_as_centred():
+    rng = np.random.default_rng(4)
+    z = 5.0 * rng.integers(-9, 10, (500, 5))
+    z -= z.mean(1, keepdims=True)  # whole numbers about 0: both readings are the same, without rounding
+    y = np.where(rng.random(500) < 0.3, (z.argmax(1) + 1) % 5, z.argmax(1))
+    z *= np.where(y == z.argmax(1), 1.0, 2.0)[:, None]
+    best = fit_best_norm(z, y)
+    assert best.p_ is not None
+    assert best.centre
+
+
+def _judged(z, y):
+    plain, _, correct = top_label(z, y)
+    return plain, scores_by_reading(z), correct

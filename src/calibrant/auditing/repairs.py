@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -29,14 +30,17 @@ from calibrant.posthoc import (
     TemperatureScaling,
     crossfit,
     crossfit_ranks,
+    fit_best_norm,
     folds_of,
     rank_shares,
+    scores_by_reading,
 )
 from calibrant.predictions import FLOOR, log_probabilities
 
 FEWEST = 50  # samples, below which nothing is fitted
 POINTS = 1500  # of the scatter of logits
 WINDOWS = 20
+READINGS = {True: "of centred logits", False: "of logits that are not centred"}
 FEWEST_IN_WINDOW = 10  # of right and of wrong predictions
 
 
@@ -103,7 +107,7 @@ def judge_repairs(
     ranked = _ranked(collected, z, before, folds, val)
     first, second = (Judged(before.confidence, before.correct, score=s) for s in (ranked.plain, ranked.normalised))
     change = _changes(collected, first, second, sampling)
-    fitted = _fit_words(ranked.powers, "p", "{:.0f}", val, none="no p ranks better than the confidence")
+    fitted = _norm_words(ranked.norms, val)
     return [*repairs, Repair("Logit normalisation", fitted, "aurc", values["aurc"], change["aurc"])]
 
 
@@ -138,12 +142,11 @@ def _scaled(collected: Collected, z: Array, y: Array, folds: Ints, val: Collecte
 
 
 def _ranked(collected: Collected, z: Array, before: Judged, folds: Ints, val: Collected | None) -> Ranked:
-    """Both scores as ranks, and the chosen powers."""
-    scores = LogitNorm().scores(z)
+    """Both scores as ranks, and the chosen norms."""
     if val is None:
-        return crossfit_ranks(before.confidence, scores, before.correct, folds)
-    norm, plain = LogitNorm().fit(*logits_of(val, collected)), rank_shares(before.confidence)
-    return Ranked(plain, plain if norm.p_ is None else rank_shares(scores[norm.p_]), [norm.p_])
+        return crossfit_ranks(before.confidence, scores_by_reading(z), before.correct, folds)
+    norm, plain = fit_best_norm(*logits_of(val, collected)), rank_shares(before.confidence)
+    return Ranked(plain, plain if norm.p_ is None else rank_shares(norm.score(z)), [norm])
 
 
 def _fit_words(values: Sequence[float | None], letter: str, form: str, val: Collected | None, none: str = "") -> str:
@@ -159,6 +162,14 @@ def _fit_words(values: Sequence[float | None], letter: str, form: str, val: Coll
     return f"{spread}, {FOLDS}-fold cross-validation{fallback}"
 
 
+def _norm_words(norms: Sequence[LogitNorm], val: Collected | None) -> str:
+    """The chosen powers and readings."""
+    powers = _fit_words([norm.p_ for norm in norms], "p", "{:.0f}", val, none="no p ranks better than the confidence")
+    counts = Counter(READINGS[norm.centre] for norm in norms if norm.p_ is not None)
+    readings = (name if len(counts) == 1 else f"{name} in {count} folds" for name, count in counts.most_common())
+    return "; ".join(filter(None, [powers, ", ".join(readings)]))
+
+
 def other_scores(collected: Collected, val: Collected | None) -> list[ScoreCurve]:
     """Curves of other scores of the kept logits; logit normalisation on rows that its p was not chosen on."""
     if collected.holds == "confidence" or collected.samples < FEWEST:
@@ -169,12 +180,12 @@ def other_scores(collected: Collected, val: Collected | None) -> list[ScoreCurve
     if collected.holds == "logits":
         curves.append(ScoreCurve("max_logit", "max logit", risk_coverage_curve(z.max(1), correct), len(y)))
     if val is None:
-        norm = LogitNorm().fit(z[::2], y[::2])
+        norm = fit_best_norm(z[::2], y[::2])
         z, correct, where = z[1::2], correct[1::2], "p chosen on one half of the kept samples, drawn on the other"
     else:
-        norm, where = LogitNorm().fit(*logits_of(val, collected)), "p chosen on the validation data"
+        norm, where = fit_best_norm(*logits_of(val, collected)), "p chosen on the validation data"
     if norm.p_ is not None:
-        title = f"normalised max logit (p = {norm.p_}; {where})"
+        title = f"normalised max logit (p = {norm.p_}, {READINGS[norm.centre]}; {where})"
         curves.append(ScoreCurve("logit_norm", title, risk_coverage_curve(norm.score(z), correct), len(correct)))
     return curves
 

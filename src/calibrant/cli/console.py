@@ -91,7 +91,7 @@ def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], 
     Where the terminal is too narrow, words are wrapped, and columns of numbers go on below the others.
     """
     console = Console() if sys.stdout.isatty() else Console(width=160)
-    console.print(escaped(title), style="bold", highlight=False, markup=False)
+    console.print(escaped(title, keep="\n"), style="bold", highlight=False, markup=False)
     lines = [tuple(escaped(cell, keep="\n") for cell in row) for row in [head, *rows]]
     for columns in _columns_that_fit(lines, console.width) if numbers else [range(len(head))]:
         table = Table(header_style="dim", box=None, pad_edge=False)

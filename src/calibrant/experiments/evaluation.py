@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -20,7 +20,15 @@ from pydantic import RootModel, model_validator
 from calibrant._arrays import Array
 from calibrant._files import json_value, nulls_as_nan, written_aside
 from calibrant.metrics import RISKS, ConfidenceSketch, augrc, aurc, coverage_at_risk, e_aurc, top_label
-from calibrant.posthoc import LogitNorm, TemperatureScaling, crossfit, crossfit_ranks, folds_of
+from calibrant.posthoc import (
+    LogitNorm,
+    TemperatureScaling,
+    crossfit,
+    crossfit_ranks,
+    fit_best_norm,
+    folds_of,
+    scores_by_reading,
+)
 from calibrant.predictions import Predictions
 from calibrant.training import RESULT, DamagedError, RunFolder, SetName, Value, check_metric, read_record
 
@@ -32,7 +40,7 @@ class Number(NamedTuple):
 
     set: str
     posthoc: str  # "none", "temperature" or "logit-norm"
-    parameter: float  # the temperature, or p; nan if there is none
+    parameter: float  # the temperature, or p, below 0 where logits are not centred; nan if there is none
     metric: str
     value: float
 
@@ -90,7 +98,7 @@ def _evaluate(folder: RunFolder) -> Iterator[Number]:
         yield from (Number(name, "none", math.nan, metric, float(value)) for metric, value in values.items())
     fitted_on = sets.get("val", sets["test"])
     temperature = TemperatureScaling().fit(fitted_on.logits, fitted_on.labels)
-    norm = LogitNorm().fit(fitted_on.logits, fitted_on.labels)
+    norm = fit_best_norm(fitted_on.logits, fitted_on.labels)
     for name, data in sets.items():
         if data is fitted_on and name != "test":
             continue
@@ -99,7 +107,7 @@ def _evaluate(folder: RunFolder) -> Iterator[Number]:
         else:
             scaled = temperature.transform(data.logits)
             yield from _scaled(name, scaled, data.labels, temperature.temperature_)
-            yield from _ranked(name, norm.score(data.logits), data, math.nan if norm.p_ is None else float(norm.p_))
+            yield from _ranked(name, norm.score(data.logits), data, _power([norm]))
 
 
 def flat(predictions: Predictions) -> Flat:
@@ -124,13 +132,19 @@ def _crossfitted(name: str, data: Flat) -> Iterator[Number]:
         name, repaired.logits, data.labels, float(np.mean([scaling.temperature_ for scaling in repaired.fitted]))
     )
     plain, _, correct = top_label(data.logits, data.labels)
-    ranked = crossfit_ranks(plain, LogitNorm().scores(data.logits), correct, folds)
-    powers = [float(p) for p in ranked.powers if p is not None]
-    power = float(np.mean(powers)) if powers else math.nan
+    ranked = crossfit_ranks(plain, scores_by_reading(data.logits), correct, folds)
+    power = _power(ranked.norms)
     # What ranking inside the folds changes is added to what the confidence gives on the whole set.
     on_all, before, after = (_selective(score, correct) for score in (plain, ranked.plain, ranked.normalised))
     for metric, value in on_all.items():
         yield Number(name, "logit-norm", power, metric, value + after[metric] - before[metric])
+
+
+def _power(norms: Sequence[LogitNorm]) -> float:
+    """The mean p of the reading that won most often, below 0 where that takes logits as they are; nan of none."""
+    powers = {centre: [norm.p_ for norm in norms if norm.p_ is not None and norm.centre == centre] for centre in (1, 0)}
+    centre = max(powers, key=lambda reading: len(powers[reading]))
+    return float(np.mean(powers[centre])) * (1 if centre else -1) if powers[centre] else math.nan
 
 
 def _scaled(name: str, logits: Array, labels: Array, temperature: float) -> Iterator[Number]:

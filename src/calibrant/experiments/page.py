@@ -17,6 +17,7 @@ from calibrant.experiments.comparison import Comparison
 from calibrant.experiments.evaluation import flat
 from calibrant.experiments.folder import RUNS
 from calibrant.experiments.labels import RowSource, enumerate_words, sources
+from calibrant.experiments.results import Results
 from calibrant.experiments.spaces import space
 from calibrant.experiments.study import TARGETS
 from calibrant.experiments.tables import Column, Table
@@ -54,6 +55,7 @@ def all_tables(comparison: Comparison, *, reference: str | None = None, expected
         "repairs": tables.summary(results, columns, missing=missing, title="Before and after a repair"),
     }
     final = results.where(stage="final")
+    pages["repairs"] = tables.retitle(pages["repairs"], note=f"{pages['repairs'].note} {_norm_words(final)}".strip())
     for name in final.column("set"):
         if name not in ("val", "test"):
             pages[f"{SET}{name}"] = _table_of_set(comparison, name, missing)
@@ -72,6 +74,19 @@ def all_tables(comparison: Comparison, *, reference: str | None = None, expected
     if expected and study.recipe.expected:
         pages["expected"] = tables.expected(results, study.recipe)
     return pages
+
+
+def _norm_words(final: Results) -> str:
+    """In how many runs which reading of the logit normalisation was chosen."""
+    rows = final.where(set="test", posthoc="logit-norm")
+    powers = {row.run: row.parameter for row in rows}
+    counts = {
+        "of centred logits": sum(p > 0 for p in powers.values()),
+        "of logits as they are": sum(p < 0 for p in powers.values()),
+        "by the confidence alone, which no norm beat": sum(math.isnan(p) for p in powers.values()),
+    }
+    words = [f"{words} in {count}" for words, count in counts.items() if count]
+    return f"Of {len(powers)} runs logit normalisation ranks {', '.join(words)}." if words else ""
 
 
 def _missing(comparison: Comparison) -> Iterator[tuple[str, str]]:

@@ -31,7 +31,8 @@ class ResultRow(NamedTuple):
         seed: of the run.
         set: which predictions: ``"val"``, ``"test"``, ``"context"``.
         posthoc: ``"none"``, ``"temperature"`` or ``"logit-norm"``.
-        parameter: the temperature, or p of the logit normalisation; NaN if there is none.
+        parameter: the temperature, or p of the logit normalisation, below 0 where the logits are not centred; NaN if
+            there is none.
         metric: a name of `calibrant.metrics.METRICS`, with its setting if it has one: ``"ece_10"``.
         value: the number; NaN where the metric has none (overconfidence of a run without errors).
     """

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import Array
 from calibrant.posthoc.base import Calibrator, Doubles
-from calibrant.posthoc.logit_norm import LogitNorm
+from calibrant.posthoc.logit_norm import LogitNorm, best_norm
 
 FOLDS = 5
 
@@ -32,11 +32,11 @@ class Repaired(NamedTuple, Generic[C]):
 
 
 class Ranked(NamedTuple):
-    """Two scores as ranks inside each fold, and the p that was chosen without it; None where none beat the MSP."""
+    """Two scores as ranks inside each fold, and the norm that was chosen without it."""
 
     plain: Doubles
     normalised: Doubles
-    powers: list[int | None]
+    norms: list[LogitNorm]
 
 
 def folds_of(unit: Ints) -> Ints:
@@ -55,24 +55,24 @@ def crossfit(make: Callable[[], C], z: Array, y: Array, folds: Ints) -> Repaired
     return Repaired(out, fitted)
 
 
-def crossfit_ranks(plain: Doubles, scores: Mapping[int, Doubles], correct: Bools, folds: Ints) -> Ranked:
-    """Choose p of the normalised logits without each fold, and rank the fold with it.
+def crossfit_ranks(plain: Doubles, scores: Mapping[bool, Mapping[int, Doubles]], correct: Bools, folds: Ints) -> Ranked:
+    """Choose p and the reading of the normalised logits without each fold, and rank the fold with them.
 
     Args:
         plain: the MSP of each row.
-        scores: the normalised max logit of each row, for every p.
+        scores: the normalised max logit of each row, by reading and p, as `scores_by_reading` gives it.
         correct: of each row.
         folds: of each row.
     """
-    before, after, powers = np.empty(len(correct)), np.empty(len(correct)), []
+    before, after, norms = np.empty(len(correct)), np.empty(len(correct)), []
     for k in np.unique(folds):
         inside = folds == k
-        rest = {p: score[~inside] for p, score in scores.items()}
-        norm = LogitNorm().choose(plain[~inside], rest, correct[~inside])
-        powers.append(norm.p_)
+        rest = {centre: {p: score[~inside] for p, score in own.items()} for centre, own in scores.items()}
+        norm = best_norm(plain[~inside], rest, correct[~inside])
+        norms.append(norm)
         before[inside] = rank_shares(plain[inside])
-        after[inside] = before[inside] if norm.p_ is None else rank_shares(scores[norm.p_][inside])
-    return Ranked(before, after, powers)
+        after[inside] = before[inside] if norm.p_ is None else rank_shares(scores[norm.centre][norm.p_][inside])
+    return Ranked(before, after, norms)
 
 
 def ranks_by_fold(score: Doubles, folds: Ints) -> Doubles:

@@ -3,7 +3,8 @@ r"""Logit normalisation [Cattelan2024; SC Eq. 17]: rank by the largest logit ove
 .. math:: s = \max_k v_k / \|v\|_p
 
 Softmax does not see a common offset, but a p-norm does: by default the logits are centred first, v = z - mean(z).
-``centre=False`` takes them as they are, as SC prints it (with :math:`|v_k|^p`, which an odd p needs).
+``centre=False`` takes them as they are, as SC prints it (with :math:`|v_k|^p`, which an odd p needs). Where a score is
+chosen for the user, both readings are tried, and the one with the lower AURC is taken (`best_norm`).
 
 p is chosen from 1 to 10 by AURC on held-out data; when no p beats the softmax's own confidence (MSP), that is used and
 ``fell_back_`` says so. All powers are tried in one pass over the logits. The scores behind that choice have the logits'
@@ -36,6 +37,7 @@ from calibrant.predictions import FLOOR, Predictions
 
 V = TypeVar("V")
 
+READINGS = (True, False)  # of centre
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -71,22 +73,14 @@ class LogitNorm(Parameters):
 
     def fit(self, logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> Self:
         """Choose p by AURC on held-out data, in the forms that `Calibrator.fit` takes; returns self."""
-        powers = self._powers()
         data = Stream(logits, labels, ignore_index=ignore_index)
         self.floor_ = data.floor
-        tops: list[tuple[Array, Array]] = []
-        scores: list[dict[int, Array]] = []
-        for z, y in data:
-            blocks = top_label_blocks(z, y, kind="logits", large=data.large)
-            tops += [(block.confidence, block.correct) for block in blocks]
-            scores.append(self._scores(z, powers, large=data.large))
-        confidence, correct = map(np.concatenate, zip(*tops, strict=True))
-        by_power = {p: np.concatenate([part[p] for part in scores]).astype(np.float64) for p in powers}
-        return self.choose(confidence, by_power, correct)
+        confidence, correct, (scores,) = _read([self], data)
+        return self.choose(confidence, scores, correct)
 
     def choose(self, plain: Doubles, scores: Mapping[int, Doubles], correct: npt.NDArray[np.bool_]) -> Self:
         """Choose p from the scores of every p and the plain softmax's, all ``[N]``; returns self."""
-        areas = list(in_threads(lambda score: aurc(score, correct), [plain, *scores.values()]))
+        areas = in_threads(lambda score: aurc(score, correct), [plain, *scores.values()])
         self.aurc_ = dict(zip([None, *scores], areas, strict=True))
         best = min(scores, key=lambda p: self.aurc_[p])
         # A difference within rounding is none: with two classes, say, the score is the same for every row.
@@ -134,6 +128,46 @@ class LogitNorm(Parameters):
                 # A row of equal logits has no direction: its score is the lowest, 0.
                 scores[p] = np.where(norm > 0, top / np.maximum(norm, tiny), 0.0)
         return scores
+
+
+def _read(norms: Sequence[LogitNorm], data: Stream) -> tuple[Doubles, npt.NDArray[np.bool_], list[dict[int, Doubles]]]:
+    """Confidence and correctness of each row, and the scores for every p of each of the norms, in one pass."""
+    tops: list[tuple[Array, Array]] = []
+    scores: list[list[dict[int, Array]]] = []
+    powers = [norm._powers() for norm in norms]
+    for z, y in data:
+        blocks = top_label_blocks(z, y, kind="logits", large=data.large)
+        tops += [(block.confidence, block.correct) for block in blocks]
+        scores.append([norm._scores(z, own, large=data.large) for norm, own in zip(norms, powers, strict=True)])
+    confidence, correct = map(np.concatenate, zip(*tops, strict=True))
+    by_power = [
+        {p: np.concatenate([part[p] for part in parts]).astype(np.float64) for p in own}
+        for own, parts in zip(powers, zip(*scores, strict=True), strict=True)
+    ]
+    return confidence, correct, by_power
+
+
+def fit_best_norm(logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> LogitNorm:
+    """Fit both readings, centred and not, in one pass over held-out data, and return the better; see `best_norm`."""
+    norms = [LogitNorm(centre=centre) for centre in READINGS]
+    data = Stream(logits, labels, ignore_index=ignore_index)
+    confidence, correct, scores = _read(norms, data)
+    best = best_norm(confidence, dict(zip(READINGS, scores, strict=True)), correct)
+    best.floor_ = data.floor
+    return best
+
+
+def scores_by_reading(logits: Any) -> dict[bool, dict[int, Array]]:
+    """The scores of each row for every p: of centred logits under True, of logits as they are under False."""
+    return {centre: LogitNorm(centre=centre).scores(logits) for centre in READINGS}
+
+
+def best_norm(
+    plain: Doubles, scores: Mapping[bool, Mapping[int, Doubles]], correct: npt.NDArray[np.bool_]
+) -> LogitNorm:
+    """Choose p and the reading by AURC, from what `scores_by_reading` gives; where they tie, centred logits."""
+    norms = [LogitNorm(centre=centre).choose(plain, by_power, correct) for centre, by_power in scores.items()]
+    return min(norms, key=lambda norm: norm.aurc_[norm.p_] - 1e-9 * norm.centre)  # a difference within rounding is none
 
 
 def _compiled_scores(z: Array, powers: Sequence[int], centre: bool) -> dict[int, Array]:

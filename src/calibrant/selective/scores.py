@@ -83,7 +83,9 @@ class Score:
             whole("p", self.p, 1, 1000)
 
     def __str__(self) -> str:
-        words = self.name if self.p is None else f"{self.name} (p = {self.p}{'' if self.centre else ', not centred'})"
+        words = self.name
+        if self.p is not None:
+            words += f" (p = {self.p}, {'centred' if self.centre else 'not centred'})"
         return words if self.of == "logits" else f"{words} of calibrated logits"
 
     def apply(self, ops: Ops[V], logits: V, calibrated: V) -> V:

@@ -20,14 +20,15 @@ from calibrant.posthoc import (
     Calibrator,
     EnsembleTemperatureScaling,
     IsotonicCalibration,
-    LogitNorm,
     NumpyOps,
     TemperatureScaling,
     VectorScaling,
+    best_norm,
     crossfit,
     crossfit_ranks,
     folds_of,
     ranks_by_fold,
+    scores_by_reading,
 )
 from calibrant.predictions import FLOOR, log_probabilities
 from calibrant.selective.holdout import ForChoice
@@ -135,11 +136,12 @@ def _select_score(
     if asked in FORMULAS:
         value = aurc(_values(Score(asked), z, z), correct)
         return Score(asked), (Candidate(asked, value, chosen=True),)
-    plain, by_power = _values(Score(), z, z), LogitNorm().scores(z)
-    normalised = crossfit_ranks(plain, by_power, correct, folds).normalised
-    norm = LogitNorm().choose(plain, by_power, correct)
+    plain, readings = _values(Score(), z, z), scores_by_reading(z)
+    normalised = crossfit_ranks(plain, readings, correct, folds).normalised
+    norm = best_norm(plain, readings, correct)
     if asked == NORMALISED:
-        score = Score(NORMALISED, p=norm.p_ or min(norm.aurc_, key=lambda p: norm.aurc_[p] if p else math.inf))
+        p = norm.p_ or min(norm.aurc_, key=lambda p: norm.aurc_[p] if p else math.inf)
+        score = Score(NORMALISED, p=p, centre=norm.centre)
         return score, (Candidate(str(score), aurc(normalised, correct), chosen=True),)
     # Of probabilities the energy is 0, and what is left of it rounding.
     names = [name for name in FORMULAS if name != "msp" and (takes == "logits" or name != "energy")]
@@ -147,7 +149,7 @@ def _select_score(
     if calibrated is not None:
         candidates[Score(of="calibrated")] = _values(Score(of="calibrated"), z, calibrated)
     if norm.p_ is not None:
-        candidates[Score(NORMALISED, p=norm.p_)] = normalised
+        candidates[Score(NORMALISED, p=norm.p_, centre=norm.centre)] = normalised
     return _best_beyond_chance(plain, candidates, correct, folds, seed)
 
 

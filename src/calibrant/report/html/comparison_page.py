@@ -297,7 +297,7 @@ def _training(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
     lede = f'<p class="lede">Lines are means over runs; {shaded} the lower to the upper limit.</p>'
     body = (
         f'{lede}<div class="focus{" crowd" * crowd}">{_legend(document["training"], look, "line")}'
-        f'<div class="{"pairs" if len(by_metric) > 1 else "single"}">{figures}</div></div>'
+        f'<div class="{"columns" if len(by_metric) > 1 else "single"}">{figures}</div></div>'
     )
     return ReportSection("training", "How training went", "Training", body)
 

@@ -100,3 +100,27 @@ def terms(kind: str, pairs: Sequence[tuple[object, object]]) -> str:
     """A list of terms with what is said of each; nothing if it is empty."""
     items = "".join(f"<div><dt>{escape(term)}</dt><dd>{escape(text)}</dd></div>" for term, text in pairs)
     return f'<dl class="{kind}">{items}</dl>' if items else ""
+
+
+def card(heading: str, value: str, text: str, *, interval: str = "", level: str = "", figure: str = "") -> str:
+    """A card: a heading, one big number with its interval, a sentence, and optionally a figure below them.
+
+    ``level`` colours the number (``good``, ``fair``, ``poor``, ``info``) and may be left out; ``figure`` is HTML, the
+    rest plain text. `cards` puts several side by side.
+    """
+    spread = f' <span class="ci">{escape(interval)}</span>' if interval else ""
+    kind = f"card {level}" if level else "card"
+    return (
+        f'<article class="{escape(kind)}"><h3>{escape(heading)}</h3>'
+        f'<p class="big"><span class="v">{escape(value)}</span>{spread}</p><p>{escape(text)}</p>{figure}</article>'
+    )
+
+
+def cards(*items: str) -> str:
+    """Cards side by side, as many in a row as fit."""
+    return f'<div class="cards">{"".join(items)}</div>' if items else ""
+
+
+def columns(*items: str) -> str:
+    """Figures, or other HTML, in two columns where the window is wide enough and one below the other where not."""
+    return f'<div class="columns">{"".join(items)}</div>' if items else ""
