@@ -1,7 +1,7 @@
 """A run that is killed with SIGKILL at random moments, again and again, against the one that was left alone.
 
     ./dev bench killing                     ten kills, on the embedded scenes
-    ./dev bench killing --times 20 --recipe recipes/small/fashion_mnist.toml --data DIR --set training.epochs=1
+    ./dev bench killing --times 20 --recipe small/fashion_mnist --data DIR --set training.epochs=1
 
 Every process goes on with `calibrant train --resume` and is killed after a random time. The last one is left to finish.
 All tensors of the last checkpoint (model, optimiser, loss) and the logits of every set must be equal bit for bit.
@@ -33,7 +33,7 @@ SETTINGS = ["training.epochs=20", "training.checkpoint_seconds=0.2", "data.optio
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench killing", description=__doc__.split("\n")[0])
     parser.add_argument("--times", type=int, default=10)
-    parser.add_argument("--recipe", default="recipes/small/scenes.toml")
+    parser.add_argument("--recipe", default="small/scenes")
     parser.add_argument("--data")
     parser.add_argument("--set", action="append", dest="settings")
     parser.add_argument("--seed", type=int, default=0)

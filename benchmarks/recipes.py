@@ -27,7 +27,6 @@ from calibrant._files import written_aside
 from calibrant.metrics import context_reliance
 from calibrant.training import load, train
 
-RECIPES = Path("recipes/small")
 RUNS = Path("build/recipes")
 RESULTS = Path("benchmarks/results/recipes.json")
 PAGE = Path("docs/recipes.md")
@@ -54,7 +53,7 @@ SMALL = {
 
 def run(name: str, method: str, overrides: tuple[str, ...], data: str | None, seed: int) -> dict[str, Any]:
     """One run, whole: from its beginning, from where it stopped, or from disk."""
-    recipe = load(RECIPES / f"{name}.toml", [*overrides, f"seed={seed}"])
+    recipe = load(f"small/{name}", [*overrides, f"seed={seed}"])
     folder = RUNS / f"{name}-{method}-{recipe.key}"
     title = f"{name}, {method}"
 
@@ -83,20 +82,34 @@ HEADER = """<!-- Written by ./dev bench recipes --page; edit benchmarks/recipes.
 
 # The small recipes, run
 
-Each recipe of `recipes/small` as it stands, beside the method it is compared with: one run each with seed {seed}, so a
-difference here is that of two runs, not yet of two methods. Run them again with `./dev bench recipes --data DIR`.
+{shown} of the {all} small recipes that `calibrant recipes` lists, each as it stands and beside the method it is
+compared with; the data sets of the others were not at hand. There is one run of each with seed {seed}, so a difference
+here is that of two runs, not yet of two methods. Run them again, or the others, with `./dev bench recipes --data DIR`.
 Run on: {machine}.
 """
+
+#: What a reader of a table has to know.
+NOTES = {
+    "scenes": """\
+`als` is adaptive label smoothing with beta = 1: the less of the crop an object fills, the closer its target is to
+uniform. Here objects fill half of a crop on average, so the confidence stays far below the accuracy, which the ECE
+counts. `hard` is cross-entropy with the labels as they are.
+""",
+    "fashion_mnist": "`lr` is label relaxation, `ce` is cross-entropy.\n",
+}
 
 
 def page(results: list[dict[str, Any]], environment: dict[str, Any], seed: int) -> str:
     """What docs/recipes.md says."""
-    parts = [HEADER.format(seed=seed, machine=machine(environment))]
+    shown = len({r["recipe"] for r in results})
+    parts = [HEADER.format(shown=shown, all=len(SMALL), seed=seed, machine=machine(environment))]
     for name in SMALL:
         rows = [r for r in results if r["recipe"] == name]
         if not rows:
             continue
-        parts.append(f"## {rows[0]['title']}\n\n`recipes/small/{name}.toml`, network `{rows[0]['network']}`.\n")
+        parts.append(f"## {rows[0]['title']}\n\n`small/{name}`, network `{rows[0]['network']}`.\n")
+        if name in NOTES:
+            parts.append(NOTES[name])
         numbers = [
             (which, r["method"], str(r["samples"][which]), *(f"{r['sets'][which][key]:.4f}" for key in SHOWN))
             for which in rows[0]["sets"]

@@ -36,6 +36,7 @@ ORDER = [
     "report",
     "auditing",
     "export",
+    "recipes",
     "training",
     "experiments",
     "cli",

@@ -2,7 +2,6 @@
 
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +11,10 @@ from scipy import stats
 
 from calibrant.experiments.results import Results
 from calibrant.experiments.tables import Column, average_ranks, expected, heads, paired, sensitivity, summary, text
+from calibrant.recipes import FOLDER as RECIPES
 from calibrant.report.text import MINUS
 from calibrant.training.recipe import Expected, Recipe, load
 from tests.helpers.result_rows import SMALL, of, row
-
-RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 def test_summary_against_numpy():

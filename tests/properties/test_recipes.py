@@ -8,18 +8,17 @@ import math
 import re
 import shlex
 import tomllib
-from pathlib import Path
 
 import pytest
 import torch
 
 from calibrant.metrics import METRICS
 from calibrant.models import build
+from calibrant.recipes import FOLDER as RECIPES
 from calibrant.training import load, train
 from calibrant.training.recipe import check_recipe
 from tests.helpers.recipe_data import WRITERS, written
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 FILES = sorted(RECIPES.rglob("*.toml"))
 NAMES = [file.relative_to(RECIPES).with_suffix("").as_posix() for file in FILES]
 every = pytest.mark.parametrize("file", FILES, ids=NAMES)

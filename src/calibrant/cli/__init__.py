@@ -66,6 +66,7 @@ COMMANDS = {
         "List the training losses, or show one with its parameters and what raising each of them does.",
     ),
     "predict": ("train:predict_command", "Predict a split of a data set with a trained model."),
+    "recipes": ("recipes:recipes_command", "List the recipes that come with Calibrant, or print one."),
     "train": (
         "train:train_command",
         "Train a model by a recipe; the folder gets recipe, log, checkpoints, predictions and their numbers.",

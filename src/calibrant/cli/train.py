@@ -34,7 +34,9 @@ def train_command(
     recipe: RecipeFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the run.")] = Path("runs/run"),
     data: Data = None,
-    loss: Annotated[str | None, typer.Option(help="Use another loss, with its default parameters.")] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="Use another loss, with its default parameters, on the labels as they are.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Override a value: loss.margin=6; data.hold_out= removes it (repeat for more)."),
@@ -58,7 +60,9 @@ def train_command(
     from calibrant._files import json_value
     from calibrant.training import load, train  # here: they bring pydantic and PyTorch along
 
-    overrides = [f"loss.name={json.dumps(loss)}"] if loss is not None else []
+    overrides = [] if loss is None else [f"loss.name={json.dumps(loss)}"]
+    if loss not in (None, "soft"):  # as in a comparison: the recipe's own targets would make it another method
+        overrides.append("targets.name=hard")
     plan = load(recipe, [*overrides, *(settings or []), *([f"seed={seed}"] if seed is not None else [])],
                         fresh_loss=loss is not None)  # fmt: skip
     trusted = trusts_models([plan.model], trust_code)
@@ -83,7 +87,7 @@ def train_command(
         print_json(json_value(result))
     elif not quiet:
         rows = [(name, *(f"{values[k]:.4f}" for k in SHOWN)) for name, values in result["sets"].items()]
-        print_table(plan.title or recipe.stem, ("set", *SHOWN), rows)
+        print_table(plan.title or str(recipe), ("set", *SHOWN), rows)
     remark(f"predictions in {output}; calibrant audit {output / 'test.npz'} looks at them", quiet)
 
 

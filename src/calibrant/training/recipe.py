@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from calibrant._files import DEEPEST, check_depth, parse_toml, read_json, read_regular
 from calibrant._validation import did_you_mean, short
 from calibrant.losses import Loss, describe
+from calibrant.recipes import find
 from calibrant.training.components import BLANKING, MIXING, Named, make_loss
 from calibrant.training.optimisers import OptimiserSettings, Schedule
 from calibrant.training.records import first_error, name_of, sentence_of
@@ -127,26 +128,25 @@ def _complete(loss: Named) -> dict[str, Any]:
     return {"name": loss.name} | defaults | parameters
 
 
-def load(path: str | Path, overrides: Iterable[str] = (), *, fresh_loss: bool = False) -> Recipe:
-    """A recipe from a TOML file, with some of its values replaced.
+def load(recipe: str | Path, overrides: Iterable[str] = (), *, fresh_loss: bool = False) -> Recipe:
+    """A recipe from a TOML file, or one that comes with Calibrant, with some of its values replaced.
 
     Args:
-        path: The file.
+        recipe: The file, or the name of a recipe that `calibrant.recipes` has: ``"small/scenes"``.
         overrides: ``loss.margin=6`` and the like; values are TOML, or text; without a value, ``data.hold_out=``, the
             key is taken out.
         fresh_loss: Forget the parameters of the file's loss: another one is among the overrides.
     """
-    path = Path(path)
-    text = read_regular(path, LARGEST_FILE)
+    text = read_regular(find(recipe), LARGEST_FILE)
     try:
         plain = parse_toml(text, "a recipe")
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{recipe}: {error}") from None
     if fresh_loss:
         plain.pop("loss", None)
     for override in overrides:
         _replace(plain, override)
-    return check_recipe(plain, str(path))
+    return check_recipe(plain, str(recipe))
 
 
 def load_copy(path: Path) -> Recipe:
