@@ -122,25 +122,21 @@ def open_file(path: Path, options: OpenOptions) -> JsonlReader:
     kinds = {}
     for name in columns.columns:
         for column in columns.sources(name):
-            kinds[column] = _kind(name, columns, first, column, path)
-    width = len(columns.sources(columns.holds))
-    if columns.is_single and columns.holds != "confidence":
-        width = len(first.fields[columns.sources(columns.holds)[0]])
-    shape = (1,) if columns.holds == "confidence" else (1, width)
-    columns = columns.with_names({}, options, str(path))
+            kinds[column] = _kind(name, columns, first, column)
+    sources = columns.sources(columns.holds)
+    shape: tuple[int, ...] = (1, len(sources))
+    if columns.is_single:
+        shape = (1, len(first.fields[sources[0]])) if kinds[sources[0]] == "list" else (1,)
+    columns, shape = columns.widened(shape)
     schema = columns.schema(np.dtype(np.float64), shape, options.facts, str(path))
     return JsonlReader(file, columns, schema, kinds)
 
 
-def _kind(name: str, columns: ColumnMap, first: Line, column: str, path: Path) -> str:
+def _kind(name: str, columns: ColumnMap, first: Line, column: str) -> str:
     """What a column holds, by its role and by the first line."""
     value = _plain(first.fields[column])
     if name == columns.holds:
-        single = columns.is_single and name != "confidence"
-        if single and not (isinstance(value, list) and value):
-            got = f"{shorten(json.dumps(value))} in line {first.number}"
-            raise ValueError(f"{path}: column {shorten(column)!r} must be a list of numbers, one per class, got {got}")
-        return "list" if single else "number"
+        return "list" if isinstance(value, list) and columns.is_single and name != "confidence" else "number"
     if name == "objectness" or (name == "correct" and not columns.compared):
         return "number"
     if name == "labels" and isinstance(value, list):
@@ -159,7 +155,9 @@ def _read_lines(file: DataFile) -> Iterator[Line]:
                 return
             size += len(text)
             if len(text) > LONGEST_LINE:
-                raise ValueError(f"{file.path}: a line must have at most {LONGEST_LINE:,} bytes, line {number} has more")
+                raise ValueError(
+                    f"{file.path}: a line must have at most {LONGEST_LINE:,} bytes, line {number} has more"
+                )
             if stream is not handle:
                 check_expansion(f"{file.path}: the file", size, file.stamp.size)
             text = text.removeprefix(b"\xef\xbb\xbf") if number == 1 else text
