@@ -91,6 +91,11 @@ class Collected:
         """What a logarithm takes for smaller probabilities."""
         return FLOOR if self.digits is None else self.digits.floor
 
+    @property
+    def rounded(self) -> bool:
+        """Whether probabilities were rounded, or some are 0."""
+        return self.digits is not None and self.digits.matter
+
     def summary(self) -> Summary:
         """Every metric: exact where all samples were kept, else of the sketch, with bounds."""
         summary = self.confidences.exact(self.sketch.summary())

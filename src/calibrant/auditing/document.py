@@ -13,7 +13,15 @@ import numpy.typing as npt
 from calibrant.auditing.breakdown import Row
 from calibrant.auditing.collect import Collected, WorstError
 from calibrant.auditing.findings import Evidence, list_findings, verdict
-from calibrant.auditing.repairs import FEWEST, Repair, ScoreCurve, judge_repairs, logit_windows, other_scores
+from calibrant.auditing.repairs import (
+    FEWEST,
+    Repair,
+    ScoreCurve,
+    choose_as_fit,
+    judge_repairs,
+    logit_windows,
+    other_scores,
+)
 from calibrant.auditing.rounding import nll_note
 from calibrant.metrics import (
     COVERAGES,
@@ -30,6 +38,7 @@ from calibrant.metrics import (
     z_value,
 )
 from calibrant.metrics import describe as describe_metric
+from calibrant.selective import Selection
 
 POINTS = 1000  # of a curve
 
@@ -82,7 +91,8 @@ def describe(
         for column, (levels, part) in collected.groups.items()
     }
     plain = {key: float(value) for key, value in values.items()}
-    repairs = judge_repairs(collected, val, plain, level=level, replicates=replicates, seed=seed)
+    choice = choose_as_fit(collected if val is None else val)
+    repairs = judge_repairs(collected, val, choice, plain, level=level, replicates=replicates, seed=seed)
     logits, logit_gap = logit_windows(collected, level)
     overall, bins = collected.overall.rows(["all"])[0], summary.reliability(15)
     by_confidence = ScoreCurve("msp", "confidence (MSP)", summary.risk_coverage_curve(), summary.samples)
@@ -95,6 +105,7 @@ def describe(
         by_class=by_class,
         by_group=by_group,
         repairs=repairs,
+        choice=choice,
         logit_gap=logit_gap,
         confidence_level=level,
     )
@@ -117,6 +128,7 @@ def describe(
         "groups": [{"column": column, "rows": _rows(rows, level, {})} for column, rows in by_group.items()],
         "errors": [_error(error, collected) for error in collected.worst],
         "fixes": [_repair(repair) for repair in repairs],
+        "choice": None if choice is None else _choice(choice),
     }
     return Described(document, numbers)
 
@@ -212,6 +224,12 @@ def _repair(repair: Repair) -> dict[str, Any]:
         "low": repair.change.low,
         "high": repair.change.high,
     }
+
+
+def _choice(choice: Selection) -> dict[str, Any]:
+    """What `calibrant fit` would choose, and how everything did that it would try."""
+    calibrator = "none" if choice.calibrator is None else choice.calibrator.name
+    return {"calibrator": calibrator, "score": str(choice.score), **choice.evidence()}
 
 
 def _rows(rows: Sequence[Row], level: float, classwise: Mapping[str, float]) -> list[dict[str, Any]]:
