@@ -14,7 +14,15 @@ from calibrant.auditing.breakdown import Row
 from calibrant.auditing.classes import check_classes, describe_classes, describe_majority, describe_positive
 from calibrant.auditing.collect import Collected, WorstError
 from calibrant.auditing.findings import Evidence, list_findings, verdict
-from calibrant.auditing.repairs import FEWEST, Repair, ScoreCurve, judge_repairs, logit_windows, other_scores
+from calibrant.auditing.repairs import (
+    FEWEST,
+    Repair,
+    ScoreCurve,
+    choose_as_fit,
+    judge_repairs,
+    logit_windows,
+    other_scores,
+)
 from calibrant.metrics import (
     COVERAGES,
     RISKS,
@@ -30,6 +38,7 @@ from calibrant.metrics import (
     z_value,
 )
 from calibrant.metrics import describe as describe_metric
+from calibrant.selective import Selection
 
 POINTS = 1000  # of a curve
 
@@ -86,7 +95,8 @@ def describe(
         for column, (levels, part) in collected.groups.items()
     }
     plain = {key: float(value) for key, value in values.items()}
-    repairs = judge_repairs(collected, val, plain, level=level, replicates=replicates, seed=seed)
+    choice = choose_as_fit(collected if val is None else val)
+    repairs = judge_repairs(collected, val, choice, plain, level=level, replicates=replicates, seed=seed)
     logits, logit_gap = logit_windows(collected, level)
     overall, bins = collected.overall.rows(["all"])[0], summary.reliability(15)
     by_confidence = ScoreCurve("msp", "confidence (MSP)", summary.risk_coverage_curve(), summary.samples)
@@ -101,6 +111,7 @@ def describe(
         by_class=by_class,
         by_group=by_group,
         repairs=repairs,
+        choice=choice,
         logit_gap=logit_gap,
         confidence_level=level,
     )
@@ -126,6 +137,7 @@ def describe(
         "groups": [{"column": column, "rows": _rows(rows, level, {})} for column, rows in by_group.items()],
         "errors": [_error(error, collected) for error in collected.worst],
         "fixes": [_repair(repair) for repair in repairs],
+        "choice": None if choice is None else _choice(choice),
     }
     return Described(document, numbers)
 
@@ -221,6 +233,12 @@ def _repair(repair: Repair) -> dict[str, Any]:
         "low": repair.change.low,
         "high": repair.change.high,
     }
+
+
+def _choice(choice: Selection) -> dict[str, Any]:
+    """What `calibrant fit` would choose, and how everything did that it would try."""
+    calibrator = "none" if choice.calibrator is None else choice.calibrator.name
+    return {"calibrator": calibrator, "score": str(choice.score), **choice.evidence()}
 
 
 def _rows(rows: Sequence[Row], level: float, classwise: Mapping[str, float]) -> list[dict[str, Any]]:

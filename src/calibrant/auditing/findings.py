@@ -13,12 +13,13 @@ from calibrant._validation import Bools, listing
 from calibrant.auditing.breakdown import Row
 from calibrant.auditing.classes import FAIR_FROM, POOR_FROM, ClassBin, Classes
 from calibrant.auditing.collect import Collected
+from calibrant.auditing.repair_findings import repair_findings
 from calibrant.auditing.repairs import Repair
-from calibrant.metrics import Interval, Reliability, wilson, z_value
+from calibrant.metrics import LARGE_ERROR, SMALL_ERROR, Interval, Reliability, wilson, z_value
+from calibrant.selective import Selection
 
 Level = Literal["good", "fair", "poor", "info"]
 
-SMALL_ERROR, LARGE_ERROR = 0.02, 0.05  # of ECE
 READ_WITH_CARE = 1000  # samples, below which numbers are to be read with care
 NO_CLAIM = 100  # samples, below which no claim is made
 SURE = 0.99  # the most confident predictions are above this
@@ -47,6 +48,7 @@ class Evidence:
     by_class: Sequence[Row]
     by_group: Mapping[str, Sequence[Row]]
     repairs: Sequence[Repair]
+    choice: Selection | None
     logit_gap: Interval | None
     confidence_level: float
 
@@ -60,11 +62,6 @@ def span(interval: Interval, digits: int = 1) -> str:
     """An interval of shares in brackets; nothing where there is none."""
     low, high = percent(interval.low, digits), percent(interval.high, digits)
     return f"[{low}, {high}]" if math.isfinite(interval.low) else "(no interval)"
-
-
-def points(value: float) -> str:
-    """A difference of shares in percentage points."""
-    return f"{100 * value:+.2f}"
 
 
 def verdict(evidence: Evidence) -> tuple[str, str, str]:
@@ -120,7 +117,8 @@ def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
 
 def list_findings(evidence: Evidence) -> list[Finding]:
     """Every finding, the most important first."""
-    findings = [*_repairs(evidence)]
+    repairs = {(repair.name, repair.metric): repair for repair in evidence.repairs}
+    findings = [Finding(*words) for words in repair_findings(repairs, evidence.choice)]
     if evidence.collected.kind == "classification":  # the tests below take samples to be independent; pixels are not
         findings += [*_classes(evidence), *_majority(evidence)]
         findings += [*_bins(evidence), *_confident_errors(evidence), *_max_logit(evidence)]
@@ -236,41 +234,6 @@ def _confident_errors(evidence: Evidence) -> Iterator[Finding]:
         f"Of the predictions with a confidence above {SURE}, {rate} are wrong; at most 1% should be.",
         f"{wrong} errors among {right + wrong} predictions; the lower limit of the error rate is {percent(low)}.",
     )
-
-
-def _repairs(evidence: Evidence) -> Iterator[Finding]:
-    repairs = {(repair.name, repair.metric): repair for repair in evidence.repairs}
-    scaling = repairs.get(("Temperature scaling", "ece_15"))
-    if scaling is not None:
-        change, before = scaling.change, percent(scaling.before, 2)
-        spread = f" [{points(change.low)}, {points(change.high)}]" if math.isfinite(change.low) else ""
-        after = percent(max(0.0, scaling.before + change.value), 2)
-        numbers = f"ECE {before} to {after}: {points(change.value)} points{spread}; {scaling.fitted}."
-        yield Finding("info", *_scaling_words(change), numbers)
-    norm = repairs.get(("Logit normalisation", "aurc"))
-    if norm is not None and norm.change.high < 0:
-        yield Finding(
-            "info",
-            "Logit normalisation ranks errors better",
-            "Ranking by the normalised largest logit instead of the confidence would lower the error rate of what is "
-            "accepted when the model may abstain.",
-            f"AURC {norm.before:.4f} to {norm.before + norm.change.value:.4f}: {norm.change.value:+.4f} "
-            f"[{norm.change.low:+.4f}, {norm.change.high:+.4f}]; {norm.fitted}.",
-        )
-
-
-def _scaling_words(change: Interval) -> tuple[str, str]:
-    """Title and text about what temperature scaling does to the ECE."""
-    name = "Temperature scaling"
-    if not math.isfinite(change.low):
-        text = "What temperature scaling changes on images it was not fitted on; pixels are not independent, so there"
-        return f"{name}, by images", f"{text} is no interval."
-    if change.high < 0:
-        return f"{name} helps", f"{name} would lower the calibration error and change no prediction."
-    if change.low > 0:
-        text = "The temperature with the lowest NLL raises the ECE: the miscalibration is not one of scale."
-        return f"{name} does not help", text
-    return f"{name} changes little", f"{name} would not change the calibration error beyond chance."
 
 
 def _max_logit(evidence: Evidence) -> Iterator[Finding]:

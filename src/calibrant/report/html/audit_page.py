@@ -150,6 +150,14 @@ def _fixes(document: Part, models: Sequence[Part]) -> ReportSection | None:
     return _section("fixes", "What a fix would gain", "Fixes", _by_file(models, show), lede)
 
 
+def _next(document: Part, models: Sequence[Part]) -> ReportSection | None:
+    step = document.get("next") or {}
+    lede = f'<p class="lede">{escape(step["text"])}</p>' if step.get("text") else ""
+    return _section(
+        "next", "What to do next", "Next", lede + (command_box(step["command"]) if step.get("command") else "")
+    )
+
+
 def _metrics(document: Part, models: Sequence[Part]) -> ReportSection | None:
     if not any(model.get("metrics") for model in models):
         return None
@@ -350,6 +358,6 @@ def _reproduce(document: Part, models: Sequence[Part]) -> ReportSection | None:
 
 
 _SECTIONS = (
-    _policy, _findings, _positive, _fixes, _metrics, _comparisons, _reliability, _histogram, _risk, _logits, _classes,
-    _groups, _errors, _method, _reproduce,
+    _policy, _findings, _positive, _fixes, _next, _metrics, _comparisons, _reliability, _histogram, _risk, _logits,
+    _classes, _groups, _errors, _method, _reproduce,
 )  # fmt: skip
