@@ -34,7 +34,7 @@ PIECE = 1 << 16  # numbers that are converted at once
 WORDS = {"number": "a number", "list": "a list of numbers", "whole": "a whole number", "text": "text"}
 
 
-class Line(NamedTuple):
+class JsonLine(NamedTuple):
     """An object of a file, and the number of its line."""
 
     number: int
@@ -64,7 +64,7 @@ class JsonlReader(TableReader):
         with file_errors(self.path):
             for lines, batch in self._numbered_batches(sources, rows):
 
-                def name_row(number: int, lines: list[Line] = lines, first: int = row) -> str:
+                def name_row(number: int, lines: list[JsonLine] = lines, first: int = row) -> str:
                     return f"line {lines[number - first].number}"
 
                 yield convert_batch(batch, self, names, Location(f"{self.path}: ", row, name_row))
@@ -78,7 +78,7 @@ class JsonlReader(TableReader):
     def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
         return (batch for _, batch in self._numbered_batches(columns, rows))
 
-    def _numbered_batches(self, columns: list[str], rows: int) -> Iterator[tuple[list[Line], Any]]:
+    def _numbered_batches(self, columns: list[str], rows: int) -> Iterator[tuple[list[JsonLine], Any]]:
         rows = max(1, min(rows, PIECE // max(1, self.schema.numbers)))
         lines = _read_lines(self.file)
         while part := list(itertools.islice(lines, rows)):
@@ -87,7 +87,7 @@ class JsonlReader(TableReader):
             }
             yield part, pa.record_batch(arrays)
 
-    def _value(self, line: Line, column: str) -> Any:
+    def _value(self, line: JsonLine, column: str) -> Any:
         """A field as its column has it, or an error that names the line."""
         if line.fields.get(column) is None:
             raise ValueError(f"{self.path}: column {shorten(column)!r} has no value in line {line.number}")
@@ -132,7 +132,7 @@ def open_file(path: Path, options: OpenOptions) -> JsonlReader:
     return JsonlReader(file, columns, schema, kinds)
 
 
-def _kind(name: str, columns: ColumnMap, first: Line, column: str) -> str:
+def _kind(name: str, columns: ColumnMap, first: JsonLine, column: str) -> str:
     """What a column holds, by its role and by the first line."""
     value = _plain(first.fields[column])
     if name == columns.holds:
@@ -144,7 +144,7 @@ def _kind(name: str, columns: ColumnMap, first: Line, column: str) -> str:
     return "text" if isinstance(value, str) else "whole"
 
 
-def _read_lines(file: DataFile) -> Iterator[Line]:
+def _read_lines(file: DataFile) -> Iterator[JsonLine]:
     """The objects of a file, in order; empty lines are none."""
     size = 0
     with file.opened() as handle:
@@ -162,7 +162,7 @@ def _read_lines(file: DataFile) -> Iterator[Line]:
                 check_expansion(f"{file.path}: the file", size, file.stamp.size)
             text = text.removeprefix(b"\xef\xbb\xbf") if number == 1 else text
             if text.strip():
-                yield Line(number, _parse(text, number, file.path))
+                yield JsonLine(number, _parse(text, number, file.path))
 
 
 def _parse(text: bytes, number: int, path: str) -> dict[str, Any]:
