@@ -62,6 +62,7 @@ class Collected:
     kind: str
     num_classes: int | None
     class_names: tuple[str, ...] | None
+    positive: int | None
     by_class: Breakdown | None
     classwise: ClasswiseSums | None
     groups: dict[str, tuple[Levels, Breakdown]] = field(default_factory=dict)
@@ -121,6 +122,7 @@ def begin(predictions: Predictions, groups: Iterable[str]) -> Collected:
         kind=predictions.kind,
         num_classes=classes,
         class_names=predictions.class_names,
+        positive=predictions.positive,
         ignore_index=predictions.ignore_index,
         by_class=Breakdown(classes) if detailed else None,
         classwise=ClasswiseSums(classes, holds, precision) if detailed else None,

@@ -179,6 +179,8 @@ class Calibrator(Parameters, ABC):
 
     #: What a policy's file calls the method.
     name: ClassVar[str]
+    #: What a reader knows it by.
+    title: ClassVar[str]
     #: A learned attribute, which exists once the calibrator is fitted.
     learned: ClassVar[str]
 

@@ -62,6 +62,9 @@ class LogitNorm(Parameters):
         torch.Size([3])
     """
 
+    #: What a reader knows it by.
+    title = "Logit normalisation"
+
     p_: int | None
     fell_back_: bool
     aurc_: dict[int | None, float]

@@ -12,6 +12,7 @@ import numpy as np
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import LARGEST_SEED, differing_names, whole
 from calibrant.predictions import Predictions
+from calibrant.selective.calibration_check import CalibrationCheck, is_poor
 from calibrant.selective.holdout import (
     FEWEST,
     SHARE,
@@ -132,9 +133,9 @@ class Policy(Rule):
         )
 
         plan = None if held_out is None else score_choice(policy, held_out)
-        fingerprint = Fingerprint()
+        fingerprint, check = Fingerprint(), CalibrationCheck()
         batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
-        scored = score_for_threshold(policy, batches, seed, share, group, fingerprint)
+        scored = score_for_threshold(policy, batches, seed, share, group, fingerprint, check)
         groups: dict[str, Threshold] | None = None
         if masks:
             assert plan is not None
@@ -149,6 +150,7 @@ class Policy(Rule):
             "seed": seed,
             "fingerprint": str(fingerprint),
             "ignore_index": predictions.ignore_index,
+            "calibration": _calibration(check, selection, independent=not masks),
             **selection.evidence(),
         }
         policy = replace(policy, threshold=threshold, groups=groups, group=group, evidence=evidence)
@@ -230,6 +232,15 @@ class Policy(Rule):
         from calibrant.selective.policy_file import read_policy  # here: it brings pydantic along
 
         return cls(**vars(read_policy(path)))
+
+
+def _calibration(check: CalibrationCheck, selection: Selection, *, independent: bool) -> dict[str, Any]:
+    """The ECE before and after; where that is still poor, what would be better."""
+    calibration = check.evidence(independent=independent)
+    if is_poor(calibration):
+        calibration["compared"] = len(selection.calibrators) > 2
+        calibration["better"] = selection.better_calibrated() if independent else None
+    return calibration
 
 
 def _check_fittable(predictions: Predictions, target: ThresholdTarget, score: str, group: str | None) -> None:

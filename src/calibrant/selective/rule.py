@@ -16,6 +16,7 @@ from calibrant._arrays import Array, cache_chunks, class_rows, given_back
 from calibrant._validation import as_logits, check_finite, listing
 from calibrant.metrics import Doubles
 from calibrant.posthoc import FLOOR, Calibrator, NumpyOps, Ops, softmax
+from calibrant.selective.calibration_check import calibration_warning, calibration_words
 from calibrant.selective.scores import Score
 from calibrant.selective.thresholds import Threshold
 
@@ -110,10 +111,20 @@ class Rule:
     @property
     def method_summary(self) -> str:
         """Calibrator and score, in a sentence."""
-        calibrated = "not calibrated" if self.calibrator is None else f"calibrated by {self.calibrator.name} scaling"
-        if self.calibrator is not None and self.calibrator.name == "isotonic":
-            calibrated = "calibrated by isotonic regression"
+        calibrated = "not calibrated" if self.calibrator is None else f"calibrated by {self.calibrator.title.lower()}"
         return f"Confidence {calibrated}; answers ranked by {self.score}."
+
+    @property
+    def calibration_summary(self) -> str:
+        """The calibration error before and after the calibrator, out of sample; empty where it is not known."""
+        unit = "pixels" if self.kind == "segmentation" else "samples"
+        calibration = self.evidence.get("calibration") or {}
+        return calibration_words(calibration, unit=unit, repaired=self.calibrator is not None)
+
+    @property
+    def calibration_warning(self) -> str:
+        """That its confidence is still poorly calibrated, and what would be better; empty where it is not."""
+        return calibration_warning(self.evidence.get("calibration") or {}, repaired=self.calibrator is not None)
 
 
 def share_text(value: float) -> str:
