@@ -249,6 +249,9 @@ def _comparisons(
         if first.kind == "segmentation":
             notes.append("Intervals of differences take pixels to be independent, and are too narrow.")
         change = paired_differences(first.pairs(), second.pairs(), **sampling)
+        if (first.impossible or second.impossible) and first.floor != second.floor:
+            change.pop("nll", None)
+            notes.append(f"NLL not compared with {base}: labels of probability 0 count differently in the two files.")
         comparisons.append(compare(base, name, change, (described[0].numbers, model.numbers)))
     return comparisons
 

@@ -11,9 +11,11 @@ import numpy as np
 
 from calibrant._validation import Bools, listing
 from calibrant.auditing.breakdown import Row
+from calibrant.auditing.classes import FAIR_FROM, POOR_FROM, ClassBin, Classes
 from calibrant.auditing.collect import Collected
 from calibrant.auditing.repair_findings import repair_findings
 from calibrant.auditing.repairs import Repair
+from calibrant.auditing.rounding import rounding_words
 from calibrant.metrics import LARGE_ERROR, SMALL_ERROR, Interval, Reliability, wilson, z_value
 from calibrant.selective import Selection
 
@@ -39,6 +41,7 @@ class Evidence:
     """The numbers that findings are made of."""
 
     collected: Collected
+    classes: Classes | None
     numbers: dict[str, Interval]
     reliability: Reliability
     gap: Interval
@@ -63,10 +66,26 @@ def span(interval: Interval, digits: int = 1) -> str:
 
 
 def verdict(evidence: Evidence) -> tuple[str, str, str]:
-    """Level, headline and a second sentence.
+    """Level, headline and a second sentence: by the top label, and no better than the worst class allows."""
+    level, headline, text = _top_label_verdict(evidence)
+    row = None if evidence.classes is None else evidence.classes.worst
+    if row is None or row.worst is None or level == "poor" or evidence.collected.samples < NO_CLAIM:
+        return level, headline, text
+    limit = "poor" if row.misplaced >= POOR_FROM else "fair" if row.misplaced >= FAIR_FROM else "good"
+    if limit == "good" or limit == level:
+        return level, headline, text
+    says = f"Its probability of {row.name} is wrong in places: {_says(row.worst)}."
+    return limit, says, f"Of the top label alone: {headline[0].lower()}{headline[1:]} {text}"
 
-    Good if the ECE is surely small, or if it cannot be told from chance and cannot be large either; unknown if it could
-    be anything; else by its size.
+
+def _says(part: ClassBin) -> str:
+    return f"where it says {percent(part.claimed)}, {percent(part.happened.value)} {span(part.happened)} happen"
+
+
+def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
+    """Good if the ECE is surely small, or if it cannot be told from chance and cannot be large either.
+
+    Unknown if it could be anything; else by its size.
     """
     accuracy, sure = evidence.numbers["accuracy"], evidence.numbers["mean_confidence"]
     ece, n = evidence.numbers["ece_15"], evidence.collected.samples
@@ -98,16 +117,63 @@ def verdict(evidence: Evidence) -> tuple[str, str, str]:
 
 
 def list_findings(evidence: Evidence) -> list[Finding]:
-    """Every finding, the most important first."""
+    """Every finding: first what limits all others, then the most important."""
     repairs = {(repair.name, repair.metric): repair for repair in evidence.repairs}
-    findings = [Finding(*words) for words in repair_findings(repairs, evidence.choice)]
+    sentences = repair_findings(repairs, evidence.choice, rounded=evidence.collected.rounded)
+    findings = [Finding(*words) for words in sentences]
     if evidence.collected.kind == "classification":  # the tests below take samples to be independent; pixels are not
+        findings += [*_classes(evidence), *_majority(evidence)]
         findings += [*_bins(evidence), *_confident_errors(evidence), *_max_logit(evidence)]
         for column, rows in [("class", evidence.by_class), *evidence.by_group.items()]:
             findings += _worse_than_the_rest(column, rows, evidence)
     findings += _little_data(evidence)
     order = {"poor": 0, "fair": 1, "info": 2, "good": 3}
-    return sorted(findings, key=lambda finding: order[finding.level])
+    words = rounding_words(evidence.collected)
+    first = [] if words is None else [Finding("info", *words)]
+    return first + sorted(findings, key=lambda finding: order[finding.level])
+
+
+def _classes(evidence: Evidence) -> Iterator[Finding]:
+    """Which classes' probabilities are off beyond chance, the worst first."""
+    classes = evidence.classes
+    if classes is None or evidence.collected.samples < NO_CLAIM or classes.worst is None:
+        return
+    rows = sorted((row for row in classes.rows if row.misplaced > 0), key=lambda row: -row.misplaced)
+    first = rows[0]
+    assert first.worst is not None
+    grade: Level = "poor" if first.misplaced >= POOR_FROM else "fair" if first.misplaced >= FAIR_FROM else "info"
+    others = f" Also off: {listing([row.name for row in rows[1:]], 5)}." if len(rows) > 1 else ""
+    yield Finding(
+        grade,
+        f"The probability of {first.name} is off beyond chance",
+        f"{_says(first.worst).capitalize()}, on {first.worst.count:,} samples.{others}",
+        f"At least {percent(first.misplaced)} of its probability is in the wrong place (exact limits over "
+        f"{classes.tested} bins together); it says {percent(first.claimed, 2)} on average and "
+        f"{percent(first.labels / classes.samples, 2)} happen.",
+    )
+
+
+def _majority(evidence: Evidence) -> Iterator[Finding]:
+    """The model beside always answering the most frequent class."""
+    if evidence.classes is None or evidence.collected.samples < NO_CLAIM:
+        return
+    majority, n = evidence.classes.majority, evidence.classes.samples
+    error = percent(majority.model_errors / n, 2)
+    constant = (
+        f"Always answering {majority.name} is wrong in {percent(majority.error.value, 2)} {span(majority.error, 2)}"
+    )
+    is_better = majority.model_errors < majority.errors and majority.p_value < 1 - evidence.confidence_level
+    if majority.error.value > 0.5 and is_better:
+        return  # among many classes that is no rival
+    yield Finding(
+        "info" if is_better else "fair",
+        "Better than always answering the majority class" if is_better else "No better than the majority class",
+        f"{constant}, the model in {error}."
+        if is_better
+        else f"{constant}; the model in {error}, no less beyond chance.",
+        f"{majority.errors:,} and {majority.model_errors:,} errors among {n:,} samples (McNemar's exact test, p = "
+        f"{majority.p_value:.2g}).",
+    )
 
 
 def _bins(evidence: Evidence) -> Iterator[Finding]:

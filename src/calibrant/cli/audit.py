@@ -143,6 +143,8 @@ def print_audit(result: Audit) -> None:
             say(finding["evidence"], indent=4)
         for note in model["notes"]:
             say(f"- Note: {note}", indent=2)
+        if model.get("positive"):
+            _print_positive(model["positive"])
         for table in model["groups"]:
             _print_group(table)
         print_line()
@@ -166,6 +168,19 @@ def print_audit(result: Audit) -> None:
     say(f"Next: {result.document['next']['text']}")
     if result.document["next"]["command"]:
         print_line(f"  {result.document['next']['command']}")
+
+
+def _print_positive(part: dict[str, Any]) -> None:
+    rows = [[row["label"], *_cells(row)] for row in part["metrics"]]
+    print_table(f"\nP({part['name']}), {part['why']}", ["", "value", "interval"], rows)
+    series, lines = part["reliability"], []
+    for low, high, count, said, *happened in zip(*series.values(), strict=True):
+        if count:
+            cells = {"value": happened[0], "low": happened[1], "high": happened[2], "unit": "share"}
+            claim = _value(said, "share")
+            lines.append([f"{100 * low:.0f}% to {100 * high:.0f}%", f"{count:,}", claim, *_cells(cells)])
+    head = ["", "samples", "says", "happened", "interval"]
+    print_table(f"\nWhere it says so much for {part['name']}", head, lines)
 
 
 def _print_promise(part: dict[str, Any]) -> None:

@@ -15,7 +15,8 @@ import numpy as np
 from calibrant._arrays import Array, cache_chunks, class_rows, given_back
 from calibrant._validation import as_logits, check_finite, listing
 from calibrant.metrics import Doubles
-from calibrant.posthoc import FLOOR, Calibrator, NumpyOps, Ops, softmax
+from calibrant.posthoc import Calibrator, NumpyOps, Ops, softmax
+from calibrant.predictions import FLOOR
 from calibrant.selective.calibration_check import calibration_warning, calibration_words
 from calibrant.selective.scores import Score
 from calibrant.selective.thresholds import Threshold
@@ -54,6 +55,7 @@ class Rule:
     target_risk: float | None = None
     confidence: float = 0.95
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    floor: float = FLOOR
 
     @property
     def limits(self) -> Doubles:
@@ -157,7 +159,7 @@ def decision(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Deci
     """
     z = values
     if rule.takes == "probabilities":
-        z = ops.log(ops.maximum(values, ops.constant(FLOOR)))
+        z = ops.log(ops.maximum(values, ops.constant(rule.floor)))
     calibrated = z if rule.calibrator is None else rule.calibrator.apply(ops, z)
     # Where a calibrator keeps the order, its rounding must not make ties.
     ranked = z if rule.calibrator is None or rule.calibrator.keeps_order else calibrated
