@@ -17,13 +17,13 @@ LOGITS, LABEL = [8.0, 4.0, 1.0, 0.0], 0
 
 def run_study(output: Path, data: str, quick: bool, seed: int, as_json: bool, quiet: bool) -> None:
     """Train six ways, audit, repair, abstain at 5% risk, export; ends with a table and a page to open."""
-    from calibrant.experiments import compare, demo_study, demonstrate, short_name_legend, tables
+    from calibrant.experiments import compare, demonstrate, plan_demo_study, short_name_legend, tables
 
     chosen: Any = data
     losses = parse_losses(LOSSES)
     with show_progress(quiet, lines=True) as progress, announced(quiet):
         try:
-            comparison = compare(demo_study(chosen, seed, quick), output, progress=progress)
+            comparison = compare(plan_demo_study(chosen, seed, quick), output, progress=progress)
             draw(output / "lens.svg", losses, look(losses, LOGITS, LABEL), LOGITS, LABEL)
             demonstration = demonstrate(comparison, chosen, seed=seed, quick=quick, progress=progress)
         except KeyboardInterrupt:

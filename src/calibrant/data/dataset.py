@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant._validation import choice, printable
 from calibrant.data.boxes import Boxes, Floats, Integers, as_indices
-from calibrant.data.sources import Inputs, Joined, Kind
+from calibrant.data.sources import Inputs, Joined, Kind, join
 
 OnError = Literal["raise", "skip"]
 
@@ -277,7 +277,7 @@ def _stack(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
 #: The columns besides ids, which is always there, and how those of two data sets are joined.
 _COLUMNS: dict[str, Callable[[Any, Any], Any]] = {
     "labels": _stack,
-    "inputs": Joined.of,
+    "inputs": join,
     "boxes": operator.add,
     "masks": Joined.of,
     "soft": _stack,
