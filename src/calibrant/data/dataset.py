@@ -255,11 +255,11 @@ class Dataset(torch.utils.data.Dataset[Sample]):
             if getattr(self, name) != getattr(other, name):
                 raise ValueError(f"{both}: their {name} differ")
         columns: dict[str, Any] = {}
-        for name, join in _COLUMNS.items():
+        for name, joined in _COLUMNS.items():
             first, second = getattr(self, name), getattr(other, name)
             if (first is None) != (second is None):
                 raise ValueError(f"{both}: only one of them has {name}")
-            columns[name] = None if first is None else join(first, second)
+            columns[name] = None if first is None else joined(first, second)
         split = "+".join(dict.fromkeys((self.split, other.split)))
         return self.replace(split=split, ids=self.ids + other.ids, report=self.report + other.report, **columns)
 

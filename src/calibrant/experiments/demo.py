@@ -1,0 +1,250 @@
+"""The demonstration: one overconfident network, audited, repaired, made to abstain with a promise, exported and run.
+
+Its data are drawn from a seed, so there are as many validation and test samples as its claims need. What it says holds
+on other machines and for other seeds; `benchmarks/demo.py` counts in how many.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import io
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant._imports import MissingExtraError
+from calibrant._progress import Progress, silent
+from calibrant.auditing import Audit, audit
+from calibrant.data import Dataset, read
+from calibrant.export import Exported
+from calibrant.predictions import Predictions
+from calibrant.report import write_demonstration
+from calibrant.selective import Policy
+from calibrant.training import Recipe, check_recipe, load_model, train
+
+RISK, CONFIDENCE = 0.05, 0.99
+#: What is in the folder of the demonstration.
+RUN, TEST, VALIDATION = "run", "run/test.npz", "run/validation.npz"
+POLICY, AUDIT, ONNX, PAGE = "policy.json", "audit.html", "model.onnx", "index.html"
+#: How a user gets the same from files of their own; with these names they run inside the folder.
+COMMANDS = (
+    f"calibrant fit {VALIDATION} --target-risk {RISK:g} --confidence {CONFIDENCE:g} -o {POLICY}",
+    f"calibrant apply {POLICY} {TEST} -o decisions.parquet",
+    f"calibrant audit {TEST} --val {VALIDATION} --policy {POLICY} -o {AUDIT}",
+)
+PICTURES = 16
+#: What is done, and how many hundredths of the time it takes.
+_STAGES = {"drawing pictures": 12, "training": 58, "predicting": 4, "fitting a policy": 4, "auditing": 10,
+           "exporting": 12, "done": 0}  # fmt: skip
+_EPOCHS = 50
+_OPTIONS: dict[str, Any] = {"context": 0.8, "ambiguous": 0.0}
+_SAMPLES = {"train": 4000, "validation": 5000, "test": 10000}
+_QUICK = {"train": 2500, "validation": 4000, "test": 4000}
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demonstration leaves.
+
+    Attributes:
+        page: The one to open.
+        document: Every number and sentence on it.
+        audit: Of the network on test data, with the policy.
+        policy: Fitted on validation data.
+    """
+
+    page: Path
+    document: Mapping[str, Any]
+    audit: Audit
+    policy: Policy
+
+
+def demo_recipe(seed: int = 0, quick: bool = False) -> Recipe:
+    """How the network is trained: as one often is, without augmentation and until it knows its samples by heart."""
+    samples = _QUICK if quick else _SAMPLES
+    options = {"samples": samples["validation"]}
+    return check_recipe(
+        {
+            "title": "A network that claims too much, on scenes",
+            "seed": seed,
+            "data": {
+                "layout": "scenes",
+                "options": _OPTIONS | {"seed": seed},
+                "split_options": {"train": {"samples": samples["train"]}, "test": {"samples": samples["test"]}},
+                # Not as the recipe's validation set, which every epoch would predict.
+                "also": {"validation": {"split": "val", "options": options}},
+            },
+            "model": {"name": "small_cnn", "width": 16},
+            "optimiser": {"rate": 0.2, "nesterov": True, "weight_decay": 0.0},
+            "schedule": {"name": "cosine", "warmup": 1},
+            "training": {"epochs": _EPOCHS, "batch_size": 32, "channels_last": True},
+        },
+        "the demonstration",
+    )
+
+
+def run_demo(folder: str | Path, *, seed: int = 0, quick: bool = False, progress: Progress = silent) -> Demo:
+    """Train one network, repair it, deploy it with a promise, and write a page about what came of it.
+
+    A folder of an earlier, interrupted call with the same arguments is continued.
+
+    Args:
+        folder: For the run, the files and the page.
+        seed: Of the data and of the network.
+        quick: Less data and fewer epochs.
+        progress: Called as it goes on; the whole is 100.
+
+    Returns:
+        The page, and what is on it.
+    """
+    started = time.monotonic()
+    folder, stages = Path(folder), _WholeProgress(progress)
+    stages("drawing pictures")
+    train(demo_recipe(seed, quick), folder / RUN, resume=True, event_log=stages.log)
+    test, validation = (Predictions.open(folder / file) for file in (TEST, VALIDATION))
+    stages("fitting a policy")
+    policy = Policy.fit(validation, target_risk=RISK, confidence=CONFIDENCE)
+    policy.save(folder / POLICY)
+    stages("auditing")
+    judged = audit({TEST: test}, val=validation, policy=policy, reproduce=COMMANDS[-1])
+    judged.to_html(folder / AUDIT)
+    stages("exporting")
+    data = read("scenes", "test", **_OPTIONS, seed=seed, samples=len(test))
+    exported = _export(folder, policy, data)
+    document = _document(judged, policy, _QUICK if quick else _SAMPLES, exported) | _pictures(policy, test, data)
+    document["facts"] += [("Seed", seed), ("Seconds", round(time.monotonic() - started))]
+    document["reproduce"] = f"calibrant demo --seed {seed}{' --quick' if quick else ''}"
+    write_demonstration(folder / PAGE, document)
+    stages("done")
+    return Demo(folder / PAGE, document, judged, policy)
+
+
+class _WholeProgress:
+    """The progress of the whole, from that of its stages."""
+
+    def __init__(self, progress: Progress):
+        self.progress = progress
+        self.steps = 1
+
+    def __call__(self, stage: str, share: float = 0.0) -> None:
+        """A stage has begun, or this share of it is done."""
+        names = list(_STAGES)
+        before = sum(_STAGES[name] for name in names[: names.index(stage)])
+        self.progress(stage, before + share * _STAGES[stage], 100)
+
+    def log(self, event: str, numbers: Mapping[str, Any]) -> None:
+        """An event of the training."""
+        self.steps = numbers.get("steps", self.steps)
+        if event in ("start", "step"):
+            self("training", numbers["step"] / self.steps)
+        elif event == "predicting":
+            self("predicting")
+
+
+def _export(folder: Path, policy: Policy, data: Dataset) -> Exported | str:
+    """Write network and policy as one graph, after running it on the pictures; or why that cannot be."""
+    from calibrant.export import export_onnx
+
+    model, shape, _ = load_model(folder / RUN)
+    images = np.stack([np.asarray(data.inputs[index]) for index in range(len(data))]).transpose(0, 3, 1, 2)
+    pixels = images.astype(np.float32) / 255
+    try:
+        return export_onnx(policy, folder / ONNX, model=model, input_shape=shape, inputs=pixels)
+    except MissingExtraError as missing:
+        return str(missing)
+
+
+def _story(judged: Audit, exported: Exported | str) -> dict[str, Any]:
+    """The numbers that the page is about."""
+    # The last model is the calibrated one, or, where calibrating does not help, the first.
+    before, after = ({m["name"]: m["value"] for m in judged.models[k]["metrics"]} for k in (0, -1))
+    answered, wrong, all_wrong = (row["value"] for row in judged.document["policy"]["rows"])
+    return {
+        "claims": before["mean_confidence"], "right": before["accuracy"],
+        "ece": before["ece_15"], "ece_repaired": after["ece_15"],
+        "answered": answered, "wrong": wrong, "all_wrong": all_wrong,
+        "exported": float(isinstance(exported, Exported)),
+    }  # fmt: skip
+
+
+def _document(judged: Audit, policy: Policy, samples: Mapping[str, int], exported: Exported | str) -> dict[str, Any]:
+    """The story in numbers and in sentences."""
+    story, outcome = _story(judged, exported), judged.document["policy"]
+    shares = {name: "none" if value is None else f"{value:.1%}" for name, value in story.items()}
+    claims = f"claims {shares['claims']} and is right {shares['right']} of the time"
+    kept = story["wrong"] is not None and story["wrong"] <= RISK
+    promise = f"at most {RISK:.0%} of its answers are wrong"
+    run = f"not exported: {exported}"
+    if isinstance(exported, Exported):
+        run = (
+            f"given the pixels of the {exported.rows:,} test pictures, onnxruntime answered {exported.accepted:,} and "
+            "decided as network and policy do"
+        )
+    return {
+        "title": "One network: before, repaired, deployed",
+        "created": datetime.date.today().isoformat(),
+        "story": story,
+        "level": "good" if kept else outcome["level"],
+        "outcome": "The promise is kept on these pictures" if kept else outcome["title"],
+        "headline": f"It {claims}. Repaired, it answers {shares['answered']} of the pictures, and {shares['wrong']} of "
+        f"its answers are wrong instead of {shares['all_wrong']}.",
+        "lead": f"The promise, made before these {samples['test']:,} pictures were seen: with {CONFIDENCE:.0%} "
+        f"confidence, {promise}.",
+        "before": {
+            "value": f"{100 * (story['claims'] - story['right']):.1f} points",
+            "aside": "overconfident",
+            "text": f"Trained with cross-entropy on {samples['train']:,} pictures, the network {claims}.",
+            "reliability": judged.models[0]["reliability"],
+            "caption": f"Before: calibration error {shares['ece']}",
+        },
+        "repaired": {
+            "value": shares["ece_repaired"],
+            "aside": f"calibration error, was {shares['ece']}",
+            "text": f"Fitted in seconds, on {samples['validation']:,} other pictures. {policy.method_summary}",
+            "reliability": judged.models[-1]["reliability"],
+            "caption": f"Repaired: calibration error {shares['ece_repaired']}",
+        },
+        "deployed": {
+            "value": f"{shares['wrong']} wrong",
+            "aside": f"instead of {shares['all_wrong']}",
+            "text": f"It answers {shares['answered']} of the pictures and declines the rest. Promised: {promise}. "
+            "Network and decision are one ONNX file.",
+        },
+        "commands": COMMANDS,
+        "facts": [(f"{name} pictures".capitalize(), f"{count:,}") for name, count in samples.items()] + [("ONNX", run)],
+        "files": [
+            ("The audit: every number with its interval", AUDIT),
+            ("The policy: calibrator, score and threshold", POLICY),
+            *([("Network and policy as one ONNX graph", ONNX)] if isinstance(exported, Exported) else []),
+        ],
+    }
+
+
+def _pictures(policy: Policy, test: Predictions, data: Dataset) -> dict[str, list[dict[str, Any]]]:
+    """The first pictures that are answered and the first that are declined, and what the network says of them."""
+    decisions = policy.decide(test.logits)
+    right = decisions.labels == test.labels
+    return {
+        name: [
+            {
+                "png": _png(data, index),
+                "label": data.classes[decisions.labels[index]],
+                "truth": data.classes[test.labels[index]],
+                "right": bool(right[index]),
+                "confidence": float(decisions.confidence[index]),
+            }
+            for index in np.flatnonzero(chosen)[:PICTURES].tolist()
+        ]
+        for name, chosen in (("answered", decisions.accept), ("declined", ~decisions.accept))
+    }
+
+
+def _png(data: Dataset, index: int) -> str:
+    stream = io.BytesIO()
+    data.inputs[index].save(stream, "PNG")
+    return base64.b64encode(stream.getvalue()).decode()
