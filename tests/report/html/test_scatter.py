@@ -19,11 +19,11 @@ def drawn(points):
     ("groups", "ends"),
     [
         ([[0.1, 0.11], [0.12], [0.2]], (0.093, 0.207)),  # 7% of 0.1 on either side
-        ([[0.1, 0.11], [0.12], [0.2], [0.9]], (0.093, 0.207)),  # 0.1 is less than 0.4 of 0.8: the last is left out
+        ([[0.1, 0.11], [0.12], [0.2], [0.9]], (0.093, 0.207)),  # 0.1 is less than a quarter of 0.8: the last is out
         ([[0.1], [0.12], [0.2], [0.3]], (0.086, 0.314)),  # 0.1 is half of 0.2: nobody is
-        ([[0.1], [0.9]], (0.044, 0.956)),  # of two methods neither is the odd one
+        ([[0.1], [0.1], [0.9]], (0.044, 0.956)),  # of three methods none is the odd one
         ([[0.1], [0.12], [0.88], [0.9]], (0.044, 0.956)),  # nor of two pairs
-        ([[0.5], [0.5], [0.9]], (0.475, 0.525)),  # a range of nothing: a twentieth of the value
+        ([[0.5], [0.5], [0.5], [0.9]], (0.475, 0.525)),  # a range of nothing: a twentieth of the value
     ],
 )
 def test_one_method_does_not_squeeze_the_others(groups, ends):
@@ -42,7 +42,7 @@ def test_an_arrow_names_what_lies_outside():
 
 
 def test_two_outside_have_labels_of_their_own():
-    chart = drawn(NEAR | {"far": [[0.83, 0.90]], "further": [[0.83, 0.99]]})
+    chart = drawn(NEAR | {"c": [[0.84, 0.12]], "far": [[0.83, 0.20]], "further": [[0.83, 0.99]]})
     rows = re.findall(r'y="([\d.]+)">↑', chart)
     assert len(set(rows)) == 2
 

@@ -10,7 +10,7 @@ from calibrant.report.html.svg import Plot, Point, words
 from calibrant.report.text import percent, round_percent
 
 #: A method that leaves the others less than this share of an axis is drawn at its border.
-SQUEEZED = 0.4
+SQUEEZED = 0.25
 
 
 def scatter(ident: str, groups: Sequence[Part], look: Mapping[str, Look]) -> str:
@@ -41,7 +41,7 @@ def scatter(ident: str, groups: Sequence[Part], look: Mapping[str, Look]) -> str
 def limits(groups: Sequence[Sequence[float]]) -> Point:
     """The range of an axis: of all methods but those that would squeeze the others."""
     near = [list(values) for values in groups if values]
-    while len(near) > 2:
+    while len(near) > 3:  # of a few methods, none is the odd one
         rests = [near[:k] + near[k + 1 :] for k in range(len(near))]
         tightest = min(rests, key=_width)
         if _width(tightest) >= SQUEEZED * _width(near):
