@@ -150,6 +150,8 @@ def _calibrator_words(calibrators: Sequence[Calibrator], val: Collected | None) 
 
 def _changes(collected: Collected, before: Judged, after: Judged, sampling: dict[str, Any]) -> dict[str, Interval]:
     """Paired differences; without limits where samples are pixels, which are not independent."""
+    if before.score is not None and after.score is not None and np.array_equal(before.score, after.score):
+        return {"aurc": Interval(0.0, *[0.0 if collected.kind == "classification" else math.nan] * 2)}
     change = paired_differences(before, after, **sampling)
     if collected.kind != "segmentation":
         return change

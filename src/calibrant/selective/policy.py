@@ -196,7 +196,10 @@ class Policy(Rule):
     def check(self, predictions: Predictions) -> None:
         """Raise unless these predictions are such as the policy was fitted on."""
         if predictions.holds != self.takes:
-            raise ValueError(f"the policy takes {self.takes}, got {predictions.holds}")
+            raise ValueError(
+                f"the policy takes {self.takes}, got {predictions.holds}: save the {self.takes} of these samples too, "
+                f"or fit a policy on {predictions.holds}"
+            )
         if predictions.num_classes != self.num_classes:
             raise ValueError(f"the policy is for {self.num_classes} classes, got {predictions.num_classes}")
         if predictions.kind != self.kind:

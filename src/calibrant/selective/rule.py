@@ -198,7 +198,7 @@ def decide(rule: Rule, logits: Any, groups: Any = None) -> Decisions[Any]:
 
 
 def _checked(rule: Rule, values: Any) -> Array:
-    z = as_logits(values)
+    z = as_logits(values, rule.takes)
     if z.shape[1] != rule.num_classes:
         raise ValueError(f"the policy is for {rule.num_classes} classes, got {rule.takes} of {z.shape[1]}")
     if (z.ndim > 2) != (rule.kind == "segmentation"):
@@ -206,7 +206,9 @@ def _checked(rule: Rule, values: Any) -> Array:
     if rule.takes == "probabilities":
         off = np.abs(z.sum(1, dtype=np.float64) - 1).max()
         if float(z.min()) < 0 or not float(off) <= 1e-2:
-            raise ValueError("the policy takes probabilities, in 0..1 and summing to 1 over the classes")
+            low, high = float(z.min()), float(z.max())
+            got = "NaN" if math.isnan(low) else f"values from {low:.4g} to {high:.4g} with sums off by up to {off:.4g}"
+            raise ValueError(f"the policy takes probabilities, in 0..1 and summing to 1 over the classes, got {got}")
     return z
 
 
