@@ -35,7 +35,7 @@ def demo(
     if study:
         from calibrant.cli.demo_study import run_study
 
-        run_study(output, "scenes", quick, seed, as_json, quiet)
+        run_study(output, quick, seed, as_json, quiet)
         return
     from calibrant.experiments import run_demo
 
