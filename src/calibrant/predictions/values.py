@@ -118,7 +118,7 @@ def shape_hint(array: Array, expected: tuple[int, ...]) -> str:
     if array.dtype.kind not in "biuf":
         return ""
     one_hot = bool(((array == 0) | (array == 1)).all() and (array.sum(1) == 1).all())
-    return " (one-hot: use .argmax(1))" if one_hot else f": {SINGLE_LABEL}"
+    return " (use .argmax(1))" if one_hot else f": {SINGLE_LABEL}"
 
 
 def _check_floats(title: str, array: Array, shape: tuple[int, ...], location: Location) -> Array:
