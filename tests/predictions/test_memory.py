@@ -108,3 +108,25 @@ def test_tensorflow_itself():
     tf = pytest.importorskip("tensorflow")
     assert np.array_equal(Predictions.from_logits(tf.constant(Z), tf.constant(Y)).logits, Z)
     assert Predictions.from_logits(tf.cast(Z, "bfloat16"), tf.constant(Y)).logits.dtype == np.float32
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_frame_names_the_classes_of_its_columns(library):
+    """Labels that are text find their column by name, whatever the order; categories as well."""
+    frames = pytest.importorskip(library)
+    probabilities = frames.DataFrame({"dog": [0.7, 0.1, 0.2], "cat": [0.2, 0.8, 0.2], "fox": [0.1, 0.1, 0.6]})
+    labels = frames.Series(["dog", "cat", "fox"])
+    categories = labels.astype("category") if library == "pandas" else labels.cast(frames.Categorical)
+    for truth in (labels, categories):
+        predictions = Predictions.from_probabilities(probabilities, truth)
+        assert predictions.class_names == ("dog", "cat", "fox")
+        assert predictions.labels.tolist() == [0, 1, 2]
+
+
+def test_numbered_columns_out_of_order_are_not_guessed():
+    frames = pytest.importorskip("pandas")
+    scores = frames.DataFrame({"1": [0.0, 1.0], "0": [1.0, 0.0]})
+    with pytest.raises(ValueError, match="logits has the columns 1, 0, expected them in the order of the classes"):
+        Predictions.from_logits(scores, [0, 1])
+    assert Predictions.from_logits(scores[["0", "1"]], [0, 1]).class_names is None
+    assert Predictions.from_logits(scores.rename(columns=int), [0, 1]).class_names is None

@@ -84,6 +84,8 @@ def store_arrays(
     values_of = data | (further or {}) | {"ids": ids, "objectness": objectness} | _group_columns(groups)
     arrays = {name: as_numpy(name, values) for name, values in values_of.items() if values is not None}
     said = as_name(facts.pop("positive", None))
+    if facts.get("class_names") is None:
+        facts["class_names"] = _frame_names(holds, data[holds])
     if is_one_column(holds, arrays[holds][0].shape):
         schema = _widen(arrays, holds, said, facts)
     else:
@@ -97,6 +99,21 @@ def store_arrays(
         if is_ours or columns[name] is not array:
             columns[name].setflags(write=False)
     return MemoryStore(schema, columns)
+
+
+def _frame_names(holds: str, values: Any) -> tuple[str, ...] | None:
+    """The names of the classes, where a frame's columns are named; numbers in order are no names."""
+    names = getattr(values, "columns", None)
+    if names is None or len(names) < 2 or not all(isinstance(name, str) for name in names):
+        return None
+    if not all(name.isdecimal() for name in names):
+        return tuple(map(str, names))
+    if list(names) != [str(k) for k in range(len(names))]:
+        raise ValueError(
+            f"{holds} has the columns {', '.join(names)}, expected them in the order of the classes, from 0 on: "
+            "order them, or say their names with class_names=[...]"
+        )
+    return None
 
 
 def compare_arrays(predicted: Any, labels: Any) -> Array:
