@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
-from calibrant.metrics import ece
+from calibrant.metrics import Judged, ece
 from calibrant.selective.calibration_check import calibration_warning, is_poor
 from calibrant.selective.holdout import draws
+from calibrant.selective.scores import Score
+from calibrant.selective.selection import Candidate, Selection
 from tests.helpers.policies import drawn
 
 
@@ -43,3 +45,14 @@ def test_a_model_that_no_scale_repairs_is_warned_of(tmp_path):
     assert "--calibrator isotonic asks for it" in calibration_warning(better, repaired=True)
     policy.save(tmp_path / "p.json")
     assert Policy.load(tmp_path / "p.json").calibration_warning == policy.calibration_warning
+
+
+@pytest.mark.parametrize(("chosen", "name"), [("temperature", "isotonic"), ("isotonic", None)])
+def test_what_is_better_is_so_beyond_chance(chosen, name):
+    rng = np.random.default_rng(3)
+    sure = rng.uniform(0.5, 1.0, 3000)
+    right = rng.random(3000) < sure
+    judged = {"temperature": Judged(sure**0.5, right), "isotonic": Judged(sure, right)}
+    rows = [Candidate(key, 1.0, chosen=key == chosen, ece=ece(part.confidence, right)) for key, part in judged.items()]
+    better = Selection(None, Score(), tuple(rows), (), judged).better_calibrated()
+    assert (better and better["name"]) == name

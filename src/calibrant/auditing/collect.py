@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from calibrant._arrays import Array, precision_of
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import Bools, Ints, check_finite
-from calibrant.auditing.breakdown import Breakdown, ClasswiseSums, Columns, HashSample, Levels
+from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, ClasswiseSums, Columns, HashSample, Levels
 from calibrant.auditing.policy_check import calibrate
 from calibrant.metrics import (
     BLOCK,
@@ -27,7 +28,7 @@ from calibrant.metrics import (
     is_large,
     top_label_blocks,
 )
-from calibrant.predictions import Predictions
+from calibrant.predictions import FLOOR, Digits, Predictions
 from calibrant.selective import Outcome, Policy
 
 ERRORS_KEPT = 50
@@ -43,7 +44,7 @@ class WorstError:
     id: str | int
     pixel: tuple[int, int] | None
     label: int | None
-    predicted: int | None
+    predicted: int | str | None
     confidence: float
     shortfall: float
 
@@ -54,7 +55,8 @@ class Collected:
 
     Four checksums tell whether two files are about the same samples, or are the same: of the labels in their order (0
     where there are none), of the names of their classes (None where classes have no names, or there are no labels), of
-    the ids (None likewise), and of the first batch's values. ``ignored`` counts labels that count nowhere.
+    the ids (None likewise), and of the first batch's values. ``ignored`` counts labels that count nowhere,
+    ``impossible`` those that were given the probability 0, whose NLL takes `floor` for it.
     """
 
     sketch: ConfidenceSketch
@@ -83,21 +85,46 @@ class Collected:
     of_values: int = 0
     clusters: Clusters | None = None
     remarks: list[str] = field(default_factory=list)
+    digits: Digits | None = None
+    class_levels: Levels | None = None
+
+    @property
+    def floor(self) -> float:
+        """What a logarithm takes for smaller probabilities."""
+        return FLOOR if self.digits is None else self.digits.floor
+
+    @property
+    def rounded(self) -> bool:
+        """Whether probabilities were rounded, or some are 0."""
+        return self.digits is not None and self.digits.matter
 
     def summary(self) -> Summary:
         """Every metric: exact where all samples were kept, else of the sketch, with bounds."""
-        return self.confidences.exact(self.sketch.summary())
+        summary = self.confidences.exact(self.sketch.summary())
+        if not self.impossible:
+            return summary
+        worst = -math.log(self.floor)
+        added = self.impossible * np.array([worst, worst**2, 0.0, 0.0, 0.0])
+        return replace(summary, moments=summary.moments + added)
 
     def pairs(self) -> Judged:
         """The kept samples, for comparing models on the same ones."""
         confidence, correct, nll, brier, *_ = self.judged.columns()
+        nll = np.where(np.isinf(nll), -math.log(self.floor), nll)
         has_values = self.holds != "confidence"
         return Judged(confidence, correct, nll=nll if has_values else None, brier=brier if has_values else None)
 
-    def class_name(self, index: int | None) -> str | None:
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes, as far as they are known; of confidences those that were predicted."""
+        if self.class_levels is not None:
+            return self.class_levels.names()
+        return [str(self.class_name(k)) for k in range(self.num_classes or 0)]
+
+    def class_name(self, index: int | str | None) -> str | None:
         """What to call a class."""
-        if index is None:
-            return None
+        if index is None or isinstance(index, str):
+            return index
         return self.class_names[index] if self.class_names else str(index)
 
 
@@ -128,7 +155,10 @@ def begin(predictions: Predictions, groups: Iterable[str]) -> Collected:
         classwise=ClasswiseSums(classes, holds, precision) if detailed else None,
         groups={name: (Levels(name), Breakdown()) for name in groups},
         clusters=Clusters() if predictions.kind == "segmentation" else None,
+        digits=Digits(classes) if holds == "probabilities" else None,
     )
+    if "predicted" in predictions._store.names:
+        collected.by_class, collected.class_levels = Breakdown(), Levels("predicted")
     if classes:
         collected.logits.size = min(LOGITS_KEPT, max(1, LOGIT_NUMBERS_KEPT // classes))
     return collected
@@ -210,6 +240,8 @@ def _judged_blocks(batch: Predictions, collected: Collected) -> Iterable[tuple[T
     values, labels = getattr(batch, batch.holds), batch.labels
     if batch.holds == "logits":
         check_finite(values)
+    if collected.digits is not None:
+        collected.digits.add(values)
     visit = None if collected.classwise is None else collected.classwise.visit
     collected.numbers += values.size
     large = is_large(collected.numbers)
@@ -242,15 +274,19 @@ def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: Ar
     if not len(top.labels):
         return
     bins = base_bins(top.cells)
-    collected.sketch.observe(top)
-    if values is not None:
-        collected.impossible += int(np.isinf(top.nll).sum())
+    counted = top
+    if values is not None and (impossible := np.isinf(top.nll)).any():
+        collected.impossible += int(impossible.sum())
+        counted = replace(top, nll=np.where(impossible, 0.0, top.nll))  # added once the floor is known
+    collected.sketch.observe(counted)
     collected.confidences.add(top)
     if collected.clusters is not None:
-        collected.clusters.add(top, bins, collected.rows)
+        collected.clusters.add(counted, bins, collected.rows)
     collected.overall.add(np.zeros_like(top.labels), top, bins, 1)
     if collected.by_class is not None and top.predicted is not None and collected.num_classes:
         collected.by_class.add(top.predicted, top, bins, collected.num_classes)
+    if collected.class_levels is not None and collected.by_class is not None:
+        _count_predicted(collected.class_levels, collected.by_class, collected, batch, top)
     if collected.groups:
         rows_of = top.rows()
         for name, (levels, breakdown) in collected.groups.items():
@@ -259,6 +295,18 @@ def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: Ar
     _keep_worst(collected, batch, top)
     _keep_sample(collected, top, values)
     collected.samples += len(top.labels)
+
+
+def _count_predicted(
+    levels: Levels, by_class: Breakdown, collected: Collected, batch: Predictions, top: TopLabel
+) -> None:
+    """Add a block of confidences to the classes that were predicted, unless these are too many for a table."""
+    codes = levels.encode(batch.predicted[top.rows()], most=math.inf)
+    if len(levels.codes) > MOST_LEVELS:
+        collected.class_levels = collected.by_class = None
+        collected.remarks.append(f"More than {MOST_LEVELS:,} different classes are predicted: no table by class.")
+        return
+    by_class.add(codes, top, base_bins(top.cells), len(levels.codes))
 
 
 def _keep_worst(collected: Collected, batch: Predictions, top: TopLabel) -> None:
@@ -274,7 +322,9 @@ def _keep_worst(collected: Collected, batch: Predictions, top: TopLabel) -> None
         row = int(rows[at])
         name = collected.rows + row if batch.ids is None else batch.ids[row].item()
         label = None if top.predicted is None else int(top.labels[at])
-        predicted = None if top.predicted is None else int(top.predicted[at])
+        predicted: int | str | None = None if top.predicted is None else int(top.predicted[at])
+        if batch.predicted is not None:
+            predicted = str(batch.predicted[row])
         pixel = _pixel_of(batch, top, at)
         error = WorstError(name, pixel, label, predicted, float(top.confidence[at]), float(top.shortfall[at]))
         collected.worst.append(error)

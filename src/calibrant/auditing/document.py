@@ -23,6 +23,7 @@ from calibrant.auditing.repairs import (
     logit_windows,
     other_scores,
 )
+from calibrant.auditing.rounding import nll_note
 from calibrant.metrics import (
     COVERAGES,
     RISKS,
@@ -88,7 +89,7 @@ def describe(
     summary = collected.summary()
     independent = collected.kind == "classification"
     values, numbers, classwise = _numbers(collected, summary, level, replicates, seed)
-    names = [str(collected.class_name(k)) for k in range(collected.num_classes or 0)]
+    names = collected.classes
     by_class = [] if collected.by_class is None else collected.by_class.rows(names, level=level, compare=independent)
     by_group = {
         column: part.rows(levels.names(), level=level, compare=independent)
@@ -119,7 +120,7 @@ def describe(
         "name": name,
         "samples": collected.samples,
         "unit": "samples" if independent else "pixels",
-        "classes": collected.num_classes,
+        "classes": collected.num_classes or len(names) or None,
         "holds": collected.holds,
         "kind": collected.kind,
         "verdict": dict(zip(("level", "headline", "text"), verdict(evidence), strict=True)),
@@ -151,6 +152,8 @@ def _numbers(
         numbers = intervals(summary, level=level, replicates=replicates, seed=seed)
     else:
         numbers = collected.clusters.intervals(summary, level=level, replicates=replicates, seed=seed)
+        if collected.impossible:  # which of the images they are in was not kept
+            numbers["nll"] = Interval(float(values["nll"]), math.nan, math.nan)
     if collected.classwise is None:
         return values, numbers, np.empty(0)
     classwise = collected.classwise.by_class()
@@ -203,9 +206,7 @@ def compare(
 
 
 def _metric(name: str, value: Approximate, limits: Interval, collected: Collected) -> dict[str, Any]:
-    metric, note = describe_metric(name), None
-    if name == "nll" and collected.impossible:
-        note = f"infinite: {collected.impossible:,} samples give their label probability 0 (saved with too few digits?)"
+    metric = describe_metric(name)
     return {
         "name": name,
         **_facts(name),
@@ -213,7 +214,7 @@ def _metric(name: str, value: Approximate, limits: Interval, collected: Collecte
         "low": limits.low,
         "high": limits.high,
         "bound": value.bound,
-        "note": note,
+        "note": nll_note(collected) if name == "nll" else None,
         "group": metric.family,
         "help": metric.description,
     }
@@ -274,7 +275,8 @@ def _notes(collected: Collected, repairs: Sequence[Repair]) -> list[str]:
             f"{'samples' if collected.kind == 'classification' else 'pixels'} drawn at random."
         )
     if collected.holds == "confidence":
-        notes.append("Only confidences are known: no NLL, Brier score, classes or repairs.")
+        missing = "NLL, Brier score" if collected.class_levels else "NLL, Brier score, classes"
+        notes.append(f"Only confidences are known: no {missing} or repairs.")
     elif not repairs:
         few = collected.samples < FEWEST
         why = f"fewer than {FEWEST} samples" if few else "all or none of the predictions are right"

@@ -15,6 +15,7 @@ from calibrant.auditing.classes import FAIR_FROM, POOR_FROM, ClassBin, Classes
 from calibrant.auditing.collect import Collected
 from calibrant.auditing.repair_findings import repair_findings
 from calibrant.auditing.repairs import Repair
+from calibrant.auditing.rounding import rounding_words
 from calibrant.metrics import LARGE_ERROR, SMALL_ERROR, Interval, Reliability, wilson, z_value
 from calibrant.selective import Selection
 
@@ -116,9 +117,10 @@ def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
 
 
 def list_findings(evidence: Evidence) -> list[Finding]:
-    """Every finding, the most important first."""
+    """Every finding: first what limits all others, then the most important."""
     repairs = {(repair.name, repair.metric): repair for repair in evidence.repairs}
-    findings = [Finding(*words) for words in repair_findings(repairs, evidence.choice)]
+    sentences = repair_findings(repairs, evidence.choice, rounded=evidence.collected.rounded)
+    findings = [Finding(*words) for words in sentences]
     if evidence.collected.kind == "classification":  # the tests below take samples to be independent; pixels are not
         findings += [*_classes(evidence), *_majority(evidence)]
         findings += [*_bins(evidence), *_confident_errors(evidence), *_max_logit(evidence)]
@@ -126,7 +128,9 @@ def list_findings(evidence: Evidence) -> list[Finding]:
             findings += _worse_than_the_rest(column, rows, evidence)
     findings += _little_data(evidence)
     order = {"poor": 0, "fair": 1, "info": 2, "good": 3}
-    return sorted(findings, key=lambda finding: order[finding.level])
+    words = rounding_words(evidence.collected)
+    first = [] if words is None else [Finding("info", *words)]
+    return first + sorted(findings, key=lambda finding: order[finding.level])
 
 
 def _classes(evidence: Evidence) -> Iterator[Finding]:

@@ -66,31 +66,32 @@ def _sign(row: Part) -> int:
 
 
 def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[str, str]:
-    names = [str(model["name"]) for model in models]
-    trust = "; ".join(f"the confidence of {model['name']} {_TRUST[model['verdict']['level']]}" for model in models)
-    level = _level(model["verdict"]["level"] for model in models)
     text = " ".join(f"{model['name']}: {model['verdict']['headline']}" for model in models)
-    if not comparisons:
-        reason = "Which is better cannot be said, because they are not about the same samples"
-        return {"level": level, "headline": f"{reason}; {trust}.", "text": text}
+    level = _level(model["verdict"]["level"] for model in models)
     best = better_model(models, comparisons)
     if best is None:
-        of_all = "Neither is better" if len(names) == 2 else "None is better than all others"
-        return {
-            "level": level,
-            "headline": f"{of_all} in calibration and accuracy beyond chance; {trust}.",
-            "text": text,
-        }
-    rows = next(part for part in comparisons if best in (part["first"], part["second"]))
-    facts = [words for row in rows["rows"] if (words := _gain(row, best == rows["second"]))]
+        words = "Neither is better" if len(models) == 2 else "None is better than all others"
+        words += " in calibration and accuracy beyond chance"
+        if not comparisons:
+            words = "Which is better cannot be said, because they are not about the same samples"
+        return {"level": level, "headline": f"{words}; {_trust_words(models)}.", "text": text}
+    part = next(part for part in comparisons if best in (part["first"], part["second"]))
+    other = part["first"] if best == part["second"] else part["second"]
+    gains = ", ".join(filter(None, (_gain(row, best == part["second"]) for row in part["rows"])))
     own = next(model for model in models if model["name"] == best)
-    other = rows["first"] if best == rows["second"] else rows["second"]
-    gains = ", ".join(facts)
-    return {
-        "level": str(own["verdict"]["level"]),
-        "headline": f"{best} is better than {other}: {gains}; {trust}.",
-        "text": text,
-    }
+    rest = _trust_words([model for model in models if model is not own])
+    state = _TRUST[own["verdict"]["level"]]
+    headline = f"{best} is better than {other} ({gains}), and its confidence {state}; {rest}."
+    return {"level": str(own["verdict"]["level"]), "headline": headline, "text": text}
+
+
+def _trust_words(models: Sequence[Part]) -> str:
+    """Whether the confidence of each of some models can be trusted."""
+    states = [(str(model["name"]), _TRUST[model["verdict"]["level"]]) for model in models]
+    if len(states) > 1 and len({state for _, state in states}) == 1:
+        return f"the confidence of {'both' if len(states) == 2 else 'all'} {states[0][1]}"
+    (first, state), *others = states
+    return ", ".join([f"the confidence of {first} {state}", *(f"that of {name} {words}" for name, words in others)])
 
 
 def _gain(row: Part, is_second: bool) -> str:

@@ -15,8 +15,13 @@ from calibrant.selective import NORMALISED, Selection
 Words = tuple[Literal["info"], str, str, str]
 
 
-def repair_findings(repairs: Mapping[tuple[str, str], Repair], choice: Selection | None) -> Iterator[Words]:
-    """What repairs would change, and which of them `calibrant fit` would choose on the same samples."""
+def repair_findings(
+    repairs: Mapping[tuple[str, str], Repair], choice: Selection | None, *, rounded: bool = False
+) -> Iterator[Words]:
+    """What repairs would change, and which of them `calibrant fit` would choose on the same samples.
+
+    ``rounded`` is whether probabilities were rounded, or some are 0, so that the NLL depends on a floor.
+    """
     title = TemperatureScaling.title
     if choice is not None and choice.calibrator is not None:
         title = choice.calibrator.title
@@ -26,7 +31,7 @@ def repair_findings(repairs: Mapping[tuple[str, str], Repair], choice: Selection
         spread = f" [{_points(change.low)}, {_points(change.high)}]" if math.isfinite(change.low) else ""
         after = f"{100 * max(0.0, calibrated.before + change.value):.2f}%"
         numbers = f"ECE {before} to {after}: {_points(change.value)} points{spread}; {calibrated.fitted}."
-        name, text = _calibrator_words(title, change)
+        name, text = _calibrator_words(title, change, rounded)
         yield "info", name, f"{text} {_choice_words(choice)}".strip(), numbers
     norm = repairs.get((LogitNorm.title, "aurc"))
     ranks_otherwise = choice is not None and choice.score.name != NORMALISED
@@ -65,7 +70,7 @@ def _choice_words(choice: Selection | None) -> str:
     return f"{chosen}, and none of the others does further ({names})." if others else f"{chosen}."
 
 
-def _calibrator_words(name: str, change: Interval) -> tuple[str, str]:
+def _calibrator_words(name: str, change: Interval, rounded: bool) -> tuple[str, str]:
     """Title and text about what a calibrator does to the ECE."""
     if not math.isfinite(change.low):
         text = f"What {name.lower()} changes on images it was not fitted on; pixels are not independent, so there"
@@ -76,6 +81,8 @@ def _calibrator_words(name: str, change: Interval) -> tuple[str, str]:
     if change.low > 0:
         if name != TemperatureScaling.title:
             return f"{name} does not help", f"{name} lowers the NLL but raises the ECE."
-        text = "The temperature with the lowest NLL raises the ECE: the miscalibration is not one of scale."
-        return f"{name} does not help", text
+        reason = "the miscalibration is not one of scale"
+        if rounded:
+            reason = "the NLL of probabilities that were rounded or are 0 depends on the floor, so try it on logits"
+        return f"{name} does not help", f"The temperature with the lowest NLL raises the ECE: {reason}."
     return f"{name} changes little", f"{name} would not change the calibration error beyond chance."

@@ -23,7 +23,6 @@ from calibrant.metrics import (
     risk_coverage_curve,
 )
 from calibrant.posthoc import (
-    FLOOR,
     FOLDS,
     Calibrator,
     LogitNorm,
@@ -37,6 +36,7 @@ from calibrant.posthoc import (
     rank_shares,
     scores_by_reading,
 )
+from calibrant.predictions import FLOOR, log_probabilities
 from calibrant.selective import CALIBRATORS_TRIED, FEWEST_FOR_CHOICE, Selection, judge_rows, kept_for_choice, select
 
 FEWEST = 50  # samples, below which nothing is fitted
@@ -74,11 +74,15 @@ class ScoreCurve(NamedTuple):
     samples: int
 
 
-def logits_of(collected: Collected) -> tuple[Array, Array]:
-    """The kept logits ``[n, C]`` (of probabilities, their logarithms) and labels, float64."""
+def logits_of(collected: Collected, other: Collected | None = None) -> tuple[Array, Array]:
+    """The kept logits ``[n, C]`` (of probabilities, their logarithms) and labels, float64.
+
+    ``other`` are predictions that these go with, as validation and test do: zeros of both count as the same.
+    """
     values, labels, _ = collected.logits.columns()
-    values = values.astype(np.float64)
-    return (np.log(np.maximum(values, FLOOR)) if collected.holds == "probabilities" else values), labels
+    if collected.holds == "probabilities":
+        return log_probabilities(values, max(collected.floor, FLOOR if other is None else other.floor)), labels
+    return values.astype(np.float64), labels
 
 
 def judge_repairs(
@@ -93,7 +97,7 @@ def judge_repairs(
     errors = collected.sketch.summary().errors
     if collected.holds == "confidence" or collected.samples < FEWEST or errors in (0, collected.samples):
         return []
-    z, y = logits_of(collected)
+    z, y = logits_of(collected, val)
     folds = _folds(collected)
     if val is None and len(np.unique(folds)) < 2:
         return []
@@ -102,14 +106,13 @@ def judge_repairs(
     repairs = []
     for name in dict.fromkeys(("temperature", *([chosen] if chosen in CALIBRATORS_TRIED else []))):
         make = CALIBRATORS_TRIED[name]
-        repaired = crossfit(make, z, y, folds) if val is None else _fitted_on(val, make, z)
+        repaired = crossfit(make, z, y, folds) if val is None else _fitted_on(val, collected, make, z)
         change = _changes(collected, before, judge_rows(repaired.logits, y), sampling)
         fitted = _calibrator_words(repaired.fitted, val) + "; what calibrant fit would choose" * (name == chosen)
         title = repaired.fitted[0].title
         repairs.append(Repair(title, fitted, "ece_15", values["ece_15"], change["ece"]))
-        if not collected.impossible:
-            repairs.append(Repair(title, fitted, "nll", values["nll"], change["nll"]))
-    ranked = _ranked(z, before, folds, val)
+        repairs.append(Repair(title, fitted, "nll", values["nll"], change["nll"]))
+    ranked = _ranked(collected, z, before, folds, val)
     first, second = (Judged(before.confidence, before.correct, score=s) for s in (ranked.plain, ranked.normalised))
     change = _changes(collected, first, second, sampling)
     fitted = _norm_words(ranked.norms, val)
@@ -128,12 +131,12 @@ def choose_as_fit(collected: Collected) -> Selection | None:
     samples = kept_for_choice(values, labels.astype(np.int64), unit.astype(np.int64))
     if samples is None or len(np.unique(folds_of(samples.rows.unit))) < FOLDS:
         return None
-    return select(samples, collected.holds, quick=True)
+    return select(samples, collected.holds, quick=True, floor=collected.floor)
 
 
-def _fitted_on(val: Collected, make: Callable[[], Calibrator], z: Array) -> Repaired[Calibrator]:
+def _fitted_on(val: Collected, collected: Collected, make: Callable[[], Calibrator], z: Array) -> Repaired[Calibrator]:
     """Logits repaired by a calibrator that was fitted on the validation data."""
-    calibrator = make().fit(*logits_of(val))
+    calibrator = make().fit(*logits_of(val, collected))
     return Repaired(calibrator.transform(z), [calibrator])
 
 
@@ -147,6 +150,8 @@ def _calibrator_words(calibrators: Sequence[Calibrator], val: Collected | None) 
 
 def _changes(collected: Collected, before: Judged, after: Judged, sampling: dict[str, Any]) -> dict[str, Interval]:
     """Paired differences; without limits where samples are pixels, which are not independent."""
+    if before.score is not None and after.score is not None and np.array_equal(before.score, after.score):
+        return {"aurc": Interval(0.0, *[0.0 if collected.kind == "classification" else math.nan] * 2)}
     change = paired_differences(before, after, **sampling)
     if collected.kind != "segmentation":
         return change
@@ -159,11 +164,11 @@ def _folds(collected: Collected) -> Ints:
     return folds_of(image if collected.kind == "segmentation" else np.arange(len(labels)))
 
 
-def _ranked(z: Array, before: Judged, folds: Ints, val: Collected | None) -> Ranked:
+def _ranked(collected: Collected, z: Array, before: Judged, folds: Ints, val: Collected | None) -> Ranked:
     """Both scores as ranks, and the chosen norms."""
     if val is None:
         return crossfit_ranks(before.confidence, scores_by_reading(z), before.correct, folds)
-    norm, plain = fit_best_norm(*logits_of(val)), rank_shares(before.confidence)
+    norm, plain = fit_best_norm(*logits_of(val, collected)), rank_shares(before.confidence)
     return Ranked(plain, plain if norm.p_ is None else rank_shares(norm.score(z)), [norm])
 
 
@@ -192,7 +197,7 @@ def other_scores(collected: Collected, val: Collected | None) -> list[ScoreCurve
     """Curves of other scores of the kept logits; logit normalisation on rows that its p was not chosen on."""
     if collected.holds == "confidence" or collected.samples < FEWEST:
         return []
-    z, y = logits_of(collected)
+    z, y = logits_of(collected, val)
     correct = z.argmax(1) == y
     curves = []
     if collected.holds == "logits":
@@ -201,7 +206,7 @@ def other_scores(collected: Collected, val: Collected | None) -> list[ScoreCurve
         norm = fit_best_norm(z[::2], y[::2])
         z, correct, where = z[1::2], correct[1::2], "p chosen on one half of the kept samples, drawn on the other"
     else:
-        norm, where = fit_best_norm(*logits_of(val)), "p chosen on the validation data"
+        norm, where = fit_best_norm(*logits_of(val, collected)), "p chosen on the validation data"
     if norm.p_ is not None:
         title = f"normalised max logit (p = {norm.p_}, {READINGS[norm.centre]}; {where})"
         curves.append(ScoreCurve("logit_norm", title, risk_coverage_curve(norm.score(z), correct), len(correct)))

@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 from calibrant import __version__
-from calibrant.cli import console, options
+from calibrant.cli import console, hints, options
 
 #: Exit code of an error that is Calibrant's own (EX_SOFTWARE of sysexits.h).
 BUG = 70
@@ -46,7 +46,7 @@ COMMANDS = {
     "data": ("data:app", "Data sets: look at one, or write its masked variants."),
     "demo": (
         "demo:demo",
-        "Train six ways, audit, repair, abstain at 5% risk, export; ends with a table and a page to open.",
+        "Train one network that claims too much, repair it, let it abstain with a promise, export it.",
     ),
     "export": (
         "export:export_command",
@@ -154,6 +154,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(0)
     except Exception as error:
         sentence = _input_error(error)
+        if sentence is not None:
+            sentence = hints.in_options(sentence, options.invocation, sorted(COMMANDS))
         _leave(_fail(sentence) if sentence is not None else _fail(_bug_report(error), BUG))
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -1,6 +1,6 @@
 """Calibration after training: fitted on held-out logits, applied to any."""
 
-from calibrant.posthoc.base import FLOOR, WIDE, Calibrator
+from calibrant.posthoc.base import WIDE, Calibrator, logits_of
 from calibrant.posthoc.binning import HistogramBinning, IsotonicCalibration
 from calibrant.posthoc.crossfit import (
     FOLDS,

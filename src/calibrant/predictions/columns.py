@@ -25,6 +25,7 @@ from calibrant.predictions.labels import (
     sort_columns,
 )
 from calibrant.predictions.schema import DATA, GROUP, Schema, check_class_names, check_schema
+from calibrant.predictions.values import SINGLE_LABEL
 
 SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
 MOST_GROUPS = 1000
@@ -186,11 +187,17 @@ class _Matcher:
         columns = {holds: sources}
         if holds == "confidence":
             columns["correct"] = self._correct()
+            predicted = self._single(PREDICTED, (PREDICTED,))
+            if predicted is not None:  # the classes, for tables by class
+                columns[PREDICTED] = predicted
         for name in ("ids", "objectness") if holds == "confidence" else ("labels", "ids", "objectness"):
             column = self._single(name, SINGLE[name])
             if column is not None:
                 columns[name] = column
             elif name == "labels" and not self.options.unlabelled:
+                several = [column for column in self.names if re.fullmatch(r"labels?[_.].+", column)]
+                if len(several) > 1:
+                    raise ValueError(f"{self.path}: holds {listing(several, 3)} as labels, but {SINGLE_LABEL}")
                 raise self._lacking("no labels", name, ("true_label", "target", "truth"))
         columns |= self._groups()
         if not isinstance(sources, str):
@@ -222,7 +229,8 @@ class _Matcher:
                 return correct
         predicted = self._single(PREDICTED, (PREDICTED,))
         if predicted is None:
-            raise self._lacking("confidence, but neither correct nor predicted with labels", "correct")
+            missing = "confidence, but nothing that says whether it was right: correct, or predicted beside labels"
+            raise self._lacking(missing, "correct")
         labels = self._single("labels", SINGLE["labels"])
         if labels is None:
             raise self._lacking("predicted, but no labels to compare with", "labels")
@@ -342,8 +350,12 @@ class _Matcher:
 
     def _lacking(self, what: str, name: str, aliases: Sequence[str] = ()) -> ValueError:
         """The error about one of our names that is not there, nor given under another."""
-        guess = next((other for alias in (name, *aliases) if (other := closest(alias, self.names))), "NAME")
+        used = {str(column) for column in self.options.columns.values()} | set(DATA)
+        free = [column for column in self.names if column not in used]
+        guess = next((other for alias in (name, *aliases) if (other := closest(alias, free))), "NAME")
         how = f"say which it is, for example {_column_option(name, guess)}"
+        if not free:
+            how = f"save {name} in the same file"
         return ValueError(f"{self.path}: {what}; it holds {listing(self.names)}: {how}")
 
 

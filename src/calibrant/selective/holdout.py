@@ -13,8 +13,8 @@ import numpy.typing as npt
 from calibrant._arrays import Array, cache_chunks, class_rows, row_slices
 from calibrant._validation import Bools, Ints, check_finite
 from calibrant.metrics import Doubles
-from calibrant.posthoc import FLOOR, NumpyOps, msp_formula
-from calibrant.predictions import Predictions
+from calibrant.posthoc import NumpyOps, msp_formula
+from calibrant.predictions import Digits, Predictions, log_probabilities
 from calibrant.selective.calibration_check import CalibrationCheck
 from calibrant.selective.policy_thresholds import ScoredSamples
 from calibrant.selective.rule import Rule, decision
@@ -102,13 +102,15 @@ def _group_names(batch: Predictions, group: str | None, rows: Ints) -> npt.NDArr
     return np.zeros(len(rows), np.str_) if group is None else np.asarray(batch.groups[group]).astype(str)[rows]
 
 
-def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: str | None) -> ForChoice:
-    """The samples for the choice; of very many, a part."""
+def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: str | None, digits: Digits) -> ForChoice:
+    """The samples for the choice; of very many, a part. ``digits`` sees all probabilities."""
     parts: list[ChoiceRows] = []
     start, size, limit, places = 0, 0, share, 1
     most = MOST_ROWS
     for batch in batches:
         draw = draws(seed, start, len(batch))
+        if batch.holds == "probabilities":
+            digits.add(batch.probabilities)
         rows = np.flatnonzero(draw < limit)
         if len(rows):
             values, labels = _values(batch)[rows], batch.labels[rows]
@@ -204,7 +206,7 @@ def _judge(rule: Rule, values: Array, labels: Array) -> tuple[Doubles, Bools, Do
     sure, correct = np.clip(answer.confidence[:, 0], 0.0, 1.0), answer.label[:, 0] == labels
     if rule.calibrator is None:
         return answer.score[:, 0], correct, sure, (sure, correct)
-    z = rows if rule.takes == "logits" else np.log(np.maximum(rows, FLOOR))
+    z = rows if rule.takes == "logits" else log_probabilities(rows, rule.floor)
     before = np.clip(msp_formula(NumpyOps(), z)[:, 0], 0.0, 1.0), rows.argmax(1) == labels
     return answer.score[:, 0], correct, sure, before
 

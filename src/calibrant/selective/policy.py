@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import LARGEST_SEED, differing_names, whole
-from calibrant.predictions import Predictions
+from calibrant.predictions import Digits, Predictions
 from calibrant.selective.calibration_check import CalibrationCheck, is_poor
 from calibrant.selective.holdout import (
     FEWEST,
@@ -55,6 +55,8 @@ class Policy(Rule):
         target_risk: the risk asked for, or None.
         confidence: of the guarantee and of the limits.
         evidence: how it was chosen: samples, what was tried and how it did.
+        floor: what it takes for smaller probabilities, where it takes probabilities; larger than 1e-30 where those of
+            the fit were rounded, or some of them 0.
     """
 
     @classmethod
@@ -117,11 +119,12 @@ class Policy(Rule):
         # Over images the tests are always planned on others, also where there is nothing to choose.
         share = SHARE if chooses or masks else 0.0
         held_out, selection = None, Selection(None, Score(score if is_closed else "msp"))
+        digits = Digits(int(predictions.num_classes))
         if share:
             batches = track(predictions.batches(), "reading for the choice", samples, progress, size=len)
-            held_out = for_choice(batches, seed, share, group)
+            held_out = for_choice(batches, seed, share, group, digits)
             if chooses:
-                selection = select(held_out, predictions.holds, calibrator, score, seed)
+                selection = select(held_out, predictions.holds, calibrator, score, seed, floor=digits.floor)
         policy = cls(
             num_classes=int(predictions.num_classes),
             class_names=predictions.class_names,
@@ -133,6 +136,7 @@ class Policy(Rule):
             threshold=abstaining(method, target.risk, target.confidence),
             target_risk=target.risk,
             confidence=target.confidence,
+            floor=digits.floor,
         )
 
         plan = None if held_out is None else score_choice(policy, held_out)
@@ -198,7 +202,10 @@ class Policy(Rule):
     def check(self, predictions: Predictions) -> None:
         """Raise unless these predictions are such as the policy was fitted on."""
         if predictions.holds != self.takes:
-            raise ValueError(f"the policy takes {self.takes}, got {predictions.holds}")
+            raise ValueError(
+                f"the policy takes {self.takes}, got {predictions.holds}: save the {self.takes} of these samples too, "
+                f"or fit a policy on {predictions.holds}"
+            )
         if predictions.num_classes != self.num_classes:
             raise ValueError(f"the policy is for {self.num_classes} classes, got {predictions.num_classes}")
         if predictions.kind != self.kind:

@@ -15,8 +15,8 @@ import numpy as np
 from calibrant._arrays import Array, as_numpy, cache_chunks, class_rows, given_back
 from calibrant._validation import as_logits, check_finite, listing
 from calibrant.metrics import Doubles
-from calibrant.posthoc import FLOOR, Calibrator, NumpyOps, Ops, softmax
-from calibrant.predictions import is_one_column, widen
+from calibrant.posthoc import Calibrator, NumpyOps, Ops, softmax
+from calibrant.predictions import FLOOR, is_one_column, widen
 from calibrant.selective.calibration_check import calibration_warning, calibration_words
 from calibrant.selective.majority import majority_words
 from calibrant.selective.scores import Score
@@ -56,6 +56,7 @@ class Rule:
     target_risk: float | None = None
     confidence: float = 0.95
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    floor: float = FLOOR
     positive: int | None = None
 
     @property
@@ -175,7 +176,7 @@ def decision(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Deci
     """
     z = values
     if rule.takes == "probabilities":
-        z = ops.log(ops.maximum(values, ops.constant(FLOOR)))
+        z = ops.log(ops.maximum(values, ops.constant(rule.floor)))
     calibrated = z if rule.calibrator is None else rule.calibrator.apply(ops, z)
     # Where a calibrator keeps the order, its rounding must not make ties.
     ranked = z if rule.calibrator is None or rule.calibrator.keeps_order else calibrated
@@ -222,7 +223,7 @@ def _checked(rule: Rule, values: Any) -> Array:
                 f"the policy is for two classes, {classes}, and does not say of which one column is: give both"
             )
         values = widen(rule.takes, array, rule.positive)
-    z = as_logits(values)
+    z = as_logits(values, rule.takes)
     if z.shape[1] != rule.num_classes:
         raise ValueError(f"the policy is for {rule.num_classes} classes, got {rule.takes} of {z.shape[1]}")
     if (z.ndim > 2) != (rule.kind == "segmentation"):
@@ -230,7 +231,9 @@ def _checked(rule: Rule, values: Any) -> Array:
     if rule.takes == "probabilities":
         off = np.abs(z.sum(1, dtype=np.float64) - 1).max()
         if float(z.min()) < 0 or not float(off) <= 1e-2:
-            raise ValueError("the policy takes probabilities, in 0..1 and summing to 1 over the classes")
+            low, high = float(z.min()), float(z.max())
+            got = "NaN" if math.isnan(low) else f"values from {low:.4g} to {high:.4g} with sums off by up to {off:.4g}"
+            raise ValueError(f"the policy takes probabilities, in 0..1 and summing to 1 over the classes, got {got}")
     return z
 
 

@@ -15,7 +15,6 @@ from calibrant._validation import Bools, Ints, check_finite
 from calibrant._validation import choice as check_choice
 from calibrant.metrics import Doubles, Judged, aurc, ece, paired_differences, top_label_blocks
 from calibrant.posthoc import (
-    FLOOR,
     FOLDS,
     WIDE,
     Calibrator,
@@ -31,6 +30,7 @@ from calibrant.posthoc import (
     ranks_by_fold,
     scores_by_reading,
 )
+from calibrant.predictions import FLOOR, log_probabilities
 from calibrant.selective.holdout import ForChoice
 from calibrant.selective.scores import FORMULAS, NORMALISED, Score
 
@@ -92,14 +92,21 @@ class Selection:
 
 
 def select(
-    samples: ForChoice, takes: str, calibrator: str = "auto", score: str = "auto", seed: int = 0, *, quick: bool = False
+    samples: ForChoice,
+    takes: str,
+    calibrator: str = "auto",
+    score: str = "auto",
+    seed: int = 0,
+    *,
+    quick: bool = False,
+    floor: float = FLOOR,
 ) -> Selection:
-    """Choose on these samples; ``"auto"`` leaves the choice open, a name closes it.
+    """Choose on these samples; ``"auto"`` leaves the choice open, a name closes it; ``floor`` is of probabilities.
 
     With ``quick`` scores that rank no better have no limits, which changes no choice: an audit asks for it.
     """
     values, y, unit = samples.rows.values, samples.rows.labels, samples.rows.unit
-    z = values if takes == "logits" else np.log(np.maximum(values.astype(np.float64), FLOOR))
+    z = values if takes == "logits" else log_probabilities(values, floor)
     z = z.astype(np.float64) if check_finite(z) > WIDE else z
     folds = folds_of(unit)
     if len(np.unique(folds)) < FOLDS:
