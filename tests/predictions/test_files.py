@@ -21,7 +21,17 @@ import torch
 
 from calibrant import Policy, Predictions, audit
 from calibrant.posthoc import TemperatureScaling
-from tests.helpers.predictions import FORMATS, C, N, assert_same, make, make_numbered, numbers_in, save_again_and_again
+from tests.helpers.predictions import (
+    FORMATS,
+    TEXT,
+    C,
+    N,
+    assert_same,
+    make,
+    make_numbered,
+    numbers_in,
+    save_again_and_again,
+)
 
 READS = 220
 
@@ -94,7 +104,7 @@ def test_a_change_between_opening_and_reading_is_noticed(suffix, tmp_path):
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_file_that_is_written_to_while_it_is_read_is_noticed(suffix, tmp_path):
     path = tmp_path / f"x_logits{suffix}"
-    make_numbered(2).save(path)
+    make_numbered(2, rows=30000 if suffix == ".jsonl" else 300).save(path)  # more than is read at once
     batches = Predictions.open(path).batches(50)
     next(batches)
     time.sleep(0.02)
@@ -125,11 +135,11 @@ def test_opened_files_travel_without_their_inodes(tmp_path):
 def test_what_is_written_is_read_and_converted_unchanged(suffix, what, dtype, tmp_path):
     p = make(what, dtype)
     path = tmp_path / f"a_{p.holds}{suffix}"
-    if (suffix, what) == (".csv", "images"):
-        with pytest.raises(ValueError, match=r"images do not fit a CSV file: write \.npz"):
+    if suffix in TEXT and what == "images":
+        with pytest.raises(ValueError, match=r"images do not fit (a CSV file|JSON lines): write \.npz"):
             p.save(path)
         return
-    exact = suffix != ".csv"
+    exact = suffix not in TEXT
     p.save(path)
     assert suffix == ".npy" or [f.name for f in tmp_path.iterdir()] == [path.name]
     opened = Predictions.open(path)
@@ -142,10 +152,10 @@ def test_what_is_written_is_read_and_converted_unchanged(suffix, what, dtype, tm
     assert_same(Predictions.open(path).samples([3, 1, -1, 3]), p.samples([3, 1, -1, 3]), exact)
     assert_same(Predictions.open(path).samples(slice(7, 2, -2)), p.samples(slice(7, 2, -2)), exact)
     for other in FORMATS:
-        if (other, what) != (".csv", "images"):
+        if other not in TEXT or what != "images":
             there = tmp_path / f"b_{suffix[1:]}_{p.holds}{other}"
             Predictions.open(path).save(there)
-            assert_same(Predictions.open(there), p, exact and other != ".csv")
+            assert_same(Predictions.open(there), p, exact and other not in TEXT)
 
 
 def test_arrays_of_files_are_fixed_and_batches_are_for_torch(tmp_path):

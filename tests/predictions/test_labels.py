@@ -330,7 +330,7 @@ def test_predicted_and_labels_stand_for_correct(tmp_path):
     )
     np.savez(tmp_path / "m.npz", confidence=sure, labels=[0, 1, 2])
     text = refusal_of(Predictions.open, tmp_path / "m.npz")
-    assert "neither correct nor predicted with labels; it holds confidence, labels" in text
+    assert "nothing that says whether it was right: correct, or predicted beside labels" in text
     assert text.endswith('--column correct=NAME (in Python columns={"correct": "NAME"})')
 
 

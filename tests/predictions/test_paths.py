@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from tests.helpers.predictions import FORMATS, SOME, N, assert_same, make, refusal, refused
+from tests.helpers.predictions import FORMATS, SOME, TEXT, N, assert_same, make, refusal, refused
 
 
 def test_shards_come_in_natural_order_and_must_agree(tmp_path, monkeypatch):
@@ -26,9 +26,9 @@ def test_shards_come_in_natural_order_and_must_agree(tmp_path, monkeypatch):
         ):
             opened = Predictions.open(path)
             assert len(opened) == N
-            assert_same(opened, p, suffix != ".csv")
+            assert_same(opened, p, suffix not in TEXT)
             assert [len(b) for b in Predictions.open(path).batches(4)] == [4, 4, 3]
-            assert_same(opened.samples([9, 2, 5]), p.samples([9, 2, 5]), suffix != ".csv")
+            assert_same(opened.samples([9, 2, 5]), p.samples([9, 2, 5]), suffix not in TEXT)
     reverse = Predictions.open(["npz/part_2_logits.npz", "npz/part_1_logits.npz"])
     assert np.array_equal(reverse.logits, p.logits[[3, 4, 5, 6, 0, 1, 2]])
     narrow = Predictions.from_logits(p.logits[:, :2], p.labels % 2, ids=p.ids, groups=p.groups, objectness=p.objectness)

@@ -186,7 +186,8 @@ def _check_sums(array: Array, location: Location) -> None:
             largest = max(float(errors.max()) for _, _, errors in sum_errors(array)[1])
             hint = " (saved with too few digits? renormalise them: p / p.sum(1, keepdims=True))"
             text = f"probabilities must sum to 1 within {tolerance:g}"
-            hint = hint if largest <= 0.05 else f" (are the classes not exclusive? then {SINGLE_LABEL})"
+            if largest > 0.05:
+                hint = f" (are the classes not exclusive? then {SINGLE_LABEL})" if largest > 0.5 else ""
             raise value_error(text, sums, errors > tolerance, location, start=start, hint=hint)
 
 
