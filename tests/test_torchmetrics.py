@@ -1,14 +1,16 @@
 """The sketch as a torchmetrics.Metric: forward, reset, several processes, precision of a parent module."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing
+import torch.distributed
 
 from calibrant.metrics.sketch import kernel
 from calibrant.torchmetrics import ConfidenceSketch, reduce_on_device
+from tests.helpers.processes import finish, start
 
 
 def test_forward_reset_and_deepcopy_behave_as_torchmetrics_says():
@@ -23,21 +25,21 @@ def test_forward_reset_and_deepcopy_behave_as_torchmetrics_says():
         sketch.summary()
 
 
-def _process(rank, path, results):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
+def _process(rank, folder):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
     generator = torch.Generator().manual_seed(7)
     z, y = torch.randn(301, 5, generator=generator), torch.randint(0, 5, (301,), generator=generator)
     sketch = ConfidenceSketch()
     alone = sketch(z[rank::2], y[rank::2])["accuracy"]
-    results[rank] = (sketch.compute(), sketch.cells.sum().item(), alone)
+    numbers = [sketch.compute(), sketch.cells.sum().item(), alone]
+    (folder / f"{rank}.json").write_text(json.dumps(numbers))
     torch.distributed.destroy_process_group()
 
 
 def test_two_processes_give_what_one_gives(tmp_path):
-    with torch.multiprocessing.Manager() as manager:
-        results = manager.dict()
-        torch.multiprocessing.spawn(_process, args=(tmp_path / "store", results), nprocs=2)
-        (first, held, alone), (second, _, other) = results[0], results[1]
+    processes = [start(_process, rank, tmp_path) for rank in range(2)]
+    assert [finish(process) for process in processes] == [0, 0]
+    (first, held, alone), (second, _, other) = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     generator = torch.Generator().manual_seed(7)
     z, y = torch.randn(301, 5, generator=generator), torch.randint(0, 5, (301,), generator=generator)
     whole = ConfidenceSketch()

@@ -69,6 +69,19 @@ def import_ray(what: str) -> Any:
     return ray
 
 
+class Board:
+    """How far each run is; an actor, here since its process then imports neither half."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, tuple[float, float | None]] = {}
+
+    def write(self, key: str, done: float, total: float | None) -> None:
+        self.steps[key] = done, total
+
+    def read(self) -> dict[str, tuple[float, float | None]]:
+        return self.steps
+
+
 @contextlib.contextmanager
 def connect(what: str, address: str | None = None) -> Iterator[Any]:
     """Ray, connected to a cluster; a connection that the process has already is used and left as it is.

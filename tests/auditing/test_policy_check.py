@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions, audit
+from tests.helpers.audits import drawn
 from tests.helpers.policies import run, write
 
 
@@ -52,3 +53,18 @@ def test_the_audit_of_a_policy_on_probabilities(here):
     assert [model["holds"] for model in found["models"]] == ["probabilities", "probabilities"]
     assert found["policy"]["kept"] in ("yes", "no sign")
     assert "fitted on" in found["policy"]["text"]  # the same samples
+
+
+def test_a_policy_that_never_answers_shows_what_could_be_promised(tmp_path):
+    honest, y = drawn(1500, 4, 1.0, 3)
+    policy = Policy.fit(Predictions.from_logits(honest, y), 0.01)
+    assert policy.abstains
+    result = audit(Predictions.from_logits(*drawn(1200, 4, 1.0, 4)), policy=policy, replicates=50)
+    part = result.document["policy"]
+    assert part["title"].startswith("The policy never answers")
+    assert "The lowest risk that could be promised" in part["text"]
+    assert [(offer["risk"], offer["coverage"]) for offer in part["menu"]] == list(policy.threshold.menu)
+    result.to_html(tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "What could be promised (estimates)" in page
+    assert f"at most {100 * policy.threshold.menu[0].risk:.6g}% wrong" in page

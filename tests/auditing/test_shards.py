@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
+from calibrant._ray import connect
 from calibrant.auditing.collect import collect
 from calibrant.auditing.shards import Offsets, collect_part, joined_crc32, merge
 from calibrant.cli import main
@@ -87,7 +88,8 @@ def same(found, expected):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with nodes(2) as found:
+    """Connected once: workers then know what they have imported from one test to the next."""
+    with nodes(2) as found, connect("the tests", found.address):
         yield found
 
 

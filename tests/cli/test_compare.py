@@ -2,14 +2,14 @@
 
 import json
 import os
-import subprocess
-import sys
+import signal
 import time
 
 import pytest
 
 from calibrant.cli import main
 from calibrant.experiments import Results
+from tests.helpers.processes import Command
 
 BROKEN = "ce:optimiser.rate=1e6:optimiser.weight_decay=1e6"  # weights are infinite after a few steps
 
@@ -85,16 +85,20 @@ def test_a_failed_run_and_a_failed_reference_leave_tables(written, tmp_path, cap
 
 
 def test_a_sweep_that_is_killed_ends_as_one_that_is_not(written, tmp_path):
-    """Killed with its runs in the middle; run again, it has the same numbers."""
-    words = [sys.executable, "-m", "calibrant", "compare", str(written), "--losses", "ce,ls", "--seeds", "2",
-             "--set", "training.epochs=6", "-q", "-o"]  # fmt: skip
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([*words, str(tmp_path / "cut")], env=environment, start_new_session=True)
-    time.sleep(7.0)
-    process.kill()
-    process.wait()
-    subprocess.run([*words, str(tmp_path / "cut")], check=True, env=environment)
-    subprocess.run([*words, str(tmp_path / "whole")], check=True, env=environment)
+    """Killed as soon as one of its runs has a checkpoint; run again, it has the same numbers."""
+    words = ["compare", str(written), "--losses", "ce,ls", "--seeds", "2", "--set", "training.epochs=6",
+             "--set", "training.checkpoint_seconds=1e-6", "-q", "-o"]  # fmt: skip
+    command = Command(*words, tmp_path / "cut", folder=tmp_path, new_session=True)
+    until = time.monotonic() + 120
+    while not any(tmp_path.glob("cut/runs/*/last.safetensors")) and time.monotonic() < until:
+        time.sleep(0.01)
+    os.kill(command.pid, signal.SIGKILL)
+    assert command.communicate().returncode == -signal.SIGKILL
+    assert len(list(tmp_path.glob("cut/runs/*/result.json"))) < 4
+    for name in ("cut", "whole"):
+        with pytest.raises(SystemExit) as stop:
+            main([*words, str(tmp_path / name)])
+        assert stop.value.code == 0
     cut, whole = (Results.load(tmp_path / name) for name in ("cut", "whole"))
     assert len(whole.column("run")) == 4
     assert cut == whole

@@ -1,20 +1,53 @@
-"""``calibrant demo`` from end to end, and once more from what is on disk."""
+"""``calibrant demo``: what it prints, with the demonstration itself in its place."""
+
+import json
+
+import pytest
+
+from calibrant import experiments
+
+STAGES = ("before", "repaired", "deployed")
 
 
-def test_the_demonstration_ends_with_a_table_a_page_and_a_model(run, tmp_path):
-    words = ("demo", "--data", "digits", "--quick", "-o", tmp_path / "demo")
-    code, out, err = run(*words)
+@pytest.fixture
+def fake_demo(monkeypatch, tmp_path):
+    """A demonstration that was made elsewhere: its own tests run it."""
+    calls = []
+
+    class Result:
+        page = tmp_path / "index.html"
+        document = {stage: {"value": f"{stage} 1", "aside": "aside", "text": "Text."} for stage in STAGES} | {
+            "headline": "It claims.", "outcome": "Kept", "story": {"claims": 0.5}, "commands": ("calibrant fit x",),
+        }  # fmt: skip
+
+    def run_demo(folder, **options):
+        calls.append((folder, options))
+        return Result()
+
+    monkeypatch.setattr(experiments, "run_demo", run_demo)
+    return calls
+
+
+def test_three_steps_and_the_commands_are_printed(run, fake_demo, tmp_path):
+    code, out, err = run("demo", "-o", tmp_path, "--seed", "4", "--quick")
     assert code == 0
-    assert "On the test data" in out
-    assert "Cross-entropy is overconfident" in out
-    assert "one ONNX graph; onnxruntime answered as they do on" in " ".join(out.split())
+    assert [line for line in out.splitlines() if line.startswith(("Before", "Repaired", "Deployed"))] == [
+        f"{stage.capitalize()}: {stage} 1 aside. Text." for stage in STAGES
+    ]
+    assert f"cd {tmp_path}" in out
+    assert "  calibrant fit x" in out.splitlines()
     assert err.strip().endswith("index.html")
-    page = (tmp_path / "demo" / "index.html").read_text()
-    assert "http://" not in page.replace("http://www.w3.org", "")
-    assert "calibrant demo --data digits --seed 0 --quick" in page
-    for name in ("audit.html", "policy.json", "model.onnx", "results.csv", "tables/methods.tex"):
-        assert (tmp_path / "demo" / name).stat().st_size > 100
-    _, again, err = run(*words)  # everything is on disk, and says the same
-    assert again == out
-    assert "10 of them on disk" in err
-    assert run("demo", "--data", "cats", "-o", tmp_path / "x")[0] == 2
+    ((folder, options),) = fake_demo
+    assert (folder, options["seed"], options["quick"]) == (tmp_path, 4, True)
+
+
+def test_json(run, fake_demo, tmp_path):
+    code, out, _ = run("demo", "-o", tmp_path, "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "page": str(tmp_path / "index.html"), "headline": "It claims.", "outcome": "Kept", "story": {"claims": 0.5}
+    }  # fmt: skip
+
+
+def test_a_seed_below_0_is_refused(run):
+    assert run("demo", "--seed", "-1")[0] == 2

@@ -135,8 +135,10 @@ def test_missing_and_ambiguous_columns_say_what_there_is(tmp_path):
     refused(tmp_path / "c.csv", r"expected columns separated by commas, the header line has ';'$")
     (tmp_path / "d.csv").write_text("confidence,correct,correct\n0.5,1,1\n")
     refused(tmp_path / "d.csv", r"column names must differ, got 'correct' 2 times$")
-    (tmp_path / "e.csv").write_text("logits,labels\n0.5,1\n")
-    refused(tmp_path / "e.csv", r"logits must be one column per class, logits_0, logits_1, \.\.\., got logits$")
+    (tmp_path / "e.csv").write_text("label,score\nyes,0.5\n")
+    refused(tmp_path / "e.csv", r"if score is the probability of one of two classes, add --column probabilities=score")
+    (tmp_path / "e.csv").write_text("label,predicted,probability\nyes,no,0.5\n")
+    refused(tmp_path / "e.csv", r"'probability' may be of the predicted class or of the positive one: say which")
     for bad, message in (
         ({"truth": "labels"}, "expected logits, .* group.NAME, got 'truth'"),
         ({"labels": ["a", "b"]}, r"one name for labels, got \['a', 'b'\]"),

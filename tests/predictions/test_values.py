@@ -23,7 +23,6 @@ ENDS = {
     "half": (lambda: Predictions.from_logits(Q, [1.5, 0.0, 2.0, 1.0]), "got float64 [4]"),
     "one-hot": (lambda: Predictions.from_logits(Q, np.eye(4, 3, dtype=int)), "got int64 [4, 3] (use .argmax(1))"),
     "column": (lambda: Predictions.from_logits(Q, [[0], [1], [2], [0]]), "got int64 [4, 1] (use .squeeze(1))"),
-    "binary": (lambda: Predictions.from_probabilities(Q[:, 0], [0] * 4), "(of two classes? np.stack([1 - p, p], 1))"),
     "digits": (
         lambda: Predictions.from_probabilities(ROUGH, [0] * 4),
         "(saved with too few digits? renormalise them: p / p.sum(1, keepdims=True))",
@@ -42,8 +41,6 @@ def test_errors_about_values_end_with_what_to_do(case):
 
 
 def test_the_advice_in_errors_works():
-    p = Q[:, 0]
-    assert Predictions.from_probabilities(np.stack([1 - p, p], 1), [0] * 4).num_classes == 2
     Predictions.from_probabilities(ROUGH / ROUGH.sum(1, keepdims=True), [0] * 4)
 
 
@@ -55,10 +52,11 @@ logits, probabilities, confidence = (
 
 
 REFUSED = {
-    "flat": (lambda: logits(Z[0], Y), r"^logits must be floating point \[N, C\]"),
+    "flat": (lambda: logits(Z[:, 0], Y), "^one column is of two classes, and the labels are of 3, 0, 1, 2: give one"),
+    "flat whole": (lambda: logits([1, 2], [0, 1]), r"^logits must be floating point \[N, C\]"),
     "whole": (lambda: logits(Z.astype(int), Y), r"logits must be floating point .* got int64 \[5, 3\]"),
     "empty": (lambda: logits(Z[:0], Y[:0]), r"N >= 1 and C >= 2.* got float64 \[0, 3\]"),
-    "one class": (lambda: logits(Z[:, :1], Y), r"C >= 2.* got float64 \[5, 1\]"),
+    "one class": (lambda: logits(Z[:, :1], Y), "^one column is of two classes, and the labels are of 3"),
     "images": (lambda: logits(IMAGES, PIXELS), r'kind="segmentation"'),
     "no labels": (lambda: logits(Z, None), "^labels must be an array, got None$"),
     "ragged": (lambda: logits([[1.0, 2.0], [1.0]], [0, 1]), "^logits must be an array, got list"),

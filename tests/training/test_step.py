@@ -10,8 +10,10 @@ from calibrant.training.distributed import make_fabric
 from calibrant.training.recipe import check_recipe
 from calibrant.training.run import prepare_run
 from calibrant.training.step import step
-from tests.helpers import recipe_data
+from tests.helpers import digit_runs, recipe_data
 from tests.helpers.digit_runs import tensors
+
+RECIPE = digit_runs.RECIPE
 
 
 def test_a_loss_that_is_no_number_stops_the_run(recipe, tmp_path):

@@ -16,6 +16,7 @@ _PROMISES = {  # level and title by `Outcome.promise_kept`
     "no": ("poor", "The policy breaks its promise"),
     "unclear": ("fair", "More answers are wrong than promised, which may be chance"),
     "no sign": ("info", "No sign that the policy breaks its promise"),
+    "silent": ("poor", "The policy never answers: no risk as low as asked for can be promised"),
     "nothing": ("info", "The policy answers nothing here"),
     "unknown": ("info", "The policy promises no risk"),
 }
@@ -37,7 +38,7 @@ def calibrate(batch: Predictions, policy: Policy) -> Predictions:
 def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     """What a policy does to audited predictions: the promise it made against what happened."""
     policy, promised, expected = outcome.policy, outcome.policy.promised, outcome.policy.threshold.coverage
-    level, title = _PROMISES[outcome.promise_kept]
+    level, title = _PROMISES["silent" if policy.abstains else outcome.promise_kept]
     nobody = Interval(outcome.all_errors / outcome.samples, math.nan, math.nan)
     rows = [
         ("Answered", outcome.coverage, "" if policy.groups or policy.abstains else f"expected {expected.value:.1%}"),
@@ -51,10 +52,11 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
         "level": level,
         "title": title,
         "text": " ".join(outcome.sentences()),
-        "evidence": f"Promised: {policy.summary} {policy.method_summary}",
+        "evidence": policy.method_summary if policy.abstains else f"Promised: {policy.summary} {policy.method_summary}",
         "kept": outcome.promise_kept,
         "column": policy.group,
         "rows": [{"label": label, **vars(share), "unit": "share", "note": note} for label, share, note in rows],
+        "menu": [offer._asdict() for offer in policy.threshold.menu] if policy.abstains else [],
         "groups": [_group(policy, name, *counts) for name, counts in outcome.groups.items()],
     }
 

@@ -14,6 +14,7 @@ from calibrant.cli.options import (
     Column,
     IgnoreIndex,
     Json,
+    Positive,
     Quiet,
     Segmentation,
     how_to_open,
@@ -43,6 +44,7 @@ def apply_command(
     ] = None,
     column: Column = None,
     class_names: ClassNames = None,
+    positive: Positive = None,
     segmentation: Segmentation = False,
     ignore_index: IgnoreIndex = None,
     as_json: Json = False,
@@ -62,7 +64,9 @@ def apply_command(
         raise ValueError(f"--output {path}: decisions about pixels are arrays, written as .npz, got {path.suffix!r}")
     check_output(path)
     ignored = fitted.evidence.get("ignore_index") if ignore_index is None else ignore_index
-    opening = how_to_open(column, class_names, segmentation or masks, ignored if isinstance(ignored, int) else None)
+    opening = how_to_open(
+        column, class_names, positive, segmentation or masks, ignored if isinstance(ignored, int) else None
+    )
     groups = None if fitted.group is None else [fitted.group]
     predictions = open_for_policy(fitted, files, groups=groups, unlabelled=True, **opening)
     if path.exists() and any(path.samefile(file) for file in predictions.files if not is_remote(file)):

@@ -19,6 +19,7 @@ from calibrant.cli.options import (
     Engine,
     IgnoreIndex,
     Json,
+    Positive,
     Quiet,
     Segmentation,
     how_to_open,
@@ -44,6 +45,7 @@ def audit_command(
     ] = None,
     column: Column = None,
     class_names: ClassNames = None,
+    positive: Positive = None,
     segmentation: Segmentation = False,
     ignore_index: IgnoreIndex = None,
     policy: Annotated[
@@ -78,7 +80,7 @@ def audit_command(
         ignored = fitted.evidence.get("ignore_index")
         segmentation = True
         ignore_index = ignored if ignore_index is None and isinstance(ignored, int) else ignore_index
-    opening = how_to_open(column, class_names, segmentation, ignore_index)
+    opening = how_to_open(column, class_names, positive, segmentation, ignore_index)
     if fitted is not None and fitted.group is not None and fitted.group not in (group or []):
         group = [*(group or []), fitted.group]
     models: dict[str, Predictions] = {}

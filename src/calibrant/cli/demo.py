@@ -1,86 +1,59 @@
-"""``calibrant demo``: all of it on embedded data, in a few minutes."""
+"""``calibrant demo``: one network on embedded data, audited, repaired and deployed."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from calibrant.cli.compare import announced
-from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
-from calibrant.cli.lens import draw, look
-from calibrant.cli.options import Json, Quiet, parse_losses
-
-#: One confident prediction, and the losses whose targets for it are drawn.
-LOSSES = "ls,flsd,mbls:margin=6,mdca,cpc,acls:margin=6"
-LOGITS, LABEL = [8.0, 4.0, 1.0, 0.0], 0
+from calibrant.cli.console import print_json, print_line, remark, say, show_progress
+from calibrant.cli.options import Json, Quiet
 
 #: So that those after it are seeds too.
 LARGEST_SEED = 2**63 - 100
 
 
 def demo(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for runs, tables, pages and the model.")
-    ] = Path("calibrant-demo"),
-    data: Annotated[str, typer.Option(help="scenes or digits, both embedded.")] = "scenes",
-    quick: Annotated[bool, typer.Option("--quick", help="One minute instead of several; proves nothing.")] = False,
-    seed: Annotated[int, typer.Option(help="The first seed.", min=0, max=LARGEST_SEED)] = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the run, the files and the page.")] = Path(
+        "calibrant-demo"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Less data: half the time.")] = False,
+    study: Annotated[
+        bool, typer.Option("--study", help="Compare the papers' methods over seeds instead; several minutes.")
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(help="Of data and network; with --study the first.", min=0, max=LARGEST_SEED)
+    ] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train six ways, audit, repair, abstain at 5% risk, export; ends with a table and a page to open.
+    """Train one network that claims too much, repair it, let it abstain with a promise, export it; about a minute.
 
-    After an interruption, the same command continues; finished runs are not computed again.
+    Ends with a page to open. After an interruption, the same command continues.
     """
-    from calibrant.experiments import compare, demo_study, demonstrate, short_name_legend, tables
+    if study:
+        from calibrant.cli.demo_study import run_study
 
-    chosen: Any = data
-    losses = parse_losses(LOSSES)
-    with show_progress(quiet, lines=True) as progress, announced(quiet):
+        run_study(output, "scenes", quick, seed, as_json, quiet)
+        return
+    from calibrant.experiments import run_demo
+
+    with show_progress(quiet, lines=True) as progress:
         try:
-            comparison = compare(demo_study(chosen, seed, quick), output, progress=progress)
-            draw(output / "lens.svg", losses, look(losses, LOGITS, LABEL), LOGITS, LABEL)
-            demonstration = demonstrate(comparison, chosen, seed=seed, quick=quick, progress=progress)
+            result = run_demo(output, seed=seed, quick=quick, progress=progress)
         except KeyboardInterrupt:
             remark("interrupted; run the same command again to continue", quiet)
             raise
+    document = result.document
     if as_json:
-        print_json(
-            {
-                "page": str(demonstration.page),
-                "effects": list(demonstration.effects),
-                "abstaining": list(demonstration.abstaining),
-            }
-        )
+        print_json({"page": str(result.page), **{name: document[name] for name in ("headline", "outcome", "story")}})
     elif not quiet:
-        for name in ("methods", "repairs", "set-context"):
-            if name in demonstration.tables:
-                table = demonstration.tables[name]
-                print_table(table.title, tables.heads(table), tables.text(table))
-                for note in tables.notes(table):
-                    say(note)
-                print_line()
-        for sentence in short_name_legend(chosen):
-            say(sentence)
+        for key in ("before", "repaired", "deployed"):
+            say(f"{key.capitalize()}: {document[key]['value']} {document[key]['aside']}. {document[key]['text']}")
         print_line()
-        rows = [(e["claim"], _effect_text(e), e["verdict"]) for e in demonstration.effects]
-        print_table(
-            "What the papers found, here", ("claim", "difference, 95% interval", "verdict"), rows, numbers=False
-        )
-        say("Every claim is judged by itself; the marks in the table above allow for their number.")
-        if quick:
-            say("Quick: too short to prove anything.")
-        print_line()
-        for sentence in demonstration.abstaining:
-            say(sentence)
-    for failure in comparison.failures:
-        remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
-    remark(f"open {demonstration.page}", quiet)
-
-
-def _effect_text(effect: Any) -> str:
-    scale, unit = (100, " pp") if effect["unit"] == "share" else (1, "")
-    mean, half = effect["mean"] * scale, (effect["high"] - effect["low"]) / 2 * scale
-    return f"{mean:+.2f} ± {half:.2f}{unit}" if unit else f"{mean:+.5f} ± {half:.5f}"
+        say("The same with files of your own (these run here, too):")
+        print_line(f"  cd {output}")
+        for command in document["commands"]:
+            print_line(f"  {command}")
+    remark(f"open {result.page}", quiet)

@@ -10,7 +10,7 @@ import typer
 
 from calibrant._files import check_output
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
-from calibrant.cli.options import ClassNames, Column, IgnoreIndex, Json, Quiet, Segmentation, how_to_open
+from calibrant.cli.options import ClassNames, Column, IgnoreIndex, Json, Positive, Quiet, Segmentation, how_to_open
 from calibrant.predictions import Predictions
 from calibrant.selective import Policy, Threshold, share_text, to_dict
 
@@ -41,6 +41,7 @@ def fit_command(
     group: Annotated[str | None, typer.Option(help="Fit a separate threshold for each value of this column.")] = None,
     column: Column = None,
     class_names: ClassNames = None,
+    positive: Positive = None,
     segmentation: Segmentation = False,
     ignore_index: IgnoreIndex = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
@@ -55,7 +56,7 @@ def fit_command(
     if output.suffix.lower() != ".json":
         raise ValueError(f"--output {output}: a policy is written as .json, got {output.suffix!r}")
     check_output(output)
-    opening = how_to_open(column, class_names, segmentation, ignore_index)
+    opening = how_to_open(column, class_names, positive, segmentation, ignore_index)
     predictions = Predictions.open(files, groups=None if group is None else [group], **opening)
     with show_progress(quiet) as progress:
         policy = Policy.fit(

@@ -31,6 +31,10 @@ Column = Annotated[
     ),
 ]
 ClassNames = Annotated[str | None, typer.Option(help="Names of the classes in order, separated by commas.")]
+Positive = Annotated[
+    str | None,
+    typer.Option(help="Which of two classes is the positive one: one column of probabilities is P(positive)."),
+]
 Segmentation = Annotated[bool, typer.Option("--segmentation", help="Each sample is an image with one label per pixel.")]
 IgnoreIndex = Annotated[int | None, typer.Option(help="Label to ignore, for example 255.")]
 
@@ -51,12 +55,17 @@ TrustCode = Annotated[
 
 
 def how_to_open(
-    column: list[str] | None, class_names: str | None, segmentation: bool, ignore_index: int | None
+    column: list[str] | None,
+    class_names: str | None,
+    positive: str | None,
+    segmentation: bool,
+    ignore_index: int | None,
 ) -> dict[str, Any]:
     """The options above as arguments of `Predictions.open`."""
     return {
         "columns": _columns(column or []) or None,
         "class_names": None if class_names is None else class_names.split(","),
+        "positive": positive,
         "kind": "segmentation" if segmentation else None,
         "ignore_index": ignore_index,
     }

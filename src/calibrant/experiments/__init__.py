@@ -2,7 +2,8 @@
 
 from calibrant.experiments import tables
 from calibrant.experiments.comparison import Comparison, Failure, compare
-from calibrant.experiments.demo import demo_study, demonstrate, short_name_legend
+from calibrant.experiments.demo import run_demo
+from calibrant.experiments.demo_study import demo_study, demonstrate, short_name_legend
 from calibrant.experiments.labels import check_reference
 from calibrant.experiments.local_engine import Engine, Local, engine_of
 from calibrant.experiments.page import write

@@ -1,252 +1,250 @@
-"""The demonstration: one network trained six ways on embedded data, compared, repaired, and made to abstain.
+"""The demonstration: one overconfident network, audited, repaired, made to abstain with a promise, exported and run.
 
-What the papers found is put as differences with an expected sign, one per seed. A claim holds when the 95% t-interval
-of its mean lies on the expected side of 0, does not hold when it lies on the other, and is within noise otherwise.
+Its data are drawn from a seed, so there are as many validation and test samples as its claims need. What it says holds
+on other machines and for other seeds; `benchmarks/demo.py` counts in how many.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+import base64
+import datetime
+import io
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from calibrant._imports import MissingExtraError
 from calibrant._progress import Progress, silent
-from calibrant.auditing import audit
-from calibrant.experiments.comparison import Comparison
-from calibrant.experiments.page import write
-from calibrant.experiments.pairs import pair_values
-from calibrant.experiments.results import Results
-from calibrant.experiments.study import Contender, PlannedRun, Study
-from calibrant.experiments.tables import Table
-from calibrant.metrics import describe
+from calibrant.auditing import Audit, audit
+from calibrant.data import Dataset, read
+from calibrant.export import Exported
 from calibrant.predictions import Predictions
+from calibrant.report import write_demonstration
 from calibrant.selective import Policy
-from calibrant.training import Recipe, check_recipe
+from calibrant.training import Recipe, check_recipe, load_model, train
 
-Data = Literal["scenes", "digits"]
-METHODS = ("ce", "ls", "mbls", "acls", "lr", "als")
-SETTINGS: dict[str, dict[str, Any]] = {"ls": {"alpha": 0.1}, "mbls": {"margin": 6.0}, "acls": {"margin": 6.0}}
-SEEDS = 3
-RISK = 0.05
-ABSTAINING = "acls"
-_NAMES = (
-    "Methods: ce is cross-entropy, ls label smoothing, mbls margin-based label smoothing, acls adaptive and "
-    "conditional label smoothing, lr label relaxation."
+RISK, CONFIDENCE = 0.05, 0.99
+#: What is in the folder of the demonstration.
+RUN, TEST, VALIDATION = "run", "run/test.npz", "run/validation.npz"
+POLICY, AUDIT, ONNX, PAGE = "policy.json", "audit.html", "model.onnx", "index.html"
+#: How a user gets the same from files of their own; with these names they run inside the folder.
+COMMANDS = (
+    f"calibrant fit {VALIDATION} --target-risk {RISK:g} --confidence {CONFIDENCE:g} -o {POLICY}",
+    f"calibrant apply {POLICY} {TEST} -o decisions.parquet",
+    f"calibrant audit {TEST} --val {VALIDATION} --policy {POLICY} -o {AUDIT}",
 )
-_ALS = (
-    " als smooths every target by how much of the crop the object fills; it is unsure by design, which shows as a "
-    "large ECE, and surely so where no object is in sight."
-)
-_NUMBERS = (
-    "Numbers: ECE is how far confidence lies from accuracy, AECE the same in bins of equal size; NLL judges the "
-    "probabilities; AURC is the error rate over all shares of samples that could be answered, the most confident "
-    "first. Lower is better."
-)
-
-_RECIPES: dict[str, dict[str, Any]] = {
-    "scenes": {
-        "title": "Six ways to train, on scenes",
-        "data": {
-            "layout": "scenes",
-            "val": "val",
-            "options": {"context": 0.9, "ambiguous": 0.0},
-            "split_options": {"train": {"samples": 1800}, "val": {"samples": 2000}, "test": {"samples": 2000}},
-            "train_steps": [{"step": "random_crop", "size": 32, "padding": 2}, {"step": "flip"}],
-            "also": {"context": "context-only", "texture": {"options": {"shift": "texture"}}},
-        },
-        "model": {"name": "small_cnn", "width": 16},
-        "optimiser": {"rate": 0.1, "nesterov": True, "weight_decay": 1e-4},
-        "schedule": {"name": "cosine", "warmup": 1},
-        "training": {"epochs": 20, "batch_size": 32, "channels_last": True},
-    },
-    "digits": {
-        "title": "Five ways to train, on digits",
-        "data": {"layout": "digits", "val": "val"},
-        "model": {"name": "mlp", "input_size": [3, 8, 8], "hidden": [256]},
-        "optimiser": {"rate": 0.1, "nesterov": True},
-        "schedule": {"name": "cosine", "warmup": 1},
-        "training": {"epochs": 30, "batch_size": 32},
-    },
-}
-
-
-class Quantity(NamedTuple):
-    """A number of a method: a metric on a set, before or after a repair."""
-
-    method: str
-    metric: str
-    set: str = "test"
-    posthoc: str = "none"
+PICTURES = 16
+#: What is done, and how many hundredths of the time it takes.
+_STAGES = {"drawing pictures": 12, "training": 58, "predicting": 4, "fitting a policy": 4, "auditing": 10,
+           "exporting": 12, "done": 0}  # fmt: skip
+_EPOCHS = 50
+_OPTIONS: dict[str, Any] = {"context": 0.8, "ambiguous": 0.0}
+_SAMPLES = {"train": 4000, "validation": 5000, "test": 10000}
+_QUICK = {"train": 2500, "validation": 4000, "test": 4000}
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A difference and its expected sign: ``first - second`` is above 0, or below."""
-
-    words: str
-    first: Quantity
-    second: Quantity
-    above: bool
-
-
-CLAIMS = (
-    Claim("Cross-entropy is overconfident: its mean confidence is above its accuracy",
-          Quantity("ce", "mean_confidence"), Quantity("ce", "accuracy"), True),
-    Claim("A temperature lowers the ECE of cross-entropy",
-          Quantity("ce", "ece", posthoc="temperature"), Quantity("ce", "ece"), False),
-    *(Claim(f"{title} lowers the ECE", Quantity(name, "ece"), Quantity("ce", "ece"), False)
-      for name, title in (("ls", "Label smoothing"), ("mbls", "MbLS"), ("acls", "ACLS"), ("lr", "Label relaxation"))),
-    Claim("Label smoothing ranks errors worse: its AURC is higher",
-          Quantity("ls", "aurc"), Quantity("ce", "aurc"), True),
-    Claim("Logit normalisation lowers the AURC of label smoothing",
-          Quantity("ls", "aurc", posthoc="logit-norm"), Quantity("ls", "aurc"), False),
-    Claim("Where no object is in sight, ALS is less confident than cross-entropy",
-          Quantity("als", "mean_confidence", "context"), Quantity("ce", "mean_confidence", "context"), False),
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Demonstration:
+class Demo:
     """What the demonstration leaves.
 
     Attributes:
-        comparison: Of the methods.
-        tables: As they are written.
-        effects: The papers' claims, looked for here.
         page: The one to open.
-        abstaining: What the policy of one method does: sentences.
+        document: Every number and sentence on it.
+        audit: Of the network on test data, with the policy.
+        policy: Fitted on validation data.
     """
 
-    comparison: Comparison
-    tables: Mapping[str, Table]
-    effects: Sequence[Mapping[str, Any]]
     page: Path
-    abstaining: Sequence[str]
+    document: Mapping[str, Any]
+    audit: Audit
+    policy: Policy
 
 
-def demo_recipe(data: Data, quick: bool = False) -> Recipe:
-    """The recipe of the demonstration; a quick one shows the way and proves nothing."""
-    if data not in _RECIPES:
-        raise ValueError(f"the data of the demonstration must be {' or '.join(_RECIPES)}, got {data!r}")
-    plain = dict(_RECIPES[data])
-    if quick:
-        plain["title"] += " (quick: too short to prove anything)"
-        plain["training"] = plain["training"] | {"epochs": 3}
-    return check_recipe(plain, f"the demonstration on {data}")
-
-
-def demo_study(data: Data, seed: int = 0, quick: bool = False) -> Study:
-    """What is compared."""
-    labels = [name for name in METHODS if data == "scenes" or name != "als"]
-    methods = {name: Contender(name, SETTINGS.get(name, {})) for name in labels}
-    return Study(demo_recipe(data, quick), methods, tuple(range(seed, seed + (2 if quick else SEEDS))))
-
-
-def short_name_legend(data: Data) -> list[str]:
-    """What the short names mean, for readers who do not know the papers."""
-    return [_NAMES + (_ALS if data == "scenes" else ""), _NUMBERS]
-
-
-def demonstrate(
-    comparison: Comparison, data: Data, *, seed: int = 0, quick: bool = False, progress: Progress = silent
-) -> Demonstration:
-    """Audit, repair, abstain and export what the comparison of `demo_study` has trained, and write its page."""
-    folder = comparison.folder
-    files = []
-    if (folder / "lens.svg").exists():
-        files.append(["what six losses train towards, for one prediction", "lens.svg"])
-    progress("auditing cross-entropy", 0, None)
-    if run := next((run for run in comparison.finals if run.method == "ce"), None):
-        test, val = _predictions(comparison, run)
-        audit({"ce, test": test}, val=val).to_html(folder / "audit.html")
-        files.append(["audit of cross-entropy, the first seed", "audit.html"])
-    progress("fitting a policy for 5% risk, and exporting it", 0, None)
-    sentences = _abstain(comparison, files)
-    claims = effects(comparison.results)
-    tables = write(
-        comparison, reference="ce", effects=claims, lead=[*sentences, *short_name_legend(data)], files=files,
-        commands=[f"calibrant demo --data {data} --seed {seed}{' --quick' if quick else ''}"],
-    )  # fmt: skip
-    return Demonstration(comparison, tables, claims, folder / "index.html", sentences)
-
-
-def effects(results: Results) -> list[dict[str, Any]]:
-    """Every claim that the results have numbers for."""
-    return [effect for claim in CLAIMS if (effect := _effect(claim, results)) is not None]
-
-
-def _effect(claim: Claim, results: Results) -> dict[str, Any] | None:
-    first, second = (
-        results.where(stage="final", method=v.method).by_seed(metric=v.metric, set=v.set, posthoc=v.posthoc)
-        for v in (claim.first, claim.second)
+def demo_recipe(seed: int = 0, quick: bool = False) -> Recipe:
+    """How the network is trained: as one often is, without augmentation and until it knows its samples by heart."""
+    samples = _QUICK if quick else _SAMPLES
+    options = {"samples": samples["validation"]}
+    return check_recipe(
+        {
+            "title": "A network that claims too much, on scenes",
+            "seed": seed,
+            "data": {
+                "layout": "scenes",
+                "options": _OPTIONS | {"seed": seed},
+                "split_options": {"train": {"samples": samples["train"]}, "test": {"samples": samples["test"]}},
+                # Not as the recipe's validation set, which every epoch would predict.
+                "also": {"validation": {"split": "val", "options": options}},
+            },
+            "model": {"name": "small_cnn", "width": 16},
+            "optimiser": {"rate": 0.2, "nesterov": True, "weight_decay": 0.0},
+            "schedule": {"name": "cosine", "warmup": 1},
+            "training": {"epochs": _EPOCHS, "batch_size": 32, "channels_last": True},
+        },
+        "the demonstration",
     )
-    pair = pair_values(first, second, better="high" if claim.above else "low")
-    if pair is None:
-        return None
-    sign = 1 if claim.above else -1
-    low, high = sorted((sign * pair.low, sign * pair.high))  # not numbers for one seed: neither side of 0
-    verdict = "holds" if low > 0 else "does not hold" if high < 0 else "within noise"
-    unit = describe(claim.first.metric).unit
-    words = claim.words
-    if claim.first.posthoc == "logit-norm" and not _has_norm(results, claim.first):
-        words += " (here no norm helped, and the confidence is kept)"
-    return {"claim": words, "values": list(pair.differences), "mean": pair.mean, "low": pair.low, "high": pair.high,
-            "verdict": verdict, "unit": unit}  # fmt: skip
 
 
-def _has_norm(results: Results, quantity: Quantity) -> bool:
-    """Whether a norm was found for any seed."""
-    rows = results.where(stage="final", method=quantity.method, set=quantity.set, posthoc=quantity.posthoc)
-    return any(not math.isnan(power) for power in rows.column("parameter"))
+def run_demo(folder: str | Path, *, seed: int = 0, quick: bool = False, progress: Progress = silent) -> Demo:
+    """Train one network, repair it, deploy it with a promise, and write a page about what came of it.
 
+    A folder of an earlier, interrupted call with the same arguments is continued.
 
-def _predictions(comparison: Comparison, run: PlannedRun) -> list[Predictions]:
-    """Of the test and of the validation data."""
-    return [Predictions.open(comparison.run_folder(run) / f"{name}.npz") for name in ("test", "val")]
+    Args:
+        folder: For the run, the files and the page.
+        seed: Of the data and of the network.
+        quick: Less data and fewer epochs.
+        progress: Called as it goes on; the whole is 100.
 
-
-def _abstain(comparison: Comparison, files: list[list[str]]) -> list[str]:
-    """A policy of one model, fitted on validation data, evaluated on test data and exported; return sentences about it.
-
-    Which method's was settled beforehand: had these data chosen it too, the promise would be weaker than it says.
+    Returns:
+        The page, and what is on it.
     """
-    run = next((run for run in comparison.finals if run.method == ABSTAINING), None)
-    if run is None:
-        return []
-    folder = comparison.folder
-    test, val = _predictions(comparison, run)
-    policy = Policy.fit(val, target_risk=RISK)
-    policy.save(folder / "policy.json")
-    files.append([f"policy for {ABSTAINING}", "policy.json"])
-    accept = np.asarray(policy.decide(test.logits).accept)
-    right = test.logits.argmax(1) == test.labels
-    if accept.any():
-        outcome = (
-            f"answers {float(accept.mean()):.1%} of the test samples and is wrong on "
-            f"{float(1 - right[accept].mean()):.2%} of those; without it, it is wrong on "
-            f"{float(1 - right.mean()):.1%} of all."
-        )
-    else:
-        outcome = f"answers nothing here. {policy.summary}"
-    sentences = [
-        f"The policy of {ABSTAINING} (the first seed) for {RISK:.0%} risk, at {policy.confidence:.0%} confidence, "
-        f"fitted on {len(val):,} validation samples, {outcome}"
-    ]
-    try:
-        from calibrant.export import export_onnx
-        from calibrant.training import load_model
+    started = time.monotonic()
+    folder, stages = Path(folder), _WholeProgress(progress)
+    stages("drawing pictures")
+    train(demo_recipe(seed, quick), folder / RUN, resume=True, event_log=stages.log)
+    test, validation = (Predictions.open(folder / file) for file in (TEST, VALIDATION))
+    stages("fitting a policy")
+    policy = Policy.fit(validation, target_risk=RISK, confidence=CONFIDENCE)
+    policy.save(folder / POLICY)
+    stages("auditing")
+    judged = audit({TEST: test}, val=validation, policy=policy, reproduce=COMMANDS[-1])
+    judged.to_html(folder / AUDIT)
+    stages("exporting")
+    data = read("scenes", "test", **_OPTIONS, seed=seed, samples=len(test))
+    exported = _export(folder, policy, data)
+    document = _document(judged, policy, _QUICK if quick else _SAMPLES, exported) | _pictures(policy, test, data)
+    document["facts"] += [("Seed", seed), ("Seconds", round(time.monotonic() - started))]
+    document["reproduce"] = f"calibrant demo --seed {seed}{' --quick' if quick else ''}"
+    write_demonstration(folder / PAGE, document)
+    stages("done")
+    return Demo(folder / PAGE, document, judged, policy)
 
-        model, shape, _ = load_model(comparison.run_folder(run).path)
-        exported = export_onnx(policy, folder / "model.onnx", model=model, input_shape=shape)
+
+class _WholeProgress:
+    """The progress of the whole, from that of its stages."""
+
+    def __init__(self, progress: Progress):
+        self.progress = progress
+        self.steps = 1
+
+    def __call__(self, stage: str, share: float = 0.0) -> None:
+        """A stage has begun, or this share of it is done."""
+        names = list(_STAGES)
+        before = sum(_STAGES[name] for name in names[: names.index(stage)])
+        self.progress(stage, before + share * _STAGES[stage], 100)
+
+    def log(self, event: str, numbers: Mapping[str, Any]) -> None:
+        """An event of the training."""
+        self.steps = numbers.get("steps", self.steps)
+        if event in ("start", "step"):
+            self("training", numbers["step"] / self.steps)
+        elif event == "predicting":
+            self("predicting")
+
+
+def _export(folder: Path, policy: Policy, data: Dataset) -> Exported | str:
+    """Write network and policy as one graph, after running it on the pictures; or why that cannot be."""
+    from calibrant.export import export_onnx
+
+    model, shape, _ = load_model(folder / RUN)
+    images = np.stack([np.asarray(data.inputs[index]) for index in range(len(data))]).transpose(0, 3, 1, 2)
+    pixels = images.astype(np.float32) / 255
+    try:
+        return export_onnx(policy, folder / ONNX, model=model, input_shape=shape, inputs=pixels)
     except MissingExtraError as missing:
-        return [*sentences, f"{missing}."]
-    files.append(["network and policy as one ONNX graph", "model.onnx"])
-    return [
-        *sentences,
-        f"Network and policy are one ONNX graph; onnxruntime answered as they do on {exported.rows:,} inputs.",
-    ]
+        return str(missing)
+
+
+def _story(judged: Audit, exported: Exported | str) -> dict[str, Any]:
+    """The numbers that the page is about."""
+    # The last model is the calibrated one, or, where calibrating does not help, the first.
+    before, after = ({m["name"]: m["value"] for m in judged.models[k]["metrics"]} for k in (0, -1))
+    answered, wrong, all_wrong = (row["value"] for row in judged.document["policy"]["rows"])
+    return {
+        "claims": before["mean_confidence"], "right": before["accuracy"],
+        "ece": before["ece_15"], "ece_repaired": after["ece_15"],
+        "answered": answered, "wrong": wrong, "all_wrong": all_wrong,
+        "exported": float(isinstance(exported, Exported)),
+    }  # fmt: skip
+
+
+def _document(judged: Audit, policy: Policy, samples: Mapping[str, int], exported: Exported | str) -> dict[str, Any]:
+    """The story in numbers and in sentences."""
+    story, outcome = _story(judged, exported), judged.document["policy"]
+    shares = {name: "none" if value is None else f"{value:.1%}" for name, value in story.items()}
+    claims = f"claims {shares['claims']} and is right {shares['right']} of the time"
+    kept = story["wrong"] is not None and story["wrong"] <= RISK
+    promise = f"at most {RISK:.0%} of its answers are wrong"
+    run = f"not exported: {exported}"
+    if isinstance(exported, Exported):
+        run = (
+            f"given the pixels of the {exported.rows:,} test pictures, onnxruntime answered {exported.accepted:,} and "
+            "decided as network and policy do"
+        )
+    return {
+        "title": "One network: before, repaired, deployed",
+        "created": datetime.date.today().isoformat(),
+        "story": story,
+        "level": "good" if kept else outcome["level"],
+        "outcome": "The promise is kept on these pictures" if kept else outcome["title"],
+        "headline": f"It {claims}. Repaired, it answers {shares['answered']} of the pictures, and {shares['wrong']} of "
+        f"its answers are wrong instead of {shares['all_wrong']}.",
+        "lead": f"The promise, made before these {samples['test']:,} pictures were seen: with {CONFIDENCE:.0%} "
+        f"confidence, {promise}.",
+        "before": {
+            "value": f"{100 * (story['claims'] - story['right']):.1f} points",
+            "aside": "overconfident",
+            "text": f"Trained with cross-entropy on {samples['train']:,} pictures, the network {claims}.",
+            "reliability": judged.models[0]["reliability"],
+            "caption": f"Before: calibration error {shares['ece']}",
+        },
+        "repaired": {
+            "value": shares["ece_repaired"],
+            "aside": f"calibration error, was {shares['ece']}",
+            "text": f"Fitted in seconds, on {samples['validation']:,} other pictures. {policy.method_summary}",
+            "reliability": judged.models[-1]["reliability"],
+            "caption": f"Repaired: calibration error {shares['ece_repaired']}",
+        },
+        "deployed": {
+            "value": f"{shares['wrong']} wrong",
+            "aside": f"instead of {shares['all_wrong']}",
+            "text": f"It answers {shares['answered']} of the pictures and declines the rest. Promised: {promise}. "
+            "Network and decision are one ONNX file.",
+        },
+        "commands": COMMANDS,
+        "facts": [(f"{name} pictures".capitalize(), f"{count:,}") for name, count in samples.items()] + [("ONNX", run)],
+        "files": [
+            ("The audit: every number with its interval", AUDIT),
+            ("The policy: calibrator, score and threshold", POLICY),
+            *([("Network and policy as one ONNX graph", ONNX)] if isinstance(exported, Exported) else []),
+        ],
+    }
+
+
+def _pictures(policy: Policy, test: Predictions, data: Dataset) -> dict[str, list[dict[str, Any]]]:
+    """The first pictures that are answered and the first that are declined, and what the network says of them."""
+    decisions = policy.decide(test.logits)
+    right = decisions.labels == test.labels
+    return {
+        name: [
+            {
+                "png": _png(data, index),
+                "label": data.classes[decisions.labels[index]],
+                "truth": data.classes[test.labels[index]],
+                "right": bool(right[index]),
+                "confidence": float(decisions.confidence[index]),
+            }
+            for index in np.flatnonzero(chosen)[:PICTURES].tolist()
+        ]
+        for name, chosen in (("answered", decisions.accept), ("declined", ~decisions.accept))
+    }
+
+
+def _png(data: Dataset, index: int) -> str:
+    stream = io.BytesIO()
+    data.inputs[index].save(stream, "PNG")
+    return base64.b64encode(stream.getvalue()).decode()

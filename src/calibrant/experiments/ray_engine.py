@@ -18,7 +18,7 @@ from typing import Any
 
 from calibrant import __version__
 from calibrant._progress import Progress, silent
-from calibrant._ray import RETRIES, check_fits, connect, import_ray
+from calibrant._ray import RETRIES, Board, check_fits, connect, import_ray
 from calibrant.experiments.job import Job, Stage, perform
 from calibrant.experiments.study import Choice, PlannedRun, Study
 from calibrant.training import Resources
@@ -76,7 +76,7 @@ class _Sweep:
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
-        self.board = ray.remote(_Board).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
+        self.board = ray.remote(Board).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
         cpus, gpus = engine.resources.cpus, engine.resources.gpus
         # To import everything takes seconds, so a process does some runs; on a GPU one, as its memory goes with it.
         calls = 1 if gpus else _CALLS
@@ -136,19 +136,6 @@ class _Sweep:
                 _, left = self.ray.wait(left, num_returns=len(left), timeout=_GRACE_SECONDS)
         self.running.clear()
         self.ray.kill(self.board)
-
-
-class _Board:
-    """How far each run is; an actor."""
-
-    def __init__(self) -> None:
-        self.steps: dict[str, tuple[float, float | None]] = {}
-
-    def write(self, key: str, done: float, total: float | None) -> None:
-        self.steps[key] = done, total
-
-    def read(self) -> dict[str, tuple[float, float | None]]:
-        return self.steps
 
 
 def _task(job: Job, threads: int, accelerator: str, board: Any, folder: str, version: str) -> str:

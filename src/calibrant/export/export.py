@@ -182,6 +182,8 @@ def _write(policy: Policy, path: Path, source: LogitsModel, batches: Sequence[Ch
 def _remarks(policy: Policy, verification: Verification, *, real: bool) -> list[str]:
     """Rounding, and whether real inputs are accepted about as often as the samples that the policy was fitted on."""
     remarks, rows = [], verification.rows
+    if policy.abstains:
+        remarks.append(f"The policy never answers, so the graph's accept is always false. {policy.summary}")
     if verification.undecided:
         remarks.append(
             f"In {verification.undecided} of {rows} rows the answers differ by what rounding of the logits explains, "

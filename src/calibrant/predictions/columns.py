@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._validation import closest, did_you_mean, listing, shorten
+from calibrant.predictions.binary import as_name, customary_positive, is_one_column, two_shape
 from calibrant.predictions.labels import (
     Naming,
     codes_of,
@@ -33,6 +34,11 @@ EXPECTED = "logits or probabilities with labels, or confidence with correct or w
 FACTS = ("class_names", "kind", "ignore_index", "split")
 #: A fact of files alone: that labels are positions, where names that are numbers would leave it open.
 LABELS_ARE, POSITIONS = "labels_are", "positions"
+#: Another: which of two classes is the positive one, where custom does not say.
+POSITIVE = "positive_class"
+FILE_FACTS = (*FACTS, LABELS_ARE, POSITIVE)
+#: What one column of two classes may be called, where it is not mapped.
+ONE_COLUMN = {"probability": "probabilities", "proba": "probabilities", "prob": "probabilities", "logit": "logits"}
 
 Columns = str | tuple[str, ...]
 
@@ -45,16 +51,23 @@ class OpenOptions:
     groups: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     unlabelled: bool = False  # whether labels may be missing
+    positive: str = ""  # the positive class of two
     listings: dict[str, list[str]] = field(default_factory=dict)  # folders that were listed during this call
 
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """Our names to the file's: one column, or one per class; for correct perhaps predicted and labels."""
+    """Our names to the file's: one column, or one per class; for correct perhaps predicted and labels.
+
+    ``positive`` is the positive class as the caller or the file says it; ``one_column`` is whether the data are one
+    column for two classes.
+    """
 
     holds: str
     columns: dict[str, Columns]
     naming: Naming
+    positive: str = ""
+    one_column: bool = False
 
     @property
     def is_single(self) -> bool:
@@ -82,11 +95,20 @@ class ColumnMap:
         if labels_are not in (None, POSITIONS):
             got = shorten(repr(labels_are))
             raise ValueError(f"{path}: {LABELS_ARE} must be {POSITIONS!r} or not be there, got {got}")
+        stated_positive = as_name(facts.pop(POSITIVE, None))
+        said = self.positive or stated_positive
         if not self.is_single or self.holds == "confidence":
-            return self
+            return replace(self, positive=said)
         both = (stated, options.facts.get("class_names"))
         stated, requested = (None if names is None else check_class_names(names, f"{path}: ") for names in both)
-        return replace(self, naming=name_array(stated, requested, path, positions=labels_are == POSITIONS))
+        naming = name_array(stated, requested, path, positions=labels_are == POSITIONS)
+        return replace(self, naming=naming, positive=said)
+
+    def widened(self, shape: Sequence[int]) -> tuple[ColumnMap, tuple[int, ...]]:
+        """This, and the shape of all the data, with both classes where the data are one column of two."""
+        if not self.is_single or not is_one_column(self.holds, shape):
+            return self, tuple(shape)
+        return replace(self, one_column=True), two_shape(shape)
 
     def schema(self, dtype: np.dtype[Any], shape: Sequence[int], facts: dict[str, Any], path: str) -> Schema:
         """What the file holds, checked; ``shape`` is that of all the data."""
@@ -129,7 +151,8 @@ def check_options(
     if isinstance(groups, str):
         raise ValueError(f"groups must be a list of columns, got {groups!r}")
     facts = {name: fact for name, fact in facts.items() if fact is not None}
-    return OpenOptions(mapped, tuple(groups or ()), facts, unlabelled)
+    positive = as_name(facts.pop("positive", None))
+    return OpenOptions(mapped, tuple(groups or ()), facts, unlabelled, positive)
 
 
 def match_columns(
@@ -154,6 +177,12 @@ class _Matcher:
 
     def match(self, data: str | None) -> ColumnMap:
         holds, sources, naming = self._data(data)
+        if not isinstance(sources, str) and len(sources) == 1:
+            sources, naming = sources[0], Naming()
+        requested = self.options.facts.get("class_names")
+        if isinstance(sources, str) and holds != "confidence" and requested is not None:
+            requested = check_class_names(requested, f"{self.path}: ")
+            naming = name_array(None, requested, self.path, positions=False)
         columns = {holds: sources}
         if holds == "confidence":
             columns["correct"] = self._correct()
@@ -170,7 +199,7 @@ class _Matcher:
             if twice is not None:
                 column = shorten(str(columns[twice]))
                 raise ValueError(f"{self.path}: column {column!r} is taken both for {holds} and for {twice}")
-        return ColumnMap(holds, columns, naming)
+        return ColumnMap(holds, columns, naming, self.options.positive)
 
     def _groups(self) -> dict[str, Columns]:
         mapped = self.options.columns
@@ -223,10 +252,10 @@ class _Matcher:
                 forms.append((name, name))
             if self.table and name != "confidence":
                 forms += [(name, f"{name}{mark}*") for mark in "_." if self._per_class(name, mark)]
+        if not forms and chosen is None and (alias := self._one_column()):
+            return ONE_COLUMN[alias], alias, Naming()
         if not forms:
-            what = "no logits, probabilities or confidence" if chosen is None else f"no {chosen}"
-            guess = next((name for name in DATA if closest(name, self.names)), "logits")
-            raise self._lacking(f"{what}, expected {EXPECTED}", chosen or guess)
+            raise self._no_data(chosen)
         if len(forms) > 1:
             (name, first), (_, second) = forms[:2]
             raise ValueError(f"{self.path}: holds {first} and {second}: choose with {_column_option(name, first)}")
@@ -237,6 +266,32 @@ class _Matcher:
         columns = self._per_class(name, mark)
         ordered, parts = sort_columns(columns, [column[len(name) + 1 :] for column in columns], self.path)
         return name, *self._with_requested(name, name_own_columns(parts, dotted=mark == "."), ordered)
+
+    def _one_column(self) -> str | None:
+        """A column that is called the probability or the logit, of which there is one for two classes."""
+        aliases = [name for name in self.names if name in ONE_COLUMN]
+        if len(aliases) == 1 and PREDICTED in self.present | set(self.options.columns):
+            # It may be the probability of what was predicted, or of the positive class.
+            options = f"--column confidence={aliases[0]} or --column {ONE_COLUMN[aliases[0]]}={aliases[0]}"
+            what = f"{shorten(aliases[0])!r} may be of the predicted class or of the positive one"
+            raise ValueError(f"{self.path}: {what}: say which, {options}")
+        return aliases[0] if len(aliases) == 1 else None
+
+    def _no_data(self, chosen: str | None) -> ValueError:
+        """The error about a file without data that are called so; a single further column may be what is meant."""
+        what = "no logits, probabilities or confidence" if chosen is None else f"no {chosen}"
+        ours = {alias for aliases in SINGLE.values() for alias in aliases} | {PREDICTED}
+        ours |= {str(column) for column in self.options.columns.values()} | set(self.options.groups)
+        others = [name for name in self.names if name not in ours and not name.startswith(GROUP)]
+        if chosen is None and len(others) == 1 and PREDICTED not in self.present:
+            name = shorten(others[0])
+            how = f"--column probabilities={name} (or logits={name}), and --positive NAME says of which class it is"
+            return ValueError(
+                f"{self.path}: {what}; it holds {listing(self.names)}: if {name} is the probability of one of two "
+                f"classes, add {how}"
+            )
+        guess = next((name for name in DATA if closest(name, self.names)), "logits")
+        return self._lacking(f"{what}, expected {EXPECTED}", chosen or guess)
 
     def _per_class(self, name: str, mark: str) -> list[str]:
         """Columns such as logits_0 (numbers only, so that logits_file is none) or logits.cat."""
@@ -303,4 +358,6 @@ def facts_of(schema: Schema) -> dict[str, Any]:
         del facts["kind"]
     if schema.class_names is not None and codes_of(schema.class_names) is not None:
         facts[LABELS_ARE] = POSITIONS
+    if schema.positive is not None and schema.positive != customary_positive(schema.class_names):
+        facts[POSITIVE] = str(schema.positive) if schema.class_names is None else schema.class_names[schema.positive]
     return {name: value for name, value in facts.items() if value is not None}

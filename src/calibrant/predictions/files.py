@@ -22,6 +22,7 @@ import numpy as np
 
 from calibrant._arrays import Array
 from calibrant._files import open_regular
+from calibrant.predictions.binary import find_positive, read_two_classes
 from calibrant.predictions.columns import ColumnMap, OpenOptions, check_options
 from calibrant.predictions.labels import LabelDecoder, LabelValues, check_comparable, choose_decoder
 from calibrant.predictions.memory import MemoryStore, freeze, gather, rebatch
@@ -125,7 +126,7 @@ class Reader:
 
     def needs_labels(self) -> bool:
         """Whether all labels must be seen to know how they are read: text, or numbers that may be names."""
-        unclear = self.naming.codes is not None and not self.naming.certain
+        unclear = self.columns.one_column or (self.naming.codes is not None and not self.naming.certain)
         return "labels" in self.names and (unclear or self._has_text_labels())
 
     def _has_text_labels(self) -> bool:
@@ -141,7 +142,8 @@ class Reader:
 
     def set_decoder(self, decoder: LabelDecoder) -> None:
         """Read labels like this from now on."""
-        self.schema, self.decoder = replace(self.schema, class_names=decoder.names), decoder
+        self.schema = replace(self.schema, class_names=decoder.names, positive=decoder.positive)
+        self.decoder = decoder
 
 
 def format_of(path: Path) -> Any:
@@ -187,7 +189,7 @@ def choose_decoders(readers: Sequence[Reader]) -> None:
                 labels = reader.label_values()
             values.add(labels.numbers)
             values.add(labels.texts)
-    decoder = choose_decoder(first.naming, values, first.schema, first.path)
+    decoder = _choose_decoder(first, values)
     for reader in readers:
         with file_errors(reader.path):
             pair = reader.compared_values()
@@ -196,10 +198,22 @@ def choose_decoders(readers: Sequence[Reader]) -> None:
         reader.set_decoder(decoder)
 
 
+def _choose_decoder(reader: Reader, values: LabelValues | None) -> LabelDecoder:
+    """How labels are read, by all of them, and which of two classes is the positive one."""
+    columns, schema, prefix = reader.columns, reader.schema, f"{reader.path}: "
+    if columns.one_column:
+        (column,) = columns.sources(schema.holds)
+        values, names = values or LabelValues(), reader.naming.names
+        return read_two_classes(values, columns.positive, names, column, schema.ignore_index, prefix)
+    decoder = choose_decoder(reader.naming, values, schema, reader.path)
+    return replace(decoder, positive=find_positive(columns.positive, decoder.names, schema.num_classes, prefix))
+
+
 def _check_same(first: Reader, other: Reader) -> None:
     facts: dict[str, tuple[Any, Any]] = {"columns": (sorted(first.names), sorted(other.names))}
     facts |= {name: (value, getattr(other.schema, name)) for name, value in vars(first.schema).items()}
     facts["numbers of the classes"] = (first.naming.codes, other.naming.codes)
+    facts["the positive class"] = (first.columns.positive, other.columns.positive)
     for name, (expected, value) in facts.items():
         if value != expected:
             raise ValueError(

@@ -200,6 +200,12 @@ class LabelValues:
     numbers: set[int] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
 
+    def add_array(self, labels: Array) -> None:
+        """Take those of an array, if it holds whole numbers, text or truth values; these are False and True."""
+        if labels.dtype.kind in "biuU":
+            values = np.unique(labels).tolist()
+            self.add(map(str, values) if labels.dtype.kind == "b" else values)
+
     def add(self, values: Iterable[int | str]) -> None:
         """Take some more, up to a limit."""
         for value in values:
@@ -220,12 +226,14 @@ class LabelDecoder:
         codes: the number that a label has for each class; None if it is the position.
         numeric: whether labels of text are numbers.
         unclear: why labels that are numbers cannot be read, if they cannot.
+        positive: the position of the positive class of two; None where it is not known.
     """
 
     names: Names | None = None
     codes: Codes | None = None
     numeric: bool = False
     unclear: str = ""
+    positive: int | None = None
 
     def decode(self, title: str, labels: Array, ignore_index: int | None, location: Location) -> Array:
         """Labels that are numbers as positions; labels of text stay as they are, unless they are numbers."""
@@ -235,6 +243,10 @@ class LabelDecoder:
                 odd = np.array([not is_whole(text) for text in labels.flat]).reshape(labels.shape)
                 raise value_error(f"{title} must be whole numbers as in other rows", labels, odd, location)
             labels = numbers
+        if labels.dtype.kind == "b" and self.positive is not None:
+            lower = [name.lower() for name in self.names or ()]
+            positions = [lower.index("false"), lower.index("true")] if "true" in lower and "false" in lower else [0, 1]
+            return np.array(positions)[labels.astype(np.int64)]
         if labels.dtype.kind not in "iu":
             return labels
         if self.unclear:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calibrant._arrays import Array, as_numpy
-from calibrant.predictions.schema import GROUP, Schema, check_schema, check_width
+from calibrant.predictions.binary import as_name, find_positive, is_one_column, read_two_classes, two_columns, two_shape
+from calibrant.predictions.labels import LabelValues
+from calibrant.predictions.schema import GROUP, Schema, as_text, check_schema, check_width
 from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors
 
 if TYPE_CHECKING:
@@ -73,14 +76,33 @@ def store_arrays(
     holds = next(iter(data))
     values_of = data | {"ids": ids, "objectness": objectness} | _group_columns(groups)
     arrays = {name: as_numpy(name, values) for name, values in values_of.items() if values is not None}
-    numbers = arrays[holds][0]
-    schema = check_schema(holds, numbers.dtype, numbers.shape, **facts)
+    said = as_name(facts.pop("positive", None))
+    if is_one_column(holds, arrays[holds][0].shape):
+        schema = _widen(arrays, holds, said, facts)
+    else:
+        numbers = arrays[holds][0]
+        schema = check_schema(holds, numbers.dtype, numbers.shape, **facts)
+        schema = replace(schema, positive=find_positive(said, schema.class_names, schema.num_classes, ""))
     columns = {}
+    numbers = arrays[holds][0]
     for name, (array, is_ours) in arrays.items():
         columns[name] = check_column(name, array, len(numbers), schema, Location())
         if is_ours or columns[name] is not array:
             columns[name].setflags(write=False)
     return MemoryStore(schema, columns)
+
+
+def _widen(arrays: dict[str, tuple[Array, bool]], holds: str, said: str, facts: dict[str, Any]) -> Schema:
+    """Put both classes in the place of one column, and the positions of the classes in that of labels."""
+    numbers, labels = arrays[holds][0], as_text("labels", arrays["labels"][0])
+    schema = check_schema(holds, numbers.dtype, two_shape(numbers.shape), **facts)
+    values = LabelValues()
+    values.add_array(labels)
+    decoder = read_two_classes(values, said, schema.class_names, "", schema.ignore_index, "")
+    assert decoder.positive is not None
+    arrays[holds] = two_columns(holds, holds, decoder.positive, numbers, Location()), True
+    arrays["labels"] = decoder.decode("labels", labels, schema.ignore_index, Location()), True
+    return replace(schema, class_names=decoder.names, positive=decoder.positive)
 
 
 def _group_columns(groups: Any) -> dict[str, Any]:
@@ -107,12 +129,18 @@ def find_remarks(store: Store) -> tuple[str, ...]:
     holds = store.schema.holds
     if holds != "logits":
         return ()
+    is_summing = is_single = True
     for block in store.blocks(store.schema.rows(BLOCK), [holds]):
         values = block[holds]
-        tolerance, blocks = sum_errors(values)
-        if values.min() < 0 or values.max() > 1 or any((errors > tolerance).any() for _, _, errors in blocks):
+        if values.min() < 0 or values.max() > 1:
             return ()
-    return ("The logits lie in 0..1 and sum to 1 in every row: if they are probabilities, name them probabilities.",)
+        tolerance, blocks = sum_errors(values)
+        is_summing = is_summing and not any((errors > tolerance).any() for _, _, errors in blocks)
+        is_single = is_single and store.schema.positive is not None and not values[:, 1 - store.schema.positive].any()
+        if not is_summing and not is_single:
+            return ()
+    what = "lie in 0..1 and sum to 1 in every row" if is_summing else "lie in 0..1 in every row"
+    return (f"The logits {what}: if they are probabilities, name them probabilities.",)
 
 
 def rebatch(pieces: Iterable[dict[str, Array]], size: int, prefix: str = "") -> Iterator[dict[str, Array]]:

@@ -51,6 +51,7 @@ class Predictions:
         groups: name to ``[N]`` int64 or text: the site, the sex, the camera.
         objectness: ``[N]`` in 0..1, the share of the sample that shows the object.
         class_names: one name per class.
+        positive: of two classes the position of the positive one, as it was said or by custom; None if it is unknown.
         num_classes: the number of classes.
         kind: ``"classification"`` or ``"segmentation"``.
         ignore_index: labels with this value count nowhere.
@@ -95,6 +96,7 @@ class Predictions:
         groups: Mapping[str, Any] | None = None,
         objectness: Any = None,
         class_names: Sequence[str] | None = None,
+        positive: str | int | bool | None = None,
         kind: Kind = "classification",
         ignore_index: int | None = None,
         split: Split | None = None,
@@ -102,18 +104,22 @@ class Predictions:
         """Predictions that are logits, any finite numbers.
 
         Args:
-            logits: ``[N, C]``, for segmentation ``[N, C, H, W]``; float16, float32 or float64 are kept.
-            labels: ``[N]`` or ``[N, H, W]`` whole numbers, or text where class_names are given.
+            logits: ``[N, C]``, for segmentation ``[N, C, H, W]``; float16, float32 or float64 are kept. Of two classes
+                one column will do, ``[N]`` or ``[N, 1]``, the input of a sigmoid: its class is ``positive``.
+            labels: ``[N]`` or ``[N, H, W]`` whole numbers, or text where class_names are given or there is one column.
             ids: ``[N]`` whole numbers or text.
             groups: name to ``[N]`` whole numbers or text.
             objectness: ``[N]`` in 0..1.
             class_names: one name per class.
+            positive: which of two classes is the positive one, where custom does not say (1 of 0 and 1, True of False
+                and True, 1 of -1 and 1).
             kind: ``"classification"`` or ``"segmentation"``.
             ignore_index: a label that marks samples or pixels to leave out.
             split: what the samples are for; kept and written with them.
         """
         data = {"logits": logits, "labels": labels}
         facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
+        facts["positive"] = positive
         return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, **facts))
 
     @classmethod
@@ -126,16 +132,24 @@ class Predictions:
         groups: Mapping[str, Any] | None = None,
         objectness: Any = None,
         class_names: Sequence[str] | None = None,
+        positive: str | int | bool | None = None,
         kind: Kind = "classification",
         ignore_index: int | None = None,
         split: Split | None = None,
     ) -> Predictions:
         """Predictions that are probabilities, in 0..1 and summing to 1 within 1e-3 (half precision: 1e-2).
 
-        The arguments are those of `from_logits`; nothing is clipped or normalised.
+        The arguments are those of `from_logits`, one column is P(positive); nothing is clipped or normalised.
+
+        Example:
+            >>> from calibrant import Predictions
+            >>> p = Predictions.from_probabilities([0.9, 0.25], ["yes", "no"], positive="yes")
+            >>> p.class_names, p.probabilities.tolist(), p.labels.tolist()
+            (('no', 'yes'), [[0.09999999999999998, 0.9], [0.75, 0.25]], [1, 0])
         """
         data = {"probabilities": probabilities, "labels": labels}
         facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
+        facts["positive"] = positive
         return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, **facts))
 
     @classmethod
@@ -161,6 +175,7 @@ class Predictions:
         columns: Mapping[str, str | Sequence[str]] | None = None,
         groups: Sequence[str] | None = None,
         class_names: Sequence[str] | None = None,
+        positive: str | int | bool | None = None,
         kind: Kind | None = None,
         ignore_index: int | None = None,
         split: Split | None = None,
@@ -172,7 +187,8 @@ class Predictions:
         ``.csv`` and ``.tsv``, these two also with ``.gz``. A file holds ``logits`` or ``probabilities`` with
         ``labels``, or ``confidence`` with ``correct`` (or with ``predicted`` and ``labels``, which are compared), and
         perhaps ``ids``, ``objectness`` and ``group.NAME``. A table has a list column, or one column per class:
-        ``logits_0``, ``logits_1``, ... or ``logits.cat``, ``logits.dog``, ... Nothing is ever unpickled.
+        ``logits_0``, ``logits_1``, ... or ``logits.cat``, ``logits.dog``, ... Of two classes, one column of
+        probabilities or logits will do, of the class ``positive``. Nothing is ever unpickled.
 
         Labels are matched with columns by name: text, and also numbers where columns are numbered otherwise than 0, 1,
         2, ...; else numbers are positions. What may be read in two ways is refused. A file that changes while it is
@@ -189,6 +205,8 @@ class Predictions:
             class_names: names of the classes, where the file does not say; labels that are text need them. Columns that
                 have names are brought into this order, or refused if their names are others; columns that are listed
                 in ``columns`` are called so in the order of that list.
+            positive: which of two classes is the positive one, of which a single column is. It need not be given where
+                the column names it (``p_yes``), or where the classes are 0 and 1, False and True, or -1 and 1.
             kind: ``"segmentation"`` for images, where the file does not say.
             ignore_index: where the file does not say.
             split: where the file does not say.
@@ -196,6 +214,7 @@ class Predictions:
                 else needs them.
         """
         facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
+        facts["positive"] = positive
         return cls._of(open_files(path, columns, groups, facts, unlabelled=unlabelled))
 
     @classmethod
@@ -206,6 +225,7 @@ class Predictions:
         columns: Mapping[str, str | Sequence[str]] | None = None,
         groups: Sequence[str] | None = None,
         class_names: Sequence[str] | None = None,
+        positive: str | int | bool | None = None,
         ignore_index: int | None = None,
         split: Split | None = None,
         unlabelled: bool = False,
@@ -217,6 +237,7 @@ class Predictions:
             columns: our names to the frame's.
             groups: further columns that name groups.
             class_names: one name per class, where the columns do not say.
+            positive: which of two classes is the positive one, as for `open`.
             ignore_index: a label that marks samples to leave out.
             split: what the samples are for.
             unlabelled: whether labels may be missing.
@@ -230,7 +251,7 @@ class Predictions:
         """
         from calibrant.predictions.formats.tables import from_frame  # loads pyarrow
 
-        facts = {"class_names": class_names, "ignore_index": ignore_index, "split": split}
+        facts = {"class_names": class_names, "ignore_index": ignore_index, "split": split, "positive": positive}
         return cls._of(from_frame(frame, columns, groups, facts, unlabelled=unlabelled))
 
     def save(self, path: str | Path) -> None:
@@ -314,6 +335,11 @@ class Predictions:
     def class_names(self) -> tuple[str, ...] | None:
         """One name per class, or None."""
         return self._store.schema.class_names
+
+    @property
+    def positive(self) -> int | None:
+        """The position of the positive class of two, or None."""
+        return self._store.schema.positive
 
     @property
     def num_classes(self) -> Any:

@@ -32,7 +32,10 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Schema:
-    """What predictions hold; ``shape`` is that of one sample's data."""
+    """What predictions hold.
+
+    ``shape`` is that of one sample's data; ``positive`` the position of the positive class of two, if it is known.
+    """
 
     holds: str
     dtype: np.dtype[Any]
@@ -41,6 +44,7 @@ class Schema:
     class_names: tuple[str, ...] | None = None
     ignore_index: int | None = None
     split: str | None = None
+    positive: int | None = None
 
     @property
     def num_classes(self) -> int | None:
@@ -82,8 +86,6 @@ def check_schema(
     if dtype.kind != "f" or dtype.itemsize > 8 or len(shape) != form.count(",") + 1 or 0 in shape or few:
         size = "N >= 1" if holds == "confidence" else "N >= 1 and C >= 2"
         hint = '; images take kind="segmentation"' if len(shape) == 4 and kind == "classification" else ""
-        if holds == "probabilities" and (len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)):
-            hint = f" (of two classes? np.stack([1 - p, p], 1){' with p = p[:, 0]' if len(shape) > 1 else ''})"
         raise ValueError(
             f"{prefix}{holds} must be floating point {form} with {size} (float16, float32 or float64), "
             f"got {dtype} {list(shape)}{hint}"

@@ -71,10 +71,7 @@ def check_column(
         array = as_text(location.prefix + title, array)
     if name == schema.holds or name == "objectness":
         array = _check_floats(title, array, shape, location)
-        if name == "logits":
-            _check_finite(title, array, location)
-        else:
-            _check_share(name, title, array, location)
+        check_numbers(name, title, array, location)
         if name == "probabilities":
             _check_sums(array, location)
         return array
@@ -109,6 +106,14 @@ def _check_floats(title: str, array: Array, shape: tuple[int, ...], location: Lo
     if array.shape != shape or array.dtype.kind != "f" or array.dtype.itemsize > 8:
         raise _shape_error(title, "floating point", array, shape, location)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def check_numbers(name: str, title: str, array: Array, location: Location) -> None:
+    """Logits must be finite, all else must lie in 0..1; the second axis, if there is one, counts the classes."""
+    if name == "logits":
+        _check_finite(title, array, location)
+    else:
+        _check_share(name, title, array, location)
 
 
 def _check_finite(title: str, array: Array, location: Location) -> None:

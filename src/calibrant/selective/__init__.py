@@ -1,8 +1,9 @@
 """Selective classification: scores to rank by, thresholds with a guarantee, policies that answer or abstain.
 
-`scores` rank predictions; `bounds`, `search` and `thresholds` find where to accept, `policy_thresholds` those of a
-policy; `rule` is what a policy consists of and its formula; `holdout` and `selection` choose its parts, `policy` fits
-it, `policy_file` writes it, `module` is it in PyTorch, `outcome` what it does to predictions; `analysis` is SC's.
+`scores` rank predictions; `bounds`, `search` and `thresholds` find where to accept, `policy_thresholds` and
+`image_thresholds` those of a policy, `menu` what else could be promised; `rule` is what a policy consists of and its
+formula; `holdout` and `selection` choose its parts, `policy` fits it, `policy_file` writes it, `module` is it in
+PyTorch, `outcome` what it does to predictions; `analysis` is SC's.
 """
 
 from typing import TYPE_CHECKING

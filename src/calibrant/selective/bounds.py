@@ -7,6 +7,7 @@ With k errors among n accepted samples, drawn independently, the hypothesis "the
 
 from __future__ import annotations
 
+import functools
 import math
 from bisect import bisect_left
 
@@ -67,6 +68,7 @@ def coverage_interval(accepted: int, samples: int, level: float) -> Interval:
     return Interval(accepted / samples, float(low), float(high))
 
 
+@functools.lru_cache(maxsize=4096)
 def fewest(risk: float, delta: float, errors: int = 0) -> int:
     """How many samples must be accepted for ``errors`` among them to show a risk of at most ``risk`` at level delta.
 

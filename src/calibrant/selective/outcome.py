@@ -131,6 +131,8 @@ class Outcome:
             return [f"There are no {unit} that count."]
         share = self.accepted / self.samples
         text = [f"Answers {self.accepted:,} of {self.samples:,} {unit} ({share:.1%}), abstains on the rest."]
+        if self.policy.abstains:
+            text = [f"Answers none of {self.samples:,} {unit}: the policy never answers. {self.policy.summary}"]
         unknown = {name: part for name, part in self.groups.items() if name not in (self.policy.group_names or ())}
         if unknown:
             number, names = sum(part.samples for part in unknown.values()), listing(list(unknown), 5)

@@ -21,7 +21,8 @@ from calibrant.selective.holdout import (
     score_choice,
     score_for_threshold,
 )
-from calibrant.selective.policy_thresholds import ThresholdTarget, threshold_over_images, threshold_over_samples
+from calibrant.selective.image_thresholds import threshold_over_images
+from calibrant.selective.policy_thresholds import ThresholdTarget, threshold_over_samples
 from calibrant.selective.rule import Decisions, Rule, decide
 from calibrant.selective.scores import FORMULAS, Score
 from calibrant.selective.selection import Selection, select

@@ -34,6 +34,7 @@ from calibrant._files import parse_json, read_regular, written_aside
 from calibrant._validation import LARGEST_LOGIT
 from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS, Calibrator, NumpyOps
+from calibrant.selective.menu import Offer
 from calibrant.selective.rule import Rule, decision
 from calibrant.selective.scores import Score
 from calibrant.selective.thresholds import Threshold
@@ -104,6 +105,8 @@ def to_dict(rule: Rule) -> dict[str, Any]:
 def _threshold_dict(threshold: Threshold) -> dict[str, Any]:
     entries = dict(vars(threshold))
     value = entries.pop("value")
+    if menu := [offer._asdict() for offer in entries.pop("menu")]:
+        entries["menu"] = menu
     intervals = {name: vars(entries[name]) for name in ("coverage", "risk")}
     return _without_nan({"accept_from": _WORDS.get(value, value), **entries, **intervals})
 
@@ -174,6 +177,11 @@ class _Interval(_Entries):
         return Interval(*(math.nan if limit is None else limit for limit in (self.value, self.low, self.high)))
 
 
+class _Offer(_Entries):
+    risk: OpenShare
+    coverage: Share
+
+
 class _Threshold(_Entries):
     accept_from: Limit | None
     method: Text
@@ -186,6 +194,7 @@ class _Threshold(_Entries):
     risk: _Interval
     needed: Needed | None
     reason: Text
+    menu: list[_Offer] = []
 
     @field_validator("accept_from", mode="wrap")
     @classmethod
@@ -196,6 +205,7 @@ class _Threshold(_Entries):
     def restore(self) -> Threshold:
         entries = dict(self)
         value = entries.pop("accept_from")
+        entries["menu"] = tuple(Offer(offer.risk, offer.coverage) for offer in self.menu)
         intervals = {"coverage": self.coverage.restore(), "risk": self.risk.restore()}
         return Threshold(math.nan if value is None else value, **{**entries, **intervals})
 

@@ -39,6 +39,7 @@ from calibrant._arrays import ArrayLike
 from calibrant._validation import choice, judged, number_in
 from calibrant.metrics import NEAREST, Doubles, Interval
 from calibrant.selective.bounds import UNKNOWN, coverage_interval, fewest, fewest_at_rates, risk_interval
+from calibrant.selective.menu import Offer, with_menu
 from calibrant.selective.search import Curve, curve_of, search
 
 Method: TypeAlias = Literal["best", "fixed-sequence", "sgr", "empirical"]
@@ -63,7 +64,9 @@ class Threshold:
             where nothing is accepted.
         needed: where the answer is to abstain always: about how many samples would have given another, as far as the
             error rates seen here tell; None where no number would.
-        reason: a sentence about the outcome.
+        reason: a sentence or two about the outcome.
+        menu: other target risks, from the lowest that could be promised on, and what each would answer: estimates, made
+            where nothing is accepted, and by a policy that promises a risk.
     """
 
     value: float
@@ -77,6 +80,7 @@ class Threshold:
     risk: Interval
     needed: int | None
     reason: str
+    menu: tuple[Offer, ...] = ()
 
     @property
     def abstains(self) -> bool:
@@ -106,7 +110,7 @@ def threshold_for_risk(
 
     Returns:
         The threshold, and what is known about it. Where none can be promised it abstains always, and says how many
-        samples would be needed.
+        samples would be needed, and which higher risks could be promised.
 
     Example:
         >>> import numpy as np
@@ -127,6 +131,18 @@ def threshold_for_risk(
     order = None if candidates is None else np.asarray(candidates, dtype=np.float64)
     if order is not None and (order.ndim != 1 or not len(order) or np.isnan(order).any()):
         raise ValueError(f"candidates must be thresholds [M], got {list(order.shape)}")
+
+    def search_at(risk: float) -> Threshold:
+        return threshold_on(curve, risk, confidence, method, order)
+
+    threshold = search_at(target_risk)
+    return with_menu(threshold, search_at) if threshold.abstains else threshold
+
+
+def threshold_on(
+    curve: Curve, target_risk: float, confidence: float, method: Method, order: Doubles | None = None
+) -> Threshold:
+    """`threshold_for_risk` of arguments that were checked, without a menu."""
     if method == "empirical":
         fits = np.flatnonzero((curve.errors <= target_risk * curve.accepted) & (curve.accepted > 0))
         at = int(fits[-1]) if len(fits) else 0

@@ -15,8 +15,6 @@ from tests.helpers.predictions import Q, archive, npy, refusal_of, refused
 def test_one_hot_labels_in_files(tmp_path):
     np.savez(tmp_path / "a.npz", logits=Q, labels=np.eye(4, 3))
     assert refusal_of(Predictions.open, tmp_path / "a.npz").endswith("got [4, 3] (use .argmax(1))")
-    (tmp_path / "a.csv").write_text("probabilities,labels\n0.5,1\n")
-    assert refusal_of(Predictions.open, tmp_path / "a.csv").endswith("(of two classes? add a column of 1 - p)")
 
 
 def test_headers_that_promise_what_is_not_there(tmp_path):

@@ -112,7 +112,7 @@ def test_an_honest_compressed_table_is_streamed(tmp_path):
         ("logits_0,logits_1,labels,note\n1,x,0,{digits}{digits}\n", "has more than 131,072 characters"),
         ("logits_0,logits_1,labels,note\n1,nan,0,{digits}{digits}\n", "got nan in row 0 (counted from 0), class 1"),
         ("logits_0,logits_1,labels,{digits}{digits}\n1,2,0,1\n", "has more than 131,072 characters"),
-        ("logits_{digits},logits_1,labels\n1,2,0\n", ""),
+        ("logits_{digits},logits_1,labels\n1,2,2\n", "names the class '1', which is not among the classes 2"),
     ],
 )
 def test_fields_of_very_many_digits(body, end, tmp_path):

@@ -161,7 +161,7 @@ def test_values_that_do_not_belong_in_a_table(tmp_path):
         labels=y,
     )
     parquet("column 'logits' must be floating point, got .*string", logits=[["1", "2"]] * 3, labels=y)
-    parquet("column 'logits' must be lists, got double$", logits=[0.5] * 3, labels=y)
+    parquet("one column is of two classes, and the labels are of 3", logits=[0.5] * 3, labels=[0, 1, 2])
     parquet("column 'labels' has no value in row 2 .counted from 0.$", logits=[[1.0, 2.0]] * 3, labels=[0, 1, None])
     parquet(
         "labels must be whole numbers, or text with class names given, got 'a' in row 0 .*class_names=.*--class-names",

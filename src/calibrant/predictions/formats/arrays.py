@@ -18,7 +18,8 @@ import numpy as np
 
 from calibrant._arrays import Array
 from calibrant._npy import ArrayHeader, read_header
-from calibrant.predictions.columns import FACTS, LABELS_ARE, ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.binary import two_columns, two_shape
+from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, Reader, Store
 from calibrant.predictions.formats import check_crc
 from calibrant.predictions.labels import LabelDecoder, LabelValues, compare
@@ -200,6 +201,7 @@ class ConvertedArray:
     arrays: tuple[FileArray, ...]
     dtype: np.dtype[Any]
     convert: Callable[..., Array]  # of a module, so that it can be pickled
+    is_widened: bool = False  # whether one column becomes two
 
     @property
     def path(self) -> str:
@@ -208,8 +210,9 @@ class ConvertedArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the first array."""
-        return self.arrays[0].shape
+        """The shape of the first array, or of the two columns that it becomes."""
+        shape = self.arrays[0].shape
+        return two_shape(shape) if self.is_widened else shape
 
     def blocks(self, rows: int) -> Iterator[Array]:
         """Its rows in order, in new arrays of ``rows``; the last one may be shorter."""
@@ -243,7 +246,7 @@ class ArrayReader(Reader):
         self.arrays = arrays
         for name, array in arrays.items():
             expected = (self.rows(), *schema.shape_of(name))
-            if array.shape != expected:
+            if array.shape != expected and not (columns.one_column and name == schema.holds):
                 got = f"{list(array.shape)}{shape_hint(array.shape, expected)}"
                 raise ValueError(f"{path}: {columns.title(name)} must be {list(expected)}, got {got}")
 
@@ -281,15 +284,20 @@ class ArrayReader(Reader):
         values = LabelValues()
         with file_errors(self.path):
             for block in array.blocks(min(self.rows(), self.schema.rows(BATCH // 16))):
-                labels = as_text(f"{array.path}: labels", block)
-                if labels.dtype.kind in "iuU":
-                    values.add(np.unique(labels).tolist())
+                values.add_array(as_text(f"{array.path}: labels", block))
         return values
 
     def set_decoder(self, decoder: LabelDecoder) -> None:
         """Read labels like this from now on."""
         super().set_decoder(decoder)
-        if "labels" in self.arrays and (decoder.codes or decoder.numeric or decoder.unclear):
+        holds = self.schema.holds
+        if self.columns.one_column:
+            numbers = self.arrays[holds]
+            assert decoder.positive is not None
+            widen = functools.partial(two_columns, holds, self.columns.title(holds), decoder.positive)
+            self.arrays[holds] = ConvertedArray((numbers,), numbers.dtype, widen, is_widened=True)
+        is_decoded = decoder.codes or decoder.numeric or decoder.unclear or self.columns.one_column
+        if "labels" in self.arrays and is_decoded:
             labels, title = self.arrays["labels"], self.columns.title("labels")
             decode = functools.partial(_decode, decoder, title, self.schema.ignore_index)
             self.arrays["labels"] = ConvertedArray((labels,), labels.dtype, decode)
@@ -307,22 +315,22 @@ def open_arrays(
 
     ``facts`` are class names and the like, as the file states them; ``data`` is what it holds, where its name says so.
     """
-    names = [name for name in names if name not in (*FACTS, LABELS_ARE)]
+    names = [name for name in names if name not in FILE_FACTS]
     columns = match_columns(names, options, path, table=False, data=data)
     arrays = {name: array_of(columns.sources(name)[0]) for name in columns.columns}
     if columns.compared:
         pair = tuple(map(array_of, columns.compared))
         arrays["correct"] = ConvertedArray(pair, np.dtype(np.bool_), _compare)
-    columns = columns.with_names(facts, options, path)
     numbers = arrays[columns.holds]
-    schema = columns.schema(numbers.dtype, numbers.shape, facts | options.facts, path)
+    columns, shape = columns.with_names(facts, options, path).widened(numbers.shape)
+    schema = columns.schema(numbers.dtype, shape, facts | options.facts, path)
     return ArrayReader(path, arrays, columns, schema)
 
 
 def read_facts(names: Sequence[str], array_of: Callable[[str], StoredArray]) -> dict[str, Any]:
     """The facts among the arrays of a file: class names, kind, ignore index, split."""
     facts: dict[str, Any] = {}
-    for name in (name for name in (*FACTS, LABELS_ARE) if name in names):
+    for name in (name for name in FILE_FACTS if name in names):
         array = array_of(name)
         is_list = name == "class_names"
         if array.shape not in ((), (1,)) if not is_list else len(array.shape) != 1 or not array.shape[0]:

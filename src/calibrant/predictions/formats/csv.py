@@ -106,7 +106,7 @@ class CsvReader(Reader):
     def needs_labels(self) -> bool:
         """Whether all labels must be seen to know how they are read: several names may be meant, or some numbers."""
         mixed = self.naming.codes is not None and None in self.naming.codes
-        return "labels" in self.names and (len(self.naming.spellings) > 1 or mixed)
+        return "labels" in self.names and (self.columns.one_column or len(self.naming.spellings) > 1 or mixed)
 
     def label_values(self) -> LabelValues:
         """The different labels, numbers if all are whole numbers."""
@@ -222,12 +222,8 @@ def open_file(path: Path, options: OpenOptions) -> CsvReader:
         raise ValueError(
             f"{path}: expected columns separated by {marks}, the header line has {mark!r}{hint}"
         ) from error
-    holds, sources = columns.holds, columns.sources(columns.holds)
-    if columns.is_single and holds != "confidence":
-        hint = " (of two classes? add a column of 1 - p)" if holds == "probabilities" else ""
-        got = shorten(sources[0])
-        raise ValueError(f"{path}: {holds} must be one column per class, {got}_0, {got}_1, ..., got {got}{hint}")
-    shape = (1,) if columns.is_single else (1, len(sources))
+    sources = columns.sources(columns.holds)
+    columns, shape = columns.widened((1,) if columns.is_single else (1, len(sources)))
     schema = columns.schema(np.dtype(np.float64), shape, options.facts, str(path))
     # Arrow reads many blocks ahead, so that their size decides how much memory a pass takes.
     return CsvReader(file, columns, schema, header, max(1 << 18, min(LONGEST_LINE, 8 * length)))

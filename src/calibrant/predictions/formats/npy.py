@@ -22,7 +22,7 @@ import numpy as np
 
 from calibrant._files import sync, written_aside
 from calibrant._validation import shorten
-from calibrant.predictions.columns import FACTS, LABELS_ARE, SINGLE, OpenOptions, facts_of
+from calibrant.predictions.columns import FILE_FACTS, SINGLE, OpenOptions, facts_of
 from calibrant.predictions.files import Store, open_first
 from calibrant.predictions.formats.arrays import (
     ArrayReader,
@@ -162,7 +162,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _refuse_leftovers(path: Path, start: str, written: set[str]) -> None:
     """A file of an earlier set would be read as part of this one."""
-    reserved = {alias for aliases in SINGLE.values() for alias in aliases} | {*FACTS, LABELS_ARE}
+    reserved = {alias for aliases in SINGLE.values() for alias in aliases} | set(FILE_FACTS)
     for entry in sorted(os.listdir(path.parent)) if path.parent.is_dir() else ():
         name = entry.removesuffix(".npy").removeprefix(start)
         if entry == f"{start}{name}.npy" and name not in written and (name in reserved or name.startswith(GROUP)):

@@ -25,7 +25,7 @@ from calibrant._arrays import Array
 from calibrant._files import parse_json, written_aside
 from calibrant._parquet import column_chunks
 from calibrant._validation import shorten
-from calibrant.predictions.columns import FACTS, LABELS_ARE, ColumnMap, OpenOptions, facts_of, match_columns
+from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, facts_of, match_columns
 from calibrant.predictions.files import DataFile, Stamp, Store, open_first
 from calibrant.predictions.formats import RATIO, check_crc, check_expansion
 from calibrant.predictions.formats.tables import TableReader, arrow_types, float_type, is_list, sample_shape, storage
@@ -114,7 +114,8 @@ def _read_footer(file: DataFile | RemoteFile, handle: IO[bytes], options: OpenOp
             return parquet.iter_batches(batch_size=1, columns=[column])
 
         shape = sample_shape(arrow_schema, columns, first_rows, stated_shape)
-    schema = columns.schema(dtype, (count, *shape), facts | options.facts, path)
+    columns, shape = columns.widened((count, *shape))
+    schema = columns.schema(dtype, shape, facts | options.facts, path)
     size = schema.numbers * schema.dtype.itemsize
     if size > max(LEAST_SAMPLE, RATIO * file.stamp.size):  # one sample alone is read at once
         limit = f"{RATIO} times as large as the file of {file.stamp.size:,} bytes"
@@ -188,7 +189,7 @@ def _read_facts(metadata: dict[bytes, bytes], path: str) -> dict[str, Any]:
     shape = facts.get("shape", []) if isinstance(facts, dict) else None
     if not isinstance(shape, list) or not all(type(n) is int and 0 < n < 2**63 for n in shape) or len(shape) > 32:
         raise ValueError(f"{path}: its metadata 'calibrant' is not what was written there")
-    return {name: value for name, value in facts.items() if name in (*FACTS, LABELS_ARE, "shape") and value is not None}
+    return {name: value for name, value in facts.items() if name in (*FILE_FACTS, "shape") and value is not None}
 
 
 def _metadata(schema: Schema) -> dict[bytes, bytes]:

@@ -21,7 +21,7 @@ import numpy as np
 from calibrant._arrays import Array
 from calibrant._files import parse_json, written_aside
 from calibrant._validation import shorten
-from calibrant.predictions.columns import FACTS, LABELS_ARE, OpenOptions, facts_of
+from calibrant.predictions.columns import FILE_FACTS, OpenOptions, facts_of
 from calibrant.predictions.files import DataFile, Store, open_first
 from calibrant.predictions.formats import check_crc
 from calibrant.predictions.formats.arrays import (
@@ -72,7 +72,7 @@ def open_file(path: Path, options: OpenOptions) -> ArrayReader:
             crc = int(sums[name], 16) if name in sums else None
             return _array(file, name, entries[name], data, levels.get(name), crc)
 
-        facts = {name: ours[name] for name in (*FACTS, LABELS_ARE) if ours.get(name) is not None}
+        facts = {name: ours[name] for name in FILE_FACTS if ours.get(name) is not None}
         return open_arrays(str(path), list(entries), array_of, options, facts)
 
 

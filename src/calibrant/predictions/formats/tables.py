@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from calibrant._arrays import Array
 from calibrant._validation import shorten
+from calibrant.predictions.binary import two_columns
 from calibrant.predictions.columns import ColumnMap, check_options, match_columns
 from calibrant.predictions.files import FileStore, Reader, Store, choose_decoders
 from calibrant.predictions.labels import LabelValues, compare
@@ -99,7 +100,8 @@ def from_frame(
         matched = match_columns(table.schema.names, options, FRAME, table=True)
         dtype = float_type(table.schema, matched, FRAME)
         shape = sample_shape(table.schema, matched, lambda column: table.select([column]).to_batches(1))
-        schema = matched.schema(dtype, (table.num_rows, *shape), options.facts, FRAME)
+        matched, shape = matched.widened((table.num_rows, *shape))
+        schema = matched.schema(dtype, shape, options.facts, FRAME)
     reader = FrameReader(table, matched, schema)
     choose_decoders([reader])
     return FileStore([reader]).load()
@@ -178,8 +180,7 @@ def sample_shape(
         return tuple(kind.shape)
     kind = storage(kind)
     if not is_list(kind):
-        hint = " (of two classes? lists of 1 - p and p)" if columns.holds == "probabilities" else ""
-        raise ValueError(f"{title} must be lists, got {shorten(str(kind))}{hint}")
+        return ()  # of two classes
     if pa.types.is_fixed_size_list(kind):
         size = kind.list_size
     else:
@@ -212,6 +213,11 @@ def convert_batch(batch: Any, reader: Reader, names: Sequence[str], location: Lo
         shape = schema.shape_of(name)
         if name == "labels":
             arrays[name] = _labels(column, source, reader, location)
+        elif name == schema.holds and reader.columns.one_column:
+            is_listed = is_list(column.type)
+            numbers = _lists(column, source, (1,), location) if is_listed else _numbers(column, source, location)
+            title = reader.columns.title(name)
+            arrays[name] = two_columns(name, title, schema.positive or 0, numbers, location)
         elif shape:
             arrays[name] = _lists(column, source, shape, location)
         else:
@@ -253,6 +259,8 @@ def _encode(column: Any, title: str, location: Location) -> tuple[Array, Array]:
 def distinct_values(batch: Any, column: str, prefix: str) -> list[Any]:
     """The different values of a column of a record batch, if they are whole numbers or text."""
     values = plain(batch.column(batch.schema.get_field_index(column)))
+    if pa.types.is_boolean(values.type):
+        return [str(value) for value in values.unique().to_pylist() if value is not None]
     if not is_text(values.type) and not pa.types.is_integer(values.type):
         return []
     texts = [value for value in values.unique().to_pylist() if value is not None]

@@ -91,7 +91,7 @@ def write_report(
 def command_box(command: str) -> str:
     """A command with a button that copies it."""
     return (
-        f'<div class="command"><pre id="command" tabindex="0"><code>{escape(command)}</code></pre>'
+        f'<div class="command"><pre tabindex="0"><code>{escape(command)}</code></pre>'
         '<button type="button" class="copy" hidden>Copy</button></div>'
     )
 

@@ -194,6 +194,14 @@ def outcome(part: Part) -> str:
         column = escape(part.get("column") or "Group")
         top, label = heads(column) + heads(*titles, numbers=True), f"Answers of the policy by {column}"
         answers += table("stack outcome", f"By {column}", top, body, label=label)
+    if part.get("menu"):
+        body = "".join(
+            f'<tr><th scope="row">at most {round_percent(offer["risk"])} wrong</th>'
+            f"{numeric('Would answer', percent(offer['coverage']))}</tr>"
+            for offer in part["menu"]
+        )
+        top = heads("Promise") + heads("Would answer", numbers=True)
+        answers += table("metrics single", "What could be promised (estimates)", top, body)
     return f'<div class="outcome">{answers}</div>'
 
 

@@ -265,15 +265,14 @@
 
   if ($("rc-data")) explore();
 
-  /* --- the command --- */
+  /* --- commands --- */
 
-  const copy = document.querySelector("button.copy");
-  if (copy) {
+  for (const copy of document.querySelectorAll("button.copy")) {
+    const text = copy.previousElementSibling;
+    const choose = () => { getSelection().selectAllChildren(text); };
+    const done = () => { copy.textContent = "Copied"; setTimeout(() => { copy.textContent = "Copy"; }, 1500); };
     copy.hidden = false;
     copy.addEventListener("click", () => {
-      const text = $("command");
-      const choose = () => { getSelection().selectAllChildren(text); };
-      const done = () => { copy.textContent = "Copied"; setTimeout(() => { copy.textContent = "Copy"; }, 1500); };
       if (!navigator.clipboard) choose();
       else navigator.clipboard.writeText(text.textContent).then(done, choose);
     });

@@ -1,0 +1,96 @@
+"""The page of the demonstration: before, repaired, deployed, and how to do the same with a file of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from calibrant.report.document import Part
+from calibrant.report.html import charts
+from calibrant.report.html.layout import ReportSection, asset, card, cards, columns, command_box, terms, write_report
+from calibrant.report.html.svg import icon
+from calibrant.report.text import escape
+
+
+def write_demonstration(path: str | Path, document: Part) -> None:
+    """Write the page of the demonstration; it draws the document of `calibrant.experiments.demonstrate`."""
+    sections = [section(document) for section in (_cards, _reliability, _pictures, _own_file, _facts, _reproduce)]
+    write_report(
+        path, sections, title=document["title"], kind="Calibrant demonstration", created=document["created"],
+        top=_headline(document), skip="Skip to the cards", style=asset("demo.css"),
+    )  # fmt: skip
+
+
+def _headline(document: Part) -> str:
+    level = document["level"]
+    return (
+        f'<section class="verdict {level}" aria-labelledby="verdict-h">'
+        f'<p class="level">{icon(level)}<span>{escape(document["outcome"])}</span></p>'
+        f'<h2 id="verdict-h">{escape(document["headline"])}</h2><p>{escape(document["lead"])}</p></section>'
+    )
+
+
+def _cards(document: Part) -> ReportSection:
+    levels = ("poor", "good", document["level"])
+    stages = zip(("before", "repaired", "deployed"), ("Before", "Repaired", "Deployed"), levels, strict=True)
+    items = [
+        card(heading, document[key]["value"], document[key]["text"], interval=document[key]["aside"], level=level)
+        for key, heading, level in stages
+    ]
+    return ReportSection("cards", "One network, three steps", "Summary", cards(*items))
+
+
+def _reliability(document: Part) -> ReportSection:
+    figures = [
+        f"<figure><figcaption>{escape(document[key]['caption'])}</figcaption>"
+        f"{charts.reliability(f'reliability-{key}', document[key]['reliability'], heading, 'pictures')}"
+        f"</figure>"
+        for key, heading in (("before", "Before"), ("repaired", "Repaired"))
+    ]
+    lede = (
+        '<p class="lede">Each bar is the accuracy of the pictures whose confidence falls in that bin. A model that '
+        f"keeps its word ends every bar on the diagonal.</p>{charts.RELIABILITY_LEGEND}"
+    )
+    heading = "Confidence against accuracy, on pictures never seen before"
+    return ReportSection("reliability", heading, "Reliability", lede + columns(*figures))
+
+
+def _pictures(document: Part) -> ReportSection:
+    lede = (
+        f'<p class="lede">The first {len(document["answered"])} samples of the test set that it answers, and the first '
+        f"{len(document['declined'])} that it declines: not chosen. Below each picture is what it says and how sure it "
+        "is after the repair; where it is wrong, what is true.</p>"
+    )
+    rows = _row("Answered", document["answered"]) + _row("Declined", document["declined"])
+    return ReportSection("pictures", "What it answers and what it declines", "Pictures", lede + rows)
+
+
+def _row(heading: str, samples: Sequence[Part]) -> str:
+    items = "".join(
+        f'<li class="{"right" if sample["right"] else "wrong"}">'
+        f'<img alt="{escape(sample["truth"])}" width="96" height="96" '
+        f'src="data:image/png;base64,{sample["png"]}">'
+        f'<span class="says">{escape(sample["label"])} {sample["confidence"]:.0%}</span>'
+        f'<span class="truth">{"right" if sample["right"] else "wrong: " + escape(sample["truth"])}</span></li>'
+        for sample in samples
+    )
+    return f'<h3>{heading}</h3><ul class="pictures">{items}</ul>'
+
+
+def _own_file(document: Part) -> ReportSection:
+    lede = (
+        '<p class="lede">The same with outputs of your own model, from any framework: a repair with a promise, '
+        "decisions on new data, and the audit of both. With these names the commands run inside this folder.</p>"
+    )
+    body = command_box("\n".join(document["commands"]))
+    return ReportSection("yours", "Now your own model", "Your model", lede + body)
+
+
+def _facts(document: Part) -> ReportSection:
+    links = "".join(f'<li><a href="{escape(file)}">{escape(text)}</a></li>' for text, file in document["files"])
+    body = terms("facts", document["facts"]) + f'<h3>Files</h3><ul class="links">{links}</ul>'
+    return ReportSection("facts", "What was run", "Facts", body)
+
+
+def _reproduce(document: Part) -> ReportSection:
+    return ReportSection("reproduce", "How to reproduce", "Reproduce", command_box(document["reproduce"]))
