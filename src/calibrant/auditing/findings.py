@@ -14,6 +14,7 @@ from calibrant.auditing.breakdown import Row
 from calibrant.auditing.collect import Collected
 from calibrant.auditing.repairs import Repair
 from calibrant.metrics import Interval, Reliability, wilson, z_value
+from calibrant.predictions import UNITS
 
 Level = Literal["good", "fair", "poor", "info"]
 
@@ -103,7 +104,7 @@ def verdict(evidence: Evidence) -> tuple[str, str, str]:
 def list_findings(evidence: Evidence) -> list[Finding]:
     """Every finding, the most important first."""
     findings = [*_repairs(evidence)]
-    if evidence.collected.kind == "classification":  # the tests below take samples to be independent; pixels are not
+    if evidence.collected.kind == "classification":  # the tests below take samples to be independent
         findings += [*_bins(evidence), *_confident_errors(evidence), *_max_logit(evidence)]
         for column, rows in [("class", evidence.by_class), *evidence.by_group.items()]:
             findings += _worse_than_the_rest(column, rows, evidence)
@@ -184,7 +185,7 @@ def _repairs(evidence: Evidence) -> Iterator[Finding]:
         spread = f" [{points(change.low)}, {points(change.high)}]" if math.isfinite(change.low) else ""
         after = percent(max(0.0, scaling.before + change.value), 2)
         numbers = f"ECE {before} to {after}: {points(change.value)} points{spread}; {scaling.fitted}."
-        yield Finding("info", *_scaling_words(change), numbers)
+        yield Finding("info", *_scaling_words(change, evidence.collected.kind), numbers)
     norm = repairs.get(("Logit normalisation", "aurc"))
     if norm is not None and norm.change.high < 0:
         yield Finding(
@@ -197,12 +198,15 @@ def _repairs(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _scaling_words(change: Interval) -> tuple[str, str]:
+def _scaling_words(change: Interval, kind: str) -> tuple[str, str]:
     """Title and text about what temperature scaling does to the ECE."""
     name = "Temperature scaling"
     if not math.isfinite(change.low):
-        text = "What temperature scaling changes on images it was not fitted on; pixels are not independent, so there"
-        return f"{name}, by images", f"{text} is no interval."
+        wholes, units = UNITS[kind]
+        text = (
+            f"What temperature scaling changes on {wholes} it was not fitted on; {units} are not independent, so there"
+        )
+        return f"{name}, by {wholes}", f"{text} is no interval."
     if change.high < 0:
         return f"{name} helps", f"{name} would lower the calibration error and change no prediction."
     if change.low > 0:

@@ -109,9 +109,9 @@ def judge_repairs(
 
 
 def _changes(collected: Collected, before: Judged, after: Judged, sampling: dict[str, Any]) -> dict[str, Interval]:
-    """Paired differences; without limits where samples are pixels, which are not independent."""
+    """Paired differences; without limits where samples are pixels or tokens, which are not independent."""
     change = paired_differences(before, after, **sampling)
-    if collected.kind != "segmentation":
+    if collected.kind == "classification":
         return change
     return {name: Interval(difference.value, math.nan, math.nan) for name, difference in change.items()}
 
@@ -124,9 +124,9 @@ def _judge(z: Array, y: Array) -> Judged:
 
 
 def _folds(collected: Collected) -> Ints:
-    """Fold of each kept row; pixels of an image stay together."""
+    """Fold of each kept row; pixels of an image and tokens of a sequence stay together."""
     _, labels, image = collected.logits.columns()
-    return folds_of(image if collected.kind == "segmentation" else np.arange(len(labels)))
+    return folds_of(np.arange(len(labels)) if collected.kind == "classification" else image)
 
 
 def _scaled(z: Array, y: Array, folds: Ints, val: Collected | None) -> tuple[list[float], Array]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import LARGEST_SEED, differing_names, whole
-from calibrant.predictions import Predictions
+from calibrant.predictions import IGNORED, Predictions
 from calibrant.selective.holdout import (
     FEWEST,
     SHARE,
@@ -148,7 +148,7 @@ class Policy(Rule):
             "for_threshold": count_for_threshold(seed, samples, share),
             "seed": seed,
             "fingerprint": str(fingerprint),
-            "ignore_index": predictions.ignore_index,
+            "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
             **selection.evidence(),
         }
         policy = replace(policy, threshold=threshold, groups=groups, group=group, evidence=evidence)
@@ -244,6 +244,8 @@ def _check_fittable(predictions: Predictions, target: ThresholdTarget, score: st
         raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
     if not predictions.labelled:
         raise ValueError("a policy is fitted on labelled predictions, and these have no labels")
+    if predictions.kind == "tokens":
+        raise ValueError("a policy is for independent samples or for images, got tokens, for which there is none yet")
     if predictions.holds == "confidence":
         raise ValueError("a policy needs logits or probabilities of every class, got confidences alone")
     if group is not None and group not in predictions.group_names:
