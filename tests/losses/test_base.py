@@ -51,8 +51,8 @@ def test_classes_that_are_last_are_said_to_be_moved():
     """The sentence's own remedy gives torch's cross-entropy."""
     logits, labels = torch.randn(3, 5, 7), torch.randint(7, (3, 5))
     with pytest.raises(ValueError, match=r"pass logits\.transpose\(1, 2\)$"):
-        get("ce")(logits, labels)
+        L.get("ce")(logits, labels)
     with pytest.raises(ValueError, match=r"pass logits\.movedim\(-1, 1\)$"):
-        get("ce")(torch.randn(2, 3, 5, 7), torch.randint(7, (2, 3, 5)))
+        L.get("ce")(torch.randn(2, 3, 5, 7), torch.randint(7, (2, 3, 5)))
     expected = torch.nn.functional.cross_entropy(logits.reshape(-1, 7), labels.reshape(-1))
-    torch.testing.assert_close(get("ce")(logits.transpose(1, 2), labels), expected)
+    torch.testing.assert_close(L.get("ce")(logits.transpose(1, 2), labels), expected)
