@@ -1,11 +1,11 @@
 """Whether the demonstration tells the same story for other seeds: what it claims, counted over twenty of them.
 
-    ./dev bench demo                  seeds 1 to 20, each with its own data; what is finished is not computed again
+    ./dev bench demo                  seeds 21 to 40, each with its own data; what is finished is not computed again
     ./dev bench demo --seeds 7 8      other seeds
     ./dev bench demo --quick          of the quick demonstration
     ./dev bench demo --page           write docs/demo_seeds.md from the last results
 
-Sizes and settings were chosen on seeds from 100 on.
+Sizes and settings were chosen on seeds below 21 and from 100 on.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from calibrant.experiments import run_demo
 
 RESULTS = Path("benchmarks/results/demo.json")
 PAGE = Path("docs/demo_seeds.md")
-Story = Mapping[str, float]
+Story = Mapping[str, Any]
 
 #: What the page says, and when it is so.
 CLAIMS = {
     "It is overconfident, by 8 points or more": lambda story: story["claims"] - story["right"] >= 0.08,
     "The repair at least halves its calibration error": lambda story: story["ece_repaired"] <= story["ece"] / 2,
-    "The policy answers at least 40% of the pictures": lambda story: story["answered"] >= 0.4,
-    "At most 5% of its answers are wrong, as promised": lambda story: story["wrong"] <= 0.05,
+    "The policy answers at least a third of the pictures": lambda story: story["answered"] >= 1 / 3,
+    "At most 5% of its answers are wrong, as promised": lambda story: (
+        story["wrong"] is not None and story["wrong"] <= 0.05
+    ),
     "The ONNX graph decides as network and policy do": lambda story: story["exported"] == 1,
 }
 COLUMNS = {
@@ -43,7 +45,7 @@ COLUMNS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 21)))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(21, 41)))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--page", action="store_true")
     options = parser.parse_args(arguments)
@@ -71,7 +73,10 @@ def claim_rows(stories: Sequence[Story]) -> list[list[str]]:
 
 def seed_rows(stories: Mapping[str, Story]) -> list[list[str]]:
     """The numbers of every seed."""
-    return [[seed, *(f"{story[name]:.1%}" for name in COLUMNS)] for seed, story in stories.items()]
+    return [
+        [seed, *("none" if story[name] is None else f"{story[name]:.1%}" for name in COLUMNS)]
+        for seed, story in stories.items()
+    ]
 
 
 def page(results: Mapping[str, Any]) -> str:
@@ -83,8 +88,9 @@ def page(results: Mapping[str, Any]) -> str:
 
 `calibrant demo` trains one network on pictures that are drawn from a seed. Its page makes five claims. Here they are
 counted over {len(stories)} seeds, each with its own training, validation and test pictures and its own network, by
-`./dev bench demo`. Sizes and settings were chosen on seeds from 100 on, which are not counted. The promise is made with
-99% confidence, so about one seed in a hundred, or fewer, may break it. Run on: {machine(results["environment"])}.
+`./dev bench demo`. Sizes and settings were chosen on seeds below 21 and from 100 on, which are not counted. The promise
+is made with 99% confidence, so one seed in a hundred, or fewer, may break it. Run on:
+{machine(results["environment"])}.
 
 {table(("claim", "holds for"), claim_rows(list(stories.values())))}
 {table(("seed", *COLUMNS.values()), seed_rows(stories))}"""

@@ -5,9 +5,10 @@ interpreter is observed in fresh ones.
 """
 
 import importlib.util
-import os
+import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -147,28 +148,48 @@ def test_torchvision_ops_work_after_ensure(monkeypatch: pytest.MonkeyPatch) -> N
     assert torchvision.ops.roi_align(plane, rois[:0], (2, 2)).shape == (0, 1, 2, 2)
 
 
-def run(code: str, *, path: Path | None = None) -> str:
-    """Run code in a fresh interpreter with warnings as errors; `path` goes in front of the installed packages.
+#: A fresh interpreter that has imported torch and nothing else, forked for every program that comes on its input:
+#: an import of torch takes longer than all of them. The module is loaded by file, so that nothing else of calibrant
+#: imports torchvision first.
+FRESH = f"""
+import importlib.util, json, os, sys, traceback
+spec = importlib.util.spec_from_file_location('fallback', {_torchvision.__file__!r})
+fallback = importlib.util.module_from_spec(spec); spec.loader.exec_module(fallback)
+assert 'torchvision' not in sys.modules
+for line in sys.stdin:
+    code, path = json.loads(line)
+    if not (child := os.fork()):
+        sys.path[:0] = path
+        try:
+            exec(compile(code, 'program', 'exec'), {{'fallback': fallback, 'sys': sys}})
+        except BaseException:
+            print(traceback.format_exc())
+        print(flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
 
-    The module is loaded by file, so that nothing else of calibrant imports torchvision first.
-    """
-    load = (
-        "import importlib.util, sys\n"
-        f"spec = importlib.util.spec_from_file_location('fallback', {_torchvision.__file__!r})\n"
-        "fallback = importlib.util.module_from_spec(spec); spec.loader.exec_module(fallback)\n"
-    )
-    environment = dict(os.environ)
-    if path is not None:
-        environment["PYTHONPATH"] = os.pathsep.join([str(path), *filter(None, [environment.get("PYTHONPATH")])])
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", load + code], env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout.strip()
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Callable[..., str]]:
+    """Run code in a fresh interpreter with warnings as errors; `path` goes in front of the installed packages."""
+    command = [sys.executable, "-W", "error", "-c", FRESH]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def call(code: str, *, path: Path | None = None) -> str:
+            process.stdin.write(json.dumps([code, [] if path is None else [str(path)]]) + "\n")
+            process.stdin.flush()
+            return "".join(iter(process.stdout.readline, "\n")).strip()
+
+        yield call
+        process.stdin.close()
+        assert process.wait(60) == 0
 
 
 @needs_torchvision
-def test_fresh_process_imports_torchvision_and_torchmetrics_and_detects() -> None:
+def test_fresh_process_imports_torchvision_and_torchmetrics_and_detects(run: Callable[..., str]) -> None:
     code = """
 import torch
 installed = fallback.ensure()
@@ -190,7 +211,7 @@ print("done")
     assert run(code) == "done"
 
 
-def test_ensure_leaves_a_torchvision_that_imports_or_is_absent_alone(tmp_path: Path) -> None:
+def test_ensure_leaves_a_torchvision_that_imports_or_is_absent_alone(run: Callable[..., str], tmp_path: Path) -> None:
     """Whatever its extension is called: newer versions have _C_stable.so, and other tests of the file system failed."""
     package = tmp_path / "torchvision"
     package.mkdir()
@@ -208,7 +229,7 @@ print("done")
 
 
 @needs_torchvision
-def test_ensure_mends_an_import_that_failed_before() -> None:
+def test_ensure_mends_an_import_that_failed_before(run: Callable[..., str]) -> None:
     code = """
 try:
     import torchvision
@@ -225,7 +246,7 @@ print("done")
 
 
 @pytest.mark.parametrize("failure", ["import a_module_that_is_not_there", "raise RuntimeError('operators are tired')"])
-def test_ensure_passes_on_what_fails_for_another_reason(tmp_path: Path, failure: str) -> None:
+def test_ensure_passes_on_what_fails_for_another_reason(run: Callable[..., str], tmp_path: Path, failure: str) -> None:
     package = tmp_path / "torchvision"
     package.mkdir()
     (package / "__init__.py").write_text(f"from . import extension\n{failure}\n")

@@ -201,12 +201,12 @@ def host(name: str, x: ArrayLike) -> tuple[npt.NDArray[Any], Precision]:
     return array, precision_of(x if hasattr(x, "dtype") else array)
 
 
-def as_logits(logits: ArrayLike) -> npt.NDArray[Any]:
-    """Check that logits are ``[N, C]`` or ``[N, C, ...]`` and floating point; half precision becomes float32."""
-    z, _ = as_numpy("logits", logits)
+def as_logits(logits: ArrayLike, name: str = "logits") -> npt.NDArray[Any]:
+    """Check that logits, or what the name says, are floating point ``[N, C, ...]``; half precision becomes float32."""
+    z, _ = as_numpy(name, logits)
     if z.dtype.kind != "f" or z.ndim < 2 or not z.size or z.shape[1] < 2:
         asked = "floating point [N, C] or [N, C, ...] with N >= 1 and C >= 2"
-        raise ValueError(f"logits must be {asked}, got {z.dtype} {list(z.shape)}")
+        raise ValueError(f"{name} must be {asked}, got {z.dtype} {list(z.shape)}")
     return z.astype(np.float64 if z.itemsize >= 8 else np.float32, copy=False)
 
 

@@ -1,5 +1,7 @@
 """Tests of document."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -73,5 +75,6 @@ def test_a_label_of_probability_zero_is_said():
     p = np.array([[1.0, 0.0], [0.5, 0.5]] * 60)
     found = audit(Predictions.from_probabilities(p, np.array([1, 0] * 60)), replicates=50)
     row = next(one for one in found.models[0]["metrics"] if one["name"] == "nll")
-    assert row["value"] is None
-    assert "60 samples give their label probability 0" in row["note"]
+    # One decimal place, two classes: a floor of 0.05; half of the labels have probability 0, half 0.5.
+    assert row["value"] == pytest.approx(-(math.log(0.05) + math.log(0.5)) / 2)
+    assert "60 samples give their label probability 0, counted as 0.05" in row["note"]

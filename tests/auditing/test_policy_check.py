@@ -26,7 +26,7 @@ def test_the_audit_of_a_policy(here, capsys):
     test = write(here, "test.npz", seed=6)
     code, out, _ = run(capsys, "audit", "test.npz", "--policy", "policy.json")
     assert code == 0
-    assert out.startswith("Policy: ")
+    assert "\nPolicy: " in out
     assert "breaks its promise" not in out.replace("No sign that the policy breaks its promise", "")
     assert "test.npz, calibrated" in out
     policy = Policy.load("policy.json")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrant import Predictions, audit
+from calibrant import Policy, Predictions, audit
 from tests.helpers.audits import drawn
 
 
@@ -32,3 +32,22 @@ def test_held_out_data_must_fit():
         audit(Predictions.from_logits(z, y), val=Predictions.from_logits(z + 1, y, split="test"))
     with pytest.raises(ValueError, match=r"audit takes Predictions.*Predictions\.open"):
         audit("test.npz")
+
+
+@pytest.mark.parametrize("case", ["over", "under", "skewed", "honest", "few"])
+def test_an_audit_recommends_what_a_fit_chooses(case):
+    """The same rows, candidates and numbers, on one file."""
+    z, y = drawn(120 if case == "few" else 1500, 4, {"over": 3.0, "under": 0.4}.get(case, 1.0), 8)
+    z = z + (np.array([2.0, 0.0, 0.0, -1.0]) if case == "skewed" else 0.0)
+    choice = audit(Predictions.from_logits(z, y), replicates=20).models[0]["choice"]
+    policy = Policy.fit(Predictions.from_logits(z, y), 0.2)
+    if case == "few":
+        assert choice is None
+        assert policy.calibrator is None
+        return
+    assert choice["calibrator"] == (policy.calibrator.name if policy.calibrator else "none")
+    assert choice["score"] == str(policy.score)
+    assert choice["calibrators"] == policy.evidence["calibrators"]
+    plain = [{key: row[key] for key in ("name", "value", "chosen")} for row in policy.evidence["scores"]]
+    assert [{key: row[key] for key in ("name", "value", "chosen")} for row in choice["scores"]] == plain
+    assert choice["calibrator"] == {"over": "temperature", "under": "temperature", "skewed": "vector"}.get(case, "none")

@@ -23,7 +23,7 @@ CASES = [
     ("audit plain.npz -o none --level nan", "level must lie between 0 and 1, got nan"),
     (f"audit plain.npz -o none --seed {LONG}", "Invalid value for '--seed'"),
     ("fit plain.npz --seed 18446744073709551616", "seed must be a whole number of at most"),
-    ("fit plain.npz --target-risk 1e-320", "target_risk must be a number at least 1e-09 above 0 and below 1"),
+    ("fit plain.npz --target-risk 1e-320", "--target-risk must be a number at least 1e-09 above 0 and below 1"),
     ("fit plain.npz --confidence 0.9999999999999999", "confidence must be a number at least 1e-09 above 0 and below"),
     ("fit plain.npz --confidence nan", "confidence must be a number between 0 and 1, got nan"),
     ("lens -o none --logits 1,nan", "--logits must be finite numbers, got '1,nan'"),

@@ -2,8 +2,9 @@
 
 import json
 import os
-import subprocess
-import sys
+import shutil
+import signal
+import tempfile
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from calibrant.cli import main
 from calibrant.data import Boxes, Dataset, ImageArray, context_only, read, single_object
 from calibrant.data.writing import write_dataset
 from calibrant.metrics import context_reliance
+from tests.helpers.processes import finish, start
 
 SIZE = "<size><width>{w}</width><height>{h}</height></size>"
 XML = f"<annotation><filename>{{name}}.jpg</filename>{SIZE}{{objects}}</annotation>"
@@ -124,19 +126,17 @@ def test_inspect_writes_over_its_own_page(household, tmp_path, capsys):
     assert (out / "index.html").read_text() == "<html>mine</html>"
 
 
+def inspect_and_die(words, folder):
+    """In a process of its own, which ends where the first figure is copied to its place."""
+    tempfile.tempdir = str(folder)
+    shutil.copyfile = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    main(words)
+
+
 def test_inspect_killed_and_repeated(household, tmp_path):
     """Killed after the page and before its figures, or before the page: what is there is known as ours."""
-    script = """
-import os, shutil, sys
-copy = shutil.copyfile
-shutil.copyfile = lambda *words: os.kill(os.getpid(), 9)
-from calibrant.cli import main
-main(sys.argv[1:])
-"""
     words = ["data", "inspect", str(household), "--quiet", "-o"]
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", script, *words, str(tmp_path / "out")]
-    assert subprocess.run(command, env=environment, check=False).returncode == -9
+    assert finish(start(inspect_and_die, [*words, str(tmp_path / "out")], tmp_path)) == -signal.SIGKILL
     assert any(path.name.startswith(".calibrant-part.") for path in (tmp_path / "out").iterdir())
     assert run(*words, tmp_path / "out") == 0
     assert run(*words, tmp_path / "whole") == 0
@@ -361,23 +361,24 @@ def test_context_only_sets_keep_their_labels(tmp_path):
         read(tmp_path / "context", "val")
 
 
+def write_toy(folder, dies=False):
+    """Write a data set, or in a process of its own the first five images of it."""
+
+    def progress(what, done, total):
+        if done == 5 and dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    pixels = np.zeros((8, 6, 6, 3), np.uint8)
+    data = Dataset("toy", "train", ("a",), tuple(map(str, range(8))), [0] * 8, ImageArray(pixels))
+    write_dataset(data, str(folder), progress=progress)
+
+
 def test_killed_while_writing(tmp_path):
     """A process killed in the middle leaves whole images and no table; run again, the data set is whole."""
-    script = f"""
-import os, numpy as np
-from calibrant.data import Dataset, ImageArray
-from calibrant.data.writing import write_dataset
-pixels = np.zeros((8, 6, 6, 3), np.uint8)
-data = Dataset("toy", "train", ("a",), tuple(map(str, range(8))), [0] * 8, ImageArray(pixels))
-def progress(what, done, total):
-    if done == 5 and os.environ.get("KILL"): os.kill(os.getpid(), 9)
-write_dataset(data, {str(tmp_path / "out")!r}, progress=progress)
-"""
-    killed = subprocess.run([sys.executable, "-c", script], env=os.environ | {"KILL": "1"}, check=False)
-    assert killed.returncode == -9
+    assert finish(start(write_toy, tmp_path / "out", True)) == -signal.SIGKILL
     assert not (tmp_path / "out" / "train.parquet").exists()
     assert len(list((tmp_path / "out").rglob("*.png"))) == 5
-    subprocess.run([sys.executable, "-c", script], check=True)
+    write_toy(tmp_path / "out")
     assert len(read(tmp_path / "out", "train")) == 8
 
 

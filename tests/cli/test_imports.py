@@ -79,7 +79,6 @@ def folder(tmp_path_factory):
         (["audit", "val.npz", "--policy", "policy.json", "--json"], set()),
         (["fit", "val.npz", "-o", "again.json"], set()),
         (["apply", "policy.json", "test.csv", "-o", "answers.csv"], {"pandas"}),  # pyarrow's way to look at an array
-        *[([name, "--help"], set()) for name in COMMANDS if name != "data"],
         (["data", "--help"], {"torch"}),
         (["export", "--logits-only", "--policy", "policy.json", "-o", "head.onnx"], {"onnxruntime"}),
         (["export", "--onnx", "model.onnx", "--policy", "policy.json", "-o", "whole.onnx"], {"onnxruntime"}),
@@ -93,6 +92,31 @@ def folder(tmp_path_factory):
 )
 def test_a_command_imports_no_more_than_it_needs(words, allowed, folder):
     assert imported(*words, folder=folder) <= allowed
+
+
+@pytest.fixture(scope="module")
+def helps():
+    """The heavy modules that there are after the help of each command, one after another in one new process."""
+    code = """
+import contextlib, io, json, sys
+from calibrant.cli import main
+modules = {}
+for name in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as text, contextlib.suppress(SystemExit):
+        main([name, "--help"])
+    assert "Usage: calibrant " + name in text.getvalue(), text.getvalue()
+    modules[name] = sorted(set(json.loads(sys.argv[2])) & set(sys.modules))
+print(json.dumps(modules))
+"""
+    names = json.dumps([name for name in COMMANDS if name != "data"])
+    result = subprocess.run([sys.executable, "-c", code, names, json.dumps(HEAVY)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "data"])
+def test_the_help_of_a_command_imports_nothing_heavy(name, helps):
+    assert helps[name] == []
 
 
 @pytest.mark.parametrize(

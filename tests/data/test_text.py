@@ -9,23 +9,12 @@ from calibrant.data import ImageArray
 from calibrant.data.dataset import Dataset
 from calibrant.data.readers.newsgroups import newsgroups
 from calibrant.data.text import Vocabulary, encoded, read_glove, tokens
-from tests.helpers.reader_data import MESSAGE
+from tests.helpers.reader_data import newsgroup_messages
 
 
 @pytest.fixture
 def messages(tmp_path):
-    files = {
-        "20news-bydate-train/sci.space/2": MESSAGE.encode(),
-        "20news-bydate-train/sci.space/10": "caf\xe9".encode("latin-1"),
-        "20news-bydate-train/alt.atheism/7": "caf\xe9\r\n".encode(),
-        "20news-bydate-train/alt.atheism/8": b"",
-        "20news-bydate-test/sci.space/3": b"Only: headers\n\n> and quotes",
-        "20news-bydate-test/rec.autos/1": b"x",
-    }
-    for name, data in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(data)
-    return tmp_path
+    return newsgroup_messages(tmp_path)
 
 
 def test_words():

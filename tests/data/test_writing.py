@@ -3,12 +3,12 @@
 import fcntl
 import json
 import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from calibrant._files import PART
 from calibrant.cli import main
@@ -16,6 +16,7 @@ from calibrant.data import Dataset, ImageArray, read
 from calibrant.data.files import UnreadableError
 from calibrant.data.writing import check_folder, read_description, write_dataset
 from tests.helpers import box_files
+from tests.helpers.processes import finish, start
 
 FILL = ["--fill", "9,8,7"]
 
@@ -126,21 +127,20 @@ def test_a_failed_write_leaves_no_folder(tmp_path):
 
 # Killed and repeated
 
-KILLED = """
-import os, sys
-from PIL import Image
-save, calls = Image.Image.save, []
-def dying(self, path, *words, **options):
-    calls.append(1)
-    if len(calls) == {call}:
-        with open(path, "wb") as file:
-            file.write(b"half a picture")
-        os.kill(os.getpid(), 9)
-    save(self, path, *words, **options)
-Image.Image.save = dying
-from calibrant.cli import main
-main(sys.argv[1:])
-"""
+
+def run_and_die(words, call):
+    """In a process of its own, which ends with half of the image of a call on the disk."""
+    save, calls = Image.Image.save, []
+
+    def dying(self, path, *others, **options):
+        calls.append(1)
+        if len(calls) == call:
+            Path(path).write_bytes(b"half a picture")
+            os.kill(os.getpid(), signal.SIGKILL)
+        save(self, path, *others, **options)
+
+    Image.Image.save = dying
+    main(words)
 
 
 @pytest.mark.parametrize("calls", [[2, 1]])
@@ -150,8 +150,7 @@ def test_killed_and_repeated(tmp_path, calls):
     assert run(*words, tmp_path / "whole") == 0
     out = tmp_path / "out"
     for call in calls:
-        killed = subprocess.run([sys.executable, "-c", KILLED.format(call=call), *words, str(out)], check=False)
-        assert killed.returncode == -9
+        assert finish(start(run_and_die, [*words, str(out)], call)) == -signal.SIGKILL
         assert any(PART in path.name for path in out.rglob("*")), "it was killed while it wrote"
     (out / f"{PART}{'0' * 12}.abcdefgh").write_bytes(b"of a file that is no more")
     assert run(*words, out) == 0

@@ -73,10 +73,15 @@ class Watcher(threading.Thread):
     def __init__(self, runs, may, strike):
         super().__init__(daemon=True)
         self.runs, self.may, self.strike, self.struck = Path(runs), may, strike, None
+        self.is_needed = True
+
+    def end(self):
+        """Stop looking: the comparison is over."""
+        self.is_needed = False
+        self.join()
 
     def run(self):
-        until = time.monotonic() + 120
-        while self.struck is None and time.monotonic() < until:
+        while self.is_needed:
             time.sleep(0.01)
             for saved in self.runs.glob("*/last.safetensors"):
                 with contextlib.suppress(OSError, ValueError, IndexError):
@@ -116,7 +121,7 @@ def test_a_killed_worker_is_replaced(cluster, alone, tmp_path):
     watcher = Watcher(tmp_path / "runs", lambda process: True, lambda process: os.kill(process, signal.SIGKILL))
     watcher.start()
     found = compare(study((1,)), tmp_path, engine=RayEngine(cluster.address))
-    watcher.join()
+    watcher.end()
     assert watcher.struck is not None
     complete(found, (1,))
     assert rows(found) == of_seeds(alone, (1,))
@@ -135,7 +140,7 @@ def test_a_node_that_goes_away_takes_no_run_with_it(cluster, alone, tmp_path):
     found = compare(
         study((0, 1)), tmp_path, engine=RayEngine(cluster.address), progress=lambda *event: events.append(event)
     )
-    watcher.join()
+    watcher.end()
     assert watcher.struck is not None
     complete(found, (0, 1))
     assert rows(found) == of_seeds(alone, (0, 1))

@@ -101,3 +101,19 @@ NO_ANNOTATION = "image without an annotation"
 
 def where(findings):
     return {what: places for what, _, places in findings}
+
+
+def newsgroup_messages(folder):
+    """20 Newsgroups by date: other encodings, an empty message, one of headers and quotes alone."""
+    files = {
+        "20news-bydate-train/sci.space/2": MESSAGE.encode(),
+        "20news-bydate-train/sci.space/10": "caf\xe9".encode("latin-1"),
+        "20news-bydate-train/alt.atheism/7": "caf\xe9\r\n".encode(),
+        "20news-bydate-train/alt.atheism/8": b"",
+        "20news-bydate-test/sci.space/3": b"Only: headers\n\n> and quotes",
+        "20news-bydate-test/rec.autos/1": b"x",
+    }
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder

@@ -16,18 +16,7 @@ from calibrant.metrics import (
     reliability,
     wilson,
 )
-
-
-def draw(rng, size):
-    """Confidences from a beta distribution; right with probability c^1.5."""
-    c = rng.beta(5, 1.5, size)
-    return c, rng.random(size) < c**1.5
-
-
-def sketch_of(c, correct):
-    sketch = ConfidenceSketch()
-    sketch.update_confidence(torch.from_numpy(c), torch.from_numpy(correct))
-    return sketch.summary()
+from tests.helpers.confidences import draw, sketch_of
 
 
 def truth():

@@ -2,21 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 
-from calibrant.metrics import ConfidenceSketch, Judged, aurc, ece, intervals, paired_differences
-
-
-def draw(rng, size):
-    """Confidences from a beta distribution; right with probability c^1.5."""
-    c = rng.beta(5, 1.5, size)
-    return c, rng.random(size) < c**1.5
-
-
-def sketch_of(c, correct):
-    sketch = ConfidenceSketch()
-    sketch.update_confidence(torch.from_numpy(c), torch.from_numpy(correct))
-    return sketch.summary()
+from calibrant.metrics import Judged, aurc, ece, intervals, paired_differences
+from tests.helpers.confidences import draw, sketch_of
 
 
 def test_paired_differences_cover_the_truth():

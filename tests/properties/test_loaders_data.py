@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from calibrant.data import UnreadableError, Vocabulary, layouts, read, read_glove
+from tests.helpers.damage import changes
 from tests.helpers.data_trees import TREES, files_of, hostile_json
 
 #: Bytes that mean something to one parser or another.
@@ -16,16 +17,7 @@ TOKENS = [
     b"\t", b'"', b",", b"{", b"[" * 2000, b"<a>", b"</annotation>", b"../", b"\x1b[2J", b"A" * 70_000, b"(", b"t",
     b"\x85" * 2000, b"I" + b"1" * 5000 + b"\n", b"\x8b\xff\xff\xff\x7f", b"null", b"PK\x05\x06", b"PAR1",
 ]  # fmt: skip
-#: Where (as a share of the file), what, and how many bytes it replaces.
-CHANGES = st.lists(
-    st.tuples(
-        st.floats(0, 1),
-        st.one_of(st.sampled_from(TOKENS), st.binary(max_size=6)),
-        st.sampled_from([0, 1, 4, 100, 10**9]),
-    ),
-    min_size=1,
-    max_size=4,
-)
+CHANGES = changes(TOKENS)
 #: Seconds of CPU time that reading a tiny data set may take; a busy machine takes one.
 PATIENCE = 5.0
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from calibrant import Predictions
+from tests.helpers.damage import changes
 
 #: Bytes that mean something to one parser or another.
 TOKENS = [
@@ -18,16 +19,7 @@ TOKENS = [
     b"\xed\xa0\x80", b"\n", b",", b'"', b"{", b"[" * 2000, b"\\ud800", b"class_names", b"logits", b".npy", b"labels",
     b"PK\x05\x06", b"PK\x01\x02", b"PAR1", b"\x93NUMPY", b"'shape': (9223372036854775807,)", b"\x1f\x8b", b"A" * 70_000,
 ]  # fmt: skip
-#: Where (as a share of the file), what, and how many bytes it replaces.
-CHANGES = st.lists(
-    st.tuples(
-        st.floats(0, 1),
-        st.one_of(st.sampled_from(TOKENS), st.binary(max_size=6)),
-        st.sampled_from([0, 1, 4, 100, 10**9]),
-    ),
-    min_size=1,
-    max_size=4,
-)
+CHANGES = changes(TOKENS)
 PATIENCE = 5.0  # seconds of CPU time for a tiny file; a busy machine takes one
 HOW = (
     {},

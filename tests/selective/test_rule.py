@@ -79,3 +79,14 @@ def test_rounding_of_a_calibrator_makes_no_ties():
     policy = Policy.fit(Predictions.from_logits(*drawn(400, classes=2)), 0.4, calibrator="temperature")
     policy.calibrator.temperature_ = 3.0
     assert policy.decide(z).labels.tolist() == [1]
+
+
+@pytest.mark.parametrize("values", [[0.2, 0.3, 0.5], "text", [[1, 0, 0]]])
+def test_a_policy_of_probabilities_speaks_of_probabilities(values):
+    z, y = drawn(300, classes=3)
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    policy = Policy.fit(Predictions.from_probabilities(p, y), 0.2)
+    with pytest.raises(ValueError, match="probabilities must be floating point"):
+        policy.decide(np.array(values))
+    with pytest.raises(ValueError, match=r"summing to 1 over the classes, got values from -"):
+        policy.decide(z)

@@ -1,7 +1,8 @@
 """The audit of a model's confidence.
 
-`collect` goes through predictions once and fills in `breakdown`, `shards` does so on a cluster; `repairs`, `findings`
-and `policy_check` judge, `document` is what a page draws, `audit` puts them together.
+`collect` goes through predictions once and fills in `breakdown`, `shards` does so on a cluster; `repairs`, `findings`,
+`repair_findings` and `policy_check` judge, `headline` answers what was asked, `next_step` says what to do, `document`
+is what a page draws, `audit` puts them together.
 """
 
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from calibrant.auditing.audit import Audit, audit
 
 if TYPE_CHECKING:
     from calibrant.auditing.document import reliability_series
+    from calibrant.auditing.next_step import CommandWords
     from calibrant.auditing.shards import collect_on_ray
 
 __all__ = ["Audit", "audit"]

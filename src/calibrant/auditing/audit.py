@@ -17,6 +17,7 @@ from calibrant.predictions import UNITS, Predictions
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
     from calibrant.auditing.document import Described
+    from calibrant.auditing.next_step import CommandWords
     from calibrant.selective import Policy
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """The first model's verdict in one sentence."""
+        """The answer in one sentence: about the model, which of several is better, or about the policy."""
         return str(self.document["verdict"]["headline"])
 
     @property
@@ -101,6 +102,7 @@ def audit(
     seed: int = 0,
     policy: Policy | None = None,
     reproduce: str | None = None,
+    commands: CommandWords | None = None,
     progress: Progress = silent,
     collecting: Collecting | None = None,
 ) -> Audit:
@@ -119,6 +121,7 @@ def audit(
         policy: a fitted policy: what it does to the (first) model's predictions, whether its promise is kept, and the
             audit of the confidence it calibrates beside that of the plain one.
         reproduce: the command that makes this audit, for the report.
+        commands: the words of that command, from which the next one is made; without them it is a line of Python.
         progress: called as each stage advances.
         collecting: what goes through the predictions, if not this process alone:
             ``calibrant.auditing.collect_on_ray`` for a cluster. It cannot judge a policy.
@@ -144,6 +147,8 @@ def audit(
     from calibrant._files import json_value
     from calibrant.auditing.collect import collect
     from calibrant.auditing.document import CONVENTIONS, describe
+    from calibrant.auditing.headline import better_model, overall_verdict
+    from calibrant.auditing.next_step import next_step
     from calibrant.auditing.policy_check import describe_policy
     from calibrant.metrics import check_level
     from calibrant.selective import Outcome
@@ -181,9 +186,12 @@ def audit(
         for name, model in track(collected.items(), "intervals and repairs", len(collected), progress)
     ]
     documents = [model.document for model in described]
-    verdict = dict(documents[0]["verdict"])
-    if len(documents) > 1:
-        verdict["headline"] = f"{first}: {verdict['headline']}"
+    comparisons = _comparisons(collected, described, sampling)
+    promise = None if outcome is None else describe_policy(outcome, first)
+    best = first if promise is not None else better_model(documents, comparisons) or first
+    level_of_best = next(str(part["verdict"]["level"]) for part in documents if part["name"] == best)
+    facts: dict[str, Any] = {"holds": models[best].holds, "split": models[best].split, "level": level_of_best}
+    step = next_step(commands, best, policy=promise, **facts)
     document = {
         "format": "calibrant.audit",
         "version": 1,
@@ -192,11 +200,12 @@ def audit(
         "title": TITLE,
         **sampling,
         "reproduce": reproduce,
-        "verdict": verdict,
+        "verdict": overall_verdict(documents, comparisons, promise),
+        "next": step,
         "conventions": CONVENTIONS,
         "models": documents,
-        "comparisons": _comparisons(collected, described, sampling),
-        "policy": None if outcome is None else describe_policy(outcome, first),
+        "comparisons": comparisons,
+        "policy": promise,
     }
     return Audit(json_value(document))
 
@@ -240,6 +249,9 @@ def _comparisons(
         if first.kind != "classification":
             notes.append(f"Intervals of differences take {UNITS[first.kind][1]} to be independent, and are too narrow.")
         change = paired_differences(first.pairs(), second.pairs(), **sampling)
+        if (first.impossible or second.impossible) and first.floor != second.floor:
+            change.pop("nll", None)
+            notes.append(f"NLL not compared with {base}: labels of probability 0 count differently in the two files.")
         comparisons.append(compare(base, name, change, (described[0].numbers, model.numbers)))
     return comparisons
 

@@ -204,15 +204,15 @@ class ClasswiseSums:
 
     def by_class(self) -> Doubles:
         """Class-wise ECE of each class, ``[C]``."""
-        sums, hits = self._tables()[0], self.hits.reshape(-1, BINS)
+        sums, _, hits = self.tables()
         return np.abs(sums - hits).sum(1) / max(1, self.samples)
 
-    def _tables(self) -> tuple[Doubles, Ints]:
-        """Sums of probability and counts by class and bin, the lowest bin filled in."""
+    def tables(self) -> tuple[Doubles, Ints, Ints]:
+        """Sums of probability, counts, and samples of the class, by class and bin; the lowest bin is filled in."""
         sums, counts = self.sums.reshape(-1, BINS).copy(), self.counts.reshape(-1, BINS).copy()
         sums[:, 0] = np.maximum(self.total - sums[:, 1:].sum(1), 0.0)
         counts[:, 0] = self.samples - counts[:, 1:].sum(1)
-        return sums, counts
+        return sums, counts, self.hits.reshape(-1, BINS)
 
     def replicates(self, rng: np.random.Generator, number: int) -> tuple[Doubles, Doubles]:
         """Bootstrap replicates of the mean over classes minus its value, and values of a perfectly calibrated model.
@@ -220,8 +220,7 @@ class ClasswiseSums:
         The counts of each class and bin are drawn as Poisson numbers, those of the class and the others, each with the
         bin's mean probability; that classes share their samples is neglected.
         """
-        sums, counts = (part.astype(np.float64) for part in self._tables())
-        hits = self.hits.reshape(-1, BINS).astype(np.float64)
+        sums, counts, hits = (part.astype(np.float64) for part in self.tables())
         filled = counts.ravel() > 0
         n, hit, p = counts.ravel()[filled], hits.ravel()[filled], (sums.ravel()[filled] / counts.ravel()[filled])
         resampled, null = np.empty(number), np.empty(number)

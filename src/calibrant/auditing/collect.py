@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from calibrant.metrics import (
     is_large,
     top_label_blocks,
 )
-from calibrant.predictions import Predictions
+from calibrant.predictions import FLOOR, Digits, Predictions
 from calibrant.selective import Outcome, Policy
 
 ERRORS_KEPT = 50
@@ -54,7 +55,8 @@ class Collected:
 
     Four checksums tell whether two files are about the same samples, or are the same: of the labels in their order (0
     where there are none), of the names of their classes (None where classes have no names, or there are no labels), of
-    the ids (None likewise), and of the first batch's values. ``ignored`` counts labels that count nowhere.
+    the ids (None likewise), and of the first batch's values. ``ignored`` counts labels that count nowhere,
+    ``impossible`` those that were given the probability 0, whose NLL takes `floor` for it.
     """
 
     sketch: ConfidenceSketch
@@ -62,6 +64,7 @@ class Collected:
     kind: str
     num_classes: int | None
     class_names: tuple[str, ...] | None
+    positive: int | None
     by_class: Breakdown | None
     classwise: ClasswiseSums | None
     groups: dict[str, tuple[Levels, Breakdown]] = field(default_factory=dict)
@@ -82,14 +85,31 @@ class Collected:
     of_values: int = 0
     clusters: Clusters | None = None
     remarks: list[str] = field(default_factory=list)
+    digits: Digits | None = None
+
+    @property
+    def floor(self) -> float:
+        """What a logarithm takes for smaller probabilities."""
+        return FLOOR if self.digits is None else self.digits.floor
+
+    @property
+    def rounded(self) -> bool:
+        """Whether probabilities were rounded, or some are 0."""
+        return self.digits is not None and self.digits.matter
 
     def summary(self) -> Summary:
         """Every metric: exact where all samples were kept, else of the sketch, with bounds."""
-        return self.confidences.exact(self.sketch.summary())
+        summary = self.confidences.exact(self.sketch.summary())
+        if not self.impossible:
+            return summary
+        worst = -math.log(self.floor)
+        added = self.impossible * np.array([worst, worst**2, 0.0, 0.0, 0.0])
+        return replace(summary, moments=summary.moments + added)
 
     def pairs(self) -> Judged:
         """The kept samples, for comparing models on the same ones."""
         confidence, correct, nll, brier, *_ = self.judged.columns()
+        nll = np.where(np.isinf(nll), -math.log(self.floor), nll)
         has_values = self.holds != "confidence"
         return Judged(confidence, correct, nll=nll if has_values else None, brier=brier if has_values else None)
 
@@ -121,11 +141,13 @@ def begin(predictions: Predictions, groups: Iterable[str]) -> Collected:
         kind=predictions.kind,
         num_classes=classes,
         class_names=predictions.class_names,
+        positive=predictions.positive,
         ignore_index=predictions.ignore_index,
         by_class=Breakdown(classes) if detailed else None,
         classwise=ClasswiseSums(classes, holds, precision) if detailed else None,
         groups={name: (Levels(name), Breakdown()) for name in groups},
         clusters=None if predictions.kind == "classification" else Clusters(),
+        digits=Digits(classes) if holds == "probabilities" else None,
     )
     if classes:
         collected.logits.size = min(LOGITS_KEPT, max(1, LOGIT_NUMBERS_KEPT // classes))
@@ -208,6 +230,8 @@ def _judged_blocks(batch: Predictions, collected: Collected) -> Iterable[tuple[T
     values, labels = getattr(batch, batch.holds), batch.labels
     if batch.holds == "logits":
         check_finite(values)
+    if collected.digits is not None:
+        collected.digits.add(values)
     visit = None if collected.classwise is None else collected.classwise.visit
     collected.numbers += values.size
     large = is_large(collected.numbers)
@@ -240,12 +264,14 @@ def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: Ar
     if not len(top.labels):
         return
     bins = base_bins(top.cells)
-    collected.sketch.observe(top)
-    if values is not None:
-        collected.impossible += int(np.isinf(top.nll).sum())
+    counted = top
+    if values is not None and (impossible := np.isinf(top.nll)).any():
+        collected.impossible += int(impossible.sum())
+        counted = replace(top, nll=np.where(impossible, 0.0, top.nll))  # added once the floor is known
+    collected.sketch.observe(counted)
     collected.confidences.add(top)
     if collected.clusters is not None:
-        collected.clusters.add(top, bins, collected.rows)
+        collected.clusters.add(counted, bins, collected.rows)
     collected.overall.add(np.zeros_like(top.labels), top, bins, 1)
     if collected.by_class is not None and top.predicted is not None and collected.num_classes:
         collected.by_class.add(top.predicted, top, bins, collected.num_classes)

@@ -11,9 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant.auditing.breakdown import Row
+from calibrant.auditing.classes import check_classes, describe_classes, describe_majority, describe_positive
 from calibrant.auditing.collect import Collected, WorstError
 from calibrant.auditing.findings import Evidence, list_findings, verdict
-from calibrant.auditing.repairs import FEWEST, Repair, ScoreCurve, judge_repairs, logit_windows, other_scores
+from calibrant.auditing.repairs import (
+    FEWEST,
+    Repair,
+    ScoreCurve,
+    choose_as_fit,
+    judge_repairs,
+    logit_windows,
+    other_scores,
+)
+from calibrant.auditing.rounding import nll_note
 from calibrant.metrics import (
     COVERAGES,
     RISKS,
@@ -30,6 +40,7 @@ from calibrant.metrics import (
 )
 from calibrant.metrics import describe as describe_metric
 from calibrant.predictions import UNITS
+from calibrant.selective import Selection
 
 POINTS = 1000  # of a curve
 
@@ -55,6 +66,10 @@ CONVENTIONS = [
     ["AURC", "Mean over i of the error rate of the i most confident predictions; ties in expected order. "
      "E-AURC: minus that of the best order. AUGRC: with the share of all samples that are accepted and wrong."],
     ["Coverage at risk", "Largest coverage whose error rate is at most the target, 0 if none; ties are not split."],
+    ["Misplaced probability", "The least share of a class's probability that is surely in the wrong place: in each of "
+     "15 bins of it, what lies between the mean and the exact limits of what happened, at a level divided by the "
+     "number of bins and classes."],
+    ["Majority class", "Answering the most frequent class always; compared with the model by McNemar's exact test."],
     ["By class", "Among predictions of that class, because a calibrated model is right as often as it claims whatever "
      "it predicts; not among samples of that class, where it need not be."],
 ]  # fmt: skip
@@ -82,12 +97,15 @@ def describe(
         for column, (levels, part) in collected.groups.items()
     }
     plain = {key: float(value) for key, value in values.items()}
-    repairs = judge_repairs(collected, val, plain, level=level, replicates=replicates, seed=seed)
+    choice = choose_as_fit(collected if val is None else val)
+    repairs = judge_repairs(collected, val, choice, plain, level=level, replicates=replicates, seed=seed)
     logits, logit_gap = logit_windows(collected, level)
     overall, bins = collected.overall.rows(["all"])[0], summary.reliability(15)
     by_confidence = ScoreCurve("msp", "confidence (MSP)", summary.risk_coverage_curve(), summary.samples)
+    classes = check_classes(collected, level)
     evidence = Evidence(
         collected=collected,
+        classes=classes,
         numbers=numbers,
         reliability=bins,
         gap=normal_interval(overall.gap, overall.error, level, -1.0, 1.0),
@@ -95,6 +113,7 @@ def describe(
         by_class=by_class,
         by_group=by_group,
         repairs=repairs,
+        choice=choice,
         logit_gap=logit_gap,
         confidence_level=level,
     )
@@ -109,6 +128,9 @@ def describe(
         "notes": _notes(collected, repairs),
         "metrics": [_metric(key, values[key], numbers[key], collected) for key in SHOWN_METRICS if key in values],
         "findings": [asdict(finding) for finding in list_findings(evidence)],
+        "positive": None if classes is None else describe_positive(collected, classes, numbers, level),
+        "majority": None if classes is None else describe_majority(classes.majority, classes.samples),
+        "labels_table": [] if classes is None else describe_classes(classes, level),
         "reliability": reliability_series(summary, level),
         "histogram": _histogram(summary),
         "curves": [_curve(*curve, level) for curve in (by_confidence, *other_scores(collected, val))],
@@ -117,6 +139,7 @@ def describe(
         "groups": [{"column": column, "rows": _rows(rows, level, {})} for column, rows in by_group.items()],
         "errors": [_error(error, collected) for error in collected.worst],
         "fixes": [_repair(repair) for repair in repairs],
+        "choice": None if choice is None else _choice(choice),
     }
     return Described(document, numbers)
 
@@ -130,6 +153,8 @@ def _numbers(
         numbers = intervals(summary, level=level, replicates=replicates, seed=seed)
     else:
         numbers = collected.clusters.intervals(summary, level=level, replicates=replicates, seed=seed)
+        if collected.impossible:  # which of the images they are in was not kept
+            numbers["nll"] = Interval(float(values["nll"]), math.nan, math.nan)
     if collected.classwise is None:
         return values, numbers, np.empty(0)
     classwise = collected.classwise.by_class()
@@ -185,9 +210,7 @@ def compare(
 
 
 def _metric(name: str, value: Approximate, limits: Interval, collected: Collected) -> dict[str, Any]:
-    metric, note = describe_metric(name), None
-    if name == "nll" and collected.impossible:
-        note = f"infinite: {collected.impossible:,} samples give their label probability 0 (saved with too few digits?)"
+    metric = describe_metric(name)
     return {
         "name": name,
         **_facts(name),
@@ -195,7 +218,7 @@ def _metric(name: str, value: Approximate, limits: Interval, collected: Collecte
         "low": limits.low,
         "high": limits.high,
         "bound": value.bound,
-        "note": note,
+        "note": nll_note(collected) if name == "nll" else None,
         "group": metric.family,
         "help": metric.description,
     }
@@ -215,6 +238,12 @@ def _repair(repair: Repair) -> dict[str, Any]:
         "low": repair.change.low,
         "high": repair.change.high,
     }
+
+
+def _choice(choice: Selection) -> dict[str, Any]:
+    """What `calibrant fit` would choose, and how everything did that it would try."""
+    calibrator = "none" if choice.calibrator is None else choice.calibrator.name
+    return {"calibrator": calibrator, "score": str(choice.score), **choice.evidence()}
 
 
 def _rows(rows: Sequence[Row], level: float, classwise: Mapping[str, float]) -> list[dict[str, Any]]:

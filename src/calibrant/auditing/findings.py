@@ -11,14 +11,16 @@ import numpy as np
 
 from calibrant._validation import Bools, listing
 from calibrant.auditing.breakdown import Row
+from calibrant.auditing.classes import FAIR_FROM, POOR_FROM, ClassBin, Classes
 from calibrant.auditing.collect import Collected
+from calibrant.auditing.repair_findings import repair_findings
 from calibrant.auditing.repairs import Repair
-from calibrant.metrics import Interval, Reliability, wilson, z_value
-from calibrant.predictions import UNITS
+from calibrant.auditing.rounding import rounding_words
+from calibrant.metrics import LARGE_ERROR, SMALL_ERROR, Interval, Reliability, wilson, z_value
+from calibrant.selective import Selection
 
 Level = Literal["good", "fair", "poor", "info"]
 
-SMALL_ERROR, LARGE_ERROR = 0.02, 0.05  # of ECE
 READ_WITH_CARE = 1000  # samples, below which numbers are to be read with care
 NO_CLAIM = 100  # samples, below which no claim is made
 SURE = 0.99  # the most confident predictions are above this
@@ -39,6 +41,7 @@ class Evidence:
     """The numbers that findings are made of."""
 
     collected: Collected
+    classes: Classes | None
     numbers: dict[str, Interval]
     reliability: Reliability
     gap: Interval
@@ -46,6 +49,7 @@ class Evidence:
     by_class: Sequence[Row]
     by_group: Mapping[str, Sequence[Row]]
     repairs: Sequence[Repair]
+    choice: Selection | None
     logit_gap: Interval | None
     confidence_level: float
 
@@ -61,16 +65,27 @@ def span(interval: Interval, digits: int = 1) -> str:
     return f"[{low}, {high}]" if math.isfinite(interval.low) else "(no interval)"
 
 
-def points(value: float) -> str:
-    """A difference of shares in percentage points."""
-    return f"{100 * value:+.2f}"
-
-
 def verdict(evidence: Evidence) -> tuple[str, str, str]:
-    """Level, headline and a second sentence.
+    """Level, headline and a second sentence: by the top label, and no better than the worst class allows."""
+    level, headline, text = _top_label_verdict(evidence)
+    row = None if evidence.classes is None else evidence.classes.worst
+    if row is None or row.worst is None or level == "poor" or evidence.collected.samples < NO_CLAIM:
+        return level, headline, text
+    limit = "poor" if row.misplaced >= POOR_FROM else "fair" if row.misplaced >= FAIR_FROM else "good"
+    if limit == "good" or limit == level:
+        return level, headline, text
+    says = f"Its probability of {row.name} is wrong in places: {_says(row.worst)}."
+    return limit, says, f"Of the top label alone: {headline[0].lower()}{headline[1:]} {text}"
 
-    Good if the ECE is surely small, or if it cannot be told from chance and cannot be large either; unknown if it could
-    be anything; else by its size.
+
+def _says(part: ClassBin) -> str:
+    return f"where it says {percent(part.claimed)}, {percent(part.happened.value)} {span(part.happened)} happen"
+
+
+def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
+    """Good if the ECE is surely small, or if it cannot be told from chance and cannot be large either.
+
+    Unknown if it could be anything; else by its size.
     """
     accuracy, sure = evidence.numbers["accuracy"], evidence.numbers["mean_confidence"]
     ece, n = evidence.numbers["ece_15"], evidence.collected.samples
@@ -102,15 +117,63 @@ def verdict(evidence: Evidence) -> tuple[str, str, str]:
 
 
 def list_findings(evidence: Evidence) -> list[Finding]:
-    """Every finding, the most important first."""
-    findings = [*_repairs(evidence)]
+    """Every finding: first what limits all others, then the most important."""
+    repairs = {(repair.name, repair.metric): repair for repair in evidence.repairs}
+    sentences = repair_findings(repairs, evidence.choice, rounded=evidence.collected.rounded)
+    findings = [Finding(*words) for words in sentences]
     if evidence.collected.kind == "classification":  # the tests below take samples to be independent
+        findings += [*_classes(evidence), *_majority(evidence)]
         findings += [*_bins(evidence), *_confident_errors(evidence), *_max_logit(evidence)]
         for column, rows in [("class", evidence.by_class), *evidence.by_group.items()]:
             findings += _worse_than_the_rest(column, rows, evidence)
     findings += _little_data(evidence)
     order = {"poor": 0, "fair": 1, "info": 2, "good": 3}
-    return sorted(findings, key=lambda finding: order[finding.level])
+    words = rounding_words(evidence.collected)
+    first = [] if words is None else [Finding("info", *words)]
+    return first + sorted(findings, key=lambda finding: order[finding.level])
+
+
+def _classes(evidence: Evidence) -> Iterator[Finding]:
+    """Which classes' probabilities are off beyond chance, the worst first."""
+    classes = evidence.classes
+    if classes is None or evidence.collected.samples < NO_CLAIM or classes.worst is None:
+        return
+    rows = sorted((row for row in classes.rows if row.misplaced > 0), key=lambda row: -row.misplaced)
+    first = rows[0]
+    assert first.worst is not None
+    grade: Level = "poor" if first.misplaced >= POOR_FROM else "fair" if first.misplaced >= FAIR_FROM else "info"
+    others = f" Also off: {listing([row.name for row in rows[1:]], 5)}." if len(rows) > 1 else ""
+    yield Finding(
+        grade,
+        f"The probability of {first.name} is off beyond chance",
+        f"{_says(first.worst).capitalize()}, on {first.worst.count:,} samples.{others}",
+        f"At least {percent(first.misplaced)} of its probability is in the wrong place (exact limits over "
+        f"{classes.tested} bins together); it says {percent(first.claimed, 2)} on average and "
+        f"{percent(first.labels / classes.samples, 2)} happen.",
+    )
+
+
+def _majority(evidence: Evidence) -> Iterator[Finding]:
+    """The model beside always answering the most frequent class."""
+    if evidence.classes is None or evidence.collected.samples < NO_CLAIM:
+        return
+    majority, n = evidence.classes.majority, evidence.classes.samples
+    error = percent(majority.model_errors / n, 2)
+    constant = (
+        f"Always answering {majority.name} is wrong in {percent(majority.error.value, 2)} {span(majority.error, 2)}"
+    )
+    is_better = majority.model_errors < majority.errors and majority.p_value < 1 - evidence.confidence_level
+    if majority.error.value > 0.5 and is_better:
+        return  # among many classes that is no rival
+    yield Finding(
+        "info" if is_better else "fair",
+        "Better than always answering the majority class" if is_better else "No better than the majority class",
+        f"{constant}, the model in {error}."
+        if is_better
+        else f"{constant}; the model in {error}, no less beyond chance.",
+        f"{majority.errors:,} and {majority.model_errors:,} errors among {n:,} samples (McNemar's exact test, p = "
+        f"{majority.p_value:.2g}).",
+    )
 
 
 def _bins(evidence: Evidence) -> Iterator[Finding]:
@@ -175,44 +238,6 @@ def _confident_errors(evidence: Evidence) -> Iterator[Finding]:
         f"Of the predictions with a confidence above {SURE}, {rate} are wrong; at most 1% should be.",
         f"{wrong} errors among {right + wrong} predictions; the lower limit of the error rate is {percent(low)}.",
     )
-
-
-def _repairs(evidence: Evidence) -> Iterator[Finding]:
-    repairs = {(repair.name, repair.metric): repair for repair in evidence.repairs}
-    scaling = repairs.get(("Temperature scaling", "ece_15"))
-    if scaling is not None:
-        change, before = scaling.change, percent(scaling.before, 2)
-        spread = f" [{points(change.low)}, {points(change.high)}]" if math.isfinite(change.low) else ""
-        after = percent(max(0.0, scaling.before + change.value), 2)
-        numbers = f"ECE {before} to {after}: {points(change.value)} points{spread}; {scaling.fitted}."
-        yield Finding("info", *_scaling_words(change, evidence.collected.kind), numbers)
-    norm = repairs.get(("Logit normalisation", "aurc"))
-    if norm is not None and norm.change.high < 0:
-        yield Finding(
-            "info",
-            "Logit normalisation ranks errors better",
-            "Ranking by the normalised largest logit instead of the confidence would lower the error rate of what is "
-            "accepted when the model may abstain.",
-            f"AURC {norm.before:.4f} to {norm.before + norm.change.value:.4f}: {norm.change.value:+.4f} "
-            f"[{norm.change.low:+.4f}, {norm.change.high:+.4f}]; {norm.fitted}.",
-        )
-
-
-def _scaling_words(change: Interval, kind: str) -> tuple[str, str]:
-    """Title and text about what temperature scaling does to the ECE."""
-    name = "Temperature scaling"
-    if not math.isfinite(change.low):
-        wholes, units = UNITS[kind]
-        text = (
-            f"What temperature scaling changes on {wholes} it was not fitted on; {units} are not independent, so there"
-        )
-        return f"{name}, by {wholes}", f"{text} is no interval."
-    if change.high < 0:
-        return f"{name} helps", f"{name} would lower the calibration error and change no prediction."
-    if change.low > 0:
-        text = "The temperature with the lowest NLL raises the ECE: the miscalibration is not one of scale."
-        return f"{name} does not help", text
-    return f"{name} changes little", f"{name} would not change the calibration error beyond chance."
 
 
 def _max_logit(evidence: Evidence) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.metrics import Interval, wilson
+from calibrant.posthoc import logits_of
 from calibrant.predictions import Predictions
 from calibrant.selective import Outcome, Policy
 
@@ -26,12 +27,13 @@ def calibrate(batch: Predictions, policy: Policy) -> Predictions:
     """The batch with the policy's calibrator applied, holding what it held."""
     if policy.calibrator is None:
         return batch
-    calibrated = policy.calibrator.transform(batch)
     if batch.holds == "logits":
+        calibrated: Predictions = policy.calibrator.transform(batch)
         return calibrated
     columns = {"ids": batch.ids, "groups": batch.groups or None, "objectness": batch.objectness}
     facts: dict[str, Any] = {name: getattr(batch, name) for name in ("class_names", "kind", "ignore_index", "split")}
-    exps = np.exp(calibrated.logits - calibrated.logits.max(1, keepdims=True))
+    z = policy.calibrator.transform(logits_of(batch, policy.floor))
+    exps = np.exp(z - z.max(1, keepdims=True))
     return Predictions.from_probabilities(exps / exps.sum(1, keepdims=True), batch.labels, **columns, **facts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,13 +21,13 @@ from calibrant.metrics import (
     normal_interval,
     paired_differences,
     risk_coverage_curve,
-    top_label_blocks,
 )
 from calibrant.posthoc import (
-    FLOOR,
     FOLDS,
+    Calibrator,
     LogitNorm,
     Ranked,
+    Repaired,
     TemperatureScaling,
     crossfit,
     crossfit_ranks,
@@ -36,6 +36,8 @@ from calibrant.posthoc import (
     rank_shares,
     scores_by_reading,
 )
+from calibrant.predictions import FLOOR, log_probabilities
+from calibrant.selective import CALIBRATORS_TRIED, FEWEST_FOR_CHOICE, Selection, judge_rows, kept_for_choice, select
 
 FEWEST = 50  # samples, below which nothing is fitted
 POINTS = 1500  # of the scatter of logits
@@ -72,55 +74,88 @@ class ScoreCurve(NamedTuple):
     samples: int
 
 
-def logits_of(collected: Collected) -> tuple[Array, Array]:
-    """The kept logits ``[n, C]`` (of probabilities, their logarithms) and labels, float64."""
+def logits_of(collected: Collected, other: Collected | None = None) -> tuple[Array, Array]:
+    """The kept logits ``[n, C]`` (of probabilities, their logarithms) and labels, float64.
+
+    ``other`` are predictions that these go with, as validation and test do: zeros of both count as the same.
+    """
     values, labels, _ = collected.logits.columns()
-    values = values.astype(np.float64)
-    return (np.log(np.maximum(values, FLOOR)) if collected.holds == "probabilities" else values), labels
+    if collected.holds == "probabilities":
+        return log_probabilities(values, max(collected.floor, FLOOR if other is None else other.floor)), labels
+    return values.astype(np.float64), labels
 
 
 def judge_repairs(
-    collected: Collected, val: Collected | None, values: Mapping[str, float], **sampling: Any
+    collected: Collected, val: Collected | None, choice: Selection | None, values: Mapping[str, float], **sampling: Any
 ) -> list[Repair]:
-    """The gain of each repair, fitted on ``val`` if given, else by cross-validation.
+    """The gain of temperature scaling, of what a fit would choose, and of logit normalisation.
 
-    Empty where there is nothing to fit or to repair: without logits, with few samples, or when all or none are right.
+    Each is fitted on ``val`` if given, else by cross-validation. Empty where there is nothing to fit or to repair:
+    without logits, with few samples, or when all or none are right. ``choice`` is what `choose_as_fit` gives,
     ``values`` are the metrics before; ``sampling`` has the level, replicates and seed of the intervals.
     """
     errors = collected.sketch.summary().errors
     if collected.holds == "confidence" or collected.samples < FEWEST or errors in (0, collected.samples):
         return []
-    z, y = logits_of(collected)
+    z, y = logits_of(collected, val)
     folds = _folds(collected)
     if val is None and len(np.unique(folds)) < 2:
         return []
-    before = _judge(z, y)
-    temperatures, scaled = _scaled(z, y, folds, val)
-    change = _changes(collected, before, _judge(scaled, y), sampling)
-    fitted = _fit_words(temperatures, "T", "{:.3g}", val)
-    repairs = [Repair("Temperature scaling", fitted, "ece_15", values["ece_15"], change["ece"])]
-    if not collected.impossible:
-        repairs.append(Repair("Temperature scaling", fitted, "nll", values["nll"], change["nll"]))
-    ranked = _ranked(z, before, folds, val)
+    before = judge_rows(z, y)
+    chosen = None if choice is None or choice.calibrator is None else choice.calibrator.name
+    repairs = []
+    for name in dict.fromkeys(("temperature", *([chosen] if chosen in CALIBRATORS_TRIED else []))):
+        make = CALIBRATORS_TRIED[name]
+        repaired = crossfit(make, z, y, folds) if val is None else _fitted_on(val, collected, make, z)
+        change = _changes(collected, before, judge_rows(repaired.logits, y), sampling)
+        fitted = _calibrator_words(repaired.fitted, val) + "; what calibrant fit would choose" * (name == chosen)
+        title = repaired.fitted[0].title
+        repairs.append(Repair(title, fitted, "ece_15", values["ece_15"], change["ece"]))
+        repairs.append(Repair(title, fitted, "nll", values["nll"], change["nll"]))
+    ranked = _ranked(collected, z, before, folds, val)
     first, second = (Judged(before.confidence, before.correct, score=s) for s in (ranked.plain, ranked.normalised))
     change = _changes(collected, first, second, sampling)
     fitted = _norm_words(ranked.norms, val)
-    return [*repairs, Repair("Logit normalisation", fitted, "aurc", values["aurc"], change["aurc"])]
+    return [*repairs, Repair(LogitNorm.title, fitted, "aurc", values["aurc"], change["aurc"])]
+
+
+def choose_as_fit(collected: Collected) -> Selection | None:
+    """What `calibrant fit` would choose on these predictions: the same rows, the same candidates, the same rule.
+
+    The same rows unless there were too many to keep, or they are pixels: then a random part, as there. None where
+    nothing would be chosen, for want of samples or of logits.
+    """
+    if collected.holds == "confidence" or collected.rows < FEWEST_FOR_CHOICE:
+        return None
+    values, labels, unit = collected.logits.columns()
+    samples = kept_for_choice(values, labels.astype(np.int64), unit.astype(np.int64))
+    if samples is None or len(np.unique(folds_of(samples.rows.unit))) < FOLDS:
+        return None
+    return select(samples, collected.holds, quick=True, floor=collected.floor)
+
+
+def _fitted_on(val: Collected, collected: Collected, make: Callable[[], Calibrator], z: Array) -> Repaired[Calibrator]:
+    """Logits repaired by a calibrator that was fitted on the validation data."""
+    calibrator = make().fit(*logits_of(val, collected))
+    return Repaired(calibrator.transform(z), [calibrator])
+
+
+def _calibrator_words(calibrators: Sequence[Calibrator], val: Collected | None) -> str:
+    """How a calibrator was fitted, with the temperature where there is one."""
+    temperatures = [c.temperature_ for c in calibrators if isinstance(c, TemperatureScaling)]
+    if temperatures:
+        return _fit_words(temperatures, "T", "{:.3g}", val)
+    return f"{FOLDS}-fold cross-validation" if val is None else "fitted on the validation data"
 
 
 def _changes(collected: Collected, before: Judged, after: Judged, sampling: dict[str, Any]) -> dict[str, Interval]:
     """Paired differences; without limits where samples are pixels or tokens, which are not independent."""
+    if before.score is not None and after.score is not None and np.array_equal(before.score, after.score):
+        return {"aurc": Interval(0.0, *[0.0 if collected.kind == "classification" else math.nan] * 2)}
     change = paired_differences(before, after, **sampling)
     if collected.kind == "classification":
         return change
     return {name: Interval(difference.value, math.nan, math.nan) for name, difference in change.items()}
-
-
-def _judge(z: Array, y: Array) -> Judged:
-    """Confidence, correctness, NLL and Brier score of each row."""
-    tops = list(top_label_blocks(z, y, kind="logits"))
-    names = ("confidence", "correct", "nll", "brier")
-    return Judged(**{name: np.concatenate([getattr(top, name) for top in tops]) for name in names})
 
 
 def _folds(collected: Collected) -> Ints:
@@ -129,20 +164,11 @@ def _folds(collected: Collected) -> Ints:
     return folds_of(np.arange(len(labels)) if collected.kind == "classification" else image)
 
 
-def _scaled(z: Array, y: Array, folds: Ints, val: Collected | None) -> tuple[list[float], Array]:
-    """Temperatures, and the logits with each row scaled by one that was not fitted on it."""
-    if val is not None:
-        scaling = TemperatureScaling().fit(*logits_of(val))
-        return [scaling.temperature_], scaling.transform(z)
-    repaired = crossfit(TemperatureScaling, z, y, folds)
-    return [scaling.temperature_ for scaling in repaired.fitted], repaired.logits
-
-
-def _ranked(z: Array, before: Judged, folds: Ints, val: Collected | None) -> Ranked:
+def _ranked(collected: Collected, z: Array, before: Judged, folds: Ints, val: Collected | None) -> Ranked:
     """Both scores as ranks, and the chosen norms."""
     if val is None:
         return crossfit_ranks(before.confidence, scores_by_reading(z), before.correct, folds)
-    norm, plain = fit_best_norm(*logits_of(val)), rank_shares(before.confidence)
+    norm, plain = fit_best_norm(*logits_of(val, collected)), rank_shares(before.confidence)
     return Ranked(plain, plain if norm.p_ is None else rank_shares(norm.score(z)), [norm])
 
 
@@ -171,7 +197,7 @@ def other_scores(collected: Collected, val: Collected | None) -> list[ScoreCurve
     """Curves of other scores of the kept logits; logit normalisation on rows that its p was not chosen on."""
     if collected.holds == "confidence" or collected.samples < FEWEST:
         return []
-    z, y = logits_of(collected)
+    z, y = logits_of(collected, val)
     correct = z.argmax(1) == y
     curves = []
     if collected.holds == "logits":
@@ -180,7 +206,7 @@ def other_scores(collected: Collected, val: Collected | None) -> list[ScoreCurve
         norm = fit_best_norm(z[::2], y[::2])
         z, correct, where = z[1::2], correct[1::2], "p chosen on one half of the kept samples, drawn on the other"
     else:
-        norm, where = fit_best_norm(*logits_of(val)), "p chosen on the validation data"
+        norm, where = fit_best_norm(*logits_of(val, collected)), "p chosen on the validation data"
     if norm.p_ is not None:
         title = f"normalised max logit (p = {norm.p_}, {READINGS[norm.centre]}; {where})"
         curves.append(ScoreCurve("logit_norm", title, risk_coverage_curve(norm.score(z), correct), len(correct)))

@@ -133,6 +133,8 @@ def _absorb(total: Collected, part: Part) -> None:
     total.logits.absorb(more.logits)
     total.rows, total.samples = more.rows, more.samples
     total.impossible += more.impossible
+    if total.digits is not None and more.digits is not None:
+        total.digits.absorb(more.digits)
     total.ignored += more.ignored
     total.of_labels = joined_crc32(total.of_labels, more.of_labels, part.label_bytes)
     if more.of_named_labels is not None:  # four bytes a label, and eight of a label itself

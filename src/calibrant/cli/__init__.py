@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 from calibrant import __version__
-from calibrant.cli import console, options
+from calibrant.cli import console, hints, options
 
 #: Exit code of an error that is Calibrant's own (EX_SOFTWARE of sysexits.h).
 BUG = 70
@@ -154,6 +154,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(0)
     except Exception as error:
         sentence = _input_error(error)
+        if sentence is not None:
+            sentence = hints.in_options(sentence, options.invocation, sorted(COMMANDS))
         _leave(_fail(sentence) if sentence is not None else _fail(_bug_report(error), BUG))
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import check_output
-from calibrant.auditing import Audit, audit
+from calibrant.auditing import Audit, CommandWords, audit
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     Address,
@@ -25,6 +25,7 @@ from calibrant.cli.options import (
     how_to_open,
     invocation,
     open_for_policy,
+    reading_words,
 )
 from calibrant.metrics import check_level
 from calibrant.predictions import Predictions, Remote, is_remote
@@ -80,6 +81,7 @@ def audit_command(
         ignored = fitted.evidence.get("ignore_index")
         segmentation = True
         ignore_index = ignored if ignore_index is None and isinstance(ignored, int) else ignore_index
+    reading = reading_words(column, class_names, positive, segmentation, ignore_index)
     opening = how_to_open(column, class_names, positive, segmentation, ignore_index)
     if fitted is not None and fitted.group is not None and fitted.group not in (group or []):
         group = [*(group or []), fitted.group]
@@ -97,6 +99,7 @@ def audit_command(
             replicates=replicates,
             seed=seed,
             reproduce=shlex.join(["calibrant", *invocation]),
+            commands=CommandWords(_names(files), val, None if policy is None else str(policy), reading),
             policy=fitted,
             collecting=collecting,
             progress=progress,
@@ -127,16 +130,21 @@ def _collecting(engine: str, address: str | None) -> Any:
 def print_audit(result: Audit) -> None:
     """Verdicts and findings, then numbers with intervals, on standard output."""
     models = result.models
+    if len(models) > 1 or result.document.get("policy"):
+        say(result.verdict)
+        print_line()
     if result.document.get("policy"):
         _print_promise(result.document["policy"])
     for model in models:
-        say(f"{model['name']}: {model['verdict']['headline']}" if len(models) > 1 else result.verdict)
+        say(f"{model['name']}: {model['verdict']['headline']}" if len(models) > 1 else model["verdict"]["headline"])
         say(model["verdict"]["text"])
         for finding in model["findings"]:
             say(f"- {finding['title']}. {finding['text']}", indent=2)
             say(finding["evidence"], indent=4)
         for note in model["notes"]:
             say(f"- Note: {note}", indent=2)
+        if model.get("positive"):
+            _print_positive(model["positive"])
         for table in model["groups"]:
             _print_group(table)
         print_line()
@@ -156,6 +164,23 @@ def print_audit(result: Audit) -> None:
         ]
         head = ["", comparison["first"], comparison["second"], "difference", f"{level} interval"]
         print_table("\nOn the same samples (pp: percentage points)", head, rows)
+    print_line()
+    say(f"Next: {result.document['next']['text']}")
+    if result.document["next"]["command"]:
+        print_line(f"  {result.document['next']['command']}")
+
+
+def _print_positive(part: dict[str, Any]) -> None:
+    rows = [[row["label"], *_cells(row)] for row in part["metrics"]]
+    print_table(f"\nP({part['name']}), {part['why']}", ["", "value", "interval"], rows)
+    series, lines = part["reliability"], []
+    for low, high, count, said, *happened in zip(*series.values(), strict=True):
+        if count:
+            cells = {"value": happened[0], "low": happened[1], "high": happened[2], "unit": "share"}
+            claim = _value(said, "share")
+            lines.append([f"{100 * low:.0f}% to {100 * high:.0f}%", f"{count:,}", claim, *_cells(cells)])
+    head = ["", "samples", "says", "happened", "interval"]
+    print_table(f"\nWhere it says so much for {part['name']}", head, lines)
 
 
 def _print_promise(part: dict[str, Any]) -> None:

@@ -83,6 +83,8 @@ def print_policy(policy: Policy) -> None:
     """What the policy does, promises and rests on, on standard output."""
     say(policy.summary)
     say(policy.method_summary)
+    for line in filter(None, (policy.calibration_summary, policy.calibration_warning)):
+        say(line)
     evidence = policy.evidence
     unit = "images" if policy.kind == "segmentation" else "samples"
     chosen = f"{evidence['for_choice']:,} {unit} chose" if evidence["for_choice"] else "nothing was chosen"
@@ -98,7 +100,7 @@ def print_policy(policy: Policy) -> None:
         ("\nScores tried (cross-fitted)", "AURC", evidence["scores"]),
     ):
         if len(rows) > 1:
-            head = ["", metric, "change", "against", "beyond chance", "chosen"]
+            head = ["", metric, *["ECE"] * (metric == "NLL"), "change", "against", "beyond chance", "chosen"]
             print_table(title, head, [_row(row) for row in rows])
 
 
@@ -115,8 +117,9 @@ def _threshold_row(name: str, threshold: Threshold) -> list[str]:
 def _row(tried: dict[str, Any]) -> list[str]:
     change, low, high = tried["change"], tried["low"], tried["high"]
     chosen = "yes" if tried["chosen"] else ""
+    values = [f"{tried['value']:.4f}", *([f"{tried['ece']:.2%}"] if tried.get("ece") is not None else [])]
     if change is None:
-        return [tried["name"], f"{tried['value']:.4f}", "", "", "", chosen]
+        return [tried["name"], *values, "", "", "", chosen]
     is_tested = high is not None and low is not None and math.isfinite(high)
     beyond = "better" if is_tested and high < 0 else "worse" if is_tested and low > 0 else "no"
-    return [tried["name"], f"{tried['value']:.4f}", f"{change:+.4f}", tried["against"] or "", beyond, chosen]
+    return [tried["name"], *values, f"{change:+.4f}", tried["against"] or "", beyond, chosen]

@@ -71,6 +71,20 @@ def how_to_open(
     }
 
 
+def reading_words(
+    column: list[str] | None,
+    class_names: str | None,
+    positive: str | None,
+    segmentation: bool,
+    ignore_index: int | None,
+) -> list[str]:
+    """The same options as words of a command line."""
+    words = [word for item in column or [] for word in ("--column", item)]
+    for name, value in (("--class-names", class_names), ("--positive", positive), ("--ignore-index", ignore_index)):
+        words += [] if value is None else [name, str(value)]
+    return words + ["--segmentation"] * segmentation
+
+
 def open_for_policy(policy: Policy | None, files: str, **opening: Any) -> Predictions:
     """Open predictions that a policy is to decide about; classes without names have those of the policy.
 

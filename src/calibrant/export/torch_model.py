@@ -17,7 +17,15 @@ from calibrant import _torchvision
 from calibrant.export.inputs import check_logits, given_inputs
 from calibrant.export.logits_tensor import INPUT, LOGITS, LogitsModel, TensorInfo, prepare
 from calibrant.export.onnx_model import read
-from calibrant.models import TERMINATED, call_factory, check_state_fits, find_factory, read_state, without_wrapper
+from calibrant.models import (
+    TERMINATED,
+    call_factory,
+    check_state_fits,
+    find_factory,
+    other_framework,
+    read_state,
+    without_wrapper,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -73,7 +81,7 @@ def _describe(result: Any) -> str:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Eval mode, and afterwards the mode each part had."""
     if not isinstance(model, nn.Module):
-        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}{other_framework(model)}")
     before = [(part, part.training) for part in model.modules()]
     model.eval()
     try:

@@ -27,6 +27,7 @@ from calibrant.losses.target import (
     Target,
     class_weights,
     label_index,
+    require_distributions,
     require_finite,
     transforming,
     type_words,
@@ -88,7 +89,8 @@ class Loss(nn.Module):
 
         Args:
             logits: ``[N, C]`` or ``[N, C, ...]``, floating point; also ``[C]`` with a single label.
-            target: class indices ``[N, ...]``, or soft labels of the logits' shape.
+            target: class indices ``[N, ...]``, or soft labels of the logits' shape, which are distributions: not
+                negative, and 1 in sum over the classes.
             ids: sample ids, used only by methods that remember samples across epochs.
 
         Returns:
@@ -212,7 +214,7 @@ class Loss(nn.Module):
         if y.shape != z.shape:
             raise ValueError(f"{name} takes soft targets of the logits' shape {list(z.shape)}, got {list(y.shape)}")
         if visible:
-            require_finite(name, "soft targets", y)
+            require_distributions(name, y)
         return Target(None, soft=y.to(z.dtype))
 
     def _hard_target(self, z: Tensor, y: Tensor, visible: bool) -> Target:

@@ -37,7 +37,7 @@ from calibrant.losses.target import Target
     hyper={"subtract_entropy": "True: the KL divergence, 0 where the prediction equals the target"},
 )
 class SoftTargetCrossEntropy(CrossEntropy):
-    """Cross-entropy towards soft labels, which are checked to be distributions.
+    """Cross-entropy towards soft labels.
 
     Class indices are taken as one-hot rows, so a loop may mix both kinds of batches.
 
@@ -58,19 +58,6 @@ class SoftTargetCrossEntropy(CrossEntropy):
         if subtract_entropy and self.weight is not None:
             raise ValueError("subtract_entropy=True is a divergence between distributions: it takes no class weights")
         self.subtract_entropy = flag("subtract_entropy", subtract_entropy)
-
-    def _soft_target(self, z: Tensor, y: Tensor, visible: bool) -> Target:
-        t = super()._soft_target(z, y, visible)
-        if visible:
-            y = y.detach()
-            low, sums = float(y.min()), y.sum(1)
-            worst = float(sums.flatten()[(sums - 1).abs().argmax()])
-            if low < 0 or abs(worst - 1) > 1e-2:
-                raise ValueError(
-                    "SoftTargetCrossEntropy takes distributions over dimension 1, "
-                    f"got a smallest entry of {low:g} and a sum of {worst:g}"
-                )
-        return t
 
     def formula(self, z: Tensor, t: Target) -> Terms:
         """H(q, p), or KL(q || p)."""

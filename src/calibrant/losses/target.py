@@ -88,6 +88,24 @@ def require_finite(name: str, what: str, x: Tensor) -> None:
         raise ValueError(f"{name} takes finite {what}, got {x[tuple(where)].item()} at position {where}")
 
 
+def require_distributions(name: str, soft: Tensor) -> None:
+    """Raise unless soft targets ``[N, C, ...]`` are finite, not negative, and sum to 1 over the classes."""
+    q = soft.detach()
+    half = q.dtype in (torch.float16, torch.bfloat16)
+    errors = (q.sum(1, dtype=torch.float32 if half else q.dtype) - 1).abs_()
+    low, worst = float(q.min()), float(errors.max())
+    if low >= 0 and worst <= (1e-2 if half else 1e-3):  # never so of NaN
+        return
+    require_finite(name, "soft targets", q)
+    takes = f"{name} takes soft targets that are not negative and sum to 1 over the classes (dimension 1)"
+    if low < 0:
+        raise ValueError(f"{takes}, got {low:g}")
+    where = [int(i) for i in torch.unravel_index(errors.argmax(), errors.shape)]
+    total = float(q.select(0, where[0]).sum(0, dtype=errors.dtype)[tuple(where[1:])])
+    hint = " (several classes at once are not supported)" if total > 1 and bool(((q == 0) | (q == 1)).all()) else ""
+    raise ValueError(f"{takes}, got a sum of {total:g} at position {where}{hint}")
+
+
 def type_words(x: object) -> str:
     """What an argument is, for a message."""
     return f"a {x.dtype} tensor {list(x.shape)}" if isinstance(x, Tensor) else type(x).__name__

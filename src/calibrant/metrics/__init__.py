@@ -15,7 +15,18 @@ from calibrant.metrics.bootstrap.intervals import (
 )
 from calibrant.metrics.bootstrap.paired import Judged, paired_differences
 from calibrant.metrics.calibration import Reliability, aece, bin_edges, ece, mce, reliability
-from calibrant.metrics.catalogue import BINS, COVERAGES, MEASURED, METRICS, RISKS, Metric, base_name, describe
+from calibrant.metrics.catalogue import (
+    BINS,
+    COVERAGES,
+    LARGE_ERROR,
+    MEASURED,
+    METRICS,
+    RISKS,
+    SMALL_ERROR,
+    Metric,
+    base_name,
+    describe,
+)
 from calibrant.metrics.classwise import classwise_ece
 from calibrant.metrics.confidence import (
     ContextReliance,

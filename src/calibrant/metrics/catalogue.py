@@ -89,6 +89,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}
 #: What a sketch and an audit measure: numbers of bins of the ECE, risks that a coverage is asked at, and coverages.
 ECE_BINS = (10, 15, 100)
 BINS = 15  # those of the ECE where nothing else is said
+SMALL_ERROR, LARGE_ERROR = 0.02, 0.05  # of ECE: what counts as well and as poorly calibrated
 RISKS = (0.01, 0.02, 0.05, 0.10)
 COVERAGES = (0.80, 0.90, 0.95)
 

@@ -15,6 +15,7 @@ from calibrant.models.factories import (
     TIMM,
     call_factory,
     find_factory,
+    other_framework,
     foreign_code,
     one_line,
     require_trust,

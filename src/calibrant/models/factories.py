@@ -87,11 +87,26 @@ def _origin(module: str) -> str:
     return f"from {folders[0] if folders else spec.origin or 'Python itself'}"
 
 
+#: Other frameworks by their package: what they are called, and what writes their models as ONNX.
+_TO_ONNX = {
+    "sklearn": ("scikit-learn", "skl2onnx"),
+    "xgboost": ("XGBoost", "onnxmltools"),
+    "lightgbm": ("LightGBM", "onnxmltools"),
+    "catboost": ("CatBoost", "its save_model(format='onnx')"),
+    "keras": ("Keras", "its export(format='onnx')"),
+    "tensorflow": ("TensorFlow", "tf2onnx"),
+    "flax": ("Flax", "jax2onnx"),
+}
+
+
 def find_factory(name: str) -> Any:
     """The object that ``package.module:name`` names; modules in the current folder can be named too."""
     module, _, path = name.partition(":")
     if not module or not path:
-        raise ValueError(f"a model is named as package.module:factory, got {name!r}")
+        hint = {".onnx": "; an ONNX file is given with --onnx", ".py": f" (a function in {name} is {name[:-3]}:NAME)"}
+        hint |= dict.fromkeys((".pt", ".pth", ".safetensors"), "; a file of weights is given with --weights")
+        how = next((words for suffix, words in hint.items() if name.endswith(suffix)), "")
+        raise ValueError(f"a model is named as package.module:factory, got {name!r}{how}")
     here = os.getcwd()
     sys.path.insert(0, here)
     try:
@@ -111,12 +126,23 @@ def call_factory(name: str, factory: Any, options: Mapping[str, Any]) -> nn.Modu
     """The model that a factory returns for these keywords; ``name`` names it in messages."""
     if not callable(factory):
         kind = type(factory).__name__
-        raise ValueError(f"model {name!r}: a function or class that gives a module is needed, got {kind}")
+        hint = other_framework(factory)
+        raise ValueError(f"model {name!r}: a function or class that gives a module is needed, got {kind}{hint}")
     with _errors_as_sentences(f"model {name!r}: the call failed"):
         model = factory(**options)
     if not isinstance(model, nn.Module):
-        raise ValueError(f"model {name!r}: it must give a torch.nn.Module, got {type(model).__name__}")
+        hint = other_framework(model)
+        raise ValueError(f"model {name!r}: it must give a torch.nn.Module, got {type(model).__name__}{hint}")
     return model
+
+
+def other_framework(model: Any) -> str:
+    """How a model of another framework comes to ONNX; nothing where its framework is not known."""
+    package = type(model).__module__.partition(".")[0]
+    if package not in _TO_ONNX:
+        return ""
+    framework, converter = _TO_ONNX[package]
+    return f": a model of {framework} is written as ONNX by {converter} first, and that file is taken (--onnx)"
 
 
 @contextlib.contextmanager

@@ -1,8 +1,17 @@
 """Calibration after training: fitted on held-out logits, applied to any."""
 
-from calibrant.posthoc.base import FLOOR, WIDE, Calibrator
+from calibrant.posthoc.base import WIDE, Calibrator, logits_of
 from calibrant.posthoc.binning import HistogramBinning, IsotonicCalibration
-from calibrant.posthoc.crossfit import FOLDS, Ranked, crossfit, crossfit_ranks, folds_of, rank_shares, ranks_by_fold
+from calibrant.posthoc.crossfit import (
+    FOLDS,
+    Ranked,
+    Repaired,
+    crossfit,
+    crossfit_ranks,
+    folds_of,
+    rank_shares,
+    ranks_by_fold,
+)
 from calibrant.posthoc.ensemble import EnsembleTemperatureScaling
 from calibrant.posthoc.logit_norm import (
     LogitNorm,

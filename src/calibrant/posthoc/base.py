@@ -15,24 +15,23 @@ from calibrant._arrays import Array, as_numpy, cache_chunks, class_rows, given_b
 from calibrant._validation import as_logits, check_finite
 from calibrant.metrics import is_large
 from calibrant.posthoc.ops import NumpyOps, Ops
-from calibrant.predictions import Predictions
+from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities
 
 V = TypeVar("V")
 Doubles = npt.NDArray[np.float64]
 Pair = tuple[Array, npt.NDArray[np.int64]]
 
-FLOOR = 1e-30  # of probabilities, whose logarithms serve as logits
 WIDE = 1e18  # float32 logits beyond this are computed with in float64: their squares overflow
 LEAST, MOST = 1e-50, 1e50  # bounds of the numbers in a policy: any allowed logit stays finite under them
 
 
-def logits_of(batch: Predictions) -> Array:
-    """The logits of predictions; of probabilities, their logarithms in float64."""
+def logits_of(batch: Predictions, floor: float = FLOOR) -> Array:
+    """The logits of predictions; of probabilities, their logarithms in float64, from ``floor`` on."""
     if batch.holds == "confidence":
         raise ValueError("logits or probabilities of every class are needed, got confidences alone")
     if batch.holds == "logits":
         return as_logits(batch.logits)
-    return np.log(np.maximum(as_logits(batch.probabilities).astype(np.float64), FLOOR))
+    return log_probabilities(as_logits(batch.probabilities), floor)
 
 
 class Stream:
@@ -46,15 +45,21 @@ class Stream:
     Attributes:
         num_classes: C.
         passes: how often all chunks have been read.
+        floor: what counts as the logarithm's argument of smaller probabilities; see `Digits`.
     """
 
     def __init__(self, logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> None:
-        self.passes = 0
+        self.passes, self.floor = 0, FLOOR
         self._checked = self._wide = False
         if isinstance(logits, Predictions):
             _check_fittable(logits, labels)
             self._source: Predictions | Pair = logits
             self.num_classes = int(logits.num_classes)
+            if logits.holds == "probabilities":
+                digits = Digits(self.num_classes)
+                for batch in logits.batches():
+                    digits.add(batch.probabilities)
+                self.floor = digits.floor
             self.ignore_index = logits.ignore_index if ignore_index is None else ignore_index
             return
         if labels is None:
@@ -86,7 +91,7 @@ class Stream:
 
     def _parts(self) -> Iterator[Pair]:
         if isinstance(self._source, Predictions):
-            pairs: Any = ((logits_of(batch), batch.labels) for batch in self._source.batches())
+            pairs: Any = ((logits_of(batch, self.floor), batch.labels) for batch in self._source.batches())
         else:
             pairs = [self._source]
         for z, y in pairs:
@@ -175,15 +180,20 @@ class Calibrator(Parameters, ABC):
     Attributes:
         n_classes_: C of the fit.
         passes_: how many passes over the logits the fit took.
+        floor_: what it takes for smaller probabilities where predictions hold these; depends on how the probabilities
+            of the fit were rounded, and whether some are 0.
     """
 
     #: What a policy's file calls the method.
     name: ClassVar[str]
+    #: What a reader knows it by.
+    title: ClassVar[str]
     #: A learned attribute, which exists once the calibrator is fitted.
     learned: ClassVar[str]
 
     n_classes_: int
     passes_: int
+    floor_: float
 
     @property
     def keeps_order(self) -> bool:
@@ -201,7 +211,7 @@ class Calibrator(Parameters, ABC):
         data = logits if isinstance(logits, Stream) else Stream(logits, labels, ignore_index=ignore_index)
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        self.n_classes_ = data.num_classes
+        self.n_classes_, self.floor_ = data.num_classes, data.floor
         self._fit(data)
         self.passes_ = data.passes
         return self
@@ -222,7 +232,7 @@ class Calibrator(Parameters, ABC):
     def restore(self, state: Mapping[str, Any], num_classes: int) -> None:
         """Take over what another calibrator's `state` gave, checked."""
         self._restore(state, num_classes)
-        self.n_classes_ = num_classes
+        self.n_classes_, self.floor_ = num_classes, FLOOR
 
     @abstractmethod
     def _state(self) -> dict[str, Any]: ...
@@ -265,7 +275,8 @@ class Calibrator(Parameters, ABC):
     def _transform_predictions(self, predictions: Predictions) -> Predictions:
         if not predictions.labelled:
             raise ValueError("predictions without labels cannot be made anew: transform their logits")
-        parts = [self.transform(logits_of(batch)) for batch in predictions.batches()]
+        self._check_fitted(self.learned)
+        parts = [self.transform(logits_of(batch, self.floor_)) for batch in predictions.batches()]
         columns = {"ids": predictions.ids, "groups": predictions.groups or None, "objectness": predictions.objectness}
         facts: dict[str, Any] = {
             name: getattr(predictions, name) for name in ("class_names", "kind", "ignore_index", "split")

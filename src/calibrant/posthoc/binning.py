@@ -64,6 +64,7 @@ class IsotonicCalibration(Tabular):
     """
 
     name = "isotonic"
+    title = "Isotonic regression"
     learned = "knots_"
 
     knots_: Doubles
@@ -120,6 +121,7 @@ class HistogramBinning(Tabular):
     """
 
     name = "histogram"
+    title = "Histogram binning"
     learned = "edges_"
 
     edges_: Doubles

@@ -69,6 +69,7 @@ class EnsembleTemperatureScaling(Calibrator):
     """
 
     name = "ensemble"
+    title = "Ensemble temperature scaling"
     learned = "weights_"
     keeps_order = True
 

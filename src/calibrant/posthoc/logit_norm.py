@@ -33,7 +33,7 @@ from calibrant._validation import as_logits, check_finite, whole
 from calibrant.metrics import aurc, is_large, top_label_blocks
 from calibrant.posthoc.base import Doubles, Parameters, Stream, logits_of
 from calibrant.posthoc.ops import NumpyOps, Ops, softmax
-from calibrant.predictions import Predictions
+from calibrant.predictions import FLOOR, Predictions
 
 V = TypeVar("V")
 
@@ -62,8 +62,12 @@ class LogitNorm(Parameters):
         torch.Size([3])
     """
 
+    #: What a reader knows it by.
+    title = "Logit normalisation"
+
     p_: int | None
     fell_back_: bool
+    floor_: float = FLOOR
     aurc_: dict[int | None, float]
 
     def __init__(self, powers: Sequence[int] = tuple(range(1, 11)), *, centre: bool = True) -> None:
@@ -72,7 +76,9 @@ class LogitNorm(Parameters):
 
     def fit(self, logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> Self:
         """Choose p by AURC on held-out data, in the forms that `Calibrator.fit` takes; returns self."""
-        confidence, correct, (scores,) = _read([self], Stream(logits, labels, ignore_index=ignore_index))
+        data = Stream(logits, labels, ignore_index=ignore_index)
+        self.floor_ = data.floor
+        confidence, correct, (scores,) = _read([self], data)
         return self.choose(confidence, scores, correct)
 
     def choose(self, plain: Doubles, scores: Mapping[int, Doubles], correct: npt.NDArray[np.bool_]) -> Self:
@@ -90,9 +96,9 @@ class LogitNorm(Parameters):
         """The score of each row ``[N]``, or of each position ``[N, ...]``, float64, higher for more confident."""
         self._check_fitted("p_")
         if self.p_ is None:
-            return score_rows(logits, lambda z: softmax(NumpyOps(), z).max(1))
-        p = self.p_
-        return score_rows(logits, lambda z: normalised_max_logit_formula(NumpyOps(), z, p, centre=self.centre))
+            return score_rows(logits, lambda z: softmax(NumpyOps(), z).max(1), self.floor_)
+        p, centre = self.p_, self.centre
+        return score_rows(logits, lambda z: normalised_max_logit_formula(NumpyOps(), z, p, centre=centre), self.floor_)
 
     def scores(self, logits: Any) -> dict[int, Array]:
         """The score of each row for every p, ``[N]`` float64, all in one pass."""
@@ -147,8 +153,11 @@ def _read(norms: Sequence[LogitNorm], data: Stream) -> tuple[Doubles, npt.NDArra
 def fit_best_norm(logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> LogitNorm:
     """Fit both readings, centred and not, in one pass over held-out data, and return the better; see `best_norm`."""
     norms = [LogitNorm(centre=centre) for centre in READINGS]
-    confidence, correct, scores = _read(norms, Stream(logits, labels, ignore_index=ignore_index))
-    return best_norm(confidence, dict(zip(READINGS, scores, strict=True)), correct)
+    data = Stream(logits, labels, ignore_index=ignore_index)
+    confidence, correct, scores = _read(norms, data)
+    best = best_norm(confidence, dict(zip(READINGS, scores, strict=True)), correct)
+    best.floor_ = data.floor
+    return best
 
 
 def scores_by_reading(logits: Any) -> dict[bool, dict[int, Array]]:
@@ -176,10 +185,13 @@ def _compiled_scores(z: Array, powers: Sequence[int], centre: bool) -> dict[int,
     return dict(zip(powers, scores, strict=True))
 
 
-def score_rows(logits: Any, score: Callable[[Array], Array]) -> Any:
-    """A score of rows ``[n, C]`` float64 as ``[N]`` or ``[N, ...]``; a tensor for a tensor, else NumPy."""
+def score_rows(logits: Any, score: Callable[[Array], Array], floor: float = FLOOR) -> Any:
+    """A score of rows ``[n, C]`` float64 as ``[N]`` or ``[N, ...]``; a tensor for a tensor, else NumPy.
+
+    ``floor`` is that of probabilities, where predictions hold these.
+    """
     if isinstance(logits, Predictions):
-        return np.concatenate([score_rows(logits_of(batch), score) for batch in logits.batches()])
+        return np.concatenate([score_rows(logits_of(batch, floor), score) for batch in logits.batches()])
     parts = []
     for part in cache_chunks(as_logits(logits)):
         check_finite(part)

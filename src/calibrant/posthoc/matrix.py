@@ -70,6 +70,7 @@ class MatrixScaling(Affine):
     """
 
     name = "matrix"
+    title = "Matrix scaling"
     weight_dims = 2
     renew = 12
 

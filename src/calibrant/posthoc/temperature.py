@@ -87,6 +87,7 @@ class TemperatureScaling(Calibrator):
     """
 
     name = "temperature"
+    title = "Temperature scaling"
     learned = "temperature_"
     keeps_order = True
 

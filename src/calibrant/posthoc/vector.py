@@ -63,6 +63,7 @@ class VectorScaling(Affine):
     """
 
     name = "vector"
+    title = "Vector scaling"
     weight_dims = 1
     renew = 8
 

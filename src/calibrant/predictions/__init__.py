@@ -2,9 +2,10 @@
 
 `predictions` has the type; `memory` and `files` where its columns are, in memory or in files; `paths` which files a
 path means, `columns` which of their columns are ours, `labels` which class a label means; `schema` and `values` what
-is accepted; `formats` has one module per format.
+is accepted, `digits` how finely probabilities were written; `formats` has one module per format.
 """
 
+from calibrant.predictions.digits import FLOOR, Digits, log_probabilities
 from calibrant.predictions.files import FileStore, format_of
 from calibrant.predictions.memory import BATCH
 from calibrant.predictions.paths import Remote, is_remote

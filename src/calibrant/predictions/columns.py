@@ -224,7 +224,8 @@ class _Matcher:
                 return correct
         predicted = self._single(PREDICTED, (PREDICTED,))
         if predicted is None:
-            raise self._lacking("confidence, but neither correct nor predicted with labels", "correct")
+            missing = "confidence, but nothing that says whether it was right: correct, or predicted beside labels"
+            raise self._lacking(missing, "correct")
         labels = self._single("labels", SINGLE["labels"])
         if labels is None:
             raise self._lacking("predicted, but no labels to compare with", "labels")
@@ -344,8 +345,12 @@ class _Matcher:
 
     def _lacking(self, what: str, name: str, aliases: Sequence[str] = ()) -> ValueError:
         """The error about one of our names that is not there, nor given under another."""
-        guess = next((other for alias in (name, *aliases) if (other := closest(alias, self.names))), "NAME")
+        used = {str(column) for column in self.options.columns.values()} | set(DATA)
+        free = [column for column in self.names if column not in used]
+        guess = next((other for alias in (name, *aliases) if (other := closest(alias, free))), "NAME")
         how = f"say which it is, for example {_column_option(name, guess)}"
+        if not free:
+            how = f"save {name} in the same file"
         return ValueError(f"{self.path}: {what}; it holds {listing(self.names)}: {how}")
 
 

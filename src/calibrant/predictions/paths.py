@@ -21,9 +21,10 @@ from typing import Any
 
 from calibrant.predictions.schema import DATA
 
-SUFFIXES = (".csv", ".npy", ".npz", ".parquet", ".safetensors")
+SUFFIXES = (".csv", ".jsonl", ".npy", ".npz", ".parquet", ".safetensors")
 #: What is read, each with the suffix of its format.
 READ = {suffix: suffix for suffix in SUFFIXES} | dict.fromkeys((".tsv", ".csv.gz", ".tsv.gz"), ".csv")
+READ |= dict.fromkeys((".ndjson", ".jsonl.gz", ".ndjson.gz"), ".jsonl")
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt")
 
 #: What reading a damaged or hostile file raises: NumPy, Arrow, JSON and Python itself, zipfile, zlib and csv.

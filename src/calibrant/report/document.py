@@ -60,6 +60,8 @@ def audited_models(document: Part) -> Sequence[Part]:
         where = f"the report of {str(model.get('name'))[:80]!r}"
         if model.get("reliability"):
             check_series(f"{where}, reliability,", model["reliability"], RELIABILITY)
+        if model.get("positive"):
+            check_series(f"{where}, P(positive),", model["positive"]["reliability"], RELIABILITY)
         if model.get("histogram"):
             check_histogram(f"{where}, histogram,", model["histogram"])
         for curve in model.get("curves") or ():

@@ -19,10 +19,21 @@ from calibrant.selective.analysis import (
     risk_coverage_by_method,
 )
 from calibrant.selective.bounds import binomial_tail
+from calibrant.selective.holdout import FEWEST as FEWEST_FOR_CHOICE
+from calibrant.selective.holdout import kept_for_choice
 from calibrant.selective.outcome import FORMATS, Outcome, apply_policy
 from calibrant.selective.policy import Policy
 from calibrant.selective.rule import Decision, Decisions, decision, share_text
-from calibrant.selective.scores import energy, margin, max_logit, msp, negative_entropy, normalised_max_logit
+from calibrant.selective.scores import (
+    NORMALISED,
+    energy,
+    margin,
+    max_logit,
+    msp,
+    negative_entropy,
+    normalised_max_logit,
+)
+from calibrant.selective.selection import CALIBRATORS_TRIED, Selection, judge_rows, select
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage, threshold_for_risk, thresholds_by_group
 
 if TYPE_CHECKING:

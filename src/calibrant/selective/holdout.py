@@ -13,8 +13,9 @@ import numpy.typing as npt
 from calibrant._arrays import Array, cache_chunks, class_rows, row_slices
 from calibrant._validation import Bools, Ints, check_finite
 from calibrant.metrics import Doubles
-from calibrant.posthoc import NumpyOps
-from calibrant.predictions import Predictions
+from calibrant.posthoc import NumpyOps, msp_formula
+from calibrant.predictions import Digits, Predictions, log_probabilities
+from calibrant.selective.calibration_check import CalibrationCheck
 from calibrant.selective.policy_thresholds import ScoredSamples
 from calibrant.selective.rule import Rule, decision
 
@@ -101,13 +102,15 @@ def _group_names(batch: Predictions, group: str | None, rows: Ints) -> npt.NDArr
     return np.zeros(len(rows), np.str_) if group is None else np.asarray(batch.groups[group]).astype(str)[rows]
 
 
-def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: str | None) -> ForChoice:
-    """The samples for the choice; of very many, a part."""
+def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: str | None, digits: Digits) -> ForChoice:
+    """The samples for the choice; of very many, a part. ``digits`` sees all probabilities."""
     parts: list[ChoiceRows] = []
     start, size, limit, places = 0, 0, share, 1
     most = MOST_ROWS
     for batch in batches:
         draw = draws(seed, start, len(batch))
+        if batch.holds == "probabilities":
+            digits.add(batch.probabilities)
         rows = np.flatnonzero(draw < limit)
         if len(rows):
             values, labels = _values(batch)[rows], batch.labels[rows]
@@ -158,16 +161,25 @@ def _joined(parts: list[ChoiceRows]) -> ChoiceRows:
 def score_choice(rule: Rule, choice: ForChoice) -> ScoredSamples:
     """The scores of the samples for the choice, by which the order of the tests is planned."""
     values, labels, unit, _, groups = choice.rows
-    parts = [_judge(rule, values[rows], labels[rows]) for rows in row_slices(len(values), values.shape[1])]
+    parts = [_judge(rule, values[rows], labels[rows])[:2] for rows in row_slices(len(values), values.shape[1])]
     score, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
     distinct, image = np.unique(unit, return_inverse=True)
     return ScoredSamples(score, correct, groups, image, len(distinct), choice.places)
 
 
 def score_for_threshold(
-    rule: Rule, batches: Iterable[Predictions], seed: int, share: float, group: str | None, fingerprint: Fingerprint
+    rule: Rule,
+    batches: Iterable[Predictions],
+    seed: int,
+    share: float,
+    group: str | None,
+    fingerprint: Fingerprint,
+    check: CalibrationCheck,
 ) -> Iterator[ScoredSamples]:
-    """The scores of the samples for the threshold, some at a time; the fingerprint takes in every batch."""
+    """The scores of the samples for the threshold, some at a time.
+
+    The fingerprint takes in every batch, the check the confidences of these samples.
+    """
     start = 0
     for batch in batches:
         fingerprint.add(batch)
@@ -177,9 +189,10 @@ def score_for_threshold(
         for part in cache_chunks(values) if len(rows) else ():
             check_finite(part)
             y = labels[first : first + len(part)].reshape(-1)
-            score, correct = _judge(rule, class_rows(part), y)
+            score, correct, sure, before = _judge(rule, class_rows(part), y)
             places = len(y) // len(part)
             counted = np.ones(len(y), dtype=bool) if batch.ignore_index is None else y != batch.ignore_index
+            check.add((before[0][counted], before[1][counted]), (sure[counted], correct[counted]))
             image = np.repeat(np.arange(len(part)), places)[counted]
             own = names[first : first + len(part)][image]
             yield ScoredSamples(score[counted], correct[counted], own, image, len(part), places)
@@ -187,7 +200,26 @@ def score_for_threshold(
         start += len(batch)
 
 
-def _judge(rule: Rule, values: Array, labels: Array) -> tuple[Doubles, Bools]:
-    """The score of each row, and whether its prediction is right."""
-    answer = decision(rule, NumpyOps(), values.astype(np.float64))
-    return answer.score[:, 0], answer.label[:, 0] == labels
+def _judge(rule: Rule, values: Array, labels: Array) -> tuple[Doubles, Bools, Doubles, tuple[Doubles, Bools]]:
+    """The score of each row, whether its prediction is right, its confidence, and the latter two uncalibrated."""
+    rows = values.astype(np.float64)
+    answer = decision(rule, NumpyOps(), rows)
+    sure, correct = np.clip(answer.confidence[:, 0], 0.0, 1.0), answer.label[:, 0] == labels
+    if rule.calibrator is None:
+        return answer.score[:, 0], correct, sure, (sure, correct)
+    z = rows if rule.takes == "logits" else log_probabilities(rows, rule.floor)
+    before = np.clip(msp_formula(NumpyOps(), z)[:, 0], 0.0, 1.0), rows.argmax(1) == labels
+    return answer.score[:, 0], correct, sure, before
+
+
+def kept_for_choice(values: Array, labels: Ints, unit: Ints, seed: int = 0) -> ForChoice | None:
+    """Of rows that belong to numbered samples, those that `for_choice` would take; None where it would be too few."""
+    if not len(unit) or len(np.unique(unit)) < FEWEST:
+        return None
+    draw = np.empty(len(unit))
+    for block in np.unique(unit // _BLOCK).tolist():
+        inside = unit // _BLOCK == block
+        draw[inside] = draws(seed, block * _BLOCK, _BLOCK)[unit[inside] - block * _BLOCK]
+    rows = ChoiceRows(values, labels, unit, draw, np.zeros(len(unit), np.str_)).take(draw < SHARE)
+    precision = np.float64 if values.itemsize == 8 else np.float32
+    return ForChoice(rows._replace(values=rows.values.astype(precision, copy=False)), 1)

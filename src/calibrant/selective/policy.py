@@ -11,7 +11,8 @@ import numpy as np
 
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import LARGEST_SEED, differing_names, whole
-from calibrant.predictions import IGNORED, Predictions
+from calibrant.predictions import IGNORED, Digits, Predictions
+from calibrant.selective.calibration_check import CalibrationCheck, is_poor
 from calibrant.selective.holdout import (
     FEWEST,
     SHARE,
@@ -52,6 +53,8 @@ class Policy(Rule):
         target_risk: the risk asked for, or None.
         confidence: of the guarantee and of the limits.
         evidence: how it was chosen: samples, what was tried and how it did.
+        floor: what it takes for smaller probabilities, where it takes probabilities; larger than 1e-30 where those of
+            the fit were rounded, or some of them 0.
     """
 
     @classmethod
@@ -114,11 +117,12 @@ class Policy(Rule):
         # Over images the tests are always planned on others, also where there is nothing to choose.
         share = SHARE if chooses or masks else 0.0
         held_out, selection = None, Selection(None, Score(score if is_closed else "msp"))
+        digits = Digits(int(predictions.num_classes))
         if share:
             batches = track(predictions.batches(), "reading for the choice", samples, progress, size=len)
-            held_out = for_choice(batches, seed, share, group)
+            held_out = for_choice(batches, seed, share, group, digits)
             if chooses:
-                selection = select(held_out, predictions.holds, calibrator, score, seed)
+                selection = select(held_out, predictions.holds, calibrator, score, seed, floor=digits.floor)
         policy = cls(
             num_classes=int(predictions.num_classes),
             class_names=predictions.class_names,
@@ -129,12 +133,13 @@ class Policy(Rule):
             threshold=abstaining(method, target.risk, target.confidence),
             target_risk=target.risk,
             confidence=target.confidence,
+            floor=digits.floor,
         )
 
         plan = None if held_out is None else score_choice(policy, held_out)
-        fingerprint = Fingerprint()
+        fingerprint, check = Fingerprint(), CalibrationCheck()
         batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
-        scored = score_for_threshold(policy, batches, seed, share, group, fingerprint)
+        scored = score_for_threshold(policy, batches, seed, share, group, fingerprint, check)
         groups: dict[str, Threshold] | None = None
         if masks:
             assert plan is not None
@@ -149,6 +154,7 @@ class Policy(Rule):
             "seed": seed,
             "fingerprint": str(fingerprint),
             "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
+            "calibration": _calibration(check, selection, independent=not masks),
             **selection.evidence(),
         }
         policy = replace(policy, threshold=threshold, groups=groups, group=group, evidence=evidence)
@@ -190,7 +196,10 @@ class Policy(Rule):
     def check(self, predictions: Predictions) -> None:
         """Raise unless these predictions are such as the policy was fitted on."""
         if predictions.holds != self.takes:
-            raise ValueError(f"the policy takes {self.takes}, got {predictions.holds}")
+            raise ValueError(
+                f"the policy takes {self.takes}, got {predictions.holds}: save the {self.takes} of these samples too, "
+                f"or fit a policy on {predictions.holds}"
+            )
         if predictions.num_classes != self.num_classes:
             raise ValueError(f"the policy is for {self.num_classes} classes, got {predictions.num_classes}")
         if predictions.kind != self.kind:
@@ -230,6 +239,15 @@ class Policy(Rule):
         from calibrant.selective.policy_file import read_policy  # here: it brings pydantic along
 
         return cls(**vars(read_policy(path)))
+
+
+def _calibration(check: CalibrationCheck, selection: Selection, *, independent: bool) -> dict[str, Any]:
+    """The ECE before and after; where that is still poor, what would be better."""
+    calibration = check.evidence(independent=independent)
+    if is_poor(calibration):
+        calibration["compared"] = len(selection.calibrators) > 2
+        calibration["better"] = selection.better_calibrated() if independent else None
+    return calibration
 
 
 def _check_fittable(predictions: Predictions, target: ThresholdTarget, score: str, group: str | None) -> None:

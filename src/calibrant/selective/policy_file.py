@@ -34,6 +34,7 @@ from calibrant._files import parse_json, read_regular, written_aside
 from calibrant._validation import LARGEST_LOGIT
 from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS, Calibrator, NumpyOps
+from calibrant.predictions import FLOOR
 from calibrant.selective.menu import Offer
 from calibrant.selective.rule import Rule, decision
 from calibrant.selective.scores import Score
@@ -99,6 +100,8 @@ def to_dict(rule: Rule) -> dict[str, Any]:
         "groups": None if rule.groups is None else {k: _threshold_dict(v) for k, v in rule.groups.items()},
         "evidence": _without_nan(dict(rule.evidence)),
     }
+    if rule.floor != FLOOR:
+        entries["floor"] = rule.floor
     return {**entries, "checksum": checksum(entries)}
 
 
@@ -153,6 +156,7 @@ _REACH = 2 * LARGEST_LOGIT
 Share = Annotated[float, Field(ge=0, le=1), _must_be("a number from 0 to 1")]
 OpenShare = Annotated[float, Field(gt=0, lt=1), _must_be("a number between 0 and 1")]
 Limit = Annotated[float, Field(ge=-_REACH, le=_REACH), _must_be(f"a number from {-_REACH:g} to {_REACH:g}")]
+Floor = Annotated[float, Field(ge=FLOOR, le=0.5), _must_be(f"a number from {FLOOR:g} to 0.5")]
 Count = Annotated[int, Field(ge=0, le=MOST_SAMPLES), _must_be(f"a whole number from 0 to {MOST_SAMPLES:,}")]
 Needed = Annotated[int, Field(ge=1, le=MOST_SAMPLES), _must_be(f"a whole number from 1 to {MOST_SAMPLES:,}")]
 Classes = Annotated[int, Field(ge=2, le=MOST_CLASSES), _must_be(f"a whole number from 2 to {MOST_CLASSES:,}")]
@@ -246,6 +250,7 @@ class _File(_Entries):
     group: Text | None
     groups: Annotated[dict[Text, _Threshold] | None, BeforeValidator(_not_empty)]
     evidence: _Evidence
+    floor: Floor = FLOOR
     checksum: Any = None
 
     @field_validator("class_names", mode="wrap")
@@ -289,6 +294,7 @@ def from_dict(data: Any) -> Rule:
         target_risk=file.target_risk,
         confidence=file.confidence,
         evidence=data["evidence"],
+        floor=file.floor,
     )
     _check_consistent(rule)
     if "checksum" in data and data["checksum"] != checksum(data):

@@ -15,7 +15,9 @@ import numpy as np
 from calibrant._arrays import Array, cache_chunks, class_rows, given_back
 from calibrant._validation import as_logits, check_finite, listing
 from calibrant.metrics import Doubles
-from calibrant.posthoc import FLOOR, Calibrator, NumpyOps, Ops, softmax
+from calibrant.posthoc import Calibrator, NumpyOps, Ops, softmax
+from calibrant.predictions import FLOOR
+from calibrant.selective.calibration_check import calibration_warning, calibration_words
 from calibrant.selective.scores import Score
 from calibrant.selective.thresholds import Threshold
 
@@ -53,6 +55,7 @@ class Rule:
     target_risk: float | None = None
     confidence: float = 0.95
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    floor: float = FLOOR
 
     @property
     def limits(self) -> Doubles:
@@ -110,10 +113,20 @@ class Rule:
     @property
     def method_summary(self) -> str:
         """Calibrator and score, in a sentence."""
-        calibrated = "not calibrated" if self.calibrator is None else f"calibrated by {self.calibrator.name} scaling"
-        if self.calibrator is not None and self.calibrator.name == "isotonic":
-            calibrated = "calibrated by isotonic regression"
+        calibrated = "not calibrated" if self.calibrator is None else f"calibrated by {self.calibrator.title.lower()}"
         return f"Confidence {calibrated}; answers ranked by {self.score}."
+
+    @property
+    def calibration_summary(self) -> str:
+        """The calibration error before and after the calibrator, out of sample; empty where it is not known."""
+        unit = "pixels" if self.kind == "segmentation" else "samples"
+        calibration = self.evidence.get("calibration") or {}
+        return calibration_words(calibration, unit=unit, repaired=self.calibrator is not None)
+
+    @property
+    def calibration_warning(self) -> str:
+        """That its confidence is still poorly calibrated, and what would be better; empty where it is not."""
+        return calibration_warning(self.evidence.get("calibration") or {}, repaired=self.calibrator is not None)
 
 
 def share_text(value: float) -> str:
@@ -146,7 +159,7 @@ def decision(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Deci
     """
     z = values
     if rule.takes == "probabilities":
-        z = ops.log(ops.maximum(values, ops.constant(FLOOR)))
+        z = ops.log(ops.maximum(values, ops.constant(rule.floor)))
     calibrated = z if rule.calibrator is None else rule.calibrator.apply(ops, z)
     # Where a calibrator keeps the order, its rounding must not make ties.
     ranked = z if rule.calibrator is None or rule.calibrator.keeps_order else calibrated
@@ -185,7 +198,7 @@ def decide(rule: Rule, logits: Any, groups: Any = None) -> Decisions[Any]:
 
 
 def _checked(rule: Rule, values: Any) -> Array:
-    z = as_logits(values)
+    z = as_logits(values, rule.takes)
     if z.shape[1] != rule.num_classes:
         raise ValueError(f"the policy is for {rule.num_classes} classes, got {rule.takes} of {z.shape[1]}")
     if (z.ndim > 2) != (rule.kind == "segmentation"):
@@ -193,7 +206,9 @@ def _checked(rule: Rule, values: Any) -> Array:
     if rule.takes == "probabilities":
         off = np.abs(z.sum(1, dtype=np.float64) - 1).max()
         if float(z.min()) < 0 or not float(off) <= 1e-2:
-            raise ValueError("the policy takes probabilities, in 0..1 and summing to 1 over the classes")
+            low, high = float(z.min()), float(z.max())
+            got = "NaN" if math.isnan(low) else f"values from {low:.4g} to {high:.4g} with sums off by up to {off:.4g}"
+            raise ValueError(f"the policy takes probabilities, in 0..1 and summing to 1 over the classes, got {got}")
     return z
 
 

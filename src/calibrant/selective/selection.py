@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -13,9 +13,8 @@ import numpy as np
 from calibrant._arrays import Array, row_slices
 from calibrant._validation import Bools, Ints, check_finite
 from calibrant._validation import choice as check_choice
-from calibrant.metrics import Doubles, Judged, aurc, paired_differences, top_label_blocks
+from calibrant.metrics import Doubles, Judged, aurc, ece, paired_differences, top_label_blocks
 from calibrant.posthoc import (
-    FLOOR,
     FOLDS,
     WIDE,
     Calibrator,
@@ -31,6 +30,7 @@ from calibrant.posthoc import (
     ranks_by_fold,
     scores_by_reading,
 )
+from calibrant.predictions import FLOOR, log_probabilities
 from calibrant.selective.holdout import ForChoice
 from calibrant.selective.scores import FORMULAS, NORMALISED, Score
 
@@ -38,7 +38,7 @@ LEVEL = 0.95  # of "beyond chance", shared by all that are tried
 ROWS_PER_CLASS = 10  # below which a parameter per class is not tried
 
 #: The calibrators to choose from, simple ones first: a later one must beat the best so far.
-TO_TRY: dict[str, Callable[[], Calibrator]] = {
+CALIBRATORS_TRIED: dict[str, Callable[[], Calibrator]] = {
     "temperature": TemperatureScaling,
     "ensemble": EnsembleTemperatureScaling,
     "isotonic": lambda: IsotonicCalibration(mode="top-label"),
@@ -48,7 +48,10 @@ TO_TRY: dict[str, Callable[[], Calibrator]] = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A calibrator or score that was tried: its value, what it had to beat, and the change to that, with limits."""
+    """A calibrator or score that was tried: its value, what it had to beat, and the change to that, with limits.
+
+    Of a calibrator, the ECE of what it makes of samples that it was not fitted on as well.
+    """
 
     name: str
     value: float
@@ -57,6 +60,7 @@ class Candidate:
     low: float | None = None
     high: float | None = None
     chosen: bool = False
+    ece: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,53 +71,95 @@ class Selection:
     score: Score
     calibrators: tuple[Candidate, ...] = ()
     scores: tuple[Candidate, ...] = ()
+    judged: Mapping[str, Judged] = field(default_factory=dict)
+
+    def better_calibrated(self) -> dict[str, Any] | None:
+        """The calibrator that was not chosen and has the lowest ECE, if it is below the chosen one's beyond chance."""
+        errors = {candidate.name: candidate.ece or 0.0 for candidate in self.calibrators}
+        chosen = next((candidate.name for candidate in self.calibrators if candidate.chosen), "none")
+        best = min((name for name in errors if name != "none"), key=lambda name: errors[name], default=chosen)
+        if best == chosen or chosen not in self.judged:
+            return None
+        change = paired_differences(self.judged[chosen], self.judged[best])["ece"]
+        return {"name": best, "ece": errors[best], "chosen_ece": errors[chosen]} if change.high < 0 else None
 
     def evidence(self) -> dict[str, list[dict[str, Any]]]:
         """What was tried, for JSON."""
-        return {name: [asdict(candidate) for candidate in getattr(self, name)] for name in ("calibrators", "scores")}
+        scores = [asdict(candidate) for candidate in self.scores]
+        for row in scores:
+            del row["ece"]
+        return {"calibrators": [asdict(candidate) for candidate in self.calibrators], "scores": scores}
 
 
-def select(samples: ForChoice, takes: str, calibrator: str, score: str, seed: int) -> Selection:
-    """Choose on these samples; ``"auto"`` leaves the choice open, a name closes it."""
+def select(
+    samples: ForChoice,
+    takes: str,
+    calibrator: str = "auto",
+    score: str = "auto",
+    seed: int = 0,
+    *,
+    quick: bool = False,
+    floor: float = FLOOR,
+) -> Selection:
+    """Choose on these samples; ``"auto"`` leaves the choice open, a name closes it; ``floor`` is of probabilities.
+
+    With ``quick`` scores that rank no better have no limits, which changes no choice: an audit asks for it.
+    """
     values, y, unit = samples.rows.values, samples.rows.labels, samples.rows.unit
-    z = values if takes == "logits" else np.log(np.maximum(values.astype(np.float64), FLOOR))
+    z = values if takes == "logits" else log_probabilities(values, floor)
     z = z.astype(np.float64) if check_finite(z) > WIDE else z
     folds = folds_of(unit)
     if len(np.unique(folds)) < FOLDS:
         raise ValueError(f"{samples.samples} samples are too few to choose by {FOLDS}-fold cross-fitting")
-    crossfitted, name, calibrators = _select_calibrator(z, y, unit, folds, calibrator)
-    fitted = None if name is None else TO_TRY[name]().fit(z, y)
+    crossfitted, name, calibrators, judged = _select_calibrator(z, y, unit, folds, calibrator)
+    fitted = None if name is None else CALIBRATORS_TRIED[name]().fit(z, y)
     ranked = z if fitted is None or fitted.keeps_order else crossfitted
     correct = ranked.argmax(1) == y
-    best, scores = _select_score(z, None if fitted is None else crossfitted, takes, correct, folds, score, seed)
-    return Selection(fitted, best, calibrators, scores)
+    calibrated = None if fitted is None else crossfitted
+    best, scores = _select_score(z, calibrated, takes, correct, folds, score, seed, quick=quick)
+    return Selection(fitted, best, calibrators, scores, judged)
 
 
 def _select_calibrator(
     z: Array, y: Ints, unit: Ints, folds: Ints, asked: str
-) -> tuple[Array, str | None, tuple[Candidate, ...]]:
-    """Cross-fitted logits of the chosen calibrator, its name, and how all did."""
-    check_choice("calibrator", asked, ("auto", "none", *TO_TRY))
-    best, chosen = _nll(z, y), "none"
-    crossfitted, candidates = z, [Candidate("none", float(best.mean()))]
-    for name in () if asked == "none" else TO_TRY if asked == "auto" else (asked,):
+) -> tuple[Array, str | None, tuple[Candidate, ...], dict[str, Judged]]:
+    """Cross-fitted logits of the chosen calibrator, its name, how all did, and the rows as each judges them."""
+    check_choice("calibrator", asked, ("auto", "none", *CALIBRATORS_TRIED))
+    judged, chosen = {"none": judge_rows(z, y)}, "none"
+    best = _losses(judged["none"])
+    crossfitted, candidates = z, [Candidate("none", float(best.mean()), ece=_ece(judged["none"]))]
+    for name in () if asked == "none" else CALIBRATORS_TRIED if asked == "auto" else (asked,):
         if asked == "auto" and name == "vector" and len(y) < ROWS_PER_CLASS * z.shape[1]:
             continue
-        transformed = crossfit(TO_TRY[name], z, y, folds).logits
-        losses = _nll(transformed, y)
-        change, low, high = _difference(losses - best, unit, 1 - (1 - LEVEL) / len(TO_TRY))
-        candidates.append(Candidate(name, float(losses.mean()), chosen, change, low, high))
+        transformed = crossfit(CALIBRATORS_TRIED[name], z, y, folds).logits
+        judged[name] = judge_rows(transformed, y)
+        losses = _losses(judged[name])
+        change, low, high = _difference(losses - best, unit, 1 - (1 - LEVEL) / len(CALIBRATORS_TRIED))
+        row = Candidate(name, float(losses.mean()), chosen, change, low, high, ece=_ece(judged[name]))
+        candidates.append(row)
         if high < 0 or asked != "auto":
             best, chosen, crossfitted = losses, name, transformed
-    return crossfitted, None if chosen == "none" else chosen, _marked(candidates, chosen)
+    return crossfitted, None if chosen == "none" else chosen, _marked(candidates, chosen), judged
 
 
 def _marked(candidates: list[Candidate], chosen: str) -> tuple[Candidate, ...]:
     return tuple(replace(candidate, chosen=candidate.name == chosen) for candidate in candidates)
 
 
-def _nll(z: Array, y: Ints) -> Doubles:
-    return np.concatenate([top.nll for top in top_label_blocks(z, y, kind="logits")])
+def judge_rows(z: Array, y: Array) -> Judged:
+    """Confidence, correctness, NLL and Brier score of each row of logits ``[n, C]``."""
+    tops = list(top_label_blocks(z, y, kind="logits"))
+    names = ("confidence", "correct", "nll", "brier")
+    return Judged(**{name: np.concatenate([getattr(top, name) for top in tops]) for name in names})
+
+
+def _losses(judged: Judged) -> Doubles:
+    assert judged.nll is not None
+    return judged.nll
+
+
+def _ece(judged: Judged) -> float:
+    return ece(judged.confidence, judged.correct)
 
 
 def _difference(change: Doubles, unit: Ints, level: float) -> tuple[float, float, float]:
@@ -127,7 +173,7 @@ def _difference(change: Doubles, unit: Ints, level: float) -> tuple[float, float
 
 
 def _select_score(
-    z: Array, calibrated: Array | None, takes: str, correct: Bools, folds: Ints, asked: str, seed: int
+    z: Array, calibrated: Array | None, takes: str, correct: Bools, folds: Ints, asked: str, seed: int, *, quick: bool
 ) -> tuple[Score, tuple[Candidate, ...]]:
     """The score with the least AURC among those that beat plain MSP beyond chance."""
     check_choice("score", asked, ("auto", *FORMULAS, NORMALISED))
@@ -148,11 +194,11 @@ def _select_score(
         candidates[Score(of="calibrated")] = _values(Score(of="calibrated"), z, calibrated)
     if norm.p_ is not None:
         candidates[Score(NORMALISED, p=norm.p_, centre=norm.centre)] = normalised
-    return _best_beyond_chance(plain, candidates, correct, folds, seed)
+    return _best_beyond_chance(plain, candidates, correct, folds, seed, quick=quick)
 
 
 def _best_beyond_chance(
-    plain: Doubles, scores: Mapping[Score, Doubles], correct: Bools, folds: Ints, seed: int
+    plain: Doubles, scores: Mapping[Score, Doubles], correct: Bools, folds: Ints, seed: int, *, quick: bool
 ) -> tuple[Score, tuple[Candidate, ...]]:
     before = ranks_by_fold(plain, folds)
     best, least = Score(), aurc(before, correct)
@@ -161,7 +207,7 @@ def _best_beyond_chance(
     for score, values in scores.items():
         after = ranks_by_fold(values, folds)
         candidate = Candidate(str(score), aurc(after, correct), str(Score()))
-        if some_wrong:
+        if some_wrong and not (quick and candidate.value >= least):
             pair = Judged(plain, correct, score=before), Judged(plain, correct, score=after)
             change = paired_differences(*pair, level=1 - (1 - LEVEL) / len(scores), seed=seed)["aurc"]
             candidate = replace(candidate, change=change.value, low=change.low, high=change.high)

@@ -8,23 +8,12 @@ from sklearn.datasets import _twenty_newsgroups as theirs
 
 from calibrant.data import read, recognise
 from calibrant.data.readers.newsgroups import newsgroups, stripped
-from tests.helpers.reader_data import MESSAGE, odd_in
+from tests.helpers.reader_data import MESSAGE, newsgroup_messages, odd_in
 
 
 @pytest.fixture
 def messages(tmp_path):
-    files = {
-        "20news-bydate-train/sci.space/2": MESSAGE.encode(),
-        "20news-bydate-train/sci.space/10": "caf\xe9".encode("latin-1"),
-        "20news-bydate-train/alt.atheism/7": "caf\xe9\r\n".encode(),
-        "20news-bydate-train/alt.atheism/8": b"",
-        "20news-bydate-test/sci.space/3": b"Only: headers\n\n> and quotes",
-        "20news-bydate-test/rec.autos/1": b"x",
-    }
-    for name, data in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(data)
-    return tmp_path
+    return newsgroup_messages(tmp_path)
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])

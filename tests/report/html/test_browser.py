@@ -230,7 +230,7 @@ def test_numbers_behind_a_figure_unfold_by_keyboard(opened: Open) -> None:
 
 def test_copying_the_command(opened: Open) -> None:
     page = opened("one")
-    page.page.locator("button.copy").click()
+    page.page.locator("button.copy").first.click()
     # Where the browser forbids the clipboard, the command is selected instead.
     page.page.wait_for_function(
         "document.querySelector('button.copy').textContent === 'Copied' || String(getSelection()).trim().length > 0"

@@ -33,7 +33,7 @@ FRAME = "frame"  # what errors call one
 class TableReader(Reader):
     """A table whose types are known, read as record batches."""
 
-    def __init__(self, path: str, columns: ColumnMap, schema: Schema, count: int, arrow_schema: Any):
+    def __init__(self, path: str, columns: ColumnMap, schema: Schema, count: int | None, arrow_schema: Any):
         super().__init__(path, columns, schema, count)
         self.text = "labels" in self.names and is_text(arrow_schema.field(columns.sources("labels")[0]).type)
 

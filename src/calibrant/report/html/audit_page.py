@@ -13,7 +13,7 @@ from calibrant.report.document import Part, audited_models, unit_of
 from calibrant.report.html import charts, explorer, tables
 from calibrant.report.html.layout import ReportSection, command_box, terms, write_report
 from calibrant.report.html.svg import icon
-from calibrant.report.text import DASH, count, escape, finite, magnitude, name, round_percent
+from calibrant.report.text import DASH, count, escape, finite, magnitude, name, percent, round_percent
 
 _LEVELS = {"good": "Good", "fair": "Fair", "poor": "Poor", "unknown": "Unknown", "info": "Note"}
 
@@ -150,6 +150,14 @@ def _fixes(document: Part, models: Sequence[Part]) -> ReportSection | None:
     return _section("fixes", "What a fix would gain", "Fixes", _by_file(models, show), lede)
 
 
+def _next(document: Part, models: Sequence[Part]) -> ReportSection | None:
+    step = document.get("next") or {}
+    lede = f'<p class="lede">{escape(step["text"])}</p>' if step.get("text") else ""
+    return _section(
+        "next", "What to do next", "Next", lede + (command_box(step["command"]) if step.get("command") else "")
+    )
+
+
 def _metrics(document: Part, models: Sequence[Part]) -> ReportSection | None:
     if not any(model.get("metrics") for model in models):
         return None
@@ -209,6 +217,38 @@ def _reliability(document: Part, models: Sequence[Part]) -> ReportSection | None
     return _section("reliability", "Confidence against accuracy", "Reliability", body)
 
 
+def _positive(document: Part, models: Sequence[Part]) -> ReportSection | None:
+    def show(k: int, model: Part) -> str:
+        if not (part := model.get("positive")):
+            return ""
+        title, unit = f"P({part['name']})", unit_of(model)
+        figure = charts.reliability(
+            f"positive-{k}", part["reliability"], model["name"], unit, (title, "share"), log=True
+        )
+        numbers = tables.reliability_numbers(part["reliability"], escape(title), unit, (f"Mean {title}", "Happened"))
+        why = f"{escape(part['name'])} is {escape(part['why'])}. "
+        caption = (
+            f"<p>{why}Each bar is how often it happens where the model gives it that probability, with its interval; "
+            "counts are on a logarithmic scale, so that rare claims are seen.</p>"
+        )
+        return f'<div class="one"><figure>{figure}<figcaption>{caption}{numbers}</figcaption></figure></div>' + (
+            tables.positive(part)
+        )
+
+    names = {str(part["name"]) for model in models if (part := model.get("positive"))}
+    title = f"The probability of {names.pop()}" if len(names) == 1 else "The probability of the positive class"
+    return _section("positive", title, "P(positive)", _by_file(models, show), _constant(models))
+
+
+def _constant(models: Sequence[Part]) -> str:
+    """The error of always answering the majority class, of the first file."""
+    majority = models[0].get("majority")
+    if not majority:
+        return ""
+    error, own = percent(majority["error"]["value"]), percent(majority["model_error"])
+    return f'<p class="lede">Always answering {name(majority["name"])} is wrong in {error}, the model in {own}.</p>'
+
+
 def _boxes(*words: str) -> str:
     """A legend whose colours are named by their words."""
     return '<ul class="legend">' + "".join(f'<li><span class="box {w}"></span>{w}</li>' for w in words) + "</ul>"
@@ -256,7 +296,9 @@ def _classes(document: Part, models: Sequence[Part]) -> ReportSection | None:
         if not (rows := model.get("classes_table")):
             return ""
         noun, unit = ("class", "classes"), unit_of(model)
-        return tables.population(f"classes-{k}", "", rows, noun=noun, head="Predicted class", unit=unit, right="Right")
+        title = {"noun": noun, "head": "Predicted class", "unit": unit, "right": "Right"}
+        by_label = tables.by_label(f"labels-{k}", model["labels_table"]) if model.get("labels_table") else ""
+        return tables.population(f"classes-{k}", "", rows, **title) + by_label  # type: ignore[arg-type]
 
     rows = [row for model in models for row in model.get("classes_table") or ()]
     lede = _gap_lede(rows, "the share that is right")
@@ -316,6 +358,6 @@ def _reproduce(document: Part, models: Sequence[Part]) -> ReportSection | None:
 
 
 _SECTIONS = (
-    _policy, _findings, _fixes, _metrics, _comparisons, _reliability, _histogram, _risk, _logits, _classes, _groups,
-    _errors, _method, _reproduce,
+    _policy, _findings, _positive, _fixes, _next, _metrics, _comparisons, _reliability, _histogram, _risk, _logits,
+    _classes, _groups, _errors, _method, _reproduce,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,26 +42,33 @@ def key(kind: str) -> str:
     return f'<span class="key {kind}"></span>'
 
 
-def reliability(ident: str, part: Part, name: str, unit: str) -> str:
-    """Accuracy by confidence: bars with intervals, the gap to the diagonal hatched, counts beneath."""
+def reliability(
+    ident: str, part: Part, name: str, unit: str, axes: tuple[str, str] = ("confidence", "accuracy"), log: bool = False
+) -> str:
+    """Accuracy by confidence: bars with intervals, the gap to the diagonal hatched, counts beneath.
+
+    ``axes`` are the words for what is claimed and what happens; ``log`` draws the counts on a logarithmic scale.
+    """
+    claimed, happened = axes
     plot = Plot(400, 440, (0, 1), (0, 1), margin=(60, 20, 12, 106))
-    plot.axes("confidence", "accuracy", round_percent, round_percent, label_at=440 - 106 + 35)
-    bins = [_Bin(unit, *values) for values in zip(*(part[k] for k in RELIABILITY), strict=True)]
+    plot.axes(claimed, happened, round_percent, round_percent, label_at=440 - 106 + 35)
+    bins = [_Bin(unit, axes, *values) for values in zip(*(part[k] for k in RELIABILITY), strict=True)]
     plot.add(*(mark for b in bins for mark in b.bars(plot)))
     plot.add(line("diagonal", plot.at_x(0), plot.at_y(0), plot.at_x(1), plot.at_y(1)))
     plot.add(*(b.whisker(plot) for b in bins))
     foot, most = plot.height - 24, max([b.count for b in bins] + [1])
     for b in bins:
         x0, x1 = plot.at_x(b.low), plot.at_x(b.high)
-        height = b.count / most * 28
+        height = (math.log1p(b.count) / math.log1p(most) if log else b.count / most) * 28
         size = f'width="{short(x1 - x0 - 2)}" height="{short(height)}"'
         plot.add(f'<rect class="count" x="{short(x0 + 1)}" y="{short(foot - 12 - height)}" {size}/>')
         if len(bins) <= 15:
             plot.add(words("small middle", (x0 + x1) / 2, foot, short_count(b.count)))
-    plot.add(words("label middle", (plot.at_x(0) + plot.at_x(1)) / 2, plot.height - 6, f"{unit} per bin"))
+    scale = ", logarithmic" if log else ""
+    plot.add(words("label middle", (plot.at_x(0) + plot.at_x(1)) / 2, plot.height - 6, f"{unit} per bin{scale}"))
     filled = sum(b.accuracy is not None for b in bins)
     text = (
-        f"Bars show the accuracy in {len(bins)} bins of confidence, {filled} of them with {unit}, with intervals. "
+        f"Bars show the {happened} in {len(bins)} bins of {claimed}, {filled} of them with {unit}, with intervals. "
         "A calibrated model's bars end on the diagonal. The table below holds the numbers."
     )
     return plot.render(ident, f"Reliability diagram of {isolated(name)}", text)
@@ -71,6 +79,7 @@ class _Bin:
     """A bin: what it counts, then the series of `RELIABILITY` at one index."""
 
     unit: str
+    axes: tuple[str, str]
     low: float
     high: float
     count: int
@@ -83,8 +92,8 @@ class _Bin:
     def tip(self) -> str:
         ends = span(self.accuracy_low, self.accuracy_high, "share", self.accuracy)
         return (
-            f"confidence {percent(self.low)} to {percent(self.high)}: accuracy {percent(self.accuracy)} {ends}, "
-            f"mean confidence {percent(self.confidence)}, {count(self.count)} {self.unit}"
+            f"{self.axes[0]} {percent(self.low)} to {percent(self.high)}: {self.axes[1]} {percent(self.accuracy)} "
+            f"{ends}, mean {self.axes[0]} {percent(self.confidence)}, {count(self.count)} {self.unit}"
         )
 
     def bars(self, plot: Plot) -> list[str]:

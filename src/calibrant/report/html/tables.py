@@ -326,13 +326,42 @@ def errors(ident: str, caption: str, rows: Sequence[Part], head: str) -> str:
     return sortable(ident, caption, columns, entries, noun=("error", "errors"), shown=15, searchable=False)
 
 
-def reliability_numbers(part: Part, caption: str, unit: str) -> str:
+def by_label(ident: str, rows: Sequence[Part]) -> str:
+    """Every class with what it is said to be and what it is: precision and recall with their intervals."""
+    columns = [("Class", "text"), *((w, "num") for w in ("Samples", "Precision", "Recall", "Mean P", "Happens"))]
+    entries = []
+    for r in rows:
+        cells = [SortedCell(clipped(r["name"])), SortedCell(count(r["labels"]), finite(r["labels"]))]
+        for key_ in ("precision", "recall"):
+            share = r[key_]
+            cells.append(
+                SortedCell(_valued(share["value"], share["low"], share["high"], "share"), finite(share["value"]))
+            )
+        cells += [SortedCell(percent(r[key_]), finite(r[key_])) for key_ in ("claimed", "happened")]
+        entries.append((cells, bool(r.get("flag"))))
+    return sortable(ident, "The rarest class first.", columns, entries, noun=("class", "classes"))
+
+
+def positive(part: Part) -> str:
+    """What is known of P(positive): shares and scores with intervals."""
+    rows = "".join(
+        f'<tr><th scope="row">{escape(r["label"])}<span class="note">{escape(r.get("note") or "")}</span></th>'
+        f'<td class="num">{_valued(r["value"], r.get("low"), r.get("high"), r["unit"])}</td></tr>'
+        for r in part["metrics"]
+    )
+    caption = f"P({part['name']})"
+    return table("metrics single", escape(caption), heads("Measure", "Value and interval"), rows, unseen=True)
+
+
+def reliability_numbers(
+    part: Part, caption: str, unit: str, words: tuple[str, str] = ("Mean confidence", "Accuracy")
+) -> str:
     """The numbers behind a reliability diagram; the caption is HTML."""
     rows = (
         (f"({percent(lo)}, {percent(hi)}]", (count(n), percent(c), _valued(a, a0, a1, "share")))
         for lo, hi, n, c, a, a0, a1 in zip(*(part[k] for k in RELIABILITY), strict=True)
     )
-    return figure_numbers(caption, ("Bin", unit.capitalize(), "Mean confidence", "Accuracy"), rows)
+    return figure_numbers(caption, ("Bin", unit.capitalize(), *words), rows)
 
 
 def histogram_numbers(part: Part, caption: str, unit: str) -> str:

@@ -1,0 +1,230 @@
+"""Every class on its own: what its probability says and what happened, precision and recall, and the majority class.
+
+A top label's calibration says little of a rare class: on data with 1% positives a model may be right as often as it
+claims, and its P(positive) be wrong wherever it is not near 0. Here each class's probability is compared with what
+happened, in the 15 bins of class-wise ECE. In a calibrated model the hits of a bin have at most the spread of a
+binomial number around the sum of the probabilities ([Hoeffding1956]), so that exact limits of their share, each at the
+level divided by the number of bins and classes looked at, all hold together. What lies beyond them is the least
+probability that is surely misplaced; divided by what the class has, it can be compared between rare classes and others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import betaincinv
+
+from calibrant._validation import Ints
+from calibrant.auditing.breakdown import FEWEST, two_sided
+from calibrant.auditing.collect import Collected
+from calibrant.metrics import BINS, Doubles, Interval, wilson
+
+#: The share of a class's probability that is surely misplaced, from which on a verdict is at most fair, or poor.
+FAIR_FROM, POOR_FROM = 0.1, 0.25
+
+
+@dataclass(frozen=True)
+class ClassBin:
+    """The bin of a class's probability that is surely furthest off: its samples, what it says and what happens."""
+
+    count: int
+    claimed: float
+    happened: Interval
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class.
+
+    Attributes:
+        name: of the class.
+        labels: samples of the class.
+        predicted: predictions of it.
+        right: those of them that are right.
+        claimed: its mean probability.
+        misplaced: the share of its probability that is surely misplaced; 0 if nothing is off beyond chance.
+        worst: the bin that is furthest off beyond chance, or None.
+    """
+
+    name: str
+    labels: int
+    predicted: int
+    right: int
+    claimed: float
+    misplaced: float
+    worst: ClassBin | None
+
+
+@dataclass(frozen=True)
+class Majority:
+    """Always answering the class that most samples have.
+
+    Attributes:
+        name: of the class.
+        error: how often that is wrong.
+        model_errors: of the model.
+        errors: of the constant answer.
+        p_value: of the two numbers of errors, on the same samples (McNemar's exact test).
+    """
+
+    name: str
+    error: Interval
+    model_errors: int
+    errors: int
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Classes:
+    """All classes that have samples or predictions, and the majority's; ``positive`` is the one of two to speak of."""
+
+    rows: Sequence[ClassRow]
+    majority: Majority
+    samples: int
+    tested: int
+    positive: int | None
+    why_positive: str
+
+    @property
+    def worst(self) -> ClassRow | None:
+        """The class with most misplaced probability beyond chance, if there is one."""
+        row = max(self.rows, key=lambda row: row.misplaced)
+        return row if row.misplaced > 0 else None
+
+
+def check_classes(collected: Collected, level: float) -> Classes | None:
+    """What a pass collected about every class; None where classes are not known, or samples are not independent."""
+    if collected.classwise is None or collected.by_class is None or collected.kind != "classification":
+        return None
+    sums, counts, hits = collected.classwise.tables()
+    labels = hits.sum(1)
+    predicted, right = collected.by_class.counts.sum((1, 2)), collected.by_class.counts[:, :, 0].sum(1)
+    names = [str(collected.class_name(k)) for k in range(len(labels))]
+    positive, why = _positive_of_two(collected.positive, labels)
+    looked_at = counts >= FEWEST
+    if len(labels) == 2:  # the other class's probability is the complement
+        looked_at[1 - int(np.argmin(labels))] = False
+    tested = int(looked_at.sum())
+    low, high = _limits(hits, counts, looked_at, (1 - level) / max(1, tested))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        claimed = np.where(counts > 0, sums / counts, 0.0)
+    beyond = np.where(looked_at, np.maximum(np.maximum(claimed - high, low - claimed), 0.0), 0.0)
+    misplaced = (beyond * counts).sum(1) / np.maximum(np.maximum(sums.sum(1), labels), 1.0)
+    rows = []
+    for k, name in enumerate(names):
+        worst = None
+        if beyond[k].any():
+            b = int(np.argmax(beyond[k]))
+            ends = (float(end) for end in wilson(int(hits[k, b]), int(counts[k, b]), level))
+            worst = ClassBin(int(counts[k, b]), float(claimed[k, b]), Interval(float(hits[k, b] / counts[k, b]), *ends))
+        share = float(sums[k].sum() / collected.samples)
+        numbers = (int(labels[k]), int(predicted[k]), int(right[k]))
+        rows.append(ClassRow(name, *numbers, share, float(misplaced[k]), worst))
+    return Classes(rows, _majority(names, labels, right, level), collected.samples, tested, positive, why)
+
+
+def _positive_of_two(said: int | None, labels: Ints) -> tuple[int | None, str]:
+    """The class of two that a report speaks of, and why: the positive one, or the rarer where none is known."""
+    if len(labels) != 2:
+        return None, ""
+    if said is not None:
+        return said, "the positive class"
+    return int(np.argmin(labels)), "the rarer class; --positive NAME chooses the other"
+
+
+def _limits(hits: Ints, counts: Ints, looked_at: Any, level: float) -> tuple[Doubles, Doubles]:
+    """Exact limits of the share of hits ([ClopperPearson1934]), which fail with probability ``level`` at most."""
+    h, n = (np.where(looked_at, part, 1).astype(np.float64) for part in (hits, np.maximum(counts, 1)))
+    low = np.where(h > 0, betaincinv(np.maximum(h, 1), n - h + 1, level / 2), 0.0)
+    high = np.where(h < n, betaincinv(h + 1, np.maximum(n - h, 1e-9), 1 - level / 2), 1.0)
+    return low, high
+
+
+def _majority(names: Sequence[str], labels: Ints, right: Ints, level: float) -> Majority:
+    """The constant answer, and McNemar's exact test: where only one of the two is right, is it as often the model?"""
+    k, samples = int(np.argmax(labels)), int(labels.sum())
+    errors, model_errors = samples - int(labels[k]), samples - int(right.sum())
+    low, high = wilson(errors, samples, level)
+    gained, lost = int(right.sum() - right[k]), int(labels[k] - right[k])
+    p_value = two_sided(gained, gained + lost, 0.5) if gained + lost else 1.0
+    return Majority(names[k], Interval(errors / samples, float(low), float(high)), model_errors, errors, p_value)
+
+
+def describe_classes(classes: Classes, level: float) -> list[dict[str, Any]]:
+    """Every class as a row of the document, the rarest first."""
+    rows = sorted((row for row in classes.rows if row.labels or row.predicted), key=lambda row: row.labels)
+    return [
+        {
+            "name": row.name, "labels": row.labels, "predicted": row.predicted, "claimed": row.claimed,
+            "happened": row.labels / classes.samples, "precision": _share(row.right, row.predicted, level),
+            "recall": _share(row.right, row.labels, level), "misplaced": row.misplaced, "flag": row.misplaced > 0,
+        }
+        for row in rows
+    ]  # fmt: skip
+
+
+def _share(part: int, total: int, level: float) -> dict[str, float | int | None]:
+    """A share with Wilson's limits, and the counts it is of."""
+    if not total:
+        return {"value": None, "low": None, "high": None, "part": part, "of": total}
+    low, high = wilson(part, total, level)
+    return {"value": part / total, "low": float(low), "high": float(high), "part": part, "of": total}
+
+
+def describe_majority(majority: Majority, samples: int) -> dict[str, Any]:
+    """The constant answer beside the model's."""
+    return {
+        "name": majority.name,
+        "error": vars(majority.error),
+        "model_error": majority.model_errors / samples,
+        "p_value": majority.p_value,
+    }
+
+
+def describe_positive(
+    collected: Collected, classes: Classes, numbers: dict[str, Interval], level: float
+) -> dict[str, Any] | None:
+    """P(positive) over its whole range: reliability, proper scores beside those of the base rate, precision, recall."""
+    k = classes.positive
+    if k is None or collected.classwise is None:
+        return None
+    row, n = classes.rows[k], classes.samples
+    rate = row.labels / n
+    sums, counts, hits = (table[k] for table in collected.classwise.tables())
+    low, high = wilson(hits, counts, level)
+    edges = np.arange(BINS + 1) / BINS
+    with np.errstate(invalid="ignore", divide="ignore"):
+        claimed, happened = sums / counts, hits / counts
+    brier, nll = numbers["brier"], numbers["nll"]
+    never = (
+        f"infinite: {collected.impossible:,} samples give what happened probability 0; " if collected.impossible else ""
+    )
+    entropy = -sum(p * math.log(p) for p in (rate, 1 - rate) if p > 0)
+    scores = [
+        {"label": "Brier score of P", "value": brier.value / 2, "low": brier.low / 2, "high": brier.high / 2,
+         "unit": "number", "note": f"mean of (P - y)^2; always saying the base rate has {rate * (1 - rate):.4g}"},
+        {"label": "Log loss", **vars(nll), "unit": "number",
+         "note": f"{never}always saying the base rate has {entropy:.4g}"},
+    ]  # fmt: skip
+    shares = [
+        ("Happens", row.labels, n, f"{row.labels:,} of {n:,} samples; it says {100 * row.claimed:.2f}% on average"),
+        ("Precision", row.right, row.predicted, f"of {row.predicted:,} answers {row.name}, {row.right:,} are right"),
+        ("Recall", row.right, row.labels, f"of {row.labels:,} samples that are {row.name}, {row.right:,} are found"),
+    ]
+    parts = [
+        {"label": label, **_share(part, total, level), "unit": "share", "note": note}
+        for label, part, total, note in shares
+    ]
+    return {
+        "name": row.name,
+        "why": classes.why_positive,
+        "metrics": [parts[0], *scores, *parts[1:]],
+        "reliability": {
+            "low": edges[:-1], "high": edges[1:], "count": counts, "confidence": claimed, "accuracy": happened,
+            "accuracy_low": low, "accuracy_high": high,
+        },
+    }  # fmt: skip

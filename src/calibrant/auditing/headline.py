@@ -1,0 +1,135 @@
+"""The answer to what was asked: about one model, which of several is better, or whether a policy keeps its promise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Part = Mapping[str, Any]
+
+_WORST_FIRST = ("poor", "fair", "unknown", "info", "good")
+#: How a verdict's level reads in the middle of a sentence.
+_TRUST = {
+    "good": "can be trusted",
+    "fair": "is a little off",
+    "poor": "cannot be trusted as it is",
+    "unknown": "cannot be judged from so few samples",
+}
+
+
+def overall_verdict(models: Sequence[Part], comparisons: Sequence[Part], policy: Part | None) -> dict[str, str]:
+    """Level, headline and text at the top of an audit.
+
+    Args:
+        models: the documents of all models, the first one's calibrated version behind it if there is a policy.
+        comparisons: of each further model with the first.
+        policy: what a policy does, as a document, or None.
+    """
+    if policy is not None:
+        return _about_policy(models, policy)
+    if len(models) > 1:
+        return _about_several(models, comparisons)
+    return dict(models[0]["verdict"])
+
+
+def better_model(models: Sequence[Part], comparisons: Sequence[Part]) -> str | None:
+    """The name of the model to prefer: with the lower calibration error beyond chance, and no lower accuracy; or None.
+
+    Of more than two, the one with the lowest calibration error of those that are better than the first, else the first
+    if it is better than all others.
+    """
+    first = str(models[0]["name"])
+    winners = {str(part["second"]): _winner(part) for part in comparisons}
+    better = [name for name, winner in winners.items() if winner == name]
+    if better:
+        errors = {str(model["name"]): _metric(model, "ece_15") for model in models}
+        return min(better, key=lambda name: errors[name])
+    is_best = len(winners) == len(models) - 1 and all(winner == first for winner in winners.values())
+    return first if is_best else None
+
+
+def _winner(comparison: Part) -> str | None:
+    """Which of two models is better in ECE or accuracy beyond chance, and worse in neither."""
+    signs = {_sign(row) for row in comparison["rows"] if row["name"] in ("ece_15", "accuracy")} - {0}
+    if len(signs) != 1:
+        return None
+    return str(comparison["second"] if signs == {1} else comparison["first"])
+
+
+def _sign(row: Part) -> int:
+    """1 if the second is better beyond chance, -1 if the first is, else 0."""
+    low, high = row["low"], row["high"]
+    if low is None or high is None or not (low > 0 or high < 0):
+        return 0
+    is_higher = low > 0
+    return 1 if is_higher == (row["better"] == "high") else -1
+
+
+def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[str, str]:
+    text = " ".join(f"{model['name']}: {model['verdict']['headline']}" for model in models)
+    level = _level(model["verdict"]["level"] for model in models)
+    best = better_model(models, comparisons)
+    if best is None:
+        words = "Neither is better" if len(models) == 2 else "None is better than all others"
+        words += " in calibration and accuracy beyond chance"
+        if not comparisons:
+            words = "Which is better cannot be said, because they are not about the same samples"
+        return {"level": level, "headline": f"{words}; {_trust_words(models)}.", "text": text}
+    part = next(part for part in comparisons if best in (part["first"], part["second"]))
+    other = part["first"] if best == part["second"] else part["second"]
+    gains = ", ".join(filter(None, (_gain(row, best == part["second"]) for row in part["rows"])))
+    own = next(model for model in models if model["name"] == best)
+    rest = _trust_words([model for model in models if model is not own])
+    state = _TRUST[own["verdict"]["level"]]
+    headline = f"{best} is better than {other} ({gains}), and its confidence {state}; {rest}."
+    return {"level": str(own["verdict"]["level"]), "headline": headline, "text": text}
+
+
+def _trust_words(models: Sequence[Part]) -> str:
+    """Whether the confidence of each of some models can be trusted."""
+    states = [(str(model["name"]), _TRUST[model["verdict"]["level"]]) for model in models]
+    if len(states) > 1 and len({state for _, state in states}) == 1:
+        return f"the confidence of {'both' if len(states) == 2 else 'all'} {states[0][1]}"
+    (first, state), *others = states
+    return ", ".join([f"the confidence of {first} {state}", *(f"that of {name} {words}" for name, words in others)])
+
+
+def _gain(row: Part, is_second: bool) -> str:
+    """What a model has over the other in accuracy or ECE, if it is beyond chance."""
+    if row["name"] not in ("ece_15", "accuracy") or _sign(row) != (1 if is_second else -1):
+        return ""
+    own, other = (row["second"], row["first"]) if is_second else (row["first"], row["second"])
+    label = "ECE" if row["name"] == "ece_15" else "accuracy"
+    return f"{label} {own:.1%} against {other:.1%}"
+
+
+def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
+    first = models[0]
+    repaired = next((model for model in models if model["name"] == f"{first['name']}, calibrated"), None)
+    answered, wrong = (
+        next(row for row in policy["rows"] if row["label"] == label) for label in ("Answered", "Wrong answers")
+    )
+    headline = str(policy["title"])
+    if wrong["value"] is not None and wrong["value"] == wrong["value"]:
+        headline += f": it answers {answered['value']:.1%} of them, {wrong['value']:.2%} of its answers are wrong"
+        headline += f" ({wrong['note']})" if wrong["note"] else ""
+    model = repaired or first
+    state = "Calibrated, its confidence" if repaired else "Its confidence, which the policy leaves as it is,"
+    before, after = _metric(first, "ece_15"), _metric(model, "ece_15")
+    change = f"ECE {before:.2%} before, {after:.2%} after" if repaired else f"ECE {after:.2%}"
+    level = _level([str(policy["level"]), str(model["verdict"]["level"])])
+    return {
+        "level": "unknown" if level == "info" else level,
+        "headline": f"{headline}. {state} {_TRUST[model['verdict']['level']]} ({change}).",
+        "text": str(model["verdict"]["text"]),
+    }
+
+
+def _metric(model: Part, name: str) -> float:
+    value = next((metric["value"] for metric in model["metrics"] if metric["name"] == name), None)
+    return float("nan") if value is None else float(value)
+
+
+def _level(levels: Any) -> str:
+    """The worst of some levels."""
+    return min(levels, key=_WORST_FIRST.index)

@@ -1,0 +1,203 @@
+"""JSON lines: one object per line, ``{"logits": [1.5, -0.2], "label": 0}``; ``.ndjson`` too, and both with ``.gz``.
+
+The first line says which columns there are and what labels, ids and groups are, whole numbers or text; every other line
+must be like it. Lines are parsed one by one, by the parser of all JSON here, and columns of them become those of a
+table. Written with the data as a list, or as a number for confidences.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from calibrant._arrays import Array
+from calibrant._files import parse_json, written_aside
+from calibrant._validation import shorten
+from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.files import DataFile, Store, open_first
+from calibrant.predictions.formats import check_expansion
+from calibrant.predictions.formats.tables import TableReader, convert_batch
+from calibrant.predictions.memory import BATCH
+from calibrant.predictions.paths import file_errors, suffix_of
+from calibrant.predictions.schema import Schema
+from calibrant.predictions.values import Location
+
+LONGEST_LINE = 1 << 24  # bytes
+PIECE = 1 << 16  # numbers that are converted at once
+WORDS = {"number": "a number", "list": "a list of numbers", "whole": "a whole number", "text": "text"}
+
+
+class JsonLine(NamedTuple):
+    """An object of a file, and the number of its line."""
+
+    number: int
+    fields: dict[str, Any]
+
+
+class JsonlReader(TableReader):
+    """A file of JSON lines of which the first has been read."""
+
+    def __init__(self, file: DataFile, columns: ColumnMap, schema: Schema, kinds: dict[str, str]):
+        types = {"number": pa.float64(), "list": pa.list_(pa.float64()), "whole": pa.int64(), "text": pa.string()}
+        self.types = {column: types[kind] for column, kind in kinds.items()}
+        super().__init__(file.path, columns, schema, None, pa.schema(self.types.items()))
+        self.file, self.kinds = file, kinds
+
+    def rows(self) -> int:
+        """The number of samples, counted."""
+        if self.count is None:
+            with file_errors(self.path):
+                self.count = sum(1 for _ in _read_lines(self.file))
+        return self.count
+
+    def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
+        """Runs of lines as arrays."""
+        sources = list(dict.fromkeys(column for name in names for column in self.columns.sources(name)))
+        row = 0
+        with file_errors(self.path):
+            for lines, batch in self._numbered_batches(sources, rows):
+
+                def name_row(number: int, lines: list[JsonLine] = lines, first: int = row) -> str:
+                    return f"line {lines[number - first].number}"
+
+                yield convert_batch(batch, self, names, Location(f"{self.path}: ", row, name_row))
+                row += len(lines)
+
+    def name_row(self, row: int) -> str:
+        """The line of a row, found again, as it is for an error."""
+        line = next(itertools.islice(_read_lines(self.file), row, None), None)
+        return super().name_row(row) if line is None else f"line {line.number}"
+
+    def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
+        return (batch for _, batch in self._numbered_batches(columns, rows))
+
+    def _numbered_batches(self, columns: list[str], rows: int) -> Iterator[tuple[list[JsonLine], Any]]:
+        rows = max(1, min(rows, PIECE // max(1, self.schema.numbers)))
+        lines = _read_lines(self.file)
+        while part := list(itertools.islice(lines, rows)):
+            arrays = {
+                column: pa.array([self._value(line, column) for line in part], self.types[column]) for column in columns
+            }
+            yield part, pa.record_batch(arrays)
+
+    def _value(self, line: JsonLine, column: str) -> Any:
+        """A field as its column has it, or an error that names the line."""
+        if line.fields.get(column) is None:
+            raise ValueError(f"{self.path}: column {shorten(column)!r} has no value in line {line.number}")
+        value, kind = _plain(line.fields[column]), self.kinds[column]
+        if kind == "whole" and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        fits = {
+            "number": isinstance(value, int | float),
+            "whole": isinstance(value, int) and -(2**63) <= value < 2**63,
+            "text": isinstance(value, str),
+            "list": isinstance(value, list) and set(map(type, value)) <= {int, float},
+        }[kind]
+        if not fits:
+            got = f"{shorten(json.dumps(value))} in line {line.number}"
+            raise ValueError(f"{self.path}: column {shorten(column)!r} must be {WORDS[kind]}, got {got}")
+        return value
+
+
+def _plain(value: Any) -> Any:
+    """True and false as the numbers 1 and 0, as which NumPy and CSV have them."""
+    return int(value) if isinstance(value, bool) else value
+
+
+def open_file(path: Path, options: OpenOptions) -> JsonlReader:
+    """Read the first line and find our columns."""
+    with open_first(path) as (file, _):
+        pass
+    first = next(_read_lines(file), None)
+    if first is None:
+        raise ValueError(f"{path}: no line holds an object")
+    columns = match_columns(list(first.fields), options, str(path), table=True)
+    kinds = {}
+    for name in columns.columns:
+        for column in columns.sources(name):
+            kinds[column] = _kind(name, columns, first, column)
+    sources = columns.sources(columns.holds)
+    shape: tuple[int, ...] = (1, len(sources))
+    if columns.is_single:
+        shape = (1, len(first.fields[sources[0]])) if kinds[sources[0]] == "list" else (1,)
+    columns, shape = columns.widened(shape)
+    schema = columns.schema(np.dtype(np.float64), shape, options.facts, str(path))
+    return JsonlReader(file, columns, schema, kinds)
+
+
+def _kind(name: str, columns: ColumnMap, first: JsonLine, column: str) -> str:
+    """What a column holds, by its role and by the first line."""
+    value = _plain(first.fields[column])
+    if name == columns.holds:
+        return "list" if isinstance(value, list) and columns.is_single and name != "confidence" else "number"
+    if name == "objectness" or (name == "correct" and not columns.compared):
+        return "number"
+    if name == "labels" and isinstance(value, list):
+        return "list"
+    return "text" if isinstance(value, str) else "whole"
+
+
+def _read_lines(file: DataFile) -> Iterator[JsonLine]:
+    """The objects of a file, in order; empty lines are none."""
+    size = 0
+    with file.opened() as handle:
+        stream: Any = gzip.GzipFile(fileobj=handle) if suffix_of(Path(file.path)).endswith(".gz") else handle
+        for number in itertools.count(1):
+            text = stream.readline(LONGEST_LINE + 1)
+            if not text:
+                return
+            size += len(text)
+            if len(text) > LONGEST_LINE:
+                raise ValueError(
+                    f"{file.path}: a line must have at most {LONGEST_LINE:,} bytes, line {number} has more"
+                )
+            if stream is not handle:
+                check_expansion(f"{file.path}: the file", size, file.stamp.size)
+            text = text.removeprefix(b"\xef\xbb\xbf") if number == 1 else text
+            if text.strip():
+                yield JsonLine(number, _parse(text, number, file.path))
+
+
+def _parse(text: bytes, number: int, path: str) -> dict[str, Any]:
+    try:
+        fields = parse_json(text, "an object in JSON")
+    except ValueError as error:
+        reason = str(error).removesuffix(" in line 1").removesuffix(" in line 2")
+        raise ValueError(f"{path}: line {number} is {reason}") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f"{path}: line {number} must be an object, got {shorten(json.dumps(fields))}")
+    return fields
+
+
+def save(store: Store, path: Path) -> None:
+    """Write the rows, block by block."""
+    schema = store.schema
+    if schema.kind == "segmentation":
+        raise ValueError(f"{path}: images do not fit JSON lines: write .npz, .npy, .parquet or .safetensors")
+    names = schema.class_names
+    with written_aside(path) as aside, aside.open("w", encoding="utf-8") as file:
+        for block in store.blocks(schema.rows(BATCH), store.names):
+            columns = {name: _values(name, array, schema) for name, array in block.items()}
+            if names is not None and "labels" in columns:
+                columns["labels"] = [names[k] if 0 <= k < len(names) else str(k) for k in columns["labels"]]
+            for row in zip(*columns.values(), strict=True):
+                file.write(json.dumps(_fields(dict(zip(columns, row, strict=True)), schema), allow_nan=False) + "\n")
+
+
+def _values(name: str, array: Array, schema: Schema) -> list[Any]:
+    return array.astype(np.float64).tolist() if name == schema.holds else array.tolist()
+
+
+def _fields(row: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    """A row with a field per class where classes have names, which so are kept."""
+    if schema.class_names is None or schema.holds == "confidence":
+        return row
+    data = row.pop(schema.holds)
+    return {f"{schema.holds}.{name}": value for name, value in zip(schema.class_names, data, strict=True)} | row

@@ -1,0 +1,95 @@
+"""Every class on its own: hand-worked counts, exact limits, and no alarms about calibrated models."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from calibrant import Predictions, audit
+from calibrant.auditing.classes import FAIR_FROM, check_classes
+from calibrant.auditing.collect import collect
+
+
+def check(p, labels, **how):
+    return check_classes(collect(Predictions.from_probabilities(p, labels, **how)), 0.95)
+
+
+def calibrated(seed, n, shift, scale):
+    rng = np.random.default_rng(seed)
+    p = 1 / (1 + np.exp(-(shift + scale * rng.standard_normal(n))))
+    return p, (rng.random(n) < p).astype(int)
+
+
+def test_counts_and_limits_by_hand():
+    # 900 samples at 0.02, of which 9 happen; 100 at 0.9, of which 40 happen.
+    p = np.repeat([0.02, 0.9], [900, 100])
+    labels = np.concatenate([np.arange(900) < 9, np.arange(100) < 40]).astype(int)
+    classes = check(p, labels)
+    row = classes.rows[1]
+    assert (row.labels, row.predicted, row.right, classes.tested) == (49, 100, 40, 2)
+    assert row.claimed == pytest.approx((900 * 0.02 + 100 * 0.9) / 1000)
+    high = binomtest(40, 100).proportion_ci(1 - 0.05 / 2, method="exact").high
+    low, top = binomtest(9, 900).proportion_ci(1 - 0.05 / 2, method="exact")
+    assert low < 0.02
+    expected = (100 * (0.9 - high) + 900 * max(0.0, 0.02 - top)) / (900 * 0.02 + 100 * 0.9)
+    assert row.misplaced == pytest.approx(expected, rel=1e-9)
+    assert (row.worst.count, row.worst.claimed, row.worst.happened.value) == (100, pytest.approx(0.9), 0.4)
+
+
+def test_the_majority_and_mcnemar_by_hand():
+    p = np.repeat([0.02, 0.9], [900, 100])
+    labels = np.concatenate([np.arange(900) < 9, np.arange(100) < 40]).astype(int)
+    majority = check(p, labels).majority
+    assert (majority.name, majority.errors, majority.model_errors) == ("0", 49, 69)
+    # Where only one is right: 40 positives found by the model, 60 negatives by the constant answer.
+    assert majority.p_value == pytest.approx(binomtest(40, 100, 0.5).pvalue)
+    findings = audit(Predictions.from_probabilities(p, labels), replicates=50).models[0]["findings"]
+    assert "No better than the majority class" in [finding["title"] for finding in findings]
+
+
+def test_a_rare_class_caps_the_verdict():
+    rng = np.random.default_rng(0)
+    n = 20_000
+    happens = np.where(np.arange(n) < 2000, 0.002, 0.0005)
+    says = np.where(np.arange(n) < 2000, 0.08, 0.0005)
+    document = audit(Predictions.from_probabilities(says, (rng.random(n) < happens).astype(int))).models[0]
+    assert document["verdict"]["level"] == "poor"
+    assert document["verdict"]["headline"].startswith("Its probability of 1 is wrong in places: where it says 8.0%, 0.")
+    assert "its confidence can be trusted" not in document["verdict"]["headline"]
+    assert document["findings"][0]["title"] == "The probability of 1 is off beyond chance"
+
+
+def test_a_class_among_several_caps_the_verdict():
+    rng = np.random.default_rng(1)
+    n = 6000
+    z = 2 * rng.standard_normal((n, 4)) + [4, 0, 0, -1]
+    labels = (z + rng.gumbel(size=z.shape)).argmax(1)
+    assert check_classes(collect(Predictions.from_logits(z, labels)), 0.95).worst is None
+    z[:, 3] += 2.5  # says far more of the rare class than happens
+    worst = check_classes(collect(Predictions.from_logits(z, labels)), 0.95).worst
+    assert worst.name == "3"
+    assert worst.misplaced > FAIR_FROM
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(-5, 2), (0, 3)])
+def test_calibrated_models_raise_no_alarm(shift, scale):
+    alarms = [check(*calibrated(seed, 1500, shift, scale)).worst for seed in range(40)]
+    assert sum(row is not None for row in alarms) <= 6  # at most 5% are allowed; more than 6 of 40 are with p < 0.002
+    assert all(row is None or row.misplaced < FAIR_FROM for row in alarms)
+
+
+def test_the_positive_class_as_said_by_custom_or_the_rarer():
+    p, labels = calibrated(0, 300, -2, 1)
+    words = np.array(["no", "yes"])[labels]
+    both = {"class_names": ["no", "yes"]}
+    assert check(p, labels).positive == 1
+    assert check(np.stack([1 - p, p], 1), labels, **both).rows[1].name == "yes"
+    assert check(np.stack([1 - p, p], 1), labels, **both).why_positive.startswith("the rarer class")
+    assert check(p, words, positive="no").positive == 1  # the second, as the column is of it
+    part = audit(Predictions.from_probabilities(p, words, positive="yes"), replicates=50).models[0]["positive"]
+    assert part["name"] == "yes"
+    assert sum(part["reliability"]["count"]) == 300
+    values = {row["label"]: row["value"] for row in part["metrics"]}
+    assert values["Brier score of P"] == pytest.approx(np.mean((p - labels) ** 2))
+    assert values["Log loss"] == pytest.approx(-np.log(np.where(labels, p, 1 - p)).mean())
+    assert values["Recall"] == pytest.approx((p[labels == 1] > 0.5).mean())
+    assert values["Precision"] == pytest.approx(labels[p > 0.5].mean())

@@ -1,0 +1,74 @@
+"""JSON lines: what other programs write, and every kind of damage in one sentence with its line."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions
+
+GOOD = '{"logits": [1.5, -0.5, 0], "label": "b", "site": "x"}'
+
+
+def opened(tmp_path, *lines, name="x.jsonl", **options):
+    path = tmp_path / name
+    data = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines).encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return Predictions.open(path, **options)
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson", "x.jsonl.gz", "x.ndjson.gz"])
+def test_lines_are_rows(tmp_path, name):
+    lines = [{"logits": [1.5, -2, 0], "label": 2, "id": "a"}, "", {"id": "b", "label": 0.0, "logits": [0, 1, 2.25]}]
+    p = opened(tmp_path, *lines, name=name)
+    assert len(p) == 2
+    np.testing.assert_array_equal(p.logits, [[1.5, -2, 0], [0, 1, 2.25]])
+    assert (p.labels.tolist(), p.ids.tolist()) == ([2, 0], ["a", "b"])
+
+
+def test_names_columns_and_groups(tmp_path):
+    lines = [
+        {"truth": "dog", "p_cat": 0.25, "p_dog": 0.75, "site": 1},
+        {"truth": "cat", "p_cat": 1, "p_dog": 0, "site": 2},
+    ]
+    p = opened(tmp_path, *lines, columns={"labels": "truth", "probabilities": "p_*"}, groups=["site"])
+    assert (p.class_names, p.labels.tolist(), p.groups["site"].tolist()) == (("cat", "dog"), [1, 0], [1, 2])
+    p = opened(tmp_path, GOOD, GOOD, class_names=["a", "b", "c"])
+    assert p.labels.tolist() == [1, 1]
+    p = opened(tmp_path, {"confidence": 0.5, "correct": True}, {"confidence": 1, "correct": 0})
+    assert p.correct.tolist() == [True, False]
+    p = opened(tmp_path, {"probability": 0.25, "label": 1}, {"probability": 0.75, "label": 0})
+    np.testing.assert_array_equal(p.probabilities, [[0.75, 0.25], [0.25, 0.75]])
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ('{"logits": [1, 2, 3], "label": "b"', r"line 2 is not an object in JSON: Expecting"),
+        ('{"logits": [1, 2], "label": "b"}', r"column 'logits' must be lists of 3 numbers, got 2 in line 2"),
+        ('{"logits": [1, NaN, 2], "label": "b"}', r"line 2 is not an object in JSON: .*NaN"),
+        ('{"logits": [1, [2], 2], "label": "b"}', r"column 'logits' must be a list of numbers, got .* in line 2"),
+        ('{"logits": [1, null, 2], "label": "b"}', r"column 'logits' must be a list of numbers, got .* in line 2"),
+        ('{"logits": "1 2 3", "label": "b"}', r"column 'logits' must be a list of numbers, got .* in line 2"),
+        ('{"logits": [1, 2, 3]}', r"column 'label' has no value in line 2"),
+        ('{"logits": [1, 2, 3], "label": 1}', r"column 'label' must be text, got 1 in line 2"),
+        ("[1, 2, 3]", r"line 2 must be an object, got \[1, 2, 3\]"),
+        ("[" * 100_000, r"line 2 is not an object in JSON: nested deeper"),
+        ('{"logits": [1, 2, 1e999], "label": "b"}', r"line 2 is not an object in JSON"),
+        ('{"label": "b", "label": "b"}', r"line 2 is not an object in JSON: the name 'label' appears twice"),
+    ],
+)
+def test_damage_is_one_sentence_with_its_line(tmp_path, line, sentence):
+    with pytest.raises(ValueError, match=sentence) as caught:
+        opened(tmp_path, GOOD, line, class_names=["a", "b", "c"]).load()
+    assert "\n" not in str(caught.value)
+
+
+def test_files_without_objects_and_truncated_ones(tmp_path):
+    with pytest.raises(ValueError, match="no line holds an object"):
+        opened(tmp_path, "", " ")
+    whole = gzip.compress("\n".join([GOOD] * 1000).encode())
+    (tmp_path / "cut.jsonl.gz").write_bytes(whole[:-20])
+    with pytest.raises(ValueError, match=r"cut.jsonl.gz: "):
+        Predictions.open(tmp_path / "cut.jsonl.gz", class_names=["a", "b", "c"]).load()
