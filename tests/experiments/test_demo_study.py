@@ -4,13 +4,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibrant.experiments.demo_study import effects
+from calibrant.experiments.demo_study import (
+    CLAIMS,
+    METHODS,
+    SEEDS,
+    effects,
+    is_reliable,
+    plan_demo_study,
+    read_check,
+    summarise_check,
+    with_check,
+)
 from calibrant.experiments.results import ResultRow, Results
 
 
-def numbers(method, metric, values, posthoc="none"):
+def numbers(method, metric, values, posthoc="none", kind="test"):
     return [
-        ResultRow(f"{method}{seed}", method, "{}", "", "final", seed, "test", posthoc, float("nan"), metric, value)
+        ResultRow(f"{method}{seed}", method, "{}", "", "final", seed, kind, posthoc, float("nan"), metric, value)
         for seed, value in enumerate(values)
     ]
 
@@ -26,18 +36,18 @@ def numbers(method, metric, values, posthoc="none"):
 )
 def test_a_lower_ece(ls, verdict):
     ce = (0.05, 0.052, 0.056)[: len(ls)]
-    (found,) = effects(Results(numbers("ce", "ece", ce) + numbers("ls", "ece", ls)))
-    assert found["claim"] == "Label smoothing lowers the ECE"
-    assert found["verdict"] == verdict
+    (effect,) = effects(Results(numbers("ce", "ece", ce) + numbers("ls", "ece", ls)))
+    assert effect["claim"] == "Label smoothing lowers the ECE"
+    assert effect["verdict"] == verdict
     gaps = np.subtract(ls, ce)
-    assert found["values"] == pytest.approx(gaps.tolist())
-    assert found["mean"] == pytest.approx(gaps.mean())
+    assert effect["values"] == pytest.approx(gaps.tolist())
+    assert effect["mean"] == pytest.approx(gaps.mean())
     if len(ls) > 1:
         interval = stats.ttest_1samp(gaps, 0).confidence_interval(0.95)
-        assert (found["low"], found["high"]) == pytest.approx(tuple(interval))
+        assert (effect["low"], effect["high"]) == pytest.approx(tuple(interval))
         assert (interval.high < 0) == (verdict == "holds")
     else:
-        assert np.isnan([found["low"], found["high"]]).all()
+        assert np.isnan([effect["low"], effect["high"]]).all()
 
 
 def test_a_higher_aurc():
@@ -45,7 +55,7 @@ def test_a_higher_aurc():
     ce, ls = (0.010, 0.011, 0.012), (0.020, 0.021, 0.023)
     worse = effects(Results(numbers("ce", "aurc", ce) + numbers("ls", "aurc", ls)))
     better = effects(Results(numbers("ce", "aurc", ls) + numbers("ls", "aurc", ce)))
-    assert [(one["verdict"], one["unit"]) for one in worse + better] == [
+    assert [(effect["verdict"], effect["unit"]) for effect in worse + better] == [
         ("holds", "number"),
         ("does not hold", "number"),
     ]
@@ -53,3 +63,50 @@ def test_a_higher_aurc():
 
 def test_what_has_no_numbers_is_not_claimed():
     assert effects(Results(numbers("ce", "ece", (0.1, 0.2)))) == []
+
+
+def test_a_difference_of_nothing_for_every_seed_does_not_hold():
+    """Logit normalisation that falls back to the confidence changes nothing: that is no noise, and has a reason."""
+    ls = (0.020, 0.021, 0.023)
+    (effect,) = effects(Results(numbers("ls", "aurc", ls) + numbers("ls", "aurc", ls, "logit-norm")))
+    assert (effect["name"], effect["mean"], effect["verdict"]) == ("norm-test", 0, "does not hold")
+    assert "no norm ranks" in effect["why"]
+
+
+def test_only_the_seeds_that_are_asked_for_are_judged():
+    results = Results(numbers("ce", "ece", (0.05, 0.06, 0.01, 0.02)) + numbers("ls", "ece", (0.01, 0.021, 0.05, 0.061)))
+    judged = [effects(results, seeds)[0] for seeds in ((0, 1), (2, 3))]
+    assert [effect["values"] for effect in judged] == [pytest.approx([-0.04, -0.039]), pytest.approx([0.04, 0.041])]
+    assert [effect["verdict"] for effect in judged] == ["holds", "does not hold"]
+
+
+def test_every_seed_draws_pictures_of_its_own():
+    runs = plan_demo_study(7).finals({})
+    assert {(run.method, run.seed) for run in runs} == {(m, s) for m in METHODS for s in range(7, 7 + SEEDS)}
+    assert all(run.recipe.data.options["seed"] == run.seed == run.recipe.seed for run in runs)
+    assert len({run.key for run in runs}) == len(METHODS) * SEEDS
+
+
+@pytest.mark.parametrize(("held", "sets", "verdict"), [(20, 20, True), (19, 20, True), (18, 20, False), (0, 0, False)])
+def test_a_claim_must_hold_in_nineteen_sets_of_twenty(held, sets, verdict):
+    assert is_reliable(held, sets) is verdict
+
+
+def test_the_check_that_is_shipped_knows_every_claim():
+    check = read_check()
+    assert check["sets"] == 0 or list(check["claims"]) == [claim.name for claim in CLAIMS]
+
+
+def test_the_check_in_words(monkeypatch):
+    claims = {"temperature": {"held": 20}, "norm-test": {"held": 3}}
+    check = {"sets": 20, "seeds": 4, "claims": claims}
+    monkeypatch.setattr("calibrant.experiments.demo_study.read_check", lambda: check)
+    assert "20 disjoint sets of 4 seeds: 1 of 2 held in at least 95% of the sets" in summarise_check(check)
+    ce = numbers("ce", "ece", (0.2, 0.21, 0.22)) + numbers("ce", "ece", (0.05, 0.06, 0.066), "temperature")
+    (effect,) = effects(Results(ce))
+    assert with_check(effect)["note"] == "MbLS. Held in 20 of 20 checked sets."
+    ls = (0.020, 0.021, 0.023)
+    (effect,) = effects(Results(numbers("ls", "aurc", ls) + numbers("ls", "aurc", ls, "logit-norm")))
+    note = with_check(effect)["note"]
+    assert note.startswith("SC. Held in 3 of 20 checked sets. It does not hold here. For most seeds no norm")
+    assert "not been checked" in summarise_check({"sets": 0, "claims": {}})

@@ -45,6 +45,34 @@ def test_options_of_one_split():
     assert (len(sets.train), len(sets.test)) == (9, 6)
 
 
+def test_a_pooled_set_is_the_test_set_and_then_the_other():
+    sizes = {"train": {"samples": 5}, "test": {"samples": 6}}
+    shift = {"options": {"shift": "texture"}}
+    data = {"layout": "scenes", "options": {"size": 16}, "split_options": sizes}
+    data["also"] = {"texture": shift, "mixed": shift | {"pool": True}}
+    sets = load_sets(check_recipe({"data": data, "model": {"name": "small_cnn"}}, "scenes"))
+    mixed, texture = sets.also["mixed"], sets.also["texture"]
+    assert len(set(mixed.ids)) == len(mixed) == 12
+    assert np.array_equal(mixed.labels, np.concatenate([sets.test.labels, texture.labels]))
+    pixels = [np.concatenate([part.inputs.pixels for part in (sets.test, texture)]), mixed.inputs.pixels]
+    assert pixels[0].shape == (12, 16, 16, 3)
+    assert np.array_equal(*pixels)
+    assert not np.array_equal(sets.test.inputs.pixels, texture.inputs.pixels)
+
+
+def test_a_recipe_without_pooling_keeps_its_key():
+    """The key of a run of today, as it was before sets could be pooled."""
+    also = {"texture": {"options": {"shift": "texture"}}}
+    keys = [
+        check_recipe({"data": {"layout": "scenes", "also": also}, "model": {"name": "small_cnn"}}, "scenes").key,
+        check_recipe(
+            {"data": {"layout": "scenes", "also": {"texture": also["texture"] | {"pool": True}}},
+             "model": {"name": "small_cnn"}}, "scenes").key,
+    ]  # fmt: skip
+    assert keys[0] == "bc49e41083f81cc9"
+    assert keys[1] != keys[0]
+
+
 @pytest.mark.parametrize("roles", [["train"], ["train", "val", "test"]], ids=len)
 def test_one_sample_per_object_in_the_splits_that_are_named(roles, tmp_path):
     home = written("open-images", tmp_path)

@@ -94,7 +94,7 @@ class Audit:
 
 def audit(
     predictions: Predictions | Mapping[str, Predictions],
-    *,
+    *more: Predictions,
     val: Predictions | None = None,
     groups: str | Iterable[str] | None = None,
     level: float = 0.95,
@@ -111,7 +111,9 @@ def audit(
     Goes through the predictions once, a batch at a time, so that they may be far larger than memory.
 
     Args:
-        predictions: of one model, or of several by name; several are compared on the same samples.
+        predictions: of one model, or of several by name; several are compared on the same samples. Frames of pandas
+            or polars are taken as `Predictions.from_frame` does.
+        more: of further models, without names: ``audit(a, b)``.
         val: held-out predictions of the (first) model, to fit repairs on; without them repairs are judged by
             cross-validation.
         groups: group columns to break the numbers down by; all of them if None.
@@ -156,7 +158,7 @@ def audit(
     check_level(level, replicates, seed)
     if collecting is not None and policy is not None:
         raise ValueError("a policy is judged by one process, not by a cluster: leave the engine or the policy out")
-    models = _models_by_name(predictions)
+    models = _models_by_name(predictions, more)
     if val is not None and val.split == "test":
         raise ValueError("repairs are not fitted on test data: val is marked split='test'")
 
@@ -210,9 +212,17 @@ def audit(
     return Audit(json_value(document))
 
 
-def _models_by_name(predictions: Predictions | Mapping[str, Predictions]) -> dict[str, Predictions]:
+def _models_by_name(predictions: Any, others: Sequence[Any]) -> dict[str, Predictions]:
     """The models by name, of which there is at least one, with labels."""
-    models = {"model": predictions} if isinstance(predictions, Predictions) else predictions
+    if others and isinstance(predictions, Mapping):
+        raise ValueError("audit takes several models as audit(a, b) or by name as audit({...}), got both")
+    models = predictions
+    if others:
+        models = {f"model {k}": _predictions_of(model) for k, model in enumerate((predictions, *others), 1)}
+    elif not isinstance(predictions, Mapping):
+        models = {"model": _predictions_of(predictions)}
+    else:
+        models = {name: _predictions_of(model) for name, model in predictions.items()}
     if not isinstance(models, Mapping) or not all(isinstance(model, Predictions) for model in models.values()):
         kind = type(predictions).__name__
         raise ValueError(
@@ -225,6 +235,12 @@ def _models_by_name(predictions: Predictions | Mapping[str, Predictions]) -> dic
     if unlabelled:
         raise ValueError(f"an audit needs labels, and the predictions of {unlabelled[0]} have none")
     return dict(models)
+
+
+def _predictions_of(value: Any) -> Any:
+    """Predictions of a frame; anything else as it is."""
+    is_frame = hasattr(value, "__dataframe__") or hasattr(value, "__arrow_c_stream__")
+    return Predictions.from_frame(value) if is_frame else value
 
 
 def _comparisons(

@@ -129,17 +129,17 @@ class Levels:
     column: str
     codes: dict[Any, int] = field(default_factory=dict)
 
-    def encode(self, values: Array) -> Ints:
-        """The code of each value."""
+    def encode(self, values: Array, most: float = MOST_LEVELS) -> Ints:
+        """The code of each value; refuses more different ones than ``most``."""
         distinct, inverse = np.unique(values, return_inverse=True)
         for value in distinct.tolist():
             self.codes.setdefault(value, len(self.codes))
-        self.check()
+        self.check(most)
         return np.array([self.codes[value] for value in distinct.tolist()], np.int64)[inverse]
 
-    def check(self) -> None:
+    def check(self, most: float = MOST_LEVELS) -> None:
         """Raise if there are too many values."""
-        if len(self.codes) > MOST_LEVELS:
+        if len(self.codes) > most:
             raise ValueError(
                 f"column {self.column!r} has more than {MOST_LEVELS} different values: it does not name groups"
             )

@@ -13,7 +13,7 @@ import numpy as np
 from calibrant._arrays import Array, precision_of
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import Bools, Ints, check_finite
-from calibrant.auditing.breakdown import Breakdown, ClasswiseSums, Columns, HashSample, Levels
+from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, ClasswiseSums, Columns, HashSample, Levels
 from calibrant.auditing.policy_check import calibrate
 from calibrant.metrics import (
     BLOCK,
@@ -44,7 +44,7 @@ class WorstError:
     id: str | int
     position: tuple[int, ...] | None
     label: int | None
-    predicted: int | None
+    predicted: int | str | None
     confidence: float
     shortfall: float
 
@@ -86,6 +86,7 @@ class Collected:
     clusters: Clusters | None = None
     remarks: list[str] = field(default_factory=list)
     digits: Digits | None = None
+    class_levels: Levels | None = None
 
     @property
     def floor(self) -> float:
@@ -113,10 +114,17 @@ class Collected:
         has_values = self.holds != "confidence"
         return Judged(confidence, correct, nll=nll if has_values else None, brier=brier if has_values else None)
 
-    def class_name(self, index: int | None) -> str | None:
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes, as far as they are known; of confidences those that were predicted."""
+        if self.class_levels is not None:
+            return self.class_levels.names()
+        return [str(self.class_name(k)) for k in range(self.num_classes or 0)]
+
+    def class_name(self, index: int | str | None) -> str | None:
         """What to call a class."""
-        if index is None:
-            return None
+        if index is None or isinstance(index, str):
+            return index
         return self.class_names[index] if self.class_names else str(index)
 
 
@@ -149,6 +157,8 @@ def begin(predictions: Predictions, groups: Iterable[str]) -> Collected:
         clusters=None if predictions.kind == "classification" else Clusters(),
         digits=Digits(classes) if holds == "probabilities" else None,
     )
+    if "predicted" in predictions._store.names:
+        collected.by_class, collected.class_levels = Breakdown(), Levels("predicted")
     if classes:
         collected.logits.size = min(LOGITS_KEPT, max(1, LOGIT_NUMBERS_KEPT // classes))
     return collected
@@ -275,6 +285,8 @@ def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: Ar
     collected.overall.add(np.zeros_like(top.labels), top, bins, 1)
     if collected.by_class is not None and top.predicted is not None and collected.num_classes:
         collected.by_class.add(top.predicted, top, bins, collected.num_classes)
+    if collected.class_levels is not None and collected.by_class is not None:
+        _count_predicted(collected.class_levels, collected.by_class, collected, batch, top)
     if collected.groups:
         rows_of = top.rows()
         for name, (levels, breakdown) in collected.groups.items():
@@ -283,6 +295,18 @@ def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: Ar
     _keep_worst(collected, batch, top)
     _keep_sample(collected, top, values)
     collected.samples += len(top.labels)
+
+
+def _count_predicted(
+    levels: Levels, by_class: Breakdown, collected: Collected, batch: Predictions, top: TopLabel
+) -> None:
+    """Add a block of confidences to the classes that were predicted, unless these are too many for a table."""
+    codes = levels.encode(batch.predicted[top.rows()], most=math.inf)
+    if len(levels.codes) > MOST_LEVELS:
+        collected.class_levels = collected.by_class = None
+        collected.remarks.append(f"More than {MOST_LEVELS:,} different classes are predicted: no table by class.")
+        return
+    by_class.add(codes, top, base_bins(top.cells), len(levels.codes))
 
 
 def _keep_worst(collected: Collected, batch: Predictions, top: TopLabel) -> None:
@@ -298,7 +322,9 @@ def _keep_worst(collected: Collected, batch: Predictions, top: TopLabel) -> None
         row = int(rows[at])
         name = collected.rows + row if batch.ids is None else batch.ids[row].item()
         label = None if top.predicted is None else int(top.labels[at])
-        predicted = None if top.predicted is None else int(top.predicted[at])
+        predicted: int | str | None = None if top.predicted is None else int(top.predicted[at])
+        if batch.predicted is not None:
+            predicted = str(batch.predicted[row])
         position = _position_of(batch, top, at)
         error = WorstError(name, position, label, predicted, float(top.confidence[at]), float(top.shortfall[at]))
         collected.worst.append(error)

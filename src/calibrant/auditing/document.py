@@ -90,7 +90,7 @@ def describe(
     summary = collected.summary()
     independent = collected.kind == "classification"
     values, numbers, classwise = _numbers(collected, summary, level, replicates, seed)
-    names = [str(collected.class_name(k)) for k in range(collected.num_classes or 0)]
+    names = collected.classes
     by_class = [] if collected.by_class is None else collected.by_class.rows(names, level=level, compare=independent)
     by_group = {
         column: part.rows(levels.names(), level=level, compare=independent)
@@ -121,7 +121,7 @@ def describe(
         "name": name,
         "samples": collected.samples,
         "unit": UNITS[collected.kind][1],
-        "classes": collected.num_classes,
+        "classes": collected.num_classes or len(names) or None,
         "holds": collected.holds,
         "kind": collected.kind,
         "verdict": dict(zip(("level", "headline", "text"), verdict(evidence), strict=True)),
@@ -284,7 +284,8 @@ def _notes(collected: Collected, repairs: Sequence[Repair]) -> list[str]:
             f"{units} drawn at random."
         )
     if collected.holds == "confidence":
-        notes.append("Only confidences are known: no NLL, Brier score, classes or repairs.")
+        missing = "NLL, Brier score" if collected.class_levels else "NLL, Brier score, classes"
+        notes.append(f"Only confidences are known: no {missing} or repairs.")
     elif not repairs:
         few = collected.samples < FEWEST
         why = f"fewer than {FEWEST} samples" if few else "all or none of the predictions are right"

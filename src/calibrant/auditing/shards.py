@@ -121,8 +121,9 @@ def merge(parts: Iterable[Part]) -> Collected:
 def _absorb(total: Collected, part: Part) -> None:
     more = part.collected
     total.sketch = total.sketch + more.sketch
+    _absorb_predicted(total, more)
     for name in ("overall", "by_class", "classwise", "clusters"):
-        if (table := getattr(total, name)) is not None:
+        if (table := getattr(total, name)) is not None and not (name == "by_class" and total.class_levels):
             _add_tables(table, getattr(more, name))
     for name, (levels, breakdown) in more.groups.items():
         _add_group(*total.groups[name], levels, breakdown)
@@ -142,6 +143,16 @@ def _absorb(total: Collected, part: Part) -> None:
     total.of_values = joined_crc32(total.of_values, more.of_values, part.value_bytes)
     if more.of_ids is not None:
         total.of_ids = joined_crc32(total.of_ids or 0, more.of_ids, part.id_bytes)
+
+
+def _absorb_predicted(total: Collected, more: Collected) -> None:
+    """Add the table of predicted classes of confidences; there is none of all where a part has too many."""
+    if total.class_levels is None or total.by_class is None:
+        return
+    if more.class_levels is None or more.by_class is None:
+        total.class_levels = total.by_class = None
+        return
+    _add_group(total.class_levels, total.by_class, more.class_levels, more.by_class)
 
 
 def _add_tables(table: Any, more: Any) -> None:

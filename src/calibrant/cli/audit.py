@@ -22,6 +22,7 @@ from calibrant.cli.options import (
     Positive,
     Quiet,
     Segmentation,
+    columns_of,
     how_to_open,
     invocation,
     open_for_policy,
@@ -81,15 +82,20 @@ def audit_command(
         ignored = fitted.evidence.get("ignore_index")
         segmentation = True
         ignore_index = ignored if ignore_index is None and isinstance(ignored, int) else ignore_index
-    reading = reading_words(column, class_names, positive, segmentation, ignore_index)
-    opening = how_to_open(column, class_names, positive, segmentation, ignore_index)
+    inputs = [*files, *([] if val is None else [val])]
+    reading = reading_words(columns_of(files[0], inputs, column), class_names, positive, segmentation, ignore_index)
+
+    def opening(file: str) -> dict[str, Any]:
+        own = columns_of(file, inputs, column)
+        return how_to_open(own, class_names, positive, segmentation, ignore_index)
+
     if fitted is not None and fitted.group is not None and fitted.group not in (group or []):
         group = [*(group or []), fitted.group]
     models: dict[str, Predictions] = {}
     for name, path in _names(files).items():
         # The policy is judged on the first model alone.
-        models[name] = open_for_policy(None if models else fitted, path, groups=group or None, **opening)
-    held_out = None if val is None else open_for_policy(fitted, val, **opening)
+        models[name] = open_for_policy(None if models else fitted, path, groups=group or None, **opening(path))
+    held_out = None if val is None else open_for_policy(fitted, val, **opening(val))
     with show_progress(quiet) as progress:
         result = audit(
             models,

@@ -28,14 +28,14 @@ def demo(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train one network that claims too much, repair it, let it abstain with a promise, export it; about a minute.
+    """Train one network that claims too much, repair it, let it abstain with a promise, export it.
 
-    Ends with a page to open. After an interruption, the same command continues.
+    Takes about a minute and a half and ends with a page to open. After an interruption, the same command continues.
     """
     if study:
         from calibrant.cli.demo_study import run_study
 
-        run_study(output, "scenes", quick, seed, as_json, quiet)
+        run_study(output, quick, seed, as_json, quiet)
         return
     from calibrant.experiments import run_demo
 

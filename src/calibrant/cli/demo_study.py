@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,55 +16,58 @@ LOSSES = "ls,flsd,mbls:margin=6,mdca,cpc,acls:margin=6"
 LOGITS, LABEL = [8.0, 4.0, 1.0, 0.0], 0
 
 
-def run_study(output: Path, data: str, quick: bool, seed: int, as_json: bool, quiet: bool) -> None:
-    """Train six ways, audit, repair, abstain at 5% risk, export; ends with a table and a page to open."""
-    from calibrant.experiments import compare, demo_study, demonstrate, short_name_legend, tables
+def run_study(output: Path, quick: bool, seed: int, as_json: bool, quiet: bool) -> None:
+    """Train six ways over seeds and judge the papers' claims; ends with tables and a page to open."""
+    from calibrant.experiments import compare, plan_demo_study, read_check, write_demo_study
 
-    chosen: Any = data
     losses = parse_losses(LOSSES)
     with show_progress(quiet, lines=True) as progress, announced(quiet):
         try:
-            comparison = compare(demo_study(chosen, seed, quick), output, progress=progress)
+            comparison = compare(plan_demo_study(seed, quick), output, progress=progress)
             draw(output / "lens.svg", losses, look(losses, LOGITS, LABEL), LOGITS, LABEL)
-            demonstration = demonstrate(comparison, chosen, seed=seed, quick=quick, progress=progress)
+            outcome = write_demo_study(comparison, seed=seed, quick=quick)
         except KeyboardInterrupt:
             remark("interrupted; run the same command again to continue", quiet)
             raise
     if as_json:
-        print_json(
-            {
-                "page": str(demonstration.page),
-                "effects": list(demonstration.effects),
-                "abstaining": list(demonstration.abstaining),
-            }
-        )
+        print_json({"page": str(outcome.page), "effects": list(outcome.effects), "check": read_check()})
     elif not quiet:
-        for name in ("methods", "repairs", "set-context"):
-            if name in demonstration.tables:
-                table = demonstration.tables[name]
-                print_table(table.title, tables.heads(table), tables.text(table))
-                for note in tables.notes(table):
-                    say(note)
-                print_line()
-        for sentence in short_name_legend(chosen):
-            say(sentence)
-        print_line()
-        rows = [(e["claim"], _effect_text(e), e["verdict"]) for e in demonstration.effects]
-        print_table(
-            "What the papers found, here", ("claim", "difference, 95% interval", "verdict"), rows, numbers=False
-        )
-        say("Every claim is judged by itself; the marks in the table above allow for their number.")
-        if quick:
-            say("Quick: too short to prove anything.")
-        print_line()
-        for sentence in demonstration.abstaining:
-            say(sentence)
+        _print(outcome, quick)
     for failure in comparison.failures:
         remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
-    remark(f"open {demonstration.page}", quiet)
+    remark(f"open {outcome.page}", quiet)
 
 
-def _effect_text(effect: Any) -> str:
+def _print(outcome: Any, quick: bool) -> None:
+    """The claims, then the tables."""
+    from calibrant.experiments import STUDY_LEGEND, read_check, summarise_check, tables
+
+    check = read_check()
+    rows = [(e["claim"], _effect_text(e), e["verdict"], _checked(e, check)) for e in outcome.effects]
+    heads = ("claim", "difference, 95% interval", "verdict", "checked")
+    print_table("What the papers found, here", heads, rows, numbers=False)
+    say("Quick: too little to prove anything." if quick else summarise_check(check))
+    for effect in outcome.effects:
+        if effect["why"] and not quick:
+            say(f"{effect['claim']}: {effect['verdict']}. {effect['why']}")
+    print_line()
+    for name in ("methods", "repairs", "set-mixed", "set-context"):
+        if name in outcome.tables:
+            table = outcome.tables[name]
+            print_table(table.title, tables.heads(table), tables.text(table))
+            for note in tables.notes(table):
+                say(note)
+            print_line()
+    for sentence in STUDY_LEGEND:
+        say(sentence)
+
+
+def _checked(effect: Mapping[str, Any], check: Mapping[str, Any]) -> str:
+    entry = check["claims"].get(effect["name"])
+    return "-" if entry is None else f"{entry['held']} of {check['sets']}"
+
+
+def _effect_text(effect: Mapping[str, Any]) -> str:
     scale, unit = (100, " pp") if effect["unit"] == "share" else (1, "")
     mean, half = effect["mean"] * scale, (effect["high"] - effect["low"]) / 2 * scale
     return f"{mean:+.2f} ± {half:.2f}{unit}" if unit else f"{mean:+.5f} ± {half:.5f}"

@@ -27,7 +27,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables, rem
 Column = Annotated[
     list[str] | None,
     typer.Option(
-        help="Which column holds what: labels=truth, probabilities=cat,dog,bird or logits='z_*' (repeat for more)."
+        help="Which column holds what: labels=truth, probabilities=cat,dog,bird or logits='z_*' (repeat for more); of "
+        "several files, B:labels=truth is for the one called B or B.csv."
     ),
 ]
 ClassNames = Annotated[str | None, typer.Option(help="Names of the classes in order, separated by commas.")]
@@ -83,6 +84,24 @@ def reading_words(
     for name, value in (("--class-names", class_names), ("--positive", positive), ("--ignore-index", ignore_index)):
         words += [] if value is None else [name, str(value)]
     return words + ["--segmentation"] * segmentation
+
+
+def columns_of(file: str, files: list[str], items: list[str] | None) -> list[str]:
+    """The options ``--column`` that are for a file: those for all, and those that begin with its name or stem."""
+    own = []
+    for item in items or []:
+        role, equals, source = item.partition("=")
+        name, colon, rest = role.rpartition(":")
+        owners = [path for path in files if name in (path, Path(path).name, Path(path).stem)] if colon else []
+        if colon and not owners and not role.startswith("group."):
+            raise ValueError(f"--column {item}: no file is called {name}; the files are {', '.join(files)}")
+        if len(owners) > 1:
+            raise ValueError(f"--column {item}: {name} may be {owners[0]} or {owners[1]}; give the whole path")
+        if not owners:
+            own.append(item)
+        elif owners[0] == file:
+            own = [other for other in own if not other.startswith(f"{rest}=")] + [f"{rest}{equals}{source}"]
+    return own
 
 
 def open_for_policy(policy: Policy | None, files: str, **opening: Any) -> Predictions:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant._validation import choice, printable
 from calibrant.data.boxes import Boxes, Floats, Integers, as_indices
-from calibrant.data.sources import Inputs, Joined, Kind
+from calibrant.data.sources import Inputs, Joined, Kind, join
 
 OnError = Literal["raise", "skip"]
 
@@ -255,11 +255,11 @@ class Dataset(torch.utils.data.Dataset[Sample]):
             if getattr(self, name) != getattr(other, name):
                 raise ValueError(f"{both}: their {name} differ")
         columns: dict[str, Any] = {}
-        for name, join in _COLUMNS.items():
+        for name, joined in _COLUMNS.items():
             first, second = getattr(self, name), getattr(other, name)
             if (first is None) != (second is None):
                 raise ValueError(f"{both}: only one of them has {name}")
-            columns[name] = None if first is None else join(first, second)
+            columns[name] = None if first is None else joined(first, second)
         split = "+".join(dict.fromkeys((self.split, other.split)))
         return self.replace(split=split, ids=self.ids + other.ids, report=self.report + other.report, **columns)
 
@@ -277,7 +277,7 @@ def _stack(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
 #: The columns besides ids, which is always there, and how those of two data sets are joined.
 _COLUMNS: dict[str, Callable[[Any, Any], Any]] = {
     "labels": _stack,
-    "inputs": Joined.of,
+    "inputs": join,
     "boxes": operator.add,
     "masks": Joined.of,
     "soft": _stack,

@@ -2,7 +2,8 @@
 
 A repair is fitted on the run's validation predictions. A run that kept none (trained again on all of its data) has its
 repairs cross-fitted on the test set: each fifth of it is repaired by what was fitted on the rest. Other sets are then
-repaired by what was fitted on the whole test set. Pixels of one image stay in one fold.
+repaired by what was fitted on the whole test set. Pixels of one image stay in one fold. A pooled set, of which the
+validation data show a part only, has its repairs cross-fitted on itself.
 """
 
 from __future__ import annotations
@@ -99,10 +100,11 @@ def _evaluate(folder: RunFolder) -> Iterator[Number]:
     fitted_on = sets.get("val", sets["test"])
     temperature = TemperatureScaling().fit(fitted_on.logits, fitted_on.labels)
     norm = fit_best_norm(fitted_on.logits, fitted_on.labels)
+    pooled = {name for name, also in folder.recipe().data.also.items() if getattr(also, "pool", False)}
     for name, data in sets.items():
         if data is fitted_on and name != "test":
             continue
-        if data is fitted_on:
+        if data is fitted_on or name in pooled:
             yield from _crossfitted(name, data)
         else:
             scaled = temperature.transform(data.logits)

@@ -25,6 +25,7 @@ from calibrant.predictions.labels import (
     sort_columns,
 )
 from calibrant.predictions.schema import DATA, GROUP, IGNORED, Schema, check_class_names, check_schema
+from calibrant.predictions.values import SINGLE_LABEL
 
 SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
 MOST_GROUPS = 1000
@@ -188,11 +189,17 @@ class _Matcher:
         columns = {holds: sources}
         if holds == "confidence":
             columns["correct"] = self._correct()
+            predicted = self._single(PREDICTED, (PREDICTED,))
+            if predicted is not None:  # the classes, for tables by class
+                columns[PREDICTED] = predicted
         for name in ("ids", "objectness") if holds == "confidence" else ("labels", "ids", "objectness"):
             column = self._single(name, SINGLE[name])
             if column is not None:
                 columns[name] = column
             elif name == "labels" and not self.options.unlabelled:
+                several = [column for column in self.names if re.fullmatch(r"labels?[_.].+", column)]
+                if len(several) > 1:
+                    raise ValueError(f"{self.path}: holds {listing(several, 3)} as labels, but {SINGLE_LABEL}")
                 raise self._lacking("no labels", name, ("true_label", "target", "truth"))
         columns |= self._groups()
         if not isinstance(sources, str):

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant._arrays import Array, as_numpy
 from calibrant.predictions.binary import as_name, find_positive, is_one_column, read_two_classes, two_columns, two_shape
-from calibrant.predictions.labels import LabelValues
+from calibrant.predictions.labels import LabelValues, compare
 from calibrant.predictions.schema import GROUP, Schema, as_text, check_schema, check_width
 from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors
 
@@ -67,14 +67,21 @@ def freeze(columns: dict[str, Array]) -> dict[str, Array]:
 
 
 def store_arrays(
-    data: dict[str, Any], *, ids: Any = None, groups: Any = None, objectness: Any = None, **facts: Any
+    data: dict[str, Any],
+    further: dict[str, Any] | None = None,
+    /,
+    *,
+    ids: Any = None,
+    groups: Any = None,
+    objectness: Any = None,
+    **facts: Any,
 ) -> MemoryStore:
     """Check arrays as they were given: the data with labels or correct, and what may come with them."""
     missing = next((name for name, values in data.items() if values is None), None)
     if missing is not None:
         raise ValueError(f"{missing} must be an array, got None")
     holds = next(iter(data))
-    values_of = data | {"ids": ids, "objectness": objectness} | _group_columns(groups)
+    values_of = data | (further or {}) | {"ids": ids, "objectness": objectness} | _group_columns(groups)
     arrays = {name: as_numpy(name, values) for name, values in values_of.items() if values is not None}
     said = as_name(facts.pop("positive", None))
     if is_one_column(holds, arrays[holds][0].shape):
@@ -92,6 +99,15 @@ def store_arrays(
         if is_ours or columns[name] is not array:
             columns[name].setflags(write=False)
     return MemoryStore(schema, columns)
+
+
+def compare_arrays(predicted: Any, labels: Any) -> Array:
+    """Whether predictions are correct, of arrays as they were given."""
+    pair = {"predicted": predicted, "labels": labels}
+    predicted, labels = (as_text(name, as_numpy(name, values)[0]) for name, values in pair.items())
+    if predicted.shape != labels.shape:
+        raise ValueError(f"labels must be {list(predicted.shape)} like predicted, got {list(labels.shape)}")
+    return compare(predicted, labels, Location())
 
 
 def _widen(arrays: dict[str, tuple[Array, bool]], holds: str, said: str, facts: dict[str, Any]) -> Schema:

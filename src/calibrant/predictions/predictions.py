@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import as_numpy
 from calibrant.predictions.files import Store, format_of, open_files
-from calibrant.predictions.memory import BATCH, MemoryStore, find_remarks, store_arrays
+from calibrant.predictions.memory import BATCH, MemoryStore, compare_arrays, find_remarks, store_arrays
 from calibrant.predictions.paths import is_remote
 from calibrant.predictions.schema import GROUP, IGNORED
 
@@ -46,6 +46,7 @@ class Predictions:
         probabilities: the same shape, in 0..1, summing to 1 over the classes.
         confidence: ``[N]`` in 0..1.
         correct: ``[N]`` bool, with confidence.
+        predicted: ``[N]`` int64 or text, the predicted class, with confidence.
         labels: ``[N]``, ``[N, H, W]`` or ``[B, T]`` int64, from 0 to C - 1 or ``ignore_index``.
         ids: ``[N]`` sample ids, int64 or text.
         groups: name to ``[N]`` int64 or text: the site, the sex, the camera.
@@ -160,16 +161,33 @@ class Predictions:
     def from_confidence(
         cls,
         confidence: Any,
-        correct: Any,
+        correct: Any = None,
         *,
+        predicted: Any = None,
+        labels: Any = None,
         ids: Any = None,
         groups: Mapping[str, Any] | None = None,
         objectness: Any = None,
         split: Split | None = None,
     ) -> Predictions:
-        """Predictions of which only the confidence ``[N]`` in 0..1 is known, and whether each was correct ``[N]``."""
+        """Predictions of which only the confidence ``[N]`` in 0..1 is known, and whether each was correct ``[N]``.
+
+        Instead of ``correct``, the ``predicted`` class and the true one, ``labels``, ``[N]`` each, whole numbers or
+        text: a prediction is correct where they agree, and the classes are known for tables by class.
+
+        Example:
+            >>> from calibrant import Predictions
+            >>> p = Predictions.from_confidence([0.9, 0.6], predicted=["cat", "dog"], labels=["cat", "cat"])
+            >>> p.correct.tolist(), p.predicted.tolist()
+            ([True, False], ['cat', 'dog'])
+        """
+        if labels is not None:
+            if correct is not None or predicted is None:
+                raise ValueError("from_confidence takes correct, or predicted and labels, which are compared")
+            correct = compare_arrays(predicted, labels)
         data = {"confidence": confidence, "correct": correct}
-        return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, split=split))
+        columns = {} if predicted is None else {"predicted": predicted}
+        return cls._of(store_arrays(data, columns, ids=ids, groups=groups, objectness=objectness, split=split))
 
     @classmethod
     def open(
@@ -317,6 +335,7 @@ class Predictions:
     probabilities = _Column()
     confidence = _Column()
     correct = _Column()
+    predicted = _Column()
     labels = _Column()
     ids = _Column()
     objectness = _Column()

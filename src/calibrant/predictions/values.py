@@ -18,6 +18,10 @@ from calibrant.predictions.digits import decimal_places
 from calibrant.predictions.schema import GROUP, IGNORED, Schema, as_text
 
 BLOCK = 1 << 17  # numbers: a block stays in the cache between the passes of its check
+SINGLE_LABEL = (
+    "several labels per sample are not supported; audit each label as a binary problem of its own, with its column of "
+    "probabilities and its labels 0 and 1"
+)
 NO_CLASS = np.iinfo(np.int64).min  # a label that is none, until the error about it
 GIVE_NAMES = "give the names in the order of the classes: class_names=[...], on the command line --class-names"
 
@@ -68,7 +72,7 @@ def check_column(
     """A column as `Predictions` holds it, or a ValueError that names the row; errors call the column ``title``."""
     title = title or name
     shape = (rows, *schema.shape_of(name))
-    if name in ("labels", "ids") or name.startswith(GROUP):
+    if name in ("labels", "ids", "predicted") or name.startswith(GROUP):
         array = as_text(location.prefix + title, array)
     if name == schema.holds or name == "objectness":
         array = _check_floats(title, array, shape, location)
@@ -80,27 +84,41 @@ def check_column(
         return _check_labels(title, array, shape, schema, location)
     if name == "correct":
         return _check_correct(title, array, shape, location)
+    if name == "predicted" and array.dtype.kind in "fU" and array.shape == shape:
+        return _class_texts(array)
     if array.dtype.kind == "b" and name != "ids":
         array = array.astype(np.int64)
     return _check_whole_or_text(title, array, shape, location)
+
+
+def _class_texts(values: Array) -> Array:
+    """Predicted classes as text without spaces around it; numbers as they are usually written."""
+    levels, codes = np.unique(values, return_inverse=True)
+    texts = [level.strip() if isinstance(level, str) else f"{level:.15g}" for level in levels.tolist()]
+    return np.array(texts, dtype=np.str_)[codes]
 
 
 def _shape_error(title: str, expected: str, array: Array, shape: tuple[int, ...], location: Location) -> ValueError:
     hint = ""
     if "whole" in expected:
         fits = array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.trunc(array)).all()
-        hint = shape_hint(array.shape, shape)
+        hint = shape_hint(array, shape)
         if array.shape == shape and (fits or array.dtype.kind == "b"):
             hint = " (use .astype(int))"
     got = f"{array.dtype} {list(array.shape)}{hint}"
     return ValueError(f"{location.prefix}{title} must be {expected} {list(shape)}, got {got}")
 
 
-def shape_hint(shape: tuple[int, ...], expected: tuple[int, ...]) -> str:
-    """How to make one value per sample of one row per sample."""
-    if len(shape) != len(expected) + 1 or shape[0] != expected[0]:
+def shape_hint(array: Array, expected: tuple[int, ...]) -> str:
+    """How to make one value per sample of one row per sample, if there is one value in it."""
+    if array.ndim != len(expected) + 1 or array.shape[0] != expected[0]:
         return ""
-    return " (use .argmax(1))" if shape[1] > 1 else " (use .squeeze(1))"
+    if array.shape[1] == 1:
+        return " (use .squeeze(1))"
+    if array.dtype.kind not in "biuf":
+        return ""
+    one_hot = bool(((array == 0) | (array == 1)).all() and (array.sum(1) == 1).all())
+    return " (use .argmax(1))" if one_hot else f": {SINGLE_LABEL}"
 
 
 def _check_floats(title: str, array: Array, shape: tuple[int, ...], location: Location) -> Array:
@@ -168,7 +186,7 @@ def _check_sums(array: Array, location: Location) -> None:
             largest = max(float(errors.max()) for _, _, errors in sum_errors(array)[1])
             hint = " (saved with too few digits? renormalise them: p / p.sum(1, keepdims=True))"
             text = f"probabilities must sum to 1 within {tolerance:g}"
-            hint = hint if largest <= 0.05 else ""
+            hint = hint if largest <= 0.05 else f" (are the classes not exclusive? then {SINGLE_LABEL})"
             raise value_error(text, sums, errors > tolerance, location, start=start, hint=hint)
 
 

@@ -139,9 +139,11 @@ def _read_also(recipe: Recipe, path: str | None, also: AlsoSettings, test: Datas
         split = also.split or ("" if also.layout else recipe.data.test)
         options = also.options if also.layout else recipe.data.split_options.get("test", {}) | also.options
         data = align_classes(read_split(recipe, also.path or path, split, also.layout, **options), test.classes)
-    if also.variant is None:
-        return data
-    return context_only(data) if also.variant == "context-only" else single_object(data)
+    if also.variant is not None:
+        data = context_only(data) if also.variant == "context-only" else single_object(data)
+    if also.pool:  # the same pictures under a shift have the same ids
+        data = test.merged(data.replace(ids=tuple(f"pooled/{name}" for name in data.ids)))
+    return data
 
 
 def _with_tokens(sets: Sets, text: TextSettings) -> Sets:

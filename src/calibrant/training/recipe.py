@@ -116,6 +116,8 @@ class Recipe(Settings):
         for also in plain["data"]["also"].values():
             if isinstance(also, dict):
                 also.pop("path")
+                if not also["pool"]:  # recipes from before it keep their keys
+                    also.pop("pool")
         for name in ("workers", "checkpoint_seconds", "eval_batch_size", "tensorboard"):
             plain["training"].pop(name)
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]

@@ -98,6 +98,7 @@ class AlsoSettings(Settings):
         split: Its name; the test split's if left out.
         options: Of its reader, on top of those of the test split unless the layout is another.
         variant: ``"context-only"``: every object covered; ``"single-object"``: one sample per annotated object.
+        pool: Predict the test set and this one together, as one set (SC, Fig. 8).
     """
 
     layout: str | None = None
@@ -105,6 +106,7 @@ class AlsoSettings(Settings):
     split: str | None = None
     options: ReaderOptions = {}
     variant: Literal["context-only", "single-object"] | None = None
+    pool: bool = False
 
 
 class DataSettings(Settings):

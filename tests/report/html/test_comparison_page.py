@@ -21,9 +21,9 @@ from tests.report.html.test_audit_page import ICON, Tree
 
 Document = dict[str, Any]
 METHODS = ["ce", "ls", "focal", "flsd", "ecp", "mmce", "mdca", "cpc", "mbls", "crl", "acls", "lr", "als", "mixup"]
-PARTS = ["results", "effects", "reliability", "risk", "scatter", "ablation", "training", "failures", "files",
+PARTS = ["effects", "results", "reliability", "risk", "scatter", "ablation", "training", "failures", "files",
          "reproduce"]  # fmt: skip
-LISTS = ["tables", "effects", "reliability", "curves", "scatter", "ablation", "training", "failures", "files",
+LISTS = ["effects", "tables", "reliability", "curves", "scatter", "ablation", "training", "failures", "files",
          "commands"]  # fmt: skip
 
 

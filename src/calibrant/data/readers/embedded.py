@@ -26,11 +26,14 @@ def embedded_scenes(
     shift: Literal["texture", "sketch"] | None = None,
     context: float = 0.8,
     ambiguous: float = 0.2,
+    size: int = 32,
 ) -> Dataset:
     """`calibrant.data.scenes.scenes`, which says what the options mean."""
     from calibrant.data.scenes import scenes
 
-    return scenes(folder.split, samples=samples, seed=seed, shift=shift, context=context, ambiguous=ambiguous)
+    return scenes(
+        folder.split, samples=samples, seed=seed, shift=shift, context=context, ambiguous=ambiguous, size=size
+    )
 
 
 @reader("digits", summary="no files: scikit-learn's handwritten digits", splits=_splits_of("digits"))

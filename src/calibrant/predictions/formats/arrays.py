@@ -30,6 +30,7 @@ from calibrant.predictions.values import Location, shape_hint
 
 MOST_ARRAYS = 10_000
 FACT_BYTES = 1 << 28
+LOOKED_AT = 1 << 12  # rows of an array that is refused, to say why
 CHUNK = 1 << 18  # bytes that stay in the cache between reading and summing
 
 
@@ -279,7 +280,11 @@ class ArrayReader(Reader):
         for name, array in arrays.items():
             expected = (self.rows(), *schema.shape_of(name))
             if array.shape != expected and not (columns.one_column and name == schema.holds):
-                got = f"{list(array.shape)}{shape_hint(array.shape, expected)}"
+                hint = ""
+                if array.shape[:1] == expected[:1] and len(array.shape) == len(expected) + 1:
+                    first = next(array.blocks(min(array.shape[0], LOOKED_AT)))
+                    hint = shape_hint(first, (len(first), *expected[1:]))
+                got = f"{list(array.shape)}{hint}"
                 raise ValueError(f"{path}: {columns.title(name)} must be {list(expected)}, got {got}")
 
     def file_of(self, name: str) -> str:

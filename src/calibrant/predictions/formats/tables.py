@@ -22,7 +22,7 @@ from calibrant.predictions.labels import LabelValues, compare
 from calibrant.predictions.memory import BATCH, MemoryStore, first_dtypes
 from calibrant.predictions.paths import file_errors
 from calibrant.predictions.schema import Schema, check_texts, check_width
-from calibrant.predictions.values import Location, class_positions, count_row
+from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row
 
 PIECE = 1 << 19  # numbers per record batch: large enough for Arrow's threads, small enough for the cache
 NUMBERS_OR_TEXT = "whole numbers or text"
@@ -235,6 +235,8 @@ def _labels(column: Any, source: str, reader: Reader, location: Location) -> Arr
             return class_positions(title, levels, schema, location)[codes]
         return levels[codes]
     shape = schema.shape_of("labels")
+    if not shape and is_list(column.type):
+        raise ValueError(f"{location.prefix}column {shorten(source)!r} must have one label per row: {SINGLE_LABEL}")
     values = _lists(column, source, shape, location) if shape else _values(column, source, location)
     return decoder.decode(title, values, schema.ignore_index, location)
 

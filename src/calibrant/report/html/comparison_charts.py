@@ -14,7 +14,7 @@ from calibrant.metrics import METRICS, base_name, describe
 from calibrant.report.document import Part, highest_risk
 from calibrant.report.html.charts import reach
 from calibrant.report.html.svg import Plot, Point, nice_ticks, path_data, short, title
-from calibrant.report.text import MINUS, count, difference, escape, finite, isolated, percent, quantity, round_percent
+from calibrant.report.text import MINUS, count, difference, escape, finite, isolated, quantity, round_percent
 
 #: The numbers of colours and of line patterns in the page's style, and of marks drawn here.
 COLOURS, DASHES, MARKS = 14, 4, 7
@@ -111,7 +111,7 @@ def numbers_of(values: Iterable[Any]) -> list[float]:
     return [v for v in numbers if v is not None]
 
 
-def _across(values: Sequence[float], bounds: Point = (-math.inf, math.inf)) -> Point:
+def padded_range(values: Sequence[float], bounds: Point = (-math.inf, math.inf)) -> Point:
     """The range of an axis: all of the values and a little room, within the bounds."""
     low, high = min(values), max(values)
     pad = 0.07 * (high - low) or max(0.05 * abs(low), 0.005)
@@ -119,7 +119,7 @@ def _across(values: Sequence[float], bounds: Point = (-math.inf, math.inf)) -> P
 
 
 def _height(values: Sequence[float], metric: str) -> Point:
-    return _across(values, (0.0, 1.0) if unit_of(metric) == "share" else (-math.inf, math.inf))
+    return padded_range(values, (0.0, 1.0) if unit_of(metric) == "share" else (-math.inf, math.inf))
 
 
 def _tick(value: float) -> str:
@@ -154,13 +154,14 @@ def risk_coverage(ident: str, curves: Sequence[Part], look: Mapping[str, Look], 
     plot.axes(f"coverage: share of {unit} answered", "risk: error rate of the answers", round_percent, round_percent)
     plot.add(plot.clipped(*(_line(plot, c, "coverage", "risk", look[str(c["name"])]) for c in curves)))
     text = (
-        f"One line for each of {_methods(curves)}; the further down, the better. "
+        f"One line for each of {methods_text(curves)}; the further down, the better. "
         "The table below holds the risks at some coverages."
     )
     return plot.render(ident, "Risk-coverage curves", text, "chart wide")
 
 
-def _methods(parts: Sequence[Part]) -> str:
+def methods_text(parts: Sequence[Part]) -> str:
+    """How many methods."""
     return f"{len(parts)} method{'s' * (len(parts) > 1)}"
 
 
@@ -169,22 +170,6 @@ def _line(plot: Plot, part: Part, x: str, y: str, look: Look) -> str:
     if len(points) == 1:
         return look.mark(plot.at_x(points[0][0]), plot.at_y(points[0][1]), part["name"])
     return f'<path class="curve drawn {look.line}" d="{plot.path(points)}">{title(part["name"])}</path>'
-
-
-def scatter(ident: str, groups: Sequence[Part], look: Mapping[str, Look]) -> str:
-    """Accuracy against ECE: a mark per run, of its method's colour and shape."""
-    marks = [(g, x, y) for g in groups for x, y in finite_points(g)]
-    x_range, y_range = (_across(values, (0, 1)) for values in zip(*((x, y) for _, x, y in marks), strict=True))
-    plot = Plot(640, 420, x_range, y_range, margin=(66, 20, 14, 50))
-    plot.axes("accuracy: the further right, the better", "ECE: the lower, the better", round_percent, round_percent)
-    for g, x, y in marks:
-        tip = f"{g['name']}: accuracy {percent(x)}, ECE {percent(y)}"
-        plot.add(look[str(g["name"])].mark(plot.at_x(x), plot.at_y(y), tip, 5.0))
-    text = (
-        f"{_runs(len(marks))} of {_methods(groups)}; good ones lie at the lower right. "
-        "The table below holds the numbers."
-    )
-    return plot.render(ident, "Accuracy against ECE", text, "chart wide")
 
 
 def finite_points(group: Part) -> list[Point]:
@@ -210,7 +195,7 @@ def training(ident: str, metric: str, series: Sequence[Part], look: Mapping[str,
     shades = [_shade(plot, s, look[str(s["name"])]) for s in series]
     plot.add(plot.clipped(*shades, *(_line(plot, s, "epochs", "mean", look[str(s["name"])]) for s in series)))
     text = (
-        f"One line for each of {_methods(series)} over epochs {_tick(min(epochs))} to "
+        f"One line for each of {methods_text(series)} over epochs {_tick(min(epochs))} to "
         f"{_tick(max(epochs))}. The table below holds the values at the end."
     )
     return plot.render(ident, f"{label_of(metric)} in training", text)
@@ -232,13 +217,13 @@ def ablation(ident: str, part: Part, look: Look) -> str:
     points, metric, parameter = finite_values(part), str(part["metric"]), str(part["parameter"])
     positions, unit = _positions([value for value, *_ in points]), unit_of(metric)
     y = _height([v for _, mean, std, _ in points for v in (mean - std, mean + std)], metric)
-    plot = Plot(400, 290, _across(positions), y, margin=(_left_margin(y, _text_of(metric)), 20, 12, 46))
+    plot = Plot(400, 290, padded_range(positions), y, margin=(_left_margin(y, _text_of(metric)), 20, 12, 46))
     ticks = [(x, _word(value)) for x, (value, *_) in zip(positions, points, strict=True)]
     plot.axes(parameter, label_of(metric), _tick, _text_of(metric), x_ticks=ticks)
     marks = []
     for x, (value, mean, std, runs) in zip(map(plot.at_x, positions), points, strict=True):
         spread = f" ± {quantity(std, unit)}" if std else ""
-        tip = f"{parameter} = {_word(value)}: {quantity(mean, unit)}{spread}, {_runs(runs)}"
+        tip = f"{parameter} = {_word(value)}: {quantity(mean, unit)}{spread}, {runs_text(runs)}"
         if std:
             low, high = short(plot.at_y(mean - std)), short(plot.at_y(mean + std))
             marks.append(f'<path class="reach {look.colour}" d="M{short(x)} {low}V{high}"/>')
@@ -257,7 +242,8 @@ def finite_values(part: Part) -> list[tuple[object, float, float, int | None]]:
     return [(v, mean, std or 0.0, runs) for v, mean, std, runs in rows if mean is not None]
 
 
-def _runs(runs: int | None) -> str:
+def runs_text(runs: int | None) -> str:
+    """How many runs."""
     return "runs unknown" if runs is None else f"{count(runs)} run{'s' * (runs != 1)}"
 
 

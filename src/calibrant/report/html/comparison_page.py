@@ -1,4 +1,4 @@
-"""A comparison of methods as one HTML file: the tables, which effects hold, then the pictures behind them.
+"""A comparison of methods as one HTML file: which effects hold, the tables, then the pictures behind them.
 
 It draws what the document says and computes nothing. The file stands alone, as the audit's does, and everything in it
 can be read without a script; a method has one look on the whole page, and pointing at it fades the others.
@@ -18,6 +18,7 @@ from calibrant.report.html import comparison_charts as plots
 from calibrant.report.html.comparison_charts import Look
 from calibrant.report.html.explorer import COVERAGES, NEAR, nearest
 from calibrant.report.html.layout import ReportSection, asset, command_box, terms, write_report
+from calibrant.report.html.scatter import scatter
 from calibrant.report.html.svg import icon
 from calibrant.report.text import (
     DASH,
@@ -169,8 +170,9 @@ def _effect(effect: Part) -> str:
     mean = f'<span class="v">{difference(effect["mean"], unit, values)}</span> <span class="ci">{ends}</span>'
     verdict = str(effect.get("verdict") or "unknown")
     sign, kind = _VERDICTS.get(verdict, ("unknown", "unclear"))
+    note = f'<span class="note">{escape(effect["note"])}</span>' if effect.get("note") else ""
     return (
-        f'<tr><th scope="row">{escape(effect["claim"])}</th><td class="shown">{plots.strip(effect, unit)}</td>'
+        f'<tr><th scope="row">{escape(effect["claim"])}{note}</th><td class="shown">{plots.strip(effect, unit)}</td>'
         f"{tables.numeric('Mean difference', mean)}{tables.verdict_cell('Verdict', kind, sign, verdict)}</tr>"
     )
 
@@ -246,7 +248,7 @@ def _scatter(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
     body = (
         '<p class="lede">One mark per run. A method that buys its calibration with accuracy lies lower and further '
         f'left.</p><div class="focus single">{_legend(groups, look, "mark")}<figure>'
-        f"{plots.scatter('scatter-chart', groups, look)}<figcaption>{numbers}</figcaption></figure></div>"
+        f"{scatter('scatter-chart', groups, look)}<figcaption>{numbers}</figcaption></figure></div>"
     )
     return ReportSection("scatter", "Accuracy against ECE", "Accuracy and ECE", body)
 
@@ -348,5 +350,5 @@ def _commands(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
 
 
 _SECTIONS = (
-    _tables, _effects, _reliability, _curves, _scatter, _ablation, _training, _failures, _files, _commands,
+    _effects, _tables, _reliability, _curves, _scatter, _ablation, _training, _failures, _files, _commands,
 )  # fmt: skip

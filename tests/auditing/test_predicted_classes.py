@@ -1,0 +1,36 @@
+"""Confidences with predicted and true classes have tables by class; several models need no names."""
+
+import numpy as np
+import pytest
+
+from calibrant import Predictions, audit
+
+
+def test_confidences_with_classes_have_a_table(tmp_path):
+    rng = np.random.default_rng(0)
+    sure, predicted = rng.uniform(0.5, 1.0, 300), np.array(["cat", "dog"])[rng.integers(0, 2, 300)]
+    labels = np.where(rng.random(300) < sure, predicted, "fox")
+    given = Predictions.from_confidence(sure, predicted=predicted, labels=labels)
+    given.save(tmp_path / "x.parquet")
+    for predictions in (given, Predictions.open(tmp_path / "x.parquet")):
+        model = audit(predictions, replicates=20).models[0]
+        counts = {row["name"]: row["count"] for row in model["classes_table"]}
+        assert counts == {name: int((predicted == name).sum()) for name in ("cat", "dog")}
+        accuracy = {row["name"]: row["accuracy"] for row in model["classes_table"]}
+        assert accuracy["cat"] == pytest.approx((labels == predicted)[predicted == "cat"].mean())
+
+
+def test_models_without_names():
+    z, y = np.random.default_rng(1).standard_normal((120, 3)), np.arange(120) % 3
+    a, b = Predictions.from_logits(z, y), Predictions.from_logits(2 * z, y)
+    assert [model["name"] for model in audit(a, b, replicates=20).models] == ["model 1", "model 2"]
+    with pytest.raises(ValueError, match="got both"):
+        audit({"a": a}, b)
+
+
+def test_several_labels_are_refused_plainly():
+    p = np.full((6, 3), 1 / 3)
+    with pytest.raises(ValueError, match="several labels per sample are not supported; audit each label as a binary"):
+        Predictions.from_probabilities(p, np.array([[1, 1, 0]] * 6))
+    with pytest.raises(ValueError, match=r"\(use \.argmax\(1\)\)$"):
+        Predictions.from_probabilities(p, np.eye(3, dtype=int)[[0, 1, 2, 0, 1, 2]])
