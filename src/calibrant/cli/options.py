@@ -111,6 +111,8 @@ def open_for_policy(policy: Policy | None, files: str, **opening: Any) -> Predic
     """
     from calibrant.predictions import Predictions  # needs NumPy
 
+    if policy is not None and policy.class_names is not None and opening.get("positive") is None:
+        opening["positive"] = policy.positive_name
     if policy is None or policy.class_names is None or opening.get("class_names") is not None:
         return Predictions.open(files, **opening)
     try:
