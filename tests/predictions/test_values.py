@@ -21,7 +21,7 @@ ENDS = {
     "rounding": (lambda: Predictions.from_probabilities(Q - 1e-9, [0] * 4), "row 1 (counted from 0), class 0"),
     "float": (lambda: Predictions.from_logits(Q, [1.0, 0.0, 2.0, 1.0]), "got float64 [4] (use .astype(int))"),
     "half": (lambda: Predictions.from_logits(Q, [1.5, 0.0, 2.0, 1.0]), "got float64 [4]"),
-    "one-hot": (lambda: Predictions.from_logits(Q, np.eye(4, 3, dtype=int)), "got int64 [4, 3] (use .argmax(1))"),
+    "one-hot": (lambda: Predictions.from_logits(Q, [[1, 0, 0]] * 4), "got int64 [4, 3] (use .argmax(1))"),
     "column": (lambda: Predictions.from_logits(Q, [[0], [1], [2], [0]]), "got int64 [4, 1] (use .squeeze(1))"),
     "digits": (
         lambda: Predictions.from_probabilities(ROUGH, [0] * 4),

@@ -46,7 +46,7 @@ COMMANDS = {
     "data": ("data:app", "Data sets: look at one, or write its masked variants."),
     "demo": (
         "demo:demo",
-        "Train six ways, audit, repair, abstain at 5% risk, export; ends with a table and a page to open.",
+        "Train one network that claims too much, repair it, let it abstain with a promise, export it.",
     ),
     "export": (
         "export:export_command",

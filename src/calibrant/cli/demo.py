@@ -28,9 +28,9 @@ def demo(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train one network that claims too much, repair it, let it abstain with a promise, export it; about a minute.
+    """Train one network that claims too much, repair it, let it abstain with a promise, export it.
 
-    Ends with a page to open. After an interruption, the same command continues.
+    Takes about a minute and a half and ends with a page to open. After an interruption, the same command continues.
     """
     if study:
         from calibrant.cli.demo_study import run_study

@@ -83,7 +83,7 @@ def print_policy(policy: Policy) -> None:
     """What the policy does, promises and rests on, on standard output."""
     say(policy.summary)
     say(policy.method_summary)
-    for line in filter(None, (policy.calibration_summary, policy.calibration_warning)):
+    for line in filter(None, (policy.calibration_summary, policy.calibration_warning, policy.majority_summary)):
         say(line)
     evidence = policy.evidence
     unit = "images" if policy.kind == "segmentation" else "samples"

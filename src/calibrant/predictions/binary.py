@@ -45,6 +45,11 @@ def two_columns(holds: str, title: str, positive: int, values: Array, location: 
     return np.concatenate(pair, axis=1, dtype=values.dtype)
 
 
+def widen(holds: str, values: Array, positive: int) -> Array:
+    """`two_columns` of an array that is in no file."""
+    return two_columns(holds, holds, positive, values, Location())
+
+
 def as_name(positive: object) -> str:
     """The positive class as the caller gives it, a name, a number or a truth value, as text; empty if it is None."""
     return "" if positive is None else str(positive).strip()

@@ -148,7 +148,12 @@ class Outcome:
             )
         if str(self.fingerprint) == self.policy.evidence.get("fingerprint"):
             text.append("The policy was fitted on these predictions: they cannot show how it does on new ones.")
-        return [*text, *self._verdict(unit)]
+        return [*text, *self._verdict(unit), *filter(None, [self._majority()])]
+
+    def _majority(self) -> str:
+        """The warning of the policy, if it is worth no more than a constant answer."""
+        text = self.policy.majority_summary
+        return text if text.startswith("Warning") else ""
 
     def _verdict(self, unit: str) -> list[str]:
         promise = f"The promise of at most {self.policy.promised or 0:.2%} wrong answers"

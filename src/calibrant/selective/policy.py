@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import LARGEST_SEED, differing_names, whole
-from calibrant.predictions import Digits, Predictions
+from calibrant.predictions import IGNORED, Digits, Predictions
 from calibrant.selective.calibration_check import CalibrationCheck, is_poor
 from calibrant.selective.holdout import (
     FEWEST,
@@ -23,6 +23,7 @@ from calibrant.selective.holdout import (
     score_for_threshold,
 )
 from calibrant.selective.image_thresholds import threshold_over_images
+from calibrant.selective.majority import count_labels, describe_majority
 from calibrant.selective.policy_thresholds import ThresholdTarget, threshold_over_samples
 from calibrant.selective.rule import Decisions, Rule, decide
 from calibrant.selective.scores import FORMULAS, Score
@@ -43,6 +44,7 @@ class Policy(Rule):
     Attributes:
         num_classes: how many logits a row must have.
         class_names: their names, or None.
+        positive: of two classes the position of the positive one, of which a single column is; None if it is unknown.
         takes: ``"logits"`` or ``"probabilities"``, as the predictions it was fitted on.
         kind: ``"classification"`` or ``"segmentation"``.
         calibrator: fitted, or None where the logits are used as they are.
@@ -126,6 +128,7 @@ class Policy(Rule):
         policy = cls(
             num_classes=int(predictions.num_classes),
             class_names=predictions.class_names,
+            positive=predictions.positive,
             takes=predictions.holds,
             kind=predictions.kind,
             calibrator=selection.calibrator,
@@ -139,7 +142,8 @@ class Policy(Rule):
         plan = None if held_out is None else score_choice(policy, held_out)
         fingerprint, check = Fingerprint(), CalibrationCheck()
         batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
-        scored = score_for_threshold(policy, batches, seed, share, group, fingerprint, check)
+        counts = np.zeros(policy.num_classes, np.int64)
+        scored = score_for_threshold(policy, count_labels(batches, counts), seed, share, group, fingerprint, check)
         groups: dict[str, Threshold] | None = None
         if masks:
             assert plan is not None
@@ -153,7 +157,8 @@ class Policy(Rule):
             "for_threshold": count_for_threshold(seed, samples, share),
             "seed": seed,
             "fingerprint": str(fingerprint),
-            "ignore_index": predictions.ignore_index,
+            "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
+            "majority": describe_majority(counts),
             "calibration": _calibration(check, selection, independent=not masks),
             **selection.evidence(),
         }
@@ -178,7 +183,8 @@ class Policy(Rule):
 
         Args:
             logits: ``[N, C]``, for segmentation ``[N, C, ...]``, from NumPy or PyTorch, which the answer is too;
-                probabilities where the policy was fitted on them. Or `Predictions`.
+                probabilities where the policy was fitted on them. Of two classes one column, ``[N]`` or ``[N, 1]``,
+                is that of the positive class. Or `Predictions`.
             groups: ``[N]`` each sample's group, where the policy has a threshold for each; one that it does not know is
                 never answered. Predictions bring theirs along.
         """
@@ -262,6 +268,8 @@ def _check_fittable(predictions: Predictions, target: ThresholdTarget, score: st
         raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
     if not predictions.labelled:
         raise ValueError("a policy is fitted on labelled predictions, and these have no labels")
+    if predictions.kind == "tokens":
+        raise ValueError("a policy is for independent samples or for images, got tokens, for which there is none yet")
     if predictions.holds == "confidence":
         raise ValueError("a policy needs logits or probabilities of every class, got confidences alone")
     if group is not None and group not in predictions.group_names:

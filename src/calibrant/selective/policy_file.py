@@ -34,7 +34,7 @@ from calibrant._files import parse_json, read_regular, written_aside
 from calibrant._validation import LARGEST_LOGIT
 from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS, Calibrator, NumpyOps
-from calibrant.predictions import FLOOR
+from calibrant.predictions import FLOOR, customary_positive
 from calibrant.selective.menu import Offer
 from calibrant.selective.rule import Rule, decision
 from calibrant.selective.scores import Score
@@ -91,6 +91,7 @@ def to_dict(rule: Rule) -> dict[str, Any]:
         "kind": rule.kind,
         "classes": rule.num_classes,
         "class_names": None if rule.class_names is None else list(rule.class_names),
+        "positive": rule.positive,
         "target_risk": rule.target_risk,
         "confidence": rule.confidence,
         "calibrator": None if calibrator is None else {"name": calibrator.name, **calibrator.state()},
@@ -160,6 +161,7 @@ Floor = Annotated[float, Field(ge=FLOOR, le=0.5), _must_be(f"a number from {FLOO
 Count = Annotated[int, Field(ge=0, le=MOST_SAMPLES), _must_be(f"a whole number from 0 to {MOST_SAMPLES:,}")]
 Needed = Annotated[int, Field(ge=1, le=MOST_SAMPLES), _must_be(f"a whole number from 1 to {MOST_SAMPLES:,}")]
 Classes = Annotated[int, Field(ge=2, le=MOST_CLASSES), _must_be(f"a whole number from 2 to {MOST_CLASSES:,}")]
+Position = Annotated[int, Field(ge=0, le=1), _must_be("0, 1 or null")]
 Power = Annotated[int, Field(ge=1, le=1000), _must_be("a whole number from 1 to 1,000")]
 Label = Annotated[int, Field(ge=-(2**63), lt=2**63), _must_be("a whole number from -2**63 to 2**63 - 1")]
 Text = Annotated[str, AfterValidator(_text), _must_be("text")]
@@ -242,6 +244,7 @@ class _File(_Entries):
     kind: Kind
     classes: Classes
     class_names: list[Text] | None
+    positive: Position | None = None
     target_risk: OpenShare | None
     confidence: OpenShare
     calibrator: _Calibrator | None
@@ -284,6 +287,7 @@ def from_dict(data: Any) -> Rule:
     rule = Rule(
         num_classes=file.classes,
         class_names=None if file.class_names is None else tuple(file.class_names),
+        positive=_positive(file),
         takes=file.takes,
         kind=file.kind,
         calibrator=_restored_calibrator(file),
@@ -303,6 +307,16 @@ def from_dict(data: Any) -> Rule:
             'the line "checksum"'
         )
     return rule
+
+
+def _positive(file: _File) -> int | None:
+    """The positive class of two; files that do not say so have that of custom."""
+    if file.classes != 2:
+        if file.positive is not None:
+            raise ValueError(f"positive is for two classes, got {file.positive} with {file.classes}")
+        return None
+    names = None if file.class_names is None else tuple(file.class_names)
+    return customary_positive(names) if file.positive is None else file.positive
 
 
 def _sentence(error: ErrorDetails) -> str:

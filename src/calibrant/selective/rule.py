@@ -12,12 +12,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from calibrant._arrays import Array, cache_chunks, class_rows, given_back
+from calibrant._arrays import Array, as_numpy, cache_chunks, class_rows, given_back
 from calibrant._validation import as_logits, check_finite, listing
 from calibrant.metrics import Doubles
 from calibrant.posthoc import Calibrator, NumpyOps, Ops, softmax
-from calibrant.predictions import FLOOR
+from calibrant.predictions import FLOOR, is_one_column, widen
 from calibrant.selective.calibration_check import calibration_warning, calibration_words
+from calibrant.selective.majority import majority_words
 from calibrant.selective.scores import Score
 from calibrant.selective.thresholds import Threshold
 
@@ -56,6 +57,22 @@ class Rule:
     confidence: float = 0.95
     evidence: Mapping[str, Any] = field(default_factory=dict)
     floor: float = FLOOR
+    positive: int | None = None
+
+    @property
+    def positive_name(self) -> str | None:
+        """What the positive class of two is called; None if it is unknown."""
+        if self.positive is None:
+            return None
+        return str(self.positive) if self.class_names is None else self.class_names[self.positive]
+
+    @property
+    def majority_summary(self) -> str:
+        """What always answering the majority class is worth, and a warning where the policy is worth no more."""
+        if self.abstains:
+            return ""
+        majority = self.evidence.get("majority") or {}
+        return majority_words(majority, self.class_names, self.promised, self.threshold.risk.value)
 
     @property
     def limits(self) -> Doubles:
@@ -198,6 +215,14 @@ def decide(rule: Rule, logits: Any, groups: Any = None) -> Decisions[Any]:
 
 
 def _checked(rule: Rule, values: Any) -> Array:
+    array, _ = as_numpy(rule.takes, values)
+    if rule.num_classes == 2 and is_one_column(rule.takes, array.shape):
+        if rule.positive is None:
+            classes = listing(rule.class_names or (), 2)
+            raise ValueError(
+                f"the policy is for two classes, {classes}, and does not say of which one column is: give both"
+            )
+        values = widen(rule.takes, array, rule.positive)
     z = as_logits(values, rule.takes)
     if z.shape[1] != rule.num_classes:
         raise ValueError(f"the policy is for {rule.num_classes} classes, got {rule.takes} of {z.shape[1]}")

@@ -1,0 +1,51 @@
+"""The page on two classes: its commands, as a newcomer types them, on files as it describes them."""
+
+import csv
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs/binary.md"
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """val.csv and test.csv with labels yes and no and a calibrated score, new.csv with scores alone."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(3)
+    for name in ("val", "test"):
+        p = rng.beta(0.5, 3, 900)
+        rows = (f"{'yes' if u < s else 'no'},{s:.5f}" for u, s in zip(rng.random(900), p, strict=True))
+        Path(f"{name}.csv").write_text("\n".join(["label,score", *rows, ""]))
+    Path("new.csv").write_text("score\n0.999\n0.5\n0.001\n")
+
+
+def test_the_commands_of_the_page(files, run):
+    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    commands = [shlex.split(line)[1:] for block in blocks for line in block.splitlines()]
+    assert [command[0] for command in commands] == ["audit", "fit", "apply", "audit"]
+    outputs = [run(*command) for command in commands]
+    assert [code for code, _, _ in outputs] == [0] * 4, outputs
+    assert "P(yes), the positive class" in outputs[0][1]
+    assert "Always answering no would be wrong in" in outputs[1][1]
+    policy = json.loads(Path("policy.json").read_text())
+    assert (policy["class_names"], policy["positive"]) == (["no", "yes"], 1)
+    rows = list(csv.DictReader(Path("decisions.csv").read_text().splitlines()))
+    assert [row["class_name"] for row in rows][::2] == ["yes", "no"]
+    assert [row["accept"] for row in rows] == ["true", "false", "true"]
+
+
+def test_what_is_missing_is_said_in_one_sentence(files, refuse):
+    assert "add --column probabilities=score" in refuse("audit", "test.csv")
+    sentence = refuse("audit", "test.csv", "--column", "probabilities=score")
+    assert "the classes are no, yes; add --positive NAME" in sentence
+
+
+def test_a_promise_that_is_no_better_than_the_majority_is_warned_of(files, run):
+    code, out, _ = run("fit", "val.csv", "--column", "probabilities=score", "--positive", "yes", "--target-risk", "0.3")
+    assert code == 0
+    assert "Warning: Always answering no would be wrong in" in " ".join(out.split())
