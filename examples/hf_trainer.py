@@ -16,7 +16,7 @@ from typing import Any
 # Calibrant before transformers: where torchvision's compiled operators do not load, the sketch supplies them.
 from calibrant import Predictions
 from calibrant.losses import Loss, get
-from calibrant.metrics import ConfidenceSketch
+from calibrant.torchmetrics import ConfidenceSketch
 
 # isort: split
 import torch

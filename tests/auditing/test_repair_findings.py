@@ -30,7 +30,7 @@ def chosen(calibrator, score=None):
         (Interval(-0.1, -0.12, -0.08), "Temperature scaling helps"),
         (Interval(0.0, -0.01, 0.01), "Temperature scaling changes little"),
         (Interval(0.1, 0.05, 0.15), "Temperature scaling does not help"),
-        (Interval(-0.1, math.nan, math.nan), "Temperature scaling, by images"),
+        (Interval(-0.1, math.nan, math.nan), "Temperature scaling, by images or sequences"),
     ],
 )
 def test_the_title_is_what_the_interval_says(change, title):

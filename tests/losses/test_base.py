@@ -45,3 +45,14 @@ def test_several_upstream_gradients_at_once():
         leaf = z.clone().requires_grad_()
         (stacked,) = torch.autograd.grad(L.get(name)(leaf, y), leaf, upstream, is_grads_batched=True)
         torch.testing.assert_close(stacked[2], 3 * gradient(L.get(name), z, y))
+
+
+def test_classes_that_are_last_are_said_to_be_moved():
+    """The sentence's own remedy gives torch's cross-entropy."""
+    logits, labels = torch.randn(3, 5, 7), torch.randint(7, (3, 5))
+    with pytest.raises(ValueError, match=r"pass logits\.transpose\(1, 2\)$"):
+        L.get("ce")(logits, labels)
+    with pytest.raises(ValueError, match=r"pass logits\.movedim\(-1, 1\)$"):
+        L.get("ce")(torch.randn(2, 3, 5, 7), torch.randint(7, (2, 3, 5)))
+    expected = torch.nn.functional.cross_entropy(logits.reshape(-1, 7), labels.reshape(-1))
+    torch.testing.assert_close(L.get("ce")(logits.transpose(1, 2), labels), expected)

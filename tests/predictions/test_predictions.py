@@ -26,7 +26,8 @@ def test_what_is_held_is_what_was_given_and_the_rest_is_none():
     assert np.shares_memory(p.labels, Y)
     assert p.logits.flags.writeable
     assert p.groups["site"].tolist() == ["a", "b", "a", "b", "b"]
-    assert (p.probabilities, p.confidence, p.correct, p.objectness, p.class_names, p.ignore_index) == (None,) * 6
+    assert (p.probabilities, p.confidence, p.correct, p.objectness, p.class_names) == (None,) * 5
+    assert p.ignore_index == -100  # as in the losses
     q = Predictions.from_probabilities(P, Y, objectness=np.linspace(0, 1, 5), class_names=("cat", "dog", "cow"))
     assert q.holds == "probabilities"
     assert q.class_names == ("cat", "dog", "cow")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from calibrant._files import written_aside
 from calibrant._progress import Progress, silent, track
-from calibrant.predictions import Predictions
+from calibrant.predictions import UNITS, Predictions
 
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
@@ -262,8 +262,8 @@ def _comparisons(
             notes.append(f"Compared with {base} row by row: there are no ids to check that rows are the same.")
         if first.samples > first.judged.size:
             notes.append(f"Differences to {base} are measured on {first.judged.size:,} samples drawn at random.")
-        if first.kind == "segmentation":
-            notes.append("Intervals of differences take pixels to be independent, and are too narrow.")
+        if first.kind != "classification":
+            notes.append(f"Intervals of differences take {UNITS[first.kind][1]} to be independent, and are too narrow.")
         change = paired_differences(first.pairs(), second.pairs(), **sampling)
         if (first.impossible or second.impossible) and first.floor != second.floor:
             change.pop("nll", None)

@@ -39,10 +39,10 @@ LOGIT_NUMBERS_KEPT = 2**23
 
 @dataclass(frozen=True)
 class WorstError:
-    """A confident error; ``pixel`` is its row and column in a segmented image."""
+    """A confident error; ``position`` is the row and column of a pixel in its image, or a token's in its sequence."""
 
     id: str | int
-    pixel: tuple[int, int] | None
+    position: tuple[int, ...] | None
     label: int | None
     predicted: int | str | None
     confidence: float
@@ -154,7 +154,7 @@ def begin(predictions: Predictions, groups: Iterable[str]) -> Collected:
         by_class=Breakdown(classes) if detailed else None,
         classwise=ClasswiseSums(classes, holds, precision) if detailed else None,
         groups={name: (Levels(name), Breakdown()) for name in groups},
-        clusters=Clusters() if predictions.kind == "segmentation" else None,
+        clusters=None if predictions.kind == "classification" else Clusters(),
         digits=Digits(classes) if holds == "probabilities" else None,
     )
     if "predicted" in predictions._store.names:
@@ -325,20 +325,19 @@ def _keep_worst(collected: Collected, batch: Predictions, top: TopLabel) -> None
         predicted: int | str | None = None if top.predicted is None else int(top.predicted[at])
         if batch.predicted is not None:
             predicted = str(batch.predicted[row])
-        pixel = _pixel_of(batch, top, at)
-        error = WorstError(name, pixel, label, predicted, float(top.confidence[at]), float(top.shortfall[at]))
+        position = _position_of(batch, top, at)
+        error = WorstError(name, position, label, predicted, float(top.confidence[at]), float(top.shortfall[at]))
         collected.worst.append(error)
     collected.worst.sort(key=lambda error: error.shortfall)
     del collected.worst[ERRORS_KEPT:]
 
 
-def _pixel_of(batch: Predictions, top: TopLabel, at: int) -> tuple[int, int] | None:
-    """Row and column of a pixel inside its image."""
-    if batch.kind != "segmentation" or top.counted is None:
+def _position_of(batch: Predictions, top: TopLabel, at: int) -> tuple[int, ...] | None:
+    """Row and column of a pixel inside its image, or the number of a token in its sequence."""
+    if batch.kind == "classification" or top.counted is None:
         return None
     position = int(np.nonzero(top.counted)[1][at])
-    width = batch.labels.shape[-1]
-    return position // width, position % width
+    return tuple(int(i) for i in np.unravel_index(position, batch.labels.shape[1:]))
 
 
 def _keep_sample(collected: Collected, top: TopLabel, values: Array | None) -> None:

@@ -39,6 +39,7 @@ from calibrant.metrics import (
     z_value,
 )
 from calibrant.metrics import describe as describe_metric
+from calibrant.predictions import UNITS
 from calibrant.selective import Selection
 
 POINTS = 1000  # of a curve
@@ -54,7 +55,7 @@ CONVENTIONS = [
     ["Intervals", "Wilson's for accuracy and risk at a coverage, and by its limits for coverage at risk; NLL and Brier "
      "score by their standard error; the others by bootstrap over the cells of the sketch. For calibration errors, "
      "which noise inflates, wide enough to take that bias off, and down to 0 where a perfectly calibrated model would "
-     "show as much by chance. Images are drawn where samples are pixels."],
+     "show as much by chance. Images are drawn where samples are pixels, sequences where they are tokens."],
     ["ECE", "Equal-width bins (lo, hi]; gap of mean confidence and accuracy, weighted by the bin's share."],
     ["AECE", "Bins of equal counts, every sample used; tied confidences share their correctness."],
     ["MCE", "Largest gap over non-empty bins of equal width, however few samples they hold: its interval tells its "
@@ -119,7 +120,7 @@ def describe(
     document = {
         "name": name,
         "samples": collected.samples,
-        "unit": "samples" if independent else "pixels",
+        "unit": UNITS[collected.kind][1],
         "classes": collected.num_classes or len(names) or None,
         "holds": collected.holds,
         "kind": collected.kind,
@@ -173,7 +174,10 @@ def _error(error: WorstError, collected: Collected) -> dict[str, Any]:
         "predicted": collected.class_name(error.predicted),
         "confidence": error.confidence,
     }
-    return row if error.pixel is None else row | {"place": f"row {error.pixel[0]}, column {error.pixel[1]}"}
+    if error.position is None:
+        return row
+    names = ("token",) if len(error.position) == 1 else ("row", "column")
+    return row | {"place": ", ".join(f"{name} {i}" for name, i in zip(names, error.position, strict=True))}
 
 
 def _facts(name: str) -> dict[str, Any]:
@@ -262,17 +266,22 @@ def _rows(rows: Sequence[Row], level: float, classwise: Mapping[str, float]) -> 
 
 def _notes(collected: Collected, repairs: Sequence[Repair]) -> list[str]:
     notes = list(collected.remarks)
-    if collected.kind == "segmentation":
+    wholes, units = UNITS[collected.kind]
+    if collected.kind != "classification":
         notes.append(
-            f"{collected.rows:,} images, {collected.samples:,} pixels that count, pooled over all images. Pixels of "
-            "an image are alike, so intervals draw images; where that is not done, none is given."
+            f"{collected.rows:,} {wholes}, {collected.samples:,} {units} that count, pooled over all {wholes}. "
+            f"{units.capitalize()} of one {wholes[:-1]} are alike, so intervals draw {wholes}; where that is not done, "
+            "none is given."
         )
-    elif collected.samples < collected.rows:
-        notes.append(f"{collected.rows - collected.samples:,} of {collected.rows:,} samples are ignored.")
+    if collected.ignored:
+        total = collected.samples + collected.ignored
+        notes.append(
+            f"{collected.ignored:,} of {total:,} {units} are ignored: their label is {collected.ignore_index}."
+        )
     if repairs and collected.samples > collected.logits.size:
         notes.append(
             f"Changes by repairs, and curves of other scores, are measured on {collected.logits.size:,} "
-            f"{'samples' if collected.kind == 'classification' else 'pixels'} drawn at random."
+            f"{units} drawn at random."
         )
     if collected.holds == "confidence":
         missing = "NLL, Brier score" if collected.class_levels else "NLL, Brier score, classes"

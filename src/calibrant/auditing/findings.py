@@ -121,7 +121,7 @@ def list_findings(evidence: Evidence) -> list[Finding]:
     repairs = {(repair.name, repair.metric): repair for repair in evidence.repairs}
     sentences = repair_findings(repairs, evidence.choice, rounded=evidence.collected.rounded)
     findings = [Finding(*words) for words in sentences]
-    if evidence.collected.kind == "classification":  # the tests below take samples to be independent; pixels are not
+    if evidence.collected.kind == "classification":  # the tests below take samples to be independent
         findings += [*_classes(evidence), *_majority(evidence)]
         findings += [*_bins(evidence), *_confident_errors(evidence), *_max_logit(evidence)]
         for column, rows in [("class", evidence.by_class), *evidence.by_group.items()]:

@@ -73,8 +73,8 @@ def _choice_words(choice: Selection | None) -> str:
 def _calibrator_words(name: str, change: Interval, rounded: bool) -> tuple[str, str]:
     """Title and text about what a calibrator does to the ECE."""
     if not math.isfinite(change.low):
-        text = f"What {name.lower()} changes on images it was not fitted on; pixels are not independent, so there"
-        return f"{name}, by images", f"{text} is no interval."
+        text = f"What {name.lower()} changes on images or sequences it was not fitted on; what is inside one of them is"
+        return f"{name}, by images or sequences", f"{text} not independent, so there is no interval."
     if change.high < 0:
         unchanged = " and change no prediction" if name == TemperatureScaling.title else ""
         return f"{name} helps", f"{name} would lower the calibration error{unchanged}."

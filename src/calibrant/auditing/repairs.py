@@ -149,19 +149,19 @@ def _calibrator_words(calibrators: Sequence[Calibrator], val: Collected | None) 
 
 
 def _changes(collected: Collected, before: Judged, after: Judged, sampling: dict[str, Any]) -> dict[str, Interval]:
-    """Paired differences; without limits where samples are pixels, which are not independent."""
+    """Paired differences; without limits where samples are pixels or tokens, which are not independent."""
     if before.score is not None and after.score is not None and np.array_equal(before.score, after.score):
         return {"aurc": Interval(0.0, *[0.0 if collected.kind == "classification" else math.nan] * 2)}
     change = paired_differences(before, after, **sampling)
-    if collected.kind != "segmentation":
+    if collected.kind == "classification":
         return change
     return {name: Interval(difference.value, math.nan, math.nan) for name, difference in change.items()}
 
 
 def _folds(collected: Collected) -> Ints:
-    """Fold of each kept row; pixels of an image stay together."""
+    """Fold of each kept row; pixels of an image and tokens of a sequence stay together."""
     _, labels, image = collected.logits.columns()
-    return folds_of(image if collected.kind == "segmentation" else np.arange(len(labels)))
+    return folds_of(np.arange(len(labels)) if collected.kind == "classification" else image)
 
 
 def _ranked(collected: Collected, z: Array, before: Judged, folds: Ints, val: Collected | None) -> Ranked:

@@ -37,7 +37,7 @@ Positive = Annotated[
     typer.Option(help="Which of two classes is the positive one: one column of probabilities is P(positive)."),
 ]
 Segmentation = Annotated[bool, typer.Option("--segmentation", help="Each sample is an image with one label per pixel.")]
-IgnoreIndex = Annotated[int | None, typer.Option(help="Label to ignore, for example 255.")]
+IgnoreIndex = Annotated[int | None, typer.Option(help="Label to ignore, for example 255; else the file's, or -100.")]
 
 # Where work is done.
 Engine = Annotated[str, typer.Option(help="local or ray.")]

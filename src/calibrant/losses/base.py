@@ -221,7 +221,10 @@ class Loss(nn.Module):
         name = type(self).__name__
         expected = [z.shape[0], *z.shape[2:]]
         if list(y.shape) != expected:
-            raise ValueError(f"{name} takes labels {expected} for logits {list(z.shape)}, got {list(y.shape)}")
+            last = z.dim() == y.dim() + 1 and y.shape == z.shape[:-1]  # as language models have them
+            turned = f"logits.transpose(1, {z.dim() - 1})" if z.dim() == 3 else "logits.movedim(-1, 1)"
+            hint = f": the classes must be in dimension 1, pass {turned}" if last else ""
+            raise ValueError(f"{name} takes labels {expected} for logits {list(z.shape)}, got {list(y.shape)}{hint}")
         y = y.long()
         if not visible:
             valid = y != self.ignore_index

@@ -281,7 +281,10 @@ class Calibrator(Parameters, ABC):
         facts: dict[str, Any] = {
             name: getattr(predictions, name) for name in ("class_names", "kind", "ignore_index", "split")
         }
-        return Predictions.from_logits(np.concatenate(parts), predictions.labels, **columns, **facts)
+        logits = np.concatenate(parts)
+        if predictions.kind == "tokens":
+            logits = logits.transpose(0, 2, 1)  # as they are given
+        return Predictions.from_logits(logits, predictions.labels, **columns, **facts)
 
 
 def read_numbers(

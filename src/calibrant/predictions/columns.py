@@ -24,7 +24,7 @@ from calibrant.predictions.labels import (
     rename_columns,
     sort_columns,
 )
-from calibrant.predictions.schema import DATA, GROUP, Schema, check_class_names, check_schema
+from calibrant.predictions.schema import DATA, GROUP, IGNORED, Schema, check_class_names, check_schema
 from calibrant.predictions.values import SINGLE_LABEL
 
 SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
@@ -116,6 +116,8 @@ class ColumnMap:
         facts = facts | {"class_names": self.naming.names}
         if self.holds == "confidence":
             facts = {"split": facts.get("split")}
+        elif any(name.endswith(str(IGNORED)) for name in (*(self.naming.names or ()), *self.sources(self.holds))):
+            facts = {"ignore_index": None} | facts  # a class is called so: only what is said is ignored
         return check_schema(self.holds, dtype, shape, **facts, prefix=f"{path}: ")
 
 
@@ -368,6 +370,8 @@ def facts_of(schema: Schema) -> dict[str, Any]:
     facts = {name: getattr(schema, name) for name in FACTS}
     if schema.kind == "classification":
         del facts["kind"]
+    if schema.ignore_index == IGNORED:
+        del facts["ignore_index"]
     if schema.class_names is not None and codes_of(schema.class_names) is not None:
         facts[LABELS_ARE] = POSITIONS
     if schema.positive is not None and schema.positive != customary_positive(schema.class_names):

@@ -89,8 +89,10 @@ def store_arrays(
     if is_one_column(holds, arrays[holds][0].shape):
         schema = _widen(arrays, holds, said, facts)
     else:
-        numbers = arrays[holds][0]
+        numbers, is_ours = arrays[holds]
         schema = check_schema(holds, numbers.dtype, numbers.shape, **facts)
+        if schema.is_turned(holds):
+            arrays[holds] = numbers.transpose(0, 2, 1), is_ours
         schema = replace(schema, positive=find_positive(said, schema.class_names, schema.num_classes, ""))
     columns = {}
     numbers = arrays[holds][0]

@@ -13,9 +13,9 @@ from calibrant._arrays import as_numpy
 from calibrant.predictions.files import Store, format_of, open_files
 from calibrant.predictions.memory import BATCH, MemoryStore, compare_arrays, find_remarks, store_arrays
 from calibrant.predictions.paths import is_remote
-from calibrant.predictions.schema import GROUP
+from calibrant.predictions.schema import GROUP, IGNORED
 
-Kind = Literal["classification", "segmentation"]
+Kind = Literal["classification", "segmentation", "tokens"]
 Split = Literal["train", "val", "test"]
 
 
@@ -41,21 +41,21 @@ class Predictions:
 
     Attributes:
         holds: ``"logits"``, ``"probabilities"`` or ``"confidence"``.
-        logits: floating point ``[N, C]``, for segmentation ``[N, C, H, W]``; None if it does not hold them, as for
-            all that follow.
+        logits: floating point ``[N, C]``, for segmentation ``[N, C, H, W]``, for tokens ``[B, V, T]``; None if
+            it does not hold them, as for all that follow.
         probabilities: the same shape, in 0..1, summing to 1 over the classes.
         confidence: ``[N]`` in 0..1.
         correct: ``[N]`` bool, with confidence.
         predicted: ``[N]`` int64 or text, the predicted class, with confidence.
-        labels: ``[N]`` or ``[N, H, W]`` int64, from 0 to C - 1 or ``ignore_index``.
+        labels: ``[N]``, ``[N, H, W]`` or ``[B, T]`` int64, from 0 to C - 1 or ``ignore_index``.
         ids: ``[N]`` sample ids, int64 or text.
         groups: name to ``[N]`` int64 or text: the site, the sex, the camera.
         objectness: ``[N]`` in 0..1, the share of the sample that shows the object.
         class_names: one name per class.
         positive: of two classes the position of the positive one, as it was said or by custom; None if it is unknown.
         num_classes: the number of classes.
-        kind: ``"classification"`` or ``"segmentation"``.
-        ignore_index: labels with this value count nowhere.
+        kind: ``"classification"``, ``"segmentation"`` or ``"tokens"``, whose samples are sequences.
+        ignore_index: labels with this value count nowhere; -100 unless something else is said, as in the losses.
         split: ``"train"``, ``"val"``, ``"test"`` or None.
         labelled: whether it is known what was right.
         files: what the predictions are read from, if they are not in memory.
@@ -99,23 +99,26 @@ class Predictions:
         class_names: Sequence[str] | None = None,
         positive: str | int | bool | None = None,
         kind: Kind = "classification",
-        ignore_index: int | None = None,
+        ignore_index: int | None = IGNORED,
         split: Split | None = None,
     ) -> Predictions:
         """Predictions that are logits, any finite numbers.
 
         Args:
-            logits: ``[N, C]``, for segmentation ``[N, C, H, W]``; float16, float32 or float64 are kept. Of two classes
-                one column will do, ``[N]`` or ``[N, 1]``, the input of a sigmoid: its class is ``positive``.
-            labels: ``[N]`` or ``[N, H, W]`` whole numbers, or text where class_names are given or there is one column.
+            logits: ``[N, C]``, for segmentation ``[N, C, H, W]``, for tokens ``[B, T, V]``; float16, float32 or float64
+                are kept. Of two classes one column will do, ``[N]`` or ``[N, 1]``, the input of a sigmoid: its class is
+                ``positive``.
+            labels: ``[N]``, ``[N, H, W]`` or ``[B, T]`` whole numbers, or text where class_names are given or there is
+                one column.
             ids: ``[N]`` whole numbers or text.
             groups: name to ``[N]`` whole numbers or text.
             objectness: ``[N]`` in 0..1.
             class_names: one name per class.
             positive: which of two classes is the positive one, where custom does not say (1 of 0 and 1, True of False
                 and True, 1 of -1 and 1).
-            kind: ``"classification"`` or ``"segmentation"``.
-            ignore_index: a label that marks samples or pixels to leave out.
+            kind: ``"classification"``, ``"segmentation"``, or ``"tokens"`` for a language model: the tokens of a
+                sequence are not independent, so intervals draw sequences.
+            ignore_index: a label that marks samples, pixels or tokens to leave out; None if none does.
             split: what the samples are for; kept and written with them.
         """
         data = {"logits": logits, "labels": labels}
@@ -135,7 +138,7 @@ class Predictions:
         class_names: Sequence[str] | None = None,
         positive: str | int | bool | None = None,
         kind: Kind = "classification",
-        ignore_index: int | None = None,
+        ignore_index: int | None = IGNORED,
         split: Split | None = None,
     ) -> Predictions:
         """Predictions that are probabilities, in 0..1 and summing to 1 within 1e-3 (half precision: 1e-2).
@@ -226,8 +229,9 @@ class Predictions:
                 in ``columns`` are called so in the order of that list.
             positive: which of two classes is the positive one, of which a single column is. It need not be given where
                 the column names it (``p_yes``), or where the classes are 0 and 1, False and True, or -1 and 1.
-            kind: ``"segmentation"`` for images, where the file does not say.
-            ignore_index: where the file does not say.
+            kind: ``"segmentation"`` for images, where the file does not say. Arrays ``[B, T, V]`` with labels
+                ``[B, T]`` are tokens.
+            ignore_index: where the file does not say; without a word -100, as in the losses.
             split: where the file does not say.
             unlabelled: whether labels may be missing, as they are where a policy is applied to new data; everything
                 else needs them.
@@ -257,7 +261,7 @@ class Predictions:
             groups: further columns that name groups.
             class_names: one name per class, where the columns do not say.
             positive: which of two classes is the positive one, as for `open`.
-            ignore_index: a label that marks samples to leave out.
+            ignore_index: a label that marks samples to leave out; -100 if None.
             split: what the samples are for.
             unlabelled: whether labels may be missing.
 
@@ -368,7 +372,7 @@ class Predictions:
 
     @property
     def kind(self) -> str:
-        """Classification or segmentation."""
+        """Classification, segmentation or tokens."""
         return self._store.schema.kind
 
     @property
@@ -408,7 +412,8 @@ class Predictions:
         data = f"{schema.holds} of {schema.num_classes} classes{' at ' + size if size else ''}"
         parts = [self._store.describe(), data if schema.shape else schema.holds]
         parts += [name for name in self._store.names if name != schema.holds]
-        parts += [f"{k}={v!r}" for k in ("ignore_index", "split") if (v := getattr(schema, k)) is not None]
+        values = {"ignore_index": schema.ignore_index, "split": schema.split}
+        parts += [f"{name}={value!r}" for name, value in values.items() if value not in (None, IGNORED)]
         return f"Predictions({', '.join(parts)})"
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:

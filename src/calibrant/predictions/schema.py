@@ -16,7 +16,15 @@ from calibrant._arrays import Array
 from calibrant._validation import choice, shorten
 
 DATA = ("logits", "probabilities", "confidence")
-KINDS = ("classification", "segmentation")
+#: What a sample is: the shape of the data as users have them; and what samples and their labels are called.
+KINDS = {"classification": "[N, C]", "segmentation": "[N, C, H, W]", "tokens": "[B, T, V]"}
+UNITS = {
+    "classification": ("samples", "samples"),
+    "segmentation": ("images", "pixels"),
+    "tokens": ("sequences", "tokens"),
+}
+#: The label that is ignored where nothing else is said, as in `torch.nn.CrossEntropyLoss` and the losses here.
+IGNORED = -100
 SPLITS = ("train", "val", "test")
 GROUP = "group."
 LONGEST_NAME = 1000
@@ -42,7 +50,7 @@ class Schema:
     shape: tuple[int, ...] = ()
     kind: str = "classification"
     class_names: tuple[str, ...] | None = None
-    ignore_index: int | None = None
+    ignore_index: int | None = IGNORED
     split: str | None = None
     positive: int | None = None
 
@@ -62,6 +70,15 @@ class Schema:
             return self.shape
         return self.shape[1:] if name == "labels" else ()
 
+    def stored_shape_of(self, name: str) -> tuple[int, ...]:
+        """The shape of one sample in a column as files of arrays have it: of tokens, classes are last."""
+        shape = self.shape_of(name)
+        return shape[::-1] if self.is_turned(name) else shape
+
+    def is_turned(self, name: str) -> bool:
+        """Whether users and files have a column's classes last, as language models do."""
+        return self.kind == "tokens" and name == self.holds
+
     def rows(self, numbers: int) -> int:
         """How many samples hold about that many numbers, at least one."""
         return max(1, numbers // max(1, self.numbers))
@@ -74,28 +91,32 @@ def check_schema(
     *,
     kind: str = "classification",
     class_names: Any = None,
-    ignore_index: Any = None,
+    ignore_index: Any = IGNORED,
     split: str | None = None,
     prefix: str = "",
 ) -> Schema:
-    """Check everything but the values; ``shape`` is that of all the data, errors start with ``prefix``."""
-    choice(f"{prefix}kind", kind, KINDS)
+    """Check everything but the values; ``shape`` is that of all the data as given, errors start with ``prefix``."""
+    choice(f"{prefix}kind", kind, tuple(KINDS))
     choice(f"{prefix}split", split, (None, *SPLITS))
-    form = "[N]" if holds == "confidence" else "[N, C]" if kind == "classification" else "[N, C, H, W]"
-    few = len(shape) > 1 and shape[1] < 2
+    form = "[N]" if holds == "confidence" else KINDS[kind]
+    turned = kind == "tokens" and len(shape) == 3
+    few = len(shape) > 1 and shape[-1 if turned else 1] < 2
     if dtype.kind != "f" or dtype.itemsize > 8 or len(shape) != form.count(",") + 1 or 0 in shape or few:
-        size = "N >= 1" if holds == "confidence" else "N >= 1 and C >= 2"
-        hint = '; images take kind="segmentation"' if len(shape) == 4 and kind == "classification" else ""
+        size = "N >= 1" if holds == "confidence" else "T >= 1 and V >= 2" if kind == "tokens" else "N >= 1 and C >= 2"
+        others = {4: '; images take kind="segmentation"', 3: '; tokens [B, T, V] with labels [B, T] take kind="tokens"'}
+        hint = others.get(len(shape), "") if kind == "classification" else ""
         raise ValueError(
             f"{prefix}{holds} must be floating point {form} with {size} (float16, float32 or float64), "
             f"got {dtype} {list(shape)}{hint}"
         )
+    sample = tuple(int(n) for n in (shape[:0:-1] if turned else shape[1:]))
     if class_names is not None:
         class_names = check_class_names(class_names, prefix)
-        if len(class_names) != shape[1]:
-            raise ValueError(f"{prefix}class_names must be {shape[1]}, one per class, got {len(class_names)}")
+        if len(class_names) != sample[0]:
+            raise ValueError(f"{prefix}class_names must be {sample[0]}, one per class, got {len(class_names)}")
+    if holds == "confidence":
+        ignore_index = None
     ignore_index = None if ignore_index is None else _label(f"{prefix}ignore_index", ignore_index)
-    sample = tuple(int(n) for n in shape[1:])
     return Schema(holds, dtype.newbyteorder("="), sample, kind, class_names, ignore_index, split)
 
 

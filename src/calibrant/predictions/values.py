@@ -15,7 +15,7 @@ import numpy as np
 from calibrant._arrays import Array
 from calibrant._validation import did_you_mean, listing, shorten
 from calibrant.predictions.digits import decimal_places
-from calibrant.predictions.schema import GROUP, Schema, as_text
+from calibrant.predictions.schema import GROUP, IGNORED, Schema, as_text
 
 BLOCK = 1 << 17  # numbers: a block stays in the cache between the passes of its check
 SINGLE_LABEL = (
@@ -60,7 +60,7 @@ def value_error(
     if rest and classes:
         at += f", class {rest.pop(0)}"
     if rest:
-        at += f", pixel {rest}"
+        at += f", pixel {rest}" if len(rest) > 1 else f", token {rest[0]}"
     value = values[index].item()
     value = shorten(value) if isinstance(value, str) else value
     return ValueError(f"{location.prefix}{text}, got {value!r} in {at}{hint}")
@@ -209,7 +209,7 @@ def _check_labels(title: str, array: Array, shape: tuple[int, ...], schema: Sche
             if outside.any():
                 from_1 = (array[_outside(array, schema)] == classes).all() and (array != 0).all()
                 hint = " (labels count from 0)" if from_1 else ""
-                ignored = "" if schema.ignore_index is None else f" or be the ignored {schema.ignore_index}"
+                ignored = "" if schema.ignore_index in (None, IGNORED) else f" or be the ignored {schema.ignore_index}"
                 text = f"{title} must lie in 0..{classes - 1}{ignored}"
                 raise value_error(text, block, outside, location, start=start, hint=hint)
     return array.astype(np.int64, copy=False)

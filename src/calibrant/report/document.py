@@ -72,7 +72,7 @@ def audited_models(document: Part) -> Sequence[Part]:
 
 
 def unit_of(model: Part) -> str:
-    """What a model's numbers count, in the plural: samples or pixels."""
+    """What a model's numbers count, in the plural: samples, pixels or tokens."""
     return str(model.get("unit") or ("pixels" if model.get("kind") == "segmentation" else "samples"))
 
 

@@ -146,8 +146,9 @@ def _counted_positions(samples: ChoiceRows, ignore_index: int | None) -> ChoiceR
         rows = ChoiceRows(
             values, samples.labels.reshape(-1)[pixels], samples.unit[image], samples.draw[image], samples.groups[image]
         )
-    if ignore_index is not None:
-        rows = rows.take(rows.labels != ignore_index)
+    counted = rows.labels != ignore_index
+    if not counted.all():
+        rows = rows.take(counted)
     precision = np.float64 if rows.values.itemsize == 8 else np.float32
     return rows._replace(values=rows.values.astype(precision, copy=False), labels=rows.labels.astype(np.int64))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import LARGEST_SEED, differing_names, whole
-from calibrant.predictions import Digits, Predictions
+from calibrant.predictions import IGNORED, Digits, Predictions
 from calibrant.selective.calibration_check import CalibrationCheck, is_poor
 from calibrant.selective.holdout import (
     FEWEST,
@@ -157,7 +157,7 @@ class Policy(Rule):
             "for_threshold": count_for_threshold(seed, samples, share),
             "seed": seed,
             "fingerprint": str(fingerprint),
-            "ignore_index": predictions.ignore_index,
+            "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
             "majority": describe_majority(counts),
             "calibration": _calibration(check, selection, independent=not masks),
             **selection.evidence(),
@@ -268,6 +268,8 @@ def _check_fittable(predictions: Predictions, target: ThresholdTarget, score: st
         raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
     if not predictions.labelled:
         raise ValueError("a policy is fitted on labelled predictions, and these have no labels")
+    if predictions.kind == "tokens":
+        raise ValueError("a policy is for independent samples or for images, got tokens, for which there is none yet")
     if predictions.holds == "confidence":
         raise ValueError("a policy needs logits or probabilities of every class, got confidences alone")
     if group is not None and group not in predictions.group_names:

@@ -126,5 +126,7 @@ def counted_rows(
             counted = np.ones(y.shape, np.bool_) if ignore_index is None else y != ignore_index
             if not counted.all():
                 z = z[counted.reshape(-1)]
+            elif values.ndim == 2:
+                counted = None
         truth = (y if counted is None else y[counted]).reshape(-1).astype(np.int64, copy=False)
         yield z, truth, rows.start, counted if counted is None or values.ndim > 2 else counted[:, 0]

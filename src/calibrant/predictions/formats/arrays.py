@@ -227,7 +227,39 @@ class ConvertedArray:
         """Not possible."""
 
 
-FileArray: TypeAlias = StoredArray | ConvertedArray
+@dataclass(frozen=True)
+class TurnedArray:
+    """Tokens ``[B, T, V]`` of a file as ``[B, V, T]``."""
+
+    array: FileArray
+
+    @property
+    def path(self) -> str:
+        """The file of the array."""
+        return self.array.path
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the array."""
+        return self.array.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape, classes second."""
+        rows, tokens, classes = self.array.shape
+        return rows, classes, tokens
+
+    def blocks(self, rows: int) -> Iterator[Array]:
+        """Its rows in order, in new arrays of ``rows``; the last one may be shorter."""
+        return (block.transpose(0, 2, 1) for block in self.array.blocks(rows))
+
+    def mapped(self) -> Array | None:
+        """A map of the file, if that is possible."""
+        mapped = self.array.mapped()
+        return None if mapped is None else mapped.transpose(0, 2, 1)
+
+
+FileArray: TypeAlias = StoredArray | ConvertedArray | TurnedArray
 
 
 def _compare(predicted: Array, labels: Array, location: Location) -> Array:
@@ -328,8 +360,18 @@ def open_arrays(
         arrays["correct"] = ConvertedArray(pair, np.dtype(np.bool_), _compare)
     numbers = arrays[columns.holds]
     columns, shape = columns.with_names(facts, options, path).widened(numbers.shape)
-    schema = columns.schema(numbers.dtype, shape, facts | options.facts, path)
+    facts = facts | options.facts
+    if "kind" not in facts and "labels" in arrays and _are_tokens(shape, arrays["labels"].shape):
+        facts["kind"] = "tokens"
+    schema = columns.schema(numbers.dtype, shape, facts, path)
+    if schema.is_turned(columns.holds):
+        arrays[columns.holds] = TurnedArray(numbers)
     return ArrayReader(path, arrays, columns, schema)
+
+
+def _are_tokens(shape: tuple[int, ...], labels: tuple[int, ...]) -> bool:
+    """Whether data are tokens ``[B, T, V]`` beyond doubt: by their shape and the labels', which fit nothing else."""
+    return len(shape) == 3 and labels == shape[:2] and shape[1] != shape[2]
 
 
 def read_facts(names: Sequence[str], array_of: Callable[[str], StoredArray]) -> dict[str, Any]:
@@ -373,7 +415,7 @@ def write_array(file: Any, array: Array) -> None:
 def write_column(file: Any, store: Store, name: str) -> None:
     """Write a column in the ``.npy`` format, block by block."""
     dtype, blocks = column_blocks(store, name)
-    _write_header(file, dtype, (len(store), *store.schema.shape_of(name)))
+    _write_header(file, dtype, (len(store), *store.schema.stored_shape_of(name)))
     for block in blocks:
         file.write(as_bytes(block))
 
@@ -389,7 +431,8 @@ def column_blocks(store: Store, name: str) -> tuple[np.dtype[Any], Iterator[Arra
     if dtype.kind == "U":  # its width is known only at the end
         column = store.column(name)
         return column.dtype, iter([column])
-    return dtype, (block[name] for block in store.blocks(store.schema.rows(BATCH), [name]))
+    blocks = (block[name] for block in store.blocks(store.schema.rows(BATCH), [name]))
+    return dtype, (block.transpose(0, 2, 1) for block in blocks) if store.schema.is_turned(name) else blocks
 
 
 def as_bytes(array: Array) -> memoryview:

@@ -38,7 +38,7 @@ from calibrant.predictions.formats.tables import arrow_types, convert_batch, dis
 from calibrant.predictions.labels import LabelDecoder, LabelValues, are_digits, codes_of_columns, number_of
 from calibrant.predictions.memory import BATCH
 from calibrant.predictions.paths import BROKEN, file_errors, suffix_of
-from calibrant.predictions.schema import GROUP, WHOLE, Schema, is_whole
+from calibrant.predictions.schema import GROUP, UNITS, WHOLE, Schema, is_whole
 from calibrant.predictions.values import Location, count_row
 
 LONGEST_LINE = 1 << 24  # bytes
@@ -337,8 +337,11 @@ def _fits(text: str, kind: Any) -> bool:
 def save(store: Store, path: Path) -> None:
     """Write the header and the rows, block by block."""
     schema = store.schema
-    if schema.kind == "segmentation":
-        raise ValueError(f"{path}: images do not fit a CSV file: write .npz, .npy, .parquet or .safetensors")
+    if schema.kind != "classification":
+        lists = ".parquet, " if schema.kind == "segmentation" else ""
+        raise ValueError(
+            f"{path}: {UNITS[schema.kind][0]} do not fit a CSV file: write {lists}.npz, .npy or .safetensors"
+        )
     data = _data_columns(schema, path)
     types = {column: pa.float64() for column in data}
     for name, kind in arrow_types(store).items():

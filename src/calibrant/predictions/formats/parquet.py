@@ -204,6 +204,8 @@ def _metadata(schema: Schema) -> dict[bytes, bytes]:
 def save(store: Store, path: Path) -> None:
     """Write row groups of about `BATCH` numbers, one after the other."""
     schema = store.schema
+    if schema.kind == "tokens":
+        raise ValueError(f"{path}: tokens are written as .npz, .npy or .safetensors")
     types = arrow_types(store)
     types = {name: types.get(name) or _list_type(schema, name) for name in store.names}
     fields = [pa.field(name, kind, nullable=False) for name, kind in types.items()]

@@ -192,7 +192,7 @@ def save(store: Store, path: Path) -> None:
     types = {name: _type(store, name, codes, levels) for name in store.names}
     names = sorted(store.names, key=lambda name: -types[name].itemsize)
     for name in names:
-        shape = (len(store), *store.schema.shape_of(name))
+        shape = (len(store), *store.schema.stored_shape_of(name))
         size = math.prod(shape) * types[name].itemsize
         kind = next(kind for kind, dtype in TYPES.items() if np.dtype(dtype) == types[name])
         entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [end, end + size]}

@@ -321,7 +321,7 @@ def _groups(document: Part, models: Sequence[Part]) -> ReportSection | None:
 
 def _errors(document: Part, models: Sequence[Part]) -> ReportSection | None:
     def show(k: int, model: Part) -> str:
-        head = "Image" if unit_of(model) == "pixels" else "Sample"
+        head = {"pixels": "Image", "tokens": "Sequence"}.get(unit_of(model), "Sample")
         rows, caption = model.get("errors"), "Wrong predictions, the most confident first"
         return tables.errors(f"errors-{k}", caption, rows, head) if rows else ""
 
