@@ -154,7 +154,7 @@ def test_masks(here, capsys):
     [
         (["fit", "none.npz"], "none.npz"),
         (["fit", "val.npz", "-o", "p.txt"], "written as .json"),
-        (["fit", "val.npz", "--target-risk", "1.5"], "target_risk"),
+        (["fit", "val.npz", "--target-risk", "1.5"], "--target-risk must be"),
         (["fit", "val.npz", "--method", "luck"], "method must be one of"),
         (["fit", "val.npz", "--score", "luck"], "score must be one of"),
         (["fit", "val.npz", "--group", "colour"], "colour"),

@@ -72,3 +72,9 @@ def test_a_second_call_trains_nothing(small_demo, monkeypatch):
     assert again.document["story"] == result.document["story"]
     assert (folder / "run" / "model.safetensors").stat().st_mtime_ns == weights
     assert json.loads((folder / demo.POLICY).read_text())
+
+
+def test_other_arguments_take_another_folder(small_demo):
+    folder, *_ = small_demo
+    with pytest.raises(ValueError, match="holds a demonstration made with --seed 3 --quick; name a new folder"):
+        demo.run_demo(folder, seed=4, quick=True)

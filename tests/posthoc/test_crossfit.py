@@ -10,6 +10,7 @@ from calibrant.experiments.evaluation import numbers
 from calibrant.metrics import aurc, nll
 from calibrant.posthoc import LogitNorm, TemperatureScaling, scores_by_reading
 from calibrant.posthoc.crossfit import crossfit, crossfit_ranks, folds_of
+from calibrant.training import check_recipe
 
 
 @pytest.fixture
@@ -84,6 +85,8 @@ def test_audit_fit_and_compare_agree(data, tmp_path):
     (model,) = audit(predictions, replicates=20).document["models"]
     gains = {(fix["repair"], fix["name"]): fix for fix in model["fixes"]}
     predictions.save(tmp_path / "test.npz")
+    plan = {"data": {"layout": "digits"}, "model": {"name": "mlp", "input_size": [3, 8, 8]}}
+    (tmp_path / "recipe.json").write_text(check_recipe(plan, "test").model_dump_json())
     (tmp_path / "result.json").write_text(json.dumps({"sets": {"test": {}}, "steps": 1, "history": []}))
     found = {(one.posthoc, one.metric): one.value for one in numbers(tmp_path)}
     _, correct, before, after, _ = by_hand(z, y)

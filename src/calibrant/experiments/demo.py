@@ -9,14 +9,17 @@ from __future__ import annotations
 import base64
 import datetime
 import io
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
+from calibrant._files import PART, check_output, remove_leftovers, write_json
 from calibrant._imports import MissingExtraError
 from calibrant._progress import Progress, silent
 from calibrant.auditing import Audit, audit
@@ -25,12 +28,12 @@ from calibrant.export import Exported
 from calibrant.predictions import Predictions
 from calibrant.report import write_demonstration
 from calibrant.selective import Policy
-from calibrant.training import Recipe, check_recipe, load_model, train
+from calibrant.training import Recipe, check_recipe, load_model, read_record, train
 
 RISK, CONFIDENCE = 0.05, 0.99
 #: What is in the folder of the demonstration.
 RUN, TEST, VALIDATION = "run", "run/test.npz", "run/validation.npz"
-POLICY, AUDIT, ONNX, PAGE = "policy.json", "audit.html", "model.onnx", "index.html"
+POLICY, AUDIT, ONNX, PAGE, RECORD = "policy.json", "audit.html", "model.onnx", "index.html", "demo.json"
 #: How a user gets the same from files of their own; with these names they run inside the folder.
 COMMANDS = (
     f"calibrant fit {VALIDATION} --target-risk {RISK:g} --confidence {CONFIDENCE:g} -o {POLICY}",
@@ -110,6 +113,7 @@ def run_demo(folder: str | Path, *, seed: int = 0, quick: bool = False, progress
     """
     started = time.monotonic()
     folder, stages = Path(folder), _WholeProgress(progress)
+    _claim(folder, seed, quick)
     stages("drawing pictures")
     train(demo_recipe(seed, quick), folder / RUN, resume=True, event_log=stages.log)
     test, validation = (Predictions.open(folder / file) for file in (TEST, VALIDATION))
@@ -128,6 +132,32 @@ def run_demo(folder: str | Path, *, seed: int = 0, quick: bool = False, progress
     write_demonstration(folder / PAGE, document)
     stages("done")
     return Demo(folder / PAGE, document, judged, policy)
+
+
+class _DemoRecord(BaseModel):
+    """What tells a folder of a demonstration from a stranger's."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal["calibrant.demo"]
+    seed: int
+    quick: bool
+
+
+def _claim(folder: Path, seed: int, quick: bool) -> None:
+    """Make a new folder the demonstration's; refuse one with anything else in it, or with other arguments'."""
+    check_output(folder, folder=True)
+    names = sorted(os.listdir(folder)) if folder.exists() else []
+    if RECORD in names:
+        record = read_record(folder / RECORD, _DemoRecord, "name a new folder")
+        if (record.seed, record.quick) != (seed, quick):
+            words = f"--seed {record.seed}{' --quick' if record.quick else ''}"
+            raise ValueError(f"{folder} holds a demonstration made with {words}; name a new folder")
+    elif strangers := [name for name in names if not name.startswith(PART)]:
+        raise ValueError(f"{folder} is not the folder of a demonstration: it holds {strangers[0]}; name a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / RECORD, {"format": "calibrant.demo", "seed": seed, "quick": quick})
+    remove_leftovers(folder)
 
 
 class _WholeProgress:

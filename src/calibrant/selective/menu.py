@@ -44,7 +44,7 @@ def offers_from(coverage_at: Callable[[float], float], above: float = 0.0) -> tu
     Example:
         >>> from calibrant.selective.menu import offers_from
         >>> [offer.risk for offer in offers_from(lambda risk: min(1.0, max(0.0, 10 * (risk - 0.05))), 0.05)]
-        [0.051, 0.067, 0.087, 0.11, 0.15]
+        [0.051, 0.068, 0.09, 0.12, 0.16]
     """
     risks = [risk for risk in RISKS if risk > above + 1e-12]
     coverage: dict[int, float] = {}
