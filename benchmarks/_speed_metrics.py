@@ -78,7 +78,8 @@ def streaming_part(results: dict[str, Any]) -> str:
 
 def machine(environment: dict[str, Any]) -> str:
     """What the numbers were found on."""
-    return f"{environment['cpu']}, {environment['threads']} threads, torch {environment['torch']}"
+    threads = "1 thread" if environment["threads"] == 1 else f"{environment['threads']} threads"
+    return f"{environment['cpu']}, {threads}, torch {environment['torch']}"
 
 
 def busy(record: dict[str, Any]) -> list[str]:

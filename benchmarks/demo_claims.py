@@ -25,7 +25,7 @@ import torch
 from benchmarks._harness import environment, print_table, say, write_json
 from benchmarks._speed_metrics import machine, table
 from calibrant._files import written_aside
-from calibrant.experiments.demo_study import CHECK, CLAIMS, SEEDS, effects, is_reliable, plan_demo_study
+from calibrant.experiments.demo_study import CHECK, CLAIMS, SEEDS, effects, is_reliable, plan_demo_study, study_key
 from calibrant.experiments.evaluation import numbers
 from calibrant.experiments.results import ResultRow, Results
 from calibrant.experiments.study import PlannedRun
@@ -106,7 +106,13 @@ def count_sets(results: Results, stored: Mapping[str, Any]) -> dict[str, Any]:
             "claim": effect["claim"], "unit": effect["unit"], "held": verdicts.count("holds"),
             "mean": effect["mean"], "least": min(means), "most": max(means),
         }  # fmt: skip
-    return {"sets": len(sets), "seeds": SEEDS, "environment": stored.get("environment", {}), "claims": claims}
+    return {
+        "study": study_key(),
+        "sets": len(sets),
+        "seeds": SEEDS,
+        "environment": stored.get("environment", {}),
+        "claims": claims,
+    }
 
 
 def claim_rows(check: Mapping[str, Any]) -> list[list[str]]:

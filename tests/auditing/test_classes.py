@@ -95,3 +95,12 @@ def test_the_positive_class_as_said_by_custom_or_the_rarer():
     assert values["Log loss"] == pytest.approx(-np.log(np.where(labels, p, 1 - p)).mean())
     assert values["Recall"] == pytest.approx((p[labels == 1] > 0.5).mean())
     assert values["Precision"] == pytest.approx(labels[p > 0.5].mean())
+
+
+def test_the_log_loss_of_impossible_events_names_its_floor():
+    """A probability of 0 for what happened: the number is finite, and its note says what it rests on."""
+    says, happens = np.repeat([0.0, 0.25, 0.5], 400), np.tile([0, 0, 0, 1], 300)
+    positive = audit(Predictions.from_probabilities(says, happens)).models[0]["positive"]
+    row = next(row for row in positive["metrics"] if row["label"] == "Log loss")
+    assert np.isfinite(row["value"])
+    assert row["note"].startswith("100 samples give their label probability 0, counted as 0.005; infinite without that")

@@ -14,8 +14,9 @@ from calibrant.selective.selection import Candidate
 
 
 def repairs(*changes):
-    names = ("Temperature scaling", "Vector scaling")
-    return {(name, "ece_15"): Repair(name, "how", "ece_15", 0.2, change) for name, change in zip(names, changes)}  # noqa: B905
+    names = ("Temperature scaling", "Vector scaling")[: len(changes)]
+    pairs = zip(names, changes, strict=True)
+    return {(name, "ece_15"): Repair(name, "how", "ece_15", 0.2, change) for name, change in pairs}
 
 
 def chosen(calibrator, score=None):

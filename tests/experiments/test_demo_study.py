@@ -1,10 +1,13 @@
 """What the demonstration says of the papers' claims: hand-worked differences, intervals by scipy."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from calibrant.experiments.demo_study import (
+    CHECK,
     CLAIMS,
     METHODS,
     SEEDS,
@@ -12,6 +15,7 @@ from calibrant.experiments.demo_study import (
     is_reliable,
     plan_demo_study,
     read_check,
+    study_key,
     summarise_check,
     with_check,
 )
@@ -108,5 +112,17 @@ def test_the_check_in_words(monkeypatch):
     ls = (0.020, 0.021, 0.023)
     (effect,) = effects(Results(numbers("ls", "aurc", ls) + numbers("ls", "aurc", ls, "logit-norm")))
     note = with_check(effect)["note"]
-    assert note.startswith("SC. Held in 3 of 20 checked sets. It does not hold here. For most seeds no norm")
+    assert note.startswith("SC. Held in 3 of 20 checked sets. For most seeds no norm")
+    lucky = numbers("ls", "aurc", (0.02, 0.021, 0.023)) + numbers("ls", "aurc", (0.01, 0.012, 0.013), "logit-norm")
+    (effect,) = effects(Results(lucky))
+    assert effect["verdict"] == "holds"
+    assert with_check(effect)["verdict"] == "does not hold"
+    assert "for the seeds of this page, which is too little" in with_check(effect)["note"]
     assert "not been checked" in summarise_check({"sets": 0, "claims": {}})
+
+
+def test_a_check_of_another_study_counts_as_none(monkeypatch, tmp_path):
+    monkeypatch.setattr("calibrant.experiments.demo_study.resources.files", lambda package: tmp_path)
+    for key, sets in ((study_key(), 20), ("another", 0)):
+        (tmp_path / CHECK).write_text(json.dumps({"study": key, "sets": 20, "claims": {}}))
+        assert read_check()["sets"] == sets

@@ -10,6 +10,7 @@ from tests.experiments.conftest import Nobody, study
 from tests.training.conftest import state_of
 
 COMMANDS = {"compare": ["--losses", "ce", "--seeds", "1", "-q"], "demo": ["--quick", "-q"]}
+WORKS = {"compare": "comparison", "demo": "demonstration"}
 
 
 def words_of(command, recipe, folder):
@@ -40,9 +41,9 @@ def test_a_strangers_folder_stays_as_it_is(command, files, tmp_path, recipe, ref
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     before = state_of(folder)
-    assert "is not the folder of a " in refused(*words_of(command, recipe, folder))
+    assert f"is not the folder of a {WORKS[command]}" in refused(*words_of(command, recipe, folder))
     monkeypatch.chdir(folder)
-    assert "is not the folder of a " in refused(*words_of(command, recipe, "."))
+    assert f"is not the folder of a {WORKS[command]}" in refused(*words_of(command, recipe, "."))
     assert state_of(folder) == before
 
 

@@ -10,7 +10,7 @@ import pytest
 from calibrant import Predictions
 
 FORMATS = (".npz", ".npy", ".parquet", ".safetensors", ".csv", ".jsonl")
-TEXT = (".csv", ".jsonl")  # numbers are written as text, and read as float64
+TEXT = {".csv": "a CSV file", ".jsonl": "JSON lines"}  # numbers are written as text, and read as float64
 N, C = 11, 3
 COLUMNS = ("logits", "probabilities", "confidence", "correct", "labels", "ids", "objectness")
 Q = np.array([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0], [0.125, 0.375, 0.5], [0.25, 0.25, 0.5]])

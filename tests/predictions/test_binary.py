@@ -199,3 +199,12 @@ def test_what_custom_says():
     assert customary_positive(None) == 1
     assert [customary_positive(names) for names in (("0", "1"), ("True", "False"), ("1", "-1"))] == [1, 0, 0]
     assert [customary_positive(names) for names in (("no", "yes"), ("1", "2"), ("0", "1", "2"))] == [None] * 3
+
+
+@pytest.mark.parametrize("other", ["logits_-100", "logits_cat", "logits_1e3"])
+def test_one_numbered_column_beside_others_of_its_name_is_not_taken_for_two_classes(other, tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(f"labels,logits_0,{other}\n0,1.5,2\n1,0.5,1\n")
+    with pytest.raises(ValueError, match=rf"holds logits_0 and {other}, expected one column per class"):
+        Predictions.open(path)
+    assert Predictions.open(path, columns={"logits": ["logits_0", other]}).num_classes == 2

@@ -119,3 +119,11 @@ def test_a_class_that_is_called_so_is_not_ignored(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("labels,logits.-100,logits.7\n-100,2,1\n7,1,3\n")
     assert Predictions.open(path).labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet"])
+def test_tables_refuse_sequences(name, tmp_path):
+    predictions = Predictions.from_logits(*tokens(), kind="tokens")
+    with pytest.raises(ValueError, match=r"\.npz, \.npy or \.safetensors$"):
+        predictions.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())

@@ -21,6 +21,7 @@ from scipy.special import betaincinv
 from calibrant._validation import Ints
 from calibrant.auditing.breakdown import FEWEST, two_sided
 from calibrant.auditing.collect import Collected
+from calibrant.auditing.rounding import nll_note
 from calibrant.metrics import BINS, Doubles, Interval, wilson
 
 #: The share of a class's probability that is surely misplaced, from which on a verdict is at most fair, or poor.
@@ -200,15 +201,13 @@ def describe_positive(
     with np.errstate(invalid="ignore", divide="ignore"):
         claimed, happened = sums / counts, hits / counts
     brier, nll = numbers["brier"], numbers["nll"]
-    never = (
-        f"infinite: {collected.impossible:,} samples give what happened probability 0; " if collected.impossible else ""
-    )
+    floored = nll_note(collected)
     entropy = -sum(p * math.log(p) for p in (rate, 1 - rate) if p > 0)
     scores = [
         {"label": "Brier score of P", "value": brier.value / 2, "low": brier.low / 2, "high": brier.high / 2,
          "unit": "number", "note": f"mean of (P - y)^2; always saying the base rate has {rate * (1 - rate):.4g}"},
         {"label": "Log loss", **vars(nll), "unit": "number",
-         "note": f"{never}always saying the base rate has {entropy:.4g}"},
+         "note": f"{f'{floored}; ' if floored else ''}always saying the base rate has {entropy:.4g}"},
     ]  # fmt: skip
     shares = [
         ("Happens", row.labels, n, f"{row.labels:,} of {n:,} samples; it says {100 * row.claimed:.2f}% on average"),

@@ -30,7 +30,7 @@ def demo(
 ) -> None:
     """Train one network that claims too much, repair it, let it abstain with a promise, export it.
 
-    Takes about a minute and a half and ends with a page to open. After an interruption, the same command continues.
+    Takes less than two minutes and ends with a page to open. After an interruption, the same command continues.
     """
     if study:
         from calibrant.cli.demo_study import run_study

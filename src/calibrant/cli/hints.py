@@ -12,7 +12,7 @@ _OPTIONS = {
     name: f"--{name.replace('_', '-')}"
     for name in ("target_risk", "target_coverage", "class_names", "ignore_index", "input_shape")
 }
-_FILES = (".npz", ".npy", ".parquet", ".safetensors", ".csv", ".tsv")
+_FILES = (".npz", ".npy", ".parquet", ".safetensors", ".csv", ".tsv", ".jsonl", ".ndjson")
 #: What other tools call our commands.
 _OTHER_NAMES = {
     "calibrate": "fit", "repair": "fit", "policy": "fit", "report": "audit", "evaluate": "audit", "eval": "audit",

@@ -213,7 +213,7 @@ def _document(judged: Audit, policy: Policy, size: Mapping[str, int], exported: 
     story, outcome = _story(judged, exported), judged.document["policy"]
     shares = {name: "none" if value is None else f"{value:.1%}" for name, value in story.items()}
     claims = f"claims {shares['claims']} and is right {shares['right']} of the time"
-    kept = story["wrong"] is not None and story["wrong"] <= RISK
+    is_kept = story["wrong"] is not None and story["wrong"] <= RISK
     promise = f"at most {RISK:.0%} of its answers are wrong"
     run = f"not exported: {exported}"
     if isinstance(exported, Exported):
@@ -225,8 +225,8 @@ def _document(judged: Audit, policy: Policy, size: Mapping[str, int], exported: 
         "title": "One network: before, repaired, deployed",
         "created": datetime.date.today().isoformat(),
         "story": story,
-        "level": "good" if kept else outcome["level"],
-        "outcome": "The promise is kept on these pictures" if kept else outcome["title"],
+        "level": "good" if is_kept else outcome["level"],
+        "outcome": "The promise is kept on these pictures" if is_kept else outcome["title"],
         "headline": f"It {claims}. Repaired, it answers {shares['answered']} of the pictures, and {shares['wrong']} of "
         f"its answers are wrong instead of {shares['all_wrong']}.",
         "lead": f"The promise, made before these {size['test']:,} pictures were seen: with {CONFIDENCE:.0%} "

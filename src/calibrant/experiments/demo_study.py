@@ -9,6 +9,7 @@ that of ``norm-test`` was above four standard deviations of a seed's, for which 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -193,9 +194,19 @@ def _effect(claim: Claim, results: Results, seeds: Sequence[int] | None) -> dict
 
 
 def read_check() -> dict[str, Any]:
-    """What the benchmark found: ``sets``, ``seeds`` per set, and for every claim in how many sets it ``held``."""
+    """What the benchmark found: ``sets``, ``seeds`` per set, and for every claim in how many sets it ``held``.
+
+    A check of a study with another recipe counts as none.
+    """
     file = resources.files("calibrant.experiments") / CHECK
-    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {"sets": 0, "claims": {}}
+    check = dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
+    return check if check.get("study") == study_key() else {"sets": 0, "claims": {}}
+
+
+def study_key() -> str:
+    """A digest of the recipe, the methods and the number of seeds: a check of another study says nothing of this."""
+    plan = json.dumps([_RECIPE, METHODS, SEEDS], sort_keys=True)
+    return hashlib.sha256(plan.encode()).hexdigest()[:16]
 
 
 def is_reliable(held: int, sets: int) -> bool:
@@ -207,23 +218,27 @@ def summarise_check(check: Mapping[str, Any]) -> str:
     """A sentence on how the claims fare on other seeds."""
     if not check["sets"]:
         return "The claims have not been checked on other seeds yet: ./dev bench demo_claims does."
-    held = [entry["held"] for entry in check["claims"].values()]
-    reliable = sum(is_reliable(count, check["sets"]) for count in held)
+    counts = [entry["held"] for entry in check["claims"].values()]
+    reliable = sum(is_reliable(count, check["sets"]) for count in counts)
     return (
         f"The claims were checked beforehand on {check['sets']} disjoint sets of {check['seeds']} seeds: {reliable} of "
-        f"{len(held)} held in at least {ENOUGH:.0%} of the sets. The count beside each claim says in how many."
+        f"{len(counts)} held in at least {ENOUGH:.0%} of the sets. The count beside each claim says in how many."
     )
 
 
 def with_check(effect: Mapping[str, Any]) -> dict[str, Any]:
-    """A judged claim with a note: in how many of the checked sets of seeds it held, and why not where it does not."""
+    """A judged claim with a note: in how many of the checked sets of seeds it held, and why not where it does not.
+
+    What holds on the seeds of this page but not on enough of the checked sets is said not to hold.
+    """
     check = read_check()
     entry = check["claims"].get(effect["name"])
-    notes = [f"{effect['paper']}."]
+    verdict, notes = effect["verdict"], [f"{effect['paper']}."]
     if entry is not None:
         notes.append(f"Held in {entry['held']} of {check['sets']} checked sets.")
-        if not is_reliable(entry["held"], check["sets"]):
-            notes.append("It does not hold here.")
+        if verdict == "holds" and not is_reliable(entry["held"], check["sets"]):
+            verdict = "does not hold"
+            notes.append("It holds for the seeds of this page, which is too little.")
     if effect["why"]:
         notes.append(effect["why"])
-    return {**effect, "note": " ".join(notes)}
+    return {**effect, "verdict": verdict, "note": " ".join(notes)}

@@ -125,15 +125,15 @@ def _both_classes(labels: Sequence[str], said: str, prefix: str) -> Names:
     same = _same_class(said, labels)
     if said and not same and len(labels) == 2:
         raise _not_among(said, labels, "the labels", prefix)
-    known = dict.fromkeys([*labels, same or said] if said else labels)
-    custom = next((pair for pair in CUSTOMARY if {name.lower() for name in known} <= set(pair)), None)
+    candidates = dict.fromkeys([*labels, same or said] if said else labels)
+    custom = next((pair for pair in CUSTOMARY if {name.lower() for name in candidates} <= set(pair)), None)
     if custom is not None:
-        spelling = {name.lower(): name for name in known}
-        is_title = not known or any(map(str.istitle, known))
+        spelling = {name.lower(): name for name in candidates}
+        is_title = not candidates or any(map(str.istitle, candidates))
         return tuple(spelling.get(name, name.title() if is_title else name) for name in custom)
     if not labels:
         raise ValueError(f"{prefix}the class beside {shorten(said)!r} is not known: give the two class_names")
-    others = [name for name in known if name != (same or said)]
+    others = [name for name in candidates if name != (same or said)]
     return (*(others or [f"not {said}"]), *([same or said] if said else []))
 
 

@@ -274,6 +274,12 @@ class _Matcher:
             return name, name, Naming()
         mark = form[len(name)]
         columns = self._per_class(name, mark)
+        others = [column for column in self.names if column.startswith(form[:-1]) and column not in columns]
+        if len(columns) == 1 and others:
+            raise ValueError(
+                f"{self.path}: holds {shorten(columns[0])} and {listing(others, 3)}, expected one column per class: "
+                f"say which it is with {_column_option(name, columns[0])}, or list all of them"
+            )
         ordered, parts = sort_columns(columns, [column[len(name) + 1 :] for column in columns], self.path)
         return name, *self._with_requested(name, name_own_columns(parts, dotted=mark == "."), ordered)
 

@@ -76,8 +76,13 @@ def threshold_over_images(parts: Iterable[ScoredSamples], plan: ScoredSamples, t
     if not pixels:
         raise ValueError("no pixel that counts is left for the threshold: there are too few images")
     accepted, errors = (np.concatenate(column) for column in zip(*counts, strict=True))
-    at, method = _loosest(accepted, errors, pixels, places, candidates, plan, target)
-    coverage_at = partial(_coverage_at, accepted, errors, pixels, places, candidates, plan, target)
+    loosest = partial(_loosest, accepted, errors, pixels, places, candidates, plan)
+
+    def coverage_at(risk: float) -> float:
+        index, _ = loosest(replace(target, risk=risk))
+        return float(accepted[:, index].sum()) / pixels if index >= 0 else 0.0
+
+    at, method = loosest(target)
     confidence = None if method == "empirical" else target.confidence
     nothing = replace(abstaining(method, target.risk, confidence), samples=pixels, coverage=Interval(0.0, 0.0, 0.0))
     if at < 0:
@@ -123,21 +128,6 @@ def _loosest(
     holds = shows(shares, wrong, target.risk, 1 - target.confidence)
     passed = len(holds) if holds.all() else int(np.argmin(holds))
     return first + passed - 1 if passed else -1, "fixed-sequence over images"
-
-
-def _coverage_at(
-    accepted: Ints,
-    errors: Ints,
-    pixels: int,
-    places: int,
-    candidates: Doubles,
-    plan: ScoredSamples,
-    target: ThresholdTarget,
-    risk: float,
-) -> float:
-    """The share of pixels that would be answered with another target risk."""
-    at, _ = _loosest(accepted, errors, pixels, places, candidates, plan, replace(target, risk=risk))
-    return float(accepted[:, at].sum()) / pixels if at >= 0 else 0.0
 
 
 def _abstaining_over(nothing: Threshold, images: int) -> Threshold:

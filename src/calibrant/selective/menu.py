@@ -44,7 +44,7 @@ def offers_from(coverage_at: Callable[[float], float], above: float = 0.0) -> tu
     Example:
         >>> from calibrant.selective.menu import offers_from
         >>> [offer.risk for offer in offers_from(lambda risk: min(1.0, max(0.0, 10 * (risk - 0.05))), 0.05)]
-        [0.051, 0.068, 0.09, 0.12, 0.16]
+        [0.051, 0.067, 0.087, 0.11, 0.15]
     """
     risks = [risk for risk in RISKS if risk > above + 1e-12]
     coverage: dict[int, float] = {}
@@ -58,7 +58,8 @@ def offers_from(coverage_at: Callable[[float], float], above: float = 0.0) -> tu
         return ()
     places = range(len(risks))
     first = bisect_left(places, True, key=lambda at: reach(at) > 0)
-    last = bisect_left(places, True, lo=first, key=lambda at: reach(at) >= reach(len(risks) - 1))
+    most = reach(len(risks) - 1) * (1 - 1e-12)
+    last = bisect_left(places, True, lo=first, key=lambda at: reach(at) >= most)
     wanted = np.geomspace(risks[first], risks[last], OFFERS)  # finer where it is strict
     chosen = sorted({first, last, *(int(np.abs(np.array(risks) - risk).argmin()) for risk in wanted)})
     return tuple(Offer(risks[at], reach(at)) for at in chosen if reach(at) > 0)

@@ -34,11 +34,11 @@ from calibrant.predictions import formats
 from calibrant.predictions.columns import PREDICTED, ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, Reader, Store, open_first
 from calibrant.predictions.formats import check_expansion
-from calibrant.predictions.formats.tables import arrow_types, convert_batch, distinct_values
+from calibrant.predictions.formats.tables import arrow_types, check_rows, convert_batch, distinct_values
 from calibrant.predictions.labels import LabelDecoder, LabelValues, are_digits, codes_of_columns, number_of
 from calibrant.predictions.memory import BATCH
 from calibrant.predictions.paths import BROKEN, file_errors, suffix_of
-from calibrant.predictions.schema import GROUP, UNITS, WHOLE, Schema, is_whole
+from calibrant.predictions.schema import GROUP, WHOLE, Schema, is_whole
 from calibrant.predictions.values import Location, count_row
 
 LONGEST_LINE = 1 << 24  # bytes
@@ -337,11 +337,7 @@ def _fits(text: str, kind: Any) -> bool:
 def save(store: Store, path: Path) -> None:
     """Write the header and the rows, block by block."""
     schema = store.schema
-    if schema.kind != "classification":
-        lists = ".parquet, " if schema.kind == "segmentation" else ""
-        raise ValueError(
-            f"{path}: {UNITS[schema.kind][0]} do not fit a CSV file: write {lists}.npz, .npy or .safetensors"
-        )
+    check_rows(schema, path, "a CSV file")
     data = _data_columns(schema, path)
     types = {column: pa.float64() for column in data}
     for name, kind in arrow_types(store).items():

@@ -23,7 +23,7 @@ from calibrant._validation import shorten
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, Store, open_first
 from calibrant.predictions.formats import check_expansion
-from calibrant.predictions.formats.tables import TableReader, convert_batch
+from calibrant.predictions.formats.tables import TableReader, check_rows, convert_batch
 from calibrant.predictions.memory import BATCH
 from calibrant.predictions.paths import file_errors, suffix_of
 from calibrant.predictions.schema import Schema
@@ -179,8 +179,7 @@ def _parse(text: bytes, number: int, path: str) -> dict[str, Any]:
 def save(store: Store, path: Path) -> None:
     """Write the rows, block by block."""
     schema = store.schema
-    if schema.kind == "segmentation":
-        raise ValueError(f"{path}: images do not fit JSON lines: write .npz, .npy, .parquet or .safetensors")
+    check_rows(schema, path, "JSON lines")
     names = schema.class_names
     with written_aside(path) as aside, aside.open("w", encoding="utf-8") as file:
         for block in store.blocks(schema.rows(BATCH), store.names):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from calibrant.predictions.files import FileStore, Reader, Store, choose_decoder
 from calibrant.predictions.labels import LabelValues, compare
 from calibrant.predictions.memory import BATCH, MemoryStore, first_dtypes
 from calibrant.predictions.paths import file_errors
-from calibrant.predictions.schema import Schema, check_texts, check_width
+from calibrant.predictions.schema import UNITS, Schema, check_texts, check_width
 from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row
 
 PIECE = 1 << 19  # numbers per record batch: large enough for Arrow's threads, small enough for the cache
@@ -325,3 +326,10 @@ def arrow_types(store: Store) -> dict[str, Any]:
     """The Arrow type of every column that has one value per sample."""
     names = [name for name in store.names if name not in (store.schema.holds, "labels")]
     return {name: pa.from_numpy_dtype(dtype) for name, dtype in first_dtypes(store, names).items()}
+
+
+def check_rows(schema: Schema, path: Path, what: str) -> None:
+    """Refuse to write images or sequences as ``what``, which holds one sample per line."""
+    if schema.kind != "classification":
+        lists = ".parquet, " if schema.kind == "segmentation" else ""
+        raise ValueError(f"{path}: {UNITS[schema.kind][0]} do not fit {what}: write {lists}.npz, .npy or .safetensors")

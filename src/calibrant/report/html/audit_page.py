@@ -295,10 +295,12 @@ def _classes(document: Part, models: Sequence[Part]) -> ReportSection | None:
     def show(k: int, model: Part) -> str:
         if not (rows := model.get("classes_table")):
             return ""
-        noun, unit = ("class", "classes"), unit_of(model)
-        title = {"noun": noun, "head": "Predicted class", "unit": unit, "right": "Right"}
         by_label = tables.by_label(f"labels-{k}", model["labels_table"]) if model.get("labels_table") else ""
-        return tables.population(f"classes-{k}", "", rows, **title) + by_label  # type: ignore[arg-type]
+        by_prediction = tables.population(
+            f"classes-{k}", "", rows, noun=("class", "classes"), head="Predicted class", unit=unit_of(model),
+            right="Right",
+        )  # fmt: skip
+        return by_prediction + by_label
 
     rows = [row for model in models for row in model.get("classes_table") or ()]
     lede = _gap_lede(rows, "the share that is right")
