@@ -10,7 +10,7 @@ from calibrant.experiments.local_engine import Engine, Local, engine_of
 from calibrant.experiments.page import write
 from calibrant.experiments.results import Results
 from calibrant.experiments.spaces import losses_to_compare, methods, space
-from calibrant.experiments.study import Contender, Study
+from calibrant.experiments.study import Contender, Study, contenders_of
 
 __all__ = [
     "Comparison", "Contender", "Engine", "Failure", "Local", "Results", "Study", "compare", "engine_of", "methods",
