@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from calibrant._validation import did_you_mean
 from calibrant.experiments.cells import Table
@@ -48,6 +48,7 @@ class PaperItem:
         recipes: What it is made from: experiments whose runs it needs. None if it needs no training.
         minutes: How long ``--small`` takes on two cores, measured.
         make: Makes it.
+        section: Where the paper has it, if it is neither a table nor a figure: a number of its text.
     """
 
     name: str
@@ -55,6 +56,7 @@ class PaperItem:
     recipes: tuple[str, ...]
     minutes: float
     make: Callable[[Workbench], Output]
+    section: str = ""
 
     @property
     def paper(self) -> str:
@@ -62,14 +64,11 @@ class PaperItem:
         return next(paper for paper in PAPERS if paper.lower() == self.name.partition(".")[0])
 
     @property
-    def kind(self) -> Literal["table", "figure"]:
-        """What the paper prints it as."""
-        return "figure" if ".fig" in self.name else "table"
-
-    @property
     def place(self) -> str:
         """Where it stands: ``"ACLS, Table 3"``."""
-        word, number = ("Fig.", "fig") if self.kind == "figure" else ("Table", "table")
+        if self.section:
+            return f"{self.paper}, {self.section}"
+        word, number = ("Fig.", "fig") if ".fig" in self.name else ("Table", "table")
         return f"{self.paper}, {word} {self.name.partition('.')[2].removeprefix(number).upper()}"
 
 
@@ -77,14 +76,14 @@ _ITEMS: dict[str, PaperItem] = {}
 
 
 def item(
-    name: str, title: str, *, recipes: Iterable[str] = (), minutes: float
+    name: str, title: str, *, recipes: Iterable[str] = (), minutes: float, section: str = ""
 ) -> Callable[[Callable[[Workbench], Output]], Callable[[Workbench], Output]]:
     """Register the function below it as the maker of a table or figure."""
 
     def register(make: Callable[[Workbench], Output]) -> Callable[[Workbench], Output]:
         if name in _ITEMS:
             raise ValueError(f"{name!r} is registered twice")
-        _ITEMS[name] = PaperItem(name, title, tuple(recipes), minutes, make)
+        _ITEMS[name] = PaperItem(name, title, tuple(recipes), minutes, make, section)
         return make
 
     return register
