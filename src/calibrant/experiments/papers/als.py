@@ -37,8 +37,8 @@ def confidence_and_size(bench: Workbench) -> Output:
         notes.append(
             f"{runs.label(method)}: mean confidence is {part['confidence'][low]:.2f} where objects cover "
             f"{100 * part['objectness'][low]:.0f}% of the image, and {part['confidence'][high]:.2f} where they cover "
-            f"{100 * part['objectness'][high]:.0f}%; the fitted line rises by {np.mean(slopes):+.2f} from no object to a "
-            "whole image of it."
+            f"{100 * part['objectness'][high]:.0f}%; the fitted line rises by {np.mean(slopes):+.2f} from no object "
+            "to a whole image of it."
         )
     figure = new_figure((4.2, 3.4))
     draw_confidence_by_objectness(figure.subplots(), parts)
