@@ -29,6 +29,18 @@ _ALS: Space = {"targets.beta": (1.0, 0.75, 0.25)}
 _ADAPTIVE = {"targets.name": "adaptive"}
 BEYOND_LOSSES: dict[str, Settings] = {"als": _ADAPTIVE, "als+context": _ADAPTIVE | {"data.context_rate": 0.15}}
 
+_TITLES = {"als": "Adaptive label smoothing", "als+context": "Adaptive label smoothing with context-only samples"}
+
+
+def title_of(method: str) -> str:
+    """A method's name in words.
+
+    Example:
+        >>> title_of("ls"), title_of("als")
+        ('Label smoothing', 'Adaptive label smoothing')
+    """
+    return _TITLES.get(method) or describe(method).title
+
 
 def methods() -> tuple[str, ...]:
     """Everything that can be compared: every loss, ALS, and ALS with images that show no object.
