@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from calibrant._imports import lazy_names
 
 if TYPE_CHECKING:
-    from calibrant.report.figures import figure_path
+    from calibrant.report.figures import figure_path, new_figure, save_figure
     from calibrant.report.figures.audit import (
         draw_confidence_histogram,
         draw_logit_scatter,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from calibrant.report.html.comparison_table import PrintedNumber, render_comparison_table
     from calibrant.report.html.data_page import ContactSheet, check_page_folder, write_data_page
     from calibrant.report.html.demo_page import write_demonstration
+    from calibrant.report.html.paper_page import PaperPart, write_paper_page
     from calibrant.report.html.tables import framed, labelled
     from calibrant.report.text import DASH, MINUS, TIMES, escape, name
 
