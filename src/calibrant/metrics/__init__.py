@@ -21,11 +21,13 @@ from calibrant.metrics.catalogue import (
     LARGE_ERROR,
     MEASURED,
     METRICS,
+    PYCALIB,
     RISKS,
     SMALL_ERROR,
     Metric,
     base_name,
     describe,
+    split_name,
 )
 from calibrant.metrics.classwise import classwise_ece
 from calibrant.metrics.confidence import (

@@ -1,7 +1,8 @@
 """What is known of every metric: label, unit, family, which end is better, bounds, one line of description.
 
 Tables, pages, recipes, papers' columns and the command line read it here and nowhere else. A name may carry a setting:
-``ece_10`` is the ECE with 10 bins, ``coverage_at_risk_0.05`` the coverage at 5% risk; `describe` reads those too.
+``ece_10`` is the ECE with 10 bins, ``coverage_at_risk_0.05`` the coverage at 5% risk, ``pycalib_ece_100`` the ECE with
+100 bins in pycalib's convention, which is ALS's; `describe` reads those too.
 """
 
 from __future__ import annotations
@@ -129,6 +130,10 @@ def base_name(name: str) -> str:
     return split_name(name)[0]
 
 
+#: Before the name of an ECE or MCE: with ``convention="pycalib"``.
+PYCALIB = "pycalib_"
+
+
 def describe(name: str) -> Metric:
     """What is known of a metric, by its name with or without a setting.
 
@@ -140,11 +145,16 @@ def describe(name: str) -> Metric:
         ['ECE', 'ECE (10 bins)', 'Coverage at 5% risk', 'Risk at 90% coverage']
         >>> describe("ece_10").better, describe("ece_10").unit
         ('low', 'share')
+        >>> describe("pycalib_ece_100").label
+        'ECE (100 bins, pycalib)'
     """
-    base, setting = split_name(name)
-    if base not in METRICS:
+    base, setting = split_name(name.removeprefix(PYCALIB))
+    if base not in METRICS or (name.startswith(PYCALIB) and base not in ("ece", "mce")):
         raise ValueError(f"no metric is called {name!r}; known are {', '.join(METRICS)}")
     metric = METRICS[base]
+    if name.startswith(PYCALIB):
+        bins = "pycalib" if setting is None else f"{setting} bins, pycalib"
+        return replace(metric, name=name, label=f"{metric.label} ({bins})")
     if setting is None:
         return metric
     if "_at_" in base:
