@@ -10,7 +10,7 @@ import torch
 
 from calibrant import lens
 from calibrant.experiments.cells import Column, Line, Table, TableCell, cell_of
-from calibrant.experiments.papers.items import beside_of, mean_of, tables_beside
+from calibrant.experiments.papers.recipe_items import beside_of, mean_of, tables_beside
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.losses import FLSD

@@ -8,7 +8,7 @@ import numpy as np
 
 from calibrant.auditing import confidence_by_objectness
 from calibrant.experiments.cells import Column, Line, Table, cell_of
-from calibrant.experiments.papers.items import tables_beside
+from calibrant.experiments.papers.recipe_items import tables_beside
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.metrics import objectness_deviation, top_label

@@ -12,7 +12,7 @@ import torch
 
 from calibrant.experiments import tables
 from calibrant.experiments.cells import Column, Table, TableCell
-from calibrant.experiments.papers.items import beside_of, side_by_side
+from calibrant.experiments.papers.recipe_items import beside_of, side_by_side
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.results import Results

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.experiments.cells import Column, Line, Table
-from calibrant.experiments.papers.items import amount, mean_of, methods_across, tables_beside
+from calibrant.experiments.papers.recipe_items import amount, mean_of, methods_across, tables_beside
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.metrics import ConfidenceSketch
