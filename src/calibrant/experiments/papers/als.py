@@ -76,7 +76,7 @@ def _images(bench: Workbench, runs: RunSet) -> Any:
     right = np.all([row.argmax(1) == np.asarray(first.labels) for row in probabilities.values()], axis=0)
     candidates = np.flatnonzero(right) if right.any() else np.arange(len(right))
     sizes = np.asarray(first.objectness, np.float64)
-    figure = new_figure((1.5 * (1 + len(methods)), 1.5 * len(_SIZES)))
+    figure = new_figure((1.75 * (1 + len(methods)), 1.5 * len(_SIZES)))
     grid = figure.subplots(len(_SIZES), 1 + len(methods), squeeze=False)
     for axes, size in zip(grid, _SIZES, strict=True):
         at = int(candidates[np.abs(sizes[candidates] - size).argmin()])

@@ -46,10 +46,19 @@ def figure_path(path: str | Path) -> Path:
     return path
 
 
+class StyledFigure(Figure):
+    """A figure whose axes are in our style, whenever they are added."""
+
+    def subplots(self, *arguments: Any, **settings: Any) -> Any:
+        """Axes, as matplotlib's own method gives them."""
+        with matplotlib.rc_context(STYLE):
+            return super().subplots(*arguments, **settings)
+
+
 def new_figure(size: tuple[float, float]) -> Figure:
     """An empty figure of ``size`` inches in our style."""
     with matplotlib.rc_context(STYLE):
-        return Figure(figsize=size, layout="constrained")
+        return StyledFigure(figsize=size, layout="constrained")
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -49,7 +49,7 @@ def draw_peaks(axes: Sequence[Axes], image: object, rows: Mapping[str, Sequence[
         axis.set_xticks([])
         axis.set_yticks([0, 1])
         axis.tick_params(labelsize=6, length=2)
-        axis.set_title(f"{literal(name)}: {max(probabilities):.2f}", fontsize=7, loc="left")
+        axis.set_title(f"{literal(name)}: {max(probabilities):.2f}", fontsize=6.5, loc="left")
 
 
 def _diagonal(axis: Axes, words: str) -> None:
