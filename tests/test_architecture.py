@@ -74,10 +74,10 @@ PUBLIC = {
     ],
     "calibrant.predictions": ["Predictions"],
     "calibrant.report": [
-        "Cell", "Section", "draw_confidence_histogram", "draw_contact_sheet", "draw_data_summary",
+        "Cell", "ContactSheet", "draw_confidence_histogram", "draw_contact_sheet", "draw_data_summary",
         "draw_errors_by_source", "draw_lens", "draw_logit_scatter", "draw_max_logit_given_msp",
         "draw_reliability", "draw_risk_coverage", "draw_risk_coverage_by_method",
-        "write_audit", "write_comparison", "write_page",
+        "write_audit", "write_comparison", "write_data_page",
     ],
     "calibrant.selective": [
         "Decisions", "ErrorsBySource", "MaxLogitGivenMSP", "MethodCurve", "Policy", "Threshold", "Windows", "energy",
