@@ -84,7 +84,13 @@ def compare_command(
 
     plan = load(recipe, settings or ())
     study = Study(
-        plan, _methods(plan, losses, table), _seeds(seeds), tuple(tune or ()), _search(search), trials, keep_held_out
+        plan,
+        _methods(plan, losses, table),
+        parse_seeds(seeds),
+        tuple(tune or ()),
+        _search(search),
+        trials,
+        keep_held_out,
     )
     against = reference or next((name for name in REFERENCES if name in study.methods), None)
     if against is not None:
@@ -191,7 +197,8 @@ def announced(quiet: bool) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _seeds(text: str) -> tuple[int, ...]:
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds of ``--seeds``: a number of them, or a list."""
     try:
         numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:

@@ -14,11 +14,11 @@ from calibrant.training.settings import (
     LARGEST_SEED,
     REPAIRS,
     TUNED_FOR,
+    MethodSettings,
     ModelSettings,
     Repair,
     Resources,
     SetName,
-    TableSettings,
 )
 from calibrant.training.step import DivergedError
 

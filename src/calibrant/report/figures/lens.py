@@ -11,7 +11,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calibrant.report.figures import BASE, DASHES, DOWN, MUTED, STYLE, UP, figure_path, save
+from calibrant.report.figures import BASE, DASHES, DOWN, MUTED, STYLE, UP, figure_path, save_figure
 
 Row = npt.NDArray[np.float64]
 
@@ -61,7 +61,7 @@ def draw_lens(
             axis.set_ylabel("label $q'$")
         if sweep:
             _curves(parts[1].subplots(1, 1), *sweep)
-        save(figure, path)
+        save_figure(figure, path)
 
 
 def _bars(
