@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from calibrant.cli.options import (
     Quiet,
     RecipeFile,
     TrustCode,
+    invocation,
     parse_methods,
     trusts_models,
 )
@@ -77,6 +79,7 @@ def compare_command(
         check_reference,
         compare,
         engine_of,
+        judge_methods,
         losses_to_compare,
         tables,
         write,
@@ -104,7 +107,8 @@ def compare_command(
         except KeyboardInterrupt:
             remark("interrupted; run the same command again to continue", quiet)
             raise
-    tables_by_name = write(comparison, reference=against, expected=expected)
+    command = shlex.join(["calibrant", *invocation])
+    tables_by_name = write(comparison, reference=against, expected=expected, commands=[command])
     for failure in comparison.failures:
         remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
     for method, other in comparison.twins:
@@ -119,6 +123,11 @@ def compare_command(
         print_json({"folder": str(output), "runs": len(comparison.results.column("run")),
                     "failed": len(comparison.failures)})  # fmt: skip
     elif not quiet:
+        verdict = judge_methods(comparison.results, against)
+        if verdict is not None:
+            say(verdict.headline)
+            say(verdict.text)
+            print_line()
         for table in tables_by_name.values():
             print_table(table.title, tables.heads(table), tables.text(table))
             for note in tables.notes(table):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from calibrant.report.html.data_page import ContactSheet, Section, check_page_folder, write_data_page, write_page
     from calibrant.report.html.demo_page import write_demonstration
     from calibrant.report.html.tables import framed, labelled
-    from calibrant.report.text import DASH, MINUS, TIMES, escape, name
+    from calibrant.report.text import DASH, MINUS, TIMES, escape, name, typeset
 
 __all__ = [
     "Cell",
