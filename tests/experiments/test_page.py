@@ -120,7 +120,8 @@ def test_what_is_written(tmp_path):
     (folder / "expected.md").mkdir()
     found = write(comparison, reference="ce", expected=True)
     assert list(found) == [
-        "methods", "repairs", "set-covered", "set-other", "ranks", "ranks-ece", "ranks-accuracy", "paired",
+        "methods", "confidence", "repairs", "set-covered", "set-other", "ranks", "ranks-ece", "ranks-accuracy",
+        "paired",
     ]  # fmt: skip
     written = {f"{name}.{suffix}" for name in found for suffix in ("md", "tex", "csv", "html")}
     assert {path.name for path in folder.iterdir()} == written | set(theirs) | {"expected.md"}
@@ -181,4 +182,11 @@ def test_the_page_has_every_run_once_and_the_tables_numbers(tmp_path):
 def test_one_of_anything_is_singular(tmp_path):
     comparison = made(tmp_path, ("ce",), (), (4,), ())
     assert document(comparison, write(comparison, reference="ce"))["lead"] == ["1 method, 1 seed: 1 run."]
-    assert list(write(comparison, reference="ce")) == ["methods", "repairs", "set-covered", "set-other", "ranks"]
+    assert list(write(comparison, reference="ce")) == [
+        "methods",
+        "confidence",
+        "repairs",
+        "set-covered",
+        "set-other",
+        "ranks",
+    ]

@@ -38,6 +38,7 @@ def train_command(
     loss: Annotated[
         str | None, typer.Option(help="Use another loss, with its default parameters, on the labels as they are.")
     ] = None,
+    method: Annotated[str | None, typer.Option(help="Train this method of the recipe: a row of its tables.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Override a value: loss.margin=6; data.hold_out= removes it (repeat for more)."),
@@ -59,13 +60,19 @@ def train_command(
     After an interruption, even by kill -9, --resume continues the run; the result is the same as without it.
     """
     from calibrant._files import json_value
-    from calibrant.training import load, train  # here: they bring pydantic and PyTorch along
+    from calibrant.training import load, load_method, train  # here: they bring pydantic and PyTorch along
 
     overrides = [] if loss is None else [f"loss.name={json.dumps(loss)}"]
     if loss not in (None, "soft"):  # as in a comparison: the recipe's own targets would make it another method
         overrides.append("targets.name=hard")
-    plan = load(recipe, [*overrides, *(settings or []), *([f"seed={seed}"] if seed is not None else [])],
-                        fresh_loss=loss is not None)  # fmt: skip
+    overrides += [*(settings or []), *([f"seed={seed}"] if seed is not None else [])]
+    if method is not None and loss is not None:
+        raise ValueError("a method of the recipe has its own loss: give --method or --loss, not both")
+    plan = (
+        load(recipe, overrides, fresh_loss=loss is not None)
+        if method is None
+        else load_method(recipe, method, overrides)
+    )
     trusted = trusts_models([plan.model], trust_code)
     if dry_run:
         _dry_run(plan, data, trusted, as_json)

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from calibrant._numbers import fixed
 from calibrant.metrics import describe
 from calibrant.report import typeset
+from calibrant.training import REPAIRS
 
 Kind = Literal["value", "rank", "paper", "ours", "difference", "interval", "p", "wins"]
 
@@ -84,6 +85,7 @@ class TableCell(NamedTuple):
         second: whether only the best are better.
         change: ``"better"`` or ``"worse"`` than the reference beyond chance, else ``""``.
         high: the upper end of an interval, whose lower end is the mean.
+        remark: what stands in brackets behind the number: the temperature of a repair.
     """
 
     mean: float
@@ -93,6 +95,7 @@ class TableCell(NamedTuple):
     second: bool = False
     change: str = ""
     high: float = math.nan
+    remark: str = ""
 
 
 #: What a table says where no run has numbers.
@@ -142,6 +145,20 @@ def column_of(column: Column | str) -> Column:
     column = Column(column) if isinstance(column, str) else column
     describe(column.metric)
     return column
+
+
+def parse_column(text: str) -> Column:
+    """A column as recipes write it: ``metric``, ``metric@set``, ``metric + repair``.
+
+    Example:
+        >>> parse_column("ece@context + temperature").head
+        'ECE, context + temperature (%) ↓'
+    """
+    measured, _, repair = (part.strip() for part in text.partition(" + "))
+    metric, _, name = measured.partition("@")
+    if repair not in ("", *REPAIRS):
+        raise ValueError(f"a column's repair is one of {', '.join(REPAIRS)}, got {repair!r} in {text!r}")
+    return column_of(Column(metric, name or "test", repair or "none"))
 
 
 def check_direction(column: Column) -> Column:

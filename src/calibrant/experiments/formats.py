@@ -63,7 +63,8 @@ def _printed_number(cell: TableCell | None, column: Column, line: Line, usual: i
     if cell.std == cell.std:
         number += f" ± {printed(cell.std, column, line.metric)}"
     is_unusual = cell.runs not in (0, usual) and column.kind in ("value", "rank", "ours")
-    remark = _joined(_CHANGES[cell.change], f"(n={cell.runs})" if is_unusual else "")
+    words = [cell.remark, f"n={cell.runs}" if is_unusual else ""]
+    remark = _joined(_CHANGES[cell.change], f"({', '.join(filter(None, words))})" if any(words) else "")
     return PrintedNumber(number, remark, cell.best, cell.second)
 
 

@@ -34,6 +34,7 @@ from calibrant.experiments.labels import (
     choices,
     enumerate_words,
     is_untuned,
+    label_of,
     parse,
     references,
     rows_of_method,
@@ -301,7 +302,7 @@ def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:
     names: list[str] = results.column("method")
     lines = []
     for entry in recipe.expected:
-        label = parse(entry.method, names)
+        label = label_of(recipe, entry.method, names)
         rows = rows_of_method(results, label)
         meanings = choices(rows.where(stage="final"), label, tuned=not (label.settings or is_untuned(rows)))
         name = entry.method.partition(", tuned for ")[0]

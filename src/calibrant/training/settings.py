@@ -6,7 +6,7 @@ Numbers are finite and bounded: a value out of bounds is most likely a typo, and
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -271,6 +271,66 @@ class Expected(Settings):
     where: str = "test"
     values: dict[str, Number]
     note: str = ""
+
+
+#: Repairs of a run that a row or a column of a table can name; those with a paper's name take its grid of temperatures.
+Repair = Literal["temperature", "temperature-mbls", "temperature-lr", "logit-norm"]
+REPAIRS: tuple[Repair, ...] = get_args(Repair)
+
+
+class MethodSettings(BaseModel):
+    """A method of a paper's table: everything in which it differs from the recipe.
+
+    Attributes:
+        label: As the paper prints it; the method's name in the recipe if left out.
+        loss, mixing: Instead of the recipe's.
+        targets, data, model, optimiser, schedule, training: Values on top of the recipe's.
+        repair: What is done to its predictions before they are judged.
+        of: The method whose runs are repaired; without it the method has runs of its own.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    label: str = ""
+    loss: Named | None = None
+    mixing: Named | None = None
+    targets: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+    model: dict[str, Any] = {}
+    optimiser: dict[str, Any] = {}
+    schedule: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    repair: Repair | None = None
+    of: str | None = None
+
+    @model_validator(mode="after")
+    def _check_repaired(self) -> Self:
+        if self.of is not None and (self.repair is None or self.changes):
+            raise ValueError("a method with of takes a repair, and changes nothing of the method it names")
+        return self
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What it changes in a recipe: names with dots, or ``loss`` and ``mixing``, with values."""
+        whole = {name: component.model_dump() for name in ("loss", "mixing") if (component := getattr(self, name))}
+        sections = ("targets", "data", "model", "optimiser", "schedule", "training")
+        return whole | {f"{name}.{key}": value for name in sections for key, value in getattr(self, name).items()}
+
+
+#: Behind the name of a method: the metric that its settings were chosen by.
+TUNED_FOR = ", tuned for "
+
+
+class TableSettings(Settings):
+    """A table of a paper: its rows, by the names of methods, and its columns.
+
+    A column is a metric, with ``@set`` where it is not of the test set and with `` + repair`` where predictions are
+    repaired first: ``accuracy``, ``mean_confidence@context``, ``ece + temperature-mbls``.
+    """
+
+    title: str = ""
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
 
 
 class Resources(Settings):

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calibrant._numbers import fixed
-from calibrant.report.figures import BASE, DASHES, DOWN, MUTED, STYLE, UP, figure_path, save
+from calibrant.report.figures import BASE, DASHES, DOWN, MUTED, STYLE, UP, figure_path, save_figure
 
 Row = npt.NDArray[np.float64]
 
@@ -62,7 +62,7 @@ def draw_lens(
             axis.set_ylabel("label $q'$")
         if sweep:
             _curves(parts[1].subplots(1, 1), *sweep)
-        save(figure, path)
+        save_figure(figure, path)
 
 
 def _bars(

@@ -62,6 +62,7 @@ def write_comparison(path: str | Path, document: Part) -> None:
             percentage points; ``unit`` of the document says what is counted, if not samples; ``level`` is that of the
             intervals; ``verdict`` has a ``level``, a ``headline`` and a ``text``, and may be missing. Parts with the
             same ``method`` have one colour.
+            ``methods`` has the titles of the methods by their names, which the page explains.
 
     Example:
         >>> import tempfile, pathlib
@@ -85,6 +86,7 @@ def write_comparison(path: str | Path, document: Part) -> None:
         top=_verdict(content) + _lead(content),
         skip="Skip to the results",
         style=asset("comparison.css") + _fading(),
+        methods=content.get("methods") or {},
     )
 
 
