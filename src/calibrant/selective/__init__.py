@@ -9,7 +9,7 @@ PyTorch, `outcome` what it does to predictions; `analysis` is SC's.
 from typing import TYPE_CHECKING
 
 from calibrant._imports import lazy_names
-from calibrant.selective.bounds import binomial_tail
+from calibrant.selective.bounds import binomial_tail, coverage_interval, risk_interval
 from calibrant.selective.holdout import FEWEST as FEWEST_FOR_CHOICE
 from calibrant.selective.holdout import kept_for_choice
 from calibrant.selective.outcome import FORMATS, Outcome, apply_policy
