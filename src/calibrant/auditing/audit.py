@@ -254,7 +254,7 @@ def _comparisons(
     comparisons = []
     for model, (name, second) in zip(described[1:], others, strict=True):
         notes = model.document["notes"]
-        reason = _why_not_the_same(first, second)
+        reason = why_not_the_same(first, second)
         if reason is not None:
             notes.append(f"Not compared with {base}: {reason}.")
             continue
@@ -272,7 +272,7 @@ def _comparisons(
     return comparisons
 
 
-def _why_not_the_same(first: Collected, second: Collected) -> str | None:
+def why_not_the_same(first: Collected, second: Collected) -> str | None:
     """Why two sets of predictions are not about the same samples in the same order, as far as can be told."""
     if first.kind != second.kind:
         return f"{second.kind} is not the same as {first.kind}"

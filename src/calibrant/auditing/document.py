@@ -89,7 +89,7 @@ def describe(
     """Everything about one model."""
     summary = collected.summary()
     independent = collected.kind == "classification"
-    values, numbers, classwise = _numbers(collected, summary, level, replicates, seed)
+    values, numbers, classwise = numbers_of(collected, summary, level, replicates, seed)
     names = collected.classes
     by_class = [] if collected.by_class is None else collected.by_class.rows(names, level=level, compare=independent)
     by_group = {
@@ -144,7 +144,7 @@ def describe(
     return Described(document, numbers)
 
 
-def _numbers(
+def numbers_of(
     collected: Collected, summary: Summary, level: float, replicates: int, seed: int
 ) -> tuple[dict[str, Approximate], dict[str, Interval], npt.NDArray[np.float64]]:
     """Values and intervals of every metric, and class-wise ECE by class."""

@@ -226,7 +226,7 @@ def _ranges(bins: Reliability, marked: Bools) -> str:
 
 def _confident_errors(evidence: Evidence) -> Iterator[Finding]:
     """Errors among the predictions that should hardly have any."""
-    counts = evidence.collected.sketch.summary().base_counts.reshape(-1, 2)
+    counts = evidence.collected.sketch.base_counts.reshape(-1, 2)
     right, wrong = (int(count) for count in counts[round(SURE * len(counts)) :].sum(0))
     low = float(wilson(wrong, right + wrong, evidence.confidence_level)[0])
     if right + wrong < NO_CLAIM or low <= 0.01:

@@ -94,8 +94,7 @@ def judge_repairs(
     without logits, with few samples, or when all or none are right. ``choice`` is what `choose_as_fit` gives,
     ``values`` are the metrics before; ``sampling`` has the level, replicates and seed of the intervals.
     """
-    errors = collected.sketch.summary().errors
-    if collected.holds == "confidence" or collected.samples < FEWEST or errors in (0, collected.samples):
+    if collected.holds == "confidence" or collected.samples < FEWEST or values["accuracy"] in (0.0, 1.0):
         return []
     z, y = logits_of(collected, val)
     folds = _folds(collected)
@@ -149,10 +148,10 @@ def _calibrator_words(calibrators: Sequence[Calibrator], val: Collected | None) 
 
 
 def _changes(collected: Collected, before: Judged, after: Judged, sampling: dict[str, Any]) -> dict[str, Interval]:
-    """Paired differences; without limits where samples are pixels or tokens, which are not independent."""
+    """Paired differences, of rankings if there are scores; without limits where samples, as pixels, depend."""
     if before.score is not None and after.score is not None and np.array_equal(before.score, after.score):
         return {"aurc": Interval(0.0, *[0.0 if collected.kind == "classification" else math.nan] * 2)}
-    change = paired_differences(before, after, **sampling)
+    change = paired_differences(before, after, **sampling, ranked=before.score is not None)
     if collected.kind == "classification":
         return change
     return {name: Interval(difference.value, math.nan, math.nan) for name, difference in change.items()}

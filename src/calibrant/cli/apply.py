@@ -12,11 +12,13 @@ from calibrant.cli.console import print_json, print_table, remark, say, show_pro
 from calibrant.cli.options import (
     ClassNames,
     Column,
+    FailOn,
     IgnoreIndex,
     Json,
     Positive,
     Quiet,
     Segmentation,
+    check_fail_on,
     how_to_open,
     open_for_policy,
 )
@@ -47,6 +49,7 @@ def apply_command(
     positive: Positive = None,
     segmentation: Segmentation = False,
     ignore_index: IgnoreIndex = None,
+    fail_on: FailOn = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -55,6 +58,7 @@ def apply_command(
     Writes a row per sample: id, label, class_name, confidence, accept. Where the true labels are known, the error rate
     of the answers is printed as well.
     """
+    check_fail_on(fail_on, True)
     fitted = Policy.load(policy)
     masks = fitted.kind == "segmentation"
     path = output or Path("decisions.npz" if masks else "decisions.parquet")
@@ -78,6 +82,8 @@ def apply_command(
     elif not quiet:
         print_outcome(outcome)
     remark(f"wrote {path}", quiet)
+    if fail_on is not None and outcome.promise_kept == "no":
+        raise typer.Exit(1)
 
 
 def print_outcome(outcome: Outcome) -> None:

@@ -17,11 +17,13 @@ from calibrant.cli.options import (
     ClassNames,
     Column,
     Engine,
+    FailOn,
     IgnoreIndex,
     Json,
     Positive,
     Quiet,
     Segmentation,
+    check_fail_on,
     columns_of,
     how_to_open,
     invocation,
@@ -61,6 +63,7 @@ def audit_command(
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     engine: Engine = "local",
     address: Address = None,
+    fail_on: FailOn = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -74,6 +77,7 @@ def audit_command(
     if report is not None:
         check_output(report)
     check_level(level, replicates, seed)
+    check_fail_on(fail_on, policy is not None)
     if val is not None and val in files:
         raise ValueError(f"--val {val}: repairs must be fitted on other data than they are judged on")
     collecting = _collecting(engine, address)
@@ -118,6 +122,10 @@ def audit_command(
         print_audit(result)
     if report is not None:
         remark(f"wrote {report}", quiet)
+    is_broken = (result.document["policy"] or {}).get("kept") == "no"
+    is_poor = fail_on == "poor" and result.models[0]["verdict"]["level"] == "poor"
+    if fail_on is not None and (is_broken or is_poor):
+        raise typer.Exit(1)
 
 
 def _collecting(engine: str, address: str | None) -> Any:

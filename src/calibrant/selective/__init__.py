@@ -18,7 +18,7 @@ from calibrant.selective.analysis import (
     max_logit_given_msp,
     risk_coverage_by_method,
 )
-from calibrant.selective.bounds import binomial_tail
+from calibrant.selective.bounds import binomial_tail, coverage_interval, risk_interval
 from calibrant.selective.holdout import FEWEST as FEWEST_FOR_CHOICE
 from calibrant.selective.holdout import kept_for_choice
 from calibrant.selective.outcome import FORMATS, Outcome, apply_policy
