@@ -38,12 +38,13 @@ als = { label = "A. L. S.", targets = { name = "adaptive" } }
 acls = { label = "ACLS", loss = { name = "acls", margin = 0.5 } }
 "acls, ranking" = { loss = { name = "acls", margin = 0.5, indicator = "ranking" } }
 "acls, lambda1=0, lambda2=0.01" = { loss = { name = "acls", lambda1 = 0.0, lambda2 = 0.01 } }
-"ce + temperature" = { label = "CE, T opt.", data = { hold_out = { fraction = 0.15 } }, repair = "temperature-lr" }
+"ce on 85%" = { data = { hold_out = { fraction = 0.15 } } }
+"ce + temperature" = { label = "CE, T opt.", of = "ce on 85%", repair = "temperature-lr" }
 [search]
 ls = { alpha = [0.1, 0.4] }
-ecp = { strength = [0.1, 0.3] }
-focal = { gamma = [1.0, 5.0] }
-lr = { alpha = [0.1, 0.4] }
+ecp = { strength = [0.1] }
+focal = { gamma = [1.0] }
+lr = { alpha = [0.2] }
 [tables.1]
 rows = ["hard", "als"]
 columns = ["accuracy@context", "mean_confidence@context"]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -31,9 +33,13 @@ def tables(bench, recipe, monkeypatch):
     monkeypatch.setattr(lr, "_TABLE1", (recipe,))
     monkeypatch.setattr(lr, "_TABLE2", ())
     monkeypatch.setattr(lr, "load", lambda name: _table_one(recipe))
-    monkeypatch.setattr(lr, "_FEWER", {"data": {"val": None, "split_options": {"train": {"samples": 40}}}})
+    alone = {"val": None, "also": {}}
+    monkeypatch.setattr(lr, "_ALONE", {"data": alone})
+    monkeypatch.setattr(
+        lr, "_FEWER", {"data": alone | {"split_options": {"train": {"samples": 40}, "test": {"samples": 90}}}}
+    )
     monkeypatch.setattr("calibrant.experiments.papers.workbench.load", lambda name: _table_one(recipe))
-    return bench
+    return replace(bench, seeds=(0,))
 
 
 def _table_one(recipe):
@@ -50,12 +56,12 @@ def test_losses_are_tuned_for_accuracy_and_for_ece_and_the_temperature_costs_dat
     assert ("LS, R-1", "ece") in rows
     runs = lr._runs(tables, recipe, "1")
     scaled = runs.results.by_seed(
-        method="ce + temperature", tuned_for="ece", set="test", posthoc="temperature-lr", metric="ece"
+        method="ce on 85%", tuned_for="ece", set="test", posthoc="temperature-lr", metric="ece"
     )
     (line,) = [cells for (method, _), cells in rows.items() if method == "CE, T opt."]
     assert line[1].mean == pytest.approx(np.mean(list(scaled.values())))
     assert line[1].remark.startswith("T ")
-    assert runs.folder("ce + temperature").recipe().data.hold_out.fraction == 0.15
+    assert runs.folder("ce on 85%").recipe().data.hold_out.fraction == 0.15
     assert runs.folder("ce").recipe().data.hold_out is None
 
 
@@ -67,8 +73,8 @@ def test_ranks_are_averaged_over_data_sets_as_the_paper_does(tables, recipe):
     ranks = []
     for runs in sets:
         means = []
-        for method in ("ce + temperature", "ls", "ecp", "focal", "lr"):
-            posthoc = "temperature-lr" if "+" in method else "none"
+        for method in ("ce on 85%", "ls", "ecp", "focal", "lr"):
+            posthoc = "temperature-lr" if "%" in method else "none"
             values = runs.results.by_seed(
                 method=method, tuned_for="ece", stage="final", set="test", posthoc=posthoc, metric="accuracy"
             )

@@ -126,8 +126,8 @@ def _loss(name: str, probability: Any, **settings: float) -> Any:
     return get(name, reduction="none", **settings)(logits, labels).numpy()
 
 
-def _runs(bench: Workbench, recipe: str, number: str, changes: dict[str, Any] = _ALONE) -> RunSet:
-    return bench.run(recipe, load(recipe).tables[number].rows, tune=_TARGETS, changes=changes)
+def _runs(bench: Workbench, recipe: str, number: str, changes: dict[str, Any] | None = None) -> RunSet:
+    return bench.run(recipe, load(recipe).tables[number].rows, tune=_TARGETS, changes=changes or _ALONE)
 
 
 def _table(bench: Workbench, recipes: tuple[str, ...], number: str) -> Output:
@@ -186,10 +186,14 @@ def _ranks(sets: Mapping[str, RunSet]) -> Table:
 
 
 def _judged(runs: RunSet) -> Results:
-    """Numbers as the table takes them: of a method with a repair those after it."""
-    repairs = {name: method.repair for name, method in runs.recipe.methods.items() if method.repair is not None}
-    rows = (row for row in runs.results.where(stage="final") if row.posthoc == repairs.get(row.method, "none"))
-    return Results(row._replace(posthoc="none") for row in rows)
+    """Numbers as the tables take them: a row that repairs another has those of that one after the repair."""
+    final = runs.results.where(stage="final")
+    rows = list(final.where(posthoc="none"))
+    for name, method in runs.recipe.methods.items():
+        if method.of is not None:
+            repaired = final.where(method=method.of, posthoc=method.repair)
+            rows += [row._replace(method=name, posthoc="none") for row in repaired]
+    return Results(rows)
 
 
 def _printed(table: Table) -> Table:
