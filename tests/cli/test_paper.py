@@ -41,3 +41,17 @@ def test_what_cannot_be_made_is_one_sentence(words, sentence, tmp_path, capsys):
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1
+
+
+def test_the_list_fits_a_hundred_columns(capsys):
+    assert run("paper", "list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum(line.startswith("name ") for line in lines) == 1  # in one table
+    assert any(line.startswith("als.fig3 ") and "imagenet" in line for line in lines)
+
+
+def test_finished_runs_are_taken_instead_of_training(tmp_path, capsys):
+    paths = tmp_path / "nothing", tmp_path / "more"
+    assert run("paper", "acls.table3", "--runs", *paths, "-o", tmp_path / "out") == 2
+    assert "neither the folder of a finished run nor that of a comparison" in capsys.readouterr().err

@@ -31,25 +31,25 @@ _CUT, _BINS = 0.1, 20
 _STEPS = (0.1, 1.0)
 
 
-@item("acls.table3", "Accuracy, ECE and AECE of eleven losses on image data", recipes=_CLASSIFICATION, minutes=1)
+@item("acls.table3", "Accuracy, ECE and AECE of eleven losses", recipes=_CLASSIFICATION, minutes=2)
 def table3(bench: Workbench) -> Output:
     """A table for each data set and network; in small one, of the first."""
     return tables_beside(bench, _CLASSIFICATION, "3")
 
 
-@item("acls.table5", "Adaptive, conditional, and both: the parts of ACLS alone", recipes=_BOTH, minutes=1)
+@item("acls.table5", "The adaptive and the conditional part alone", recipes=_BOTH, minutes=1.5)
 def table5(bench: Workbench) -> Output:
     """A table for each network."""
     return tables_beside(bench, _BOTH, "5")
 
 
-@item("acls.table6", "Ranking or margin as the condition, for CRL and ACLS", recipes=(_TINY,), minutes=1)
+@item("acls.table6", "Ranking or margin as the condition", recipes=(_TINY,), minutes=1)
 def table6(bench: Workbench) -> Output:
     """CRL and ACLS, each with both conditions."""
     return tables_beside(bench, (_TINY,), "6")
 
 
-@item("acls.fig3", "The regulariser over samples, by ranking and by margin", recipes=(_TINY,), minutes=1)
+@item("acls.fig3", "The regulariser over samples, by condition", recipes=(_TINY,), minutes=0.5)
 def regulariser(bench: Workbench) -> Output:
     """Histograms of L_REG of the training samples at the end of training, with the memory of the ranking condition."""
     runs = bench.run(_TINY, ("acls, ranking", "acls"))
@@ -96,7 +96,7 @@ def _regulariser(epoch: LastEpoch) -> Any:
 
 
 @item(
-    "acls.altered", "Predictions that a step of the loss would alter", recipes=(_TINY,), minutes=1,
+    "acls.altered", "Predictions that a step of the loss would alter", recipes=(_TINY,), minutes=0.5,
     section="Sec. 4.3, limitation",
 )  # fmt: skip
 def altered(bench: Workbench) -> Output:
@@ -132,7 +132,9 @@ def _altered(epoch: LastEpoch, step: float) -> tuple[float, float]:
     return float(counts[0] / samples), float(counts[1] / samples)
 
 
-@item("acls.flsd", "FLSD's gamma: how many samples have which", recipes=(_TINY,), minutes=1, section="Supplement S1.1")
+@item(
+    "acls.flsd", "FLSD's gamma: how many samples have which", recipes=(_TINY,), minutes=0.5, section="Supplement S1.1"
+)
 def flsd_gamma(bench: Workbench) -> Output:
     """Shares of training and test samples by the exponent that FLSD gives them, by both of its rules."""
     runs = bench.run(_TINY, ("flsd",))
@@ -167,7 +169,7 @@ def _at_five(loss: FLSD, logits: torch.Tensor, labels: torch.Tensor) -> float:
     return float((gamma == 5).double().mean())
 
 
-@item("acls.tablea", "Accuracy and ECE over lambda1 and lambda2", recipes=(_TINY,), minutes=1)
+@item("acls.tablea", "Accuracy and ECE over lambda1 and lambda2", recipes=(_TINY,), minutes=3)
 def table_a(bench: Workbench) -> Output:
     """A row for each lambda1, columns for each lambda2, on the held-out data."""
     runs = bench.run(_TINY, load(_TINY).tables["A"].rows)
@@ -203,7 +205,7 @@ def _grid_cell(runs: RunSet, lambda1: float, lambda2: float, metric: str) -> Tab
     return cell if cell.runs else None
 
 
-@item("acls.figa", "ECE over the margin", recipes=(_TINY,), minutes=1)
+@item("acls.figa", "ECE over the margin", recipes=(_TINY,), minutes=2)
 def margins(bench: Workbench) -> Output:
     """ECE of ACLS on the held-out data for margins from 0 on."""
     methods = {f"acls, margin={m:g}": {"loss": {"name": "acls", "margin": m}} for m in _MARGINS}

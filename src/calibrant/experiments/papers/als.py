@@ -95,26 +95,26 @@ def _softmax(logits: Any) -> Any:
     return shifted / shifted.sum(1, keepdims=True)
 
 
-@item("als.table1", "Images without their objects: how sure is each method", recipes=(_RECIPE,), minutes=1)
+@item("als.table1", "Confidence on images without their objects", recipes=(_RECIPE,), minutes=1)
 def table1(bench: Workbench) -> Output:
     """Accuracy and confidence where every object is covered."""
     note = "No object is visible in these images: little confidence is what is wanted, and being right means little."
     return tables_beside(bench, (_RECIPE,), "1", notes=(note,))
 
 
-@item("als.table2", "ImageNet and ImageNetV2, ResNet-50, beta from 0 to 1", recipes=(_RECIPE,), minutes=1)
+@item("als.table2", "ImageNet and V2, ResNet-50, beta from 0 to 1", recipes=(_RECIPE,), minutes=1.5)
 def table2(bench: Workbench) -> Output:
     """In small, images of textures never seen stand for ImageNetV2."""
     return tables_beside(bench, (_RECIPE,), "2", notes=_stand_in(bench))
 
 
-@item("als.table3", "ImageNet and ImageNetV2, ResNet-101", recipes=(_RECIPE,), minutes=1)
+@item("als.table3", "ImageNet and V2, ResNet-101", recipes=(_RECIPE,), minutes=0.5)
 def table3(bench: Workbench) -> Output:
     """As Table 2; in small the network is the same small one."""
     return tables_beside(bench, (_RECIPE,), "3", notes=_stand_in(bench))
 
 
-@item("als.table5", "Every method on ImageNet and ImageNetV2", recipes=(_RECIPE,), minutes=1)
+@item("als.table5", "Every method on ImageNet and V2", recipes=(_RECIPE,), minutes=2)
 def table5(bench: Workbench) -> Output:
     """In small, methods that differ only in the training set are one row."""
     return tables_beside(bench, (_RECIPE,), "5", notes=_stand_in(bench))

@@ -45,7 +45,7 @@ PRINTED_RANKS = {
 }
 
 
-@item("lr.fig1", "Label smoothing and label relaxation as points and sets of distributions", minutes=0.1)
+@item("lr.fig1", "Smoothing and relaxation in the simplex", minutes=0.1)
 def simplex(bench: Workbench) -> Output:
     """The triangle of distributions of three classes: a shifted target, and a set of targets with the nearest of it."""
     predicted = np.array([0.45, 0.2, 0.35])  # the label is the third class, in the lower right corner
@@ -63,7 +63,7 @@ def simplex(bench: Workbench) -> Output:
         [
             Mark(label.tolist(), "$p$"),
             Mark(uniform.tolist(), "$u$"),
-            Mark(smoothed.tolist(), "$p^s$", beside=(4, -12)),
+            Mark(smoothed.tolist(), "$p^s$", beside=(-20, -6)),
             point,
         ],
         arrows=[(label.tolist(), smoothed.tolist()), (predicted.tolist(), smoothed.tolist())],
@@ -71,8 +71,8 @@ def simplex(bench: Workbench) -> Output:
     )
     draw_simplex(
         right,
-        [Mark(label.tolist(), "$p$"), point, Mark(nearest.tolist(), "nearest in $Q$", colour="#c0392b", beside=(6, 6)),
-         *(Mark(p, "", filled=False) for p in inside)],
+        [Mark(label.tolist(), "$p$"), point,
+         Mark(nearest.tolist(), "nearest in $Q$", colour="#c0392b", beside=(-68, -3)), *(Mark(p, "", filled=False) for p in inside)],
         region=region,
         arrows=[(predicted.tolist(), nearest.tolist())],
         title="label relaxation",
@@ -94,7 +94,7 @@ def _row(values: Any) -> str:
     return f"({', '.join(f'{value:.2f}' for value in values)})"
 
 
-@item("lr.fig2", "Losses of a binary problem against the probability of the label", minutes=0.1)
+@item("lr.fig2", "Losses of two classes by the label's probability", minutes=0.1)
 def loss_curves(bench: Workbench) -> Output:
     """Left: cross-entropy with and without label smoothing; right: label relaxation."""
     probability = np.linspace(0.005, 0.9999, 400)
@@ -143,19 +143,19 @@ def _title(recipe: str) -> str:
     return recipe.removeprefix("lr_").replace("_", " ")
 
 
-@item("lr.table1", "Five losses on MNIST and Fashion-MNIST, tuned for accuracy and for ECE", recipes=_TABLE1, minutes=2)
+@item("lr.table1", "Five losses on MNIST and Fashion-MNIST, tuned", recipes=_TABLE1, minutes=3.5)
 def table1(bench: Workbench) -> Output:
     """Cross-entropy, LS, CP, FL and LR; cross-entropy with a temperature is trained on 85%."""
     return _table(bench, _TABLE1, "1")
 
 
-@item("lr.table2", "Five losses on CIFAR-10 and CIFAR-100, three networks", recipes=_TABLE2, minutes=2)
+@item("lr.table2", "Five losses on CIFAR, three networks, tuned", recipes=_TABLE2, minutes=3.5)
 def table2(bench: Workbench) -> Output:
     """As Table 1, for VGG16, ResNet56 and DenseNet-BC."""
     return _table(bench, _TABLE2, "2")
 
 
-@item("lr.table3", "Average ranks of the losses over all data sets", recipes=(*_TABLE1, *_TABLE2), minutes=4)
+@item("lr.table3", "Average ranks of the losses over all data sets", recipes=(*_TABLE1, *_TABLE2), minutes=7)
 def table3(bench: Workbench) -> Output:
     """Ranks of what was tuned for accuracy, for ECE, and of both; with several finished runs, over those."""
     if bench.runs:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from calibrant.experiments import tables
-from calibrant.experiments.cells import Column, Line, Table, TableCell, cell_of, mark_best
+from calibrant.experiments.cells import Column, Line, Table, TableCell, cell_of, mark_best, parse_column
 from calibrant.experiments.papers.registry import Output
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.recipe_tables import recipe_table
 from calibrant.report import MINUS
-from calibrant.training import load
+from calibrant.training import TUNED_FOR, load
 
 #: Lays out the tables of several recipes, by their names, as the paper's one table.
 Layout = Callable[[Mapping[str, Table]], Table]
@@ -68,9 +68,19 @@ def beside_of(
 
 def beside(runs: RunSet, number: str) -> Table:
     """The numbers that the paper prints for the rows of a table, beside ours, with the difference."""
-    rows = {row.partition(", tuned for ")[0] for row in runs.recipe.tables[number].rows}
-    wanted = tuple(entry for entry in runs.recipe.expected if entry.method.partition(", tuned for ")[0] in rows)
-    return tables.expected(runs.results, runs.recipe.model_copy(update={"expected": wanted}))
+    recipe, table = runs.recipe, runs.recipe.tables[number]
+    columns = [parse_column(text) for text in table.columns]
+    rows = {row.partition(TUNED_FOR)[0] for row in table.rows}
+    # A column after a repair is printed under the name of the method that is repaired.
+    repairs = {column.posthoc for column in columns}
+    rows |= {name for name, method in recipe.methods.items() if method.of in rows and method.repair in repairs}
+    asked = {(column.metric, column.set) for column in columns}
+    wanted = []
+    for entry in recipe.expected:
+        values = {metric: value for metric, value in entry.values.items() if (metric, entry.where) in asked}
+        if values and entry.method.partition(TUNED_FOR)[0] in rows:
+            wanted.append(entry.model_copy(update={"values": values}))
+    return tables.expected(runs.results, recipe.model_copy(update={"expected": tuple(wanted)}))
 
 
 def _leaders(table: Table) -> list[str]:
