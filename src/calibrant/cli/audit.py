@@ -14,6 +14,7 @@ from calibrant.auditing import Audit, CommandWords, audit
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     Address,
+    Centre,
     ClassNames,
     Column,
     Engine,
@@ -53,6 +54,7 @@ def audit_command(
     policy: Annotated[
         Path | None, typer.Option(help="A policy from calibrant fit: check its guarantee on these samples.")
     ] = None,
+    centre: Centre = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Report to write (report.html if not given), or 'none'.")
     ] = None,
@@ -107,6 +109,7 @@ def audit_command(
             reproduce=shlex.join(["calibrant", *invocation]),
             commands=CommandWords(_names(files), val, None if policy is None else str(policy), reading),
             policy=fitted,
+            centre=centre,
             collecting=collecting,
             progress=progress,
         )
