@@ -53,7 +53,7 @@ PUBLIC = {
     ],
     "calibrant.experiments": [
         "Comparison", "Contender", "Engine", "Failure", "Local", "Results", "Study", "compare", "engine_of", "methods",
-        "space", "tables", "write",
+        "papers", "space", "tables", "write",
     ],
     "calibrant.export": ["Exported", "TensorInfo", "export_onnx", "load_model"],
     "calibrant.losses": [

@@ -119,7 +119,8 @@ def test_what_is_written(tmp_path):
     (folder / "expected.md").mkdir()
     found = write(comparison, reference="ce", expected=True)
     assert list(found) == [
-        "methods", "confidence", "repairs", "set-covered", "set-other", "ranks", "ranks-ece", "ranks-accuracy", "paired",
+        "methods", "confidence", "repairs", "set-covered", "set-other", "ranks", "ranks-ece", "ranks-accuracy",
+        "paired",
     ]  # fmt: skip
     written = {f"{name}.{suffix}" for name in found for suffix in ("md", "tex", "csv", "html")}
     assert {path.name for path in folder.iterdir()} == written | set(theirs) | {"expected.md"}

@@ -40,10 +40,9 @@ def paper_command(
     if name.lower() == LIST:
         _list(output, data, as_json)
         return
-    from calibrant.experiments import tables
-    from calibrant.experiments.papers import Workbench, find_item, write_item
+    from calibrant.experiments import papers, tables
 
-    item = find_item(name)
+    item = papers.find_item(name)
     if more_runs and not runs:
         raise ValueError(f"got {str(more_runs[0])!r} after the name; finished runs are given with --runs")
     if item.recipes and not (small or data or runs):
@@ -53,11 +52,11 @@ def paper_command(
         )
     existing = [*(runs or ()), *(more_runs or ())]
     with show_progress(quiet, lines=True) as progress, announced(quiet):
-        bench = Workbench(output, small, data, existing, parse_seeds(seeds), progress=progress)
+        bench = papers.Workbench(output, small, data, existing, parse_seeds(seeds), progress=progress)
         made = item.make(bench)
     source = "drawn scenes, in small" if small else "finished runs" if existing else _data_of(item)
     lead = f"{item.title}. Made from {source}." if item.recipes else f"{item.title}. Computed; nothing was trained."
-    files = write_item(item, made, output / item.name, command=shlex.join(["calibrant", *invocation]), lead=lead)
+    files = papers.write_item(item, made, output / item.name, command=shlex.join(["calibrant", *invocation]), lead=lead)
     if as_json:
         print_json({"item": item.name, "files": [str(file) for file in files]})
     elif not quiet:
@@ -72,18 +71,18 @@ def paper_command(
 
 
 def _list(output: Path, data: str | None, as_json: bool) -> None:
-    from calibrant.experiments.papers import PAGE, items
+    from calibrant.experiments import papers
 
     rows = [
         {
             "name": item.name,
             "shows": item.title,
             "data": _data_of(item) if item.recipes else "none",
-            "here": "made" if (output / item.name / PAGE).exists() else _readiness(item, data),
+            "here": "made" if (output / item.name / papers.PAGE).exists() else _readiness(item, data),
             "minutes": item.minutes,
             "runs": _runs_of(item),
         }
-        for item in items().values()
+        for item in papers.items().values()
     ]
     if as_json:
         print_json(rows)

@@ -1,6 +1,6 @@
 """Comparing methods: sweeps over losses, settings and seeds, and tables of what they give."""
 
-from calibrant.experiments import tables
+from calibrant.experiments import papers, tables
 from calibrant.experiments.comparison import Comparison, Failure, compare
 from calibrant.experiments.demo import run_demo
 from calibrant.experiments.demo_study import LEGEND as STUDY_LEGEND
@@ -14,5 +14,5 @@ from calibrant.experiments.study import Contender, Study, contenders_of
 
 __all__ = [
     "Comparison", "Contender", "Engine", "Failure", "Local", "Results", "Study", "compare", "engine_of", "methods",
-    "space", "tables", "write",
+    "papers", "space", "tables", "write",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from calibrant.experiments.folder import RUNS
 from calibrant.experiments.labels import RowSource, enumerate_words, sources
 from calibrant.experiments.recipe_tables import recipe_table
 from calibrant.experiments.results import Results
-from calibrant.experiments.spaces import space
+from calibrant.experiments.spaces import space, title_of
 from calibrant.experiments.study import TARGETS
 from calibrant.experiments.tables import Column, Table
 from calibrant.metrics import ConfidenceSketch
@@ -180,11 +180,12 @@ def document(comparison: Comparison, tables_by_name: dict[str, Table]) -> dict[s
             "title": study.recipe.title or "Comparison",
             "lead": lead,
             "facts": [
-                ["data", study.recipe.data.layout],
-                ["network", study.recipe.model.name],
-                ["seeds", ", ".join(map(str, study.seeds))],
-                ["software", f"calibrant {machine['calibrant']}, torch {machine['torch']}"],
+                ["Data", study.recipe.data.layout],
+                ["Network", study.recipe.model.name],
+                ["Seeds", ", ".join(map(str, study.seeds))],
+                ["Software", f"calibrant {machine['calibrant']}, torch {machine['torch']}"],
             ],
+            "methods": {method.name: title_of(method.name) for method in study.methods.values()},
             "tables": [{"title": t.title, "note": t.note, "html": tables.html(t)} for t in tables_by_name.values()],
             "reliability": list(_reliability(comparison)),
             "curves": list(_curves(comparison)),

@@ -35,6 +35,18 @@ BEYOND_LOSSES: dict[str, Settings] = {
     "mixup": {"mixing": {"name": "mixup"}},
 }
 
+_TITLES = {"als": "Adaptive label smoothing", "als+context": "Adaptive label smoothing with context-only samples"}
+
+
+def title_of(method: str) -> str:
+    """A method's name in words.
+
+    Example:
+        >>> title_of("ls"), title_of("als")
+        ('Label smoothing', 'Adaptive label smoothing')
+    """
+    return _TITLES.get(method) or describe(method).title
+
 
 def methods() -> tuple[str, ...]:
     """Everything that can be compared: every loss, ALS, ALS with images that show no object, and mixed images.

@@ -28,6 +28,7 @@ class Metric:
         bounds: the smallest and the largest value it can have, with default arguments.
         description: one line on what it says.
         absolute: whether it adds up absolute gaps of bins, or takes the largest, so that noise makes it larger.
+        title: what the label stands for, where it is an abbreviation.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Metric:
     bounds: tuple[float, float]
     description: str
     absolute: bool = False
+    title: str = ""
 
     @property
     def sign(self) -> int:
@@ -48,17 +50,22 @@ class Metric:
 _METRICS = (
     Metric("accuracy", "Accuracy", "share", "Accuracy", "high", (0, 1), "share of predictions that are right"),
     Metric("nll", "NLL", "number", "Accuracy", "low", (0, math.inf),
-           "mean negative log-likelihood of the labels, in nats"),
+           "mean negative log-likelihood of the labels, in nats",
+           title="negative log-likelihood"),
     Metric("brier", "Brier score", "number", "Accuracy", "low", (0, 2),
            "mean squared distance of the probabilities from the one-hot labels"),
     Metric("mean_iou", "Mean IoU", "share", "Accuracy", "high", (0, 1),
-           "intersection over union of labelled and predicted pixels, mean over the classes"),
+           "intersection over union of labelled and predicted pixels, mean over the classes",
+           title="mean intersection over union"),
     Metric("ece", "ECE", "share", "Calibration", "low", (0, 1),
-           "mean gap of confidence and accuracy over bins of equal width", absolute=True),
+           "mean gap of confidence and accuracy over bins of equal width", absolute=True,
+           title="expected calibration error"),
     Metric("aece", "AECE", "share", "Calibration", "low", (0, 1),
-           "mean gap of confidence and accuracy over bins of equal count", absolute=True),
+           "mean gap of confidence and accuracy over bins of equal count", absolute=True,
+           title="adaptive expected calibration error"),
     Metric("mce", "MCE", "share", "Calibration", "low", (0, 1),
-           "largest gap of confidence and accuracy of a bin", absolute=True),
+           "largest gap of confidence and accuracy of a bin", absolute=True,
+           title="maximum calibration error"),
     Metric("classwise_ece", "Class-wise ECE", "share", "Calibration", "low", (0, 1),
            "ECE of each class's probability, mean over the classes", absolute=True),
     Metric("smooth_ece", "Smooth ECE", "share", "Calibration", "low", (0, 1),
@@ -70,11 +77,14 @@ _METRICS = (
     Metric("underconfidence", "Underconfidence", "share", "Calibration", "low", (0, 1),
            "mean of 1 - confidence of the right predictions"),
     Metric("aurc", "AURC", "number", "Selective", "low", (0, 1),
-           "area under the risk-coverage curve: mean error rate of the most confident predictions"),
+           "area under the risk-coverage curve: mean error rate of the most confident predictions",
+           title="area under the risk-coverage curve"),
     Metric("e_aurc", "E-AURC", "number", "Selective", "low", (0, 1),
-           "AURC beyond that of the best ordering with the same errors"),
+           "AURC beyond that of the best ordering with the same errors",
+           title="excess area under the risk-coverage curve"),
     Metric("augrc", "AUGRC", "number", "Selective", "low", (0, 1),
-           "area under the generalised risk-coverage curve: mean share accepted and wrong"),
+           "area under the generalised risk-coverage curve: mean share accepted and wrong",
+           title="area under the generalised risk-coverage curve"),
     Metric("coverage_at_risk", "Coverage at risk", "share", "Selective", "high", (0, 1),
            "largest share that can be accepted at the error rate allowed"),
     Metric("risk_at_coverage", "Risk at coverage", "share", "Selective", "low", (0, 1),

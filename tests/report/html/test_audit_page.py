@@ -318,7 +318,7 @@ def test_each_of_several_files_has_its_verdict(pages: dict[str, str], tmp_path: 
 
 def test_risks_at_coverages_are_those_of_the_numbers(pages: dict[str, str]) -> None:
     model, tree = MADE["one"]()["models"][0], Tree(pages["one"])
-    (table,) = (e for e in tree.all("table") if e["attrs"].get("class") == "risks")
+    (table,) = (e for e in tree.all("table") if "risks" in e["attrs"].get("class", "").split())
     rows = [[typed(e["text"]) for e in tree.inside(row, "td")] for row in tree.inside(table, "tr")][1:]
     values = {m["name"]: m["value"] for m in model["metrics"]}
     stated = [values[f"risk_at_coverage_{c}"] for c in ("0.8", "0.9", "0.95")]

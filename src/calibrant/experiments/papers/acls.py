@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant.experiments.papers.items import tables_beside
+from calibrant.experiments.papers.recipe_items import tables_beside
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import Workbench
 

@@ -57,7 +57,8 @@ def write_comparison(path: str | Path, document: Part) -> None:
         path: where to write; the file appears whole or not at all.
         document: a ``calibrant.comparison`` document of version 1. An effect whose ``unit`` is ``"share"`` is shown in
             percentage points; ``unit`` of the document says what is counted, if not samples; ``level`` is that of the
-            intervals. Parts with the same ``method`` have one colour.
+            intervals. Parts with the same ``method`` have one colour. ``methods`` has the titles of the methods by
+            their names, which the page explains.
 
     Example:
         >>> import tempfile, pathlib
@@ -81,6 +82,7 @@ def write_comparison(path: str | Path, document: Part) -> None:
         top=_lead(content),
         skip="Skip to the results",
         style=asset("comparison.css") + _fading(),
+        methods=content.get("methods") or {},
     )
 
 

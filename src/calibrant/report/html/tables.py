@@ -39,7 +39,11 @@ def framed(table: str, label: str) -> str:
 def table(
     kind: str, caption: str, top: str, body: str, *, label: str | None = None, unseen: bool = False, ident: str = ""
 ) -> str:
-    """A framed table of HTML parts; the label is plain text, and an unseen caption is read aloud only."""
+    """A framed table of HTML parts; the label is plain text, and an unseen caption is read aloud only.
+
+    On narrow screens the rows of a ``stack`` and of ``tiles`` become blocks, whose cells are `labelled`: one below the
+    other in a stack, side by side as tiles.
+    """
     attributes = (f' id="{ident}"' if ident else "") + (f' class="{kind}"' if kind else "")
     hidden = ' class="unseen"' if unseen else ""
     bodies = body if body.startswith("<tbody") else f"<tbody>{body}</tbody>"
@@ -257,7 +261,7 @@ def sortable(
     """
     top = "".join(f'<th scope="col" data-sort="{kind}" class="{kind}">{escape(text)}</th>' for text, kind in columns)
     body = "".join(_row(cells, flagged, columns) for cells, flagged in rows)
-    framed_table = table("sortable", caption, top, body, label=f"Table of {noun[1]}", ident=ident)
+    framed_table = table("sortable tiles", caption, top, body, label=f"Table of {noun[1]}", ident=ident)
     if len(rows) <= shown:
         return framed_table
     search = (
@@ -274,10 +278,11 @@ def sortable(
 
 def _row(cells: Sequence[SortedCell], flagged: bool, columns: Sequence[tuple[str, str]]) -> str:
     mark = f'<span class="mark">{icon("flag")}<span class="unseen">flagged: </span></span>' if flagged else ""
-    first = f'<th scope="row"{cells[0].attribute}>{mark}{cells[0].html}</th>'
+    title = f'<div class="named">{mark}{cells[0].html}</div>' if flagged else cells[0].html
+    first = f'<th scope="row"{cells[0].attribute}>{title}</th>'
     rest = "".join(
-        f"<td{' class=num' if kind == 'num' else ''}{cell.attribute}>{cell.html}</td>"
-        for cell, (_, kind) in zip(cells[1:], columns[1:], strict=True)
+        f"<td{' class=num' if kind == 'num' else ''}{cell.attribute}{labelled(head)}>{cell.html}</td>"
+        for cell, (head, kind) in zip(cells[1:], columns[1:], strict=True)
     )
     return f"<tr{' class=flag' if flagged else ''}>{first}{rest}</tr>"
 
@@ -381,9 +386,8 @@ def figure_numbers(
 ) -> str:
     """The numbers behind a figure, folded away: a row is its name and its cells, all of them HTML."""
     body = "".join(
-        f'<tr><th scope="row">{first}</th>' + "".join(f'<td class="num">{cell}</td>' for cell in cells) + "</tr>"
-        for first, cells in rows
+        f'<tr><th scope="row">{first}</th>{"".join(map(numeric, words[1:], cells))}</tr>' for first, cells in rows
     )
     first, *rest = map(escape, words)
-    numbers = table("", caption, heads(first) + heads(*rest, numbers=True), body, label=label)
+    numbers = table("tiles", caption, heads(first) + heads(*rest, numbers=True), body, label=label)
     return f"<details><summary>The numbers of this figure</summary>{numbers}</details>"
