@@ -42,9 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 runs[str(seed)] = run(name, seed)
                 write_json(RESULTS, results | {"environment": environment()})
     chosen = {name: {seed: results["runs"][name][str(seed)] for seed in options.seeds} for name in options.only}
-    print_table(("example, seed", "CE accuracy", "CE ECE", "accuracy", "ECE", "as said"), seed_rows(chosen))
+    print_table(("example, seed", "CE accuracy", "CE ECE", "accuracy", "ECE", "as claimed"), seed_rows(chosen))
     print()
-    print_table(("example", "CE accuracy", "CE ECE", "accuracy", "ECE", "as said for"), range_rows(chosen))
+    print_table(("example", "CE accuracy", "CE ECE", "accuracy", "ECE", "as claimed for"), range_rows(chosen))
 
 
 def run(name: str, seed: int) -> dict[str, float]:
@@ -70,8 +70,8 @@ def numbers(cross_entropy: Audit, other: Audit) -> dict[str, float]:
     }
 
 
-def is_as_said(run: Numbers) -> bool:
-    """Cross-entropy claims at least 5 points too much and surely errs by as much; the other loss at most half of it."""
+def is_as_claimed(run: Numbers) -> bool:
+    """Cross-entropy is overconfident, by 5 points or more beyond chance; the other loss has at most half its ECE."""
     return run["ce_gap"] >= 0.05 and run["ce_ece_low"] >= 0.05 and run["ece"] <= run["ce_ece"] / 2
 
 
@@ -81,18 +81,18 @@ SHOWN = ("ce_accuracy", "ce_ece", "accuracy", "ece")
 def seed_rows(runs: Mapping[str, Mapping[int, Numbers]]) -> list[list[str]]:
     """The numbers of every run."""
     return [
-        [f"{name} {seed}", *(f"{run[key]:.1%}" for key in SHOWN), "yes" if is_as_said(run) else "no"]
+        [f"{name} {seed}", *(f"{run[key]:.1%}" for key in SHOWN), "yes" if is_as_claimed(run) else "no"]
         for name, by_seed in runs.items()
         for seed, run in by_seed.items()
     ]
 
 
 def range_rows(runs: Mapping[str, Mapping[int, Numbers]]) -> list[list[str]]:
-    """The smallest and the largest of every number, and how many seeds are as said."""
+    """The smallest and the largest of every number, and for how many seeds the claim is true."""
     rows = []
     for name, by_seed in runs.items():
         columns = [[run[key] for run in by_seed.values()] for key in SHOWN]
-        count = sum(map(is_as_said, by_seed.values()))
+        count = sum(map(is_as_claimed, by_seed.values()))
         rows.append([name, *(f"{min(c):.1%} to {max(c):.1%}" for c in columns), f"{count} of {len(by_seed)}"])
     return rows
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import threading
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ from calibrant.cli.options import (
     Quiet,
     RecipeFile,
     TrustCode,
+    invocation,
     parse_methods,
     trusts_models,
 )
@@ -76,7 +78,7 @@ def compare_command(
     A run is named by its recipe: what is finished is never computed again, and what failed is recorded and does not
     stop the rest.
     """
-    from calibrant.experiments import Study, check_reference, compare, engine_of, tables, write
+    from calibrant.experiments import Study, check_reference, compare, engine_of, judge_methods, tables, write
     from calibrant.training import load
 
     plan = load(recipe, settings or ())
@@ -104,7 +106,8 @@ def compare_command(
         except KeyboardInterrupt:
             remark("interrupted; run the same command again to continue", quiet)
             raise
-    tables_by_name = write(comparison, reference=against, expected=expected)
+    command = shlex.join(["calibrant", *invocation])
+    tables_by_name = write(comparison, reference=against, expected=expected, commands=[command])
     for failure in comparison.failures:
         remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
     for method, other in comparison.twins:
@@ -119,6 +122,11 @@ def compare_command(
         print_json({"folder": str(output), "runs": len(comparison.results.column("run")),
                     "failed": len(comparison.failures)})  # fmt: skip
     elif not quiet:
+        verdict = judge_methods(comparison.results, against)
+        if verdict is not None:
+            say(verdict.headline)
+            say(verdict.text)
+            print_line()
         for shown in tables_by_name.values():
             print_table(shown.title, tables.heads(shown), tables.text(shown))
             for note in tables.notes(shown):
