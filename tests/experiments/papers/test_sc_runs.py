@@ -22,6 +22,12 @@ def test_what_won_is_said_with_its_reading():
     )
 
 
+def test_the_better_reading_is_said():
+    sets = [SimpleNamespace(areas={True: a, False: b}) for a, b in ((0.1, 0.2), (0.3, 0.2), (0.1, 0.15))]
+    assert sc_runs.reading_words(sets) == "the one of logits centred ranks the validation data better in 2 of 3 runs"
+    assert sc_runs.reading_words(sets[1:2]).startswith("the one of logits not centred ranks")
+
+
 def test_runs_of_other_methods_are_refused(bench):
     with pytest.raises(
         ValueError, match=r"drawn from runs of 'ce' and 'ls, alpha=0.2', and the runs given are of ce, ls"

@@ -22,6 +22,7 @@ from calibrant.experiments.papers.sc_runs import (
     judge,
     label_of,
     normalise,
+    reading_words,
     seeds_of,
     seeds_table,
     shifted_name,
@@ -249,7 +250,7 @@ def _normalised(bench: Workbench, recipe: str, name: str, *notes: str) -> Output
         words.append(_change_words(label_of(runs, method), rows))
         words.append(
             f"{label_of(runs, method)}: the validation data choose {winner_words([part.winner for part in sets])}. "
-            f"p drawn: {_power_words([part.powers for part in sets])}."
+            f"Of the two readings, {reading_words(sets)}; p drawn: {_power_words([part.powers for part in sets])}."
         )
     figure, (axis,) = new_axes((4.6, 4.2))
     draw_risk_coverage_by_method(axis, risk_coverage_by_method(scores, correct), families=families)

@@ -52,12 +52,14 @@ class NormalisedSet(NamedTuple):
     Attributes:
         plain: The test set.
         powers: p by reading, the one with the least AURC, also where the MSP has a lower one.
+        areas: That AURC, of the validation data.
         scores: ``[N]`` by reading.
         winner: What is chosen of both readings and the MSP.
     """
 
     plain: JudgedSet
     powers: Mapping[bool, int]
+    areas: Mapping[bool, float]
     scores: Mapping[bool, Doubles]
     winner: LogitNorm
 
@@ -101,12 +103,20 @@ def check_shifted(bench: Workbench, recipe: str) -> None:
 def normalise(runs: RunSet, method: str, seed: int) -> NormalisedSet:
     """A method's test set ranked by normalised logits in both readings, p chosen on the run's validation data."""
     held_out, plain = runs.outputs(method, seed, "val"), judge(runs, method, seed)
-    powers = {}
+    powers: dict[bool, int] = {}
+    areas: dict[bool, float] = {}
     for centre in READINGS:
-        areas = LogitNorm(centre=centre).fit(held_out.logits, held_out.labels).aurc_
-        powers[centre] = min((p for p in areas if p is not None), key=lambda p: areas[p])
+        by_power = LogitNorm(centre=centre).fit(held_out.logits, held_out.labels).aurc_
+        areas[centre], powers[centre] = min((area, p) for p, area in by_power.items() if p is not None)
     scores = {centre: normalised_max_logit(plain.logits, p, centre=centre) for centre, p in powers.items()}
-    return NormalisedSet(plain, powers, scores, fit_best_norm(held_out.logits, held_out.labels))
+    return NormalisedSet(plain, powers, areas, scores, fit_best_norm(held_out.logits, held_out.labels))
+
+
+def reading_words(sets: Sequence[NormalisedSet]) -> str:
+    """Which reading of the normalisation ranks the validation data better, and in how many runs."""
+    counts = {centre: sum(part.areas[centre] < part.areas[not centre] for part in sets) for centre in READINGS}
+    best = max(counts, key=lambda centre: counts[centre])
+    return f"the one of logits {READINGS[best]} ranks the validation data better in {counts[best]} of {len(sets)} runs"
 
 
 def winner_words(winners: Sequence[LogitNorm]) -> str:
