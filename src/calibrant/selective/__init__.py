@@ -14,7 +14,7 @@ from calibrant.selective.holdout import FEWEST as FEWEST_FOR_CHOICE
 from calibrant.selective.holdout import kept_for_choice
 from calibrant.selective.outcome import FORMATS, Outcome, apply_policy
 from calibrant.selective.policy import Policy
-from calibrant.selective.rule import Decision, Decisions, decision, share_text
+from calibrant.selective.rule import Decision, Decisions, decision
 from calibrant.selective.scores import (
     NORMALISED,
     energy,
