@@ -15,6 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "calibrant"
 ORDER = [
     "_imports",
     "_progress",
+    "_numbers",
     "_files",
     "_arrays",
     "_validation",

@@ -57,7 +57,7 @@ def same(found, expected):
     """Counts and what was kept to the last digit, sums up to rounding."""
     assert (found.rows, found.samples, found.impossible) == (expected.rows, expected.samples, expected.impossible)
     assert (found.of_labels, found.of_ids, found.of_values) == (expected.of_labels, expected.of_ids, expected.of_values)
-    assert found.worst == expected.worst
+    assert (found.worst, found.errors) == (expected.worst, expected.errors)
     assert found.remarks == expected.remarks
     for ours, theirs in ((found.judged, expected.judged), (found.logits, expected.logits)):
         for one, other in zip(ours.columns(), theirs.columns(), strict=True):

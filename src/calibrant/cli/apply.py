@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from calibrant._files import check_output
+from calibrant._numbers import count, percent
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     ClassNames,
@@ -94,9 +95,9 @@ def print_outcome(outcome: Outcome) -> None:
         rows = [
             [
                 name,
-                f"{n:,}",
-                f"{accepted / n:.1%}",
-                f"{errors / accepted:.2%}" if accepted and outcome.labelled else "-",
+                count(n),
+                percent(accepted / n),
+                percent(errors / accepted if accepted and outcome.labelled else None),
             ]
             for name, (n, accepted, errors) in outcome.groups.items()
         ]

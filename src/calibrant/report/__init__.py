@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from calibrant.report.html.paper_page import PaperPart, write_paper_page
     from calibrant.report.html.tables import framed, labelled
     from calibrant.report.junit import workflow_lines, write_junit
-    from calibrant.report.text import DASH, MINUS, TIMES, escape, name
+    from calibrant.report.text import DASH, MINUS, TIMES, escape, name, typeset
 
 __all__ = [
     "Cell",

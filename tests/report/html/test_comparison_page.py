@@ -27,6 +27,22 @@ LISTS = ["effects", "tables", "reliability", "curves", "scatter", "ablation", "t
          "commands"]  # fmt: skip
 
 
+def test_a_verdict_comes_first_and_may_be_missing(tmp_path: Path) -> None:
+    for level, word in (
+        ("good", "Beyond chance"),
+        ("info", "Tested"),
+        ("unknown", "Not tested"),
+        ("odd", "Not tested"),
+    ):
+        verdict = {"level": level, "headline": "ls has <the> lowest ECE.", "text": "It is so."}
+        write_comparison(tmp_path / "page.html", document() | {"verdict": verdict})
+        page = (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert f"<span>{word}</span>" in page
+        assert page.index("ls has &lt;the&gt; lowest ECE.") < page.index("Smoothing the labels makes")
+    write_comparison(tmp_path / "page.html", document() | {"verdict": None})
+    assert "verdict-h" not in (tmp_path / "page.html").read_text(encoding="utf-8").replace("#verdict-h", "")
+
+
 def document(methods: list[str] = METHODS, seeds: int = 5) -> Document:
     """A comparison whose numbers hang together about as those of a real one do."""
     rng = np.random.default_rng(7)

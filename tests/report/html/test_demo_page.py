@@ -49,8 +49,8 @@ def test_every_part_of_the_document_is_shown(page):
 
 
 def test_pictures_say_what_is_true_where_the_network_is_wrong(page):
-    assert 'tree 88%</span><span class="truth">right' in page
-    assert 'cat 88%</span><span class="truth">wrong: &lt;dog&gt;' in page
+    assert 'tree 87.60%</span><span class="truth">right' in page
+    assert 'cat 87.60%</span><span class="truth">wrong: &lt;dog&gt;' in page
     assert page.count(f'src="data:image/png;base64,{DOT}"') == 2
 
 

@@ -9,7 +9,7 @@ from calibrant.report.document import Part
 from calibrant.report.html import charts
 from calibrant.report.html.layout import ReportSection, asset, card, cards, columns, command_box, terms, write_report
 from calibrant.report.html.svg import icon
-from calibrant.report.text import escape
+from calibrant.report.text import escape, percent
 
 
 def write_demonstration(path: str | Path, document: Part) -> None:
@@ -71,7 +71,7 @@ def _row(heading: str, samples: Sequence[Part]) -> str:
         f'<li class="{"right" if sample["right"] else "wrong"}">'
         f'<img alt="{escape(sample["truth"])}" width="96" height="96" '
         f'src="data:image/png;base64,{sample["png"]}">'
-        f'<span class="says">{escape(sample["label"])} {sample["confidence"]:.0%}</span>'
+        f'<span class="says">{escape(sample["label"])} {percent(sample["confidence"])}</span>'
         f'<span class="truth">{"right" if sample["right"] else "wrong: " + escape(sample["truth"])}</span></li>'
         for sample in samples
     )
