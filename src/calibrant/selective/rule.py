@@ -131,7 +131,7 @@ class Rule:
     def method_summary(self) -> str:
         """Calibrator and score, in a sentence."""
         calibrated = "not calibrated" if self.calibrator is None else f"calibrated by {self.calibrator.title.lower()}"
-        return f"Confidence {calibrated}; answers ranked by {self.score}."
+        return f"Confidence {calibrated}; answers ranked by the {self.score.words}."
 
     @property
     def calibration_summary(self) -> str:

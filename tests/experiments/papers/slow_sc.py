@@ -2,12 +2,10 @@
 
 import numpy as np
 
-from calibrant.experiments.papers.sc_runs import METHODS
-
 
 def read_set(bench, method, seed, name="test"):
     """Logits and labels of a small run, straight from its file."""
-    folder = bench.run("sc_imagenet_resnet50", methods=METHODS).folders[method][seed]
+    folder = bench.run("sc_imagenet_resnet50").folders[method][seed]
     with np.load(folder / f"{name}.npz") as file:
         return file["logits"].astype(np.float64), file["labels"], [str(text) for text in file["ids"]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,7 @@ from calibrant.posthoc import LogitNorm, fit_best_norm
 from calibrant.selective import normalised_max_logit
 from calibrant.training import load
 
-#: Levels of label smoothing. The text names 0.2; the others are in the figures' legends only.
-METHODS: dict[str, dict[str, Any]] = {
-    "ce": {"label": "CE", "loss": {"name": "ce"}},
-    "ls, alpha=0.1": {"label": "LS, alpha = 0.1", "loss": {"name": "ls", "alpha": 0.1}},
-    "ls, alpha=0.2": {"label": "LS, alpha = 0.2", "loss": {"name": "ls", "alpha": 0.2}},
-}
+#: Rows of SC's recipes that its figures compare.
 CE, LS = "ce", "ls, alpha=0.2"
 #: Data of another kind than was trained on: ImageNet-Sketch in the paper, and what stands for it in small.
 SHIFTED = ("sketch", "texture")
@@ -66,7 +61,7 @@ class NormalisedSet(NamedTuple):
 
 def smoothing_runs(bench: Workbench, recipe: str, *, wanted: Iterable[str] = ()) -> RunSet:
     """The runs of a recipe with cross-entropy and with label smoothing; an error where a wanted method has none."""
-    runs = bench.run(recipe, methods=METHODS)
+    runs = bench.run(recipe)
     for method in wanted:
         if method not in runs.folders:
             names = ", ".join(runs.folders) or "none"

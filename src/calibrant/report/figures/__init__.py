@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -33,6 +34,7 @@ STYLE: dict[Any, Any] = {
     "ytick.color": MUTED,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.prop_cycle": cycler(color=SERIES),
     "svg.hashsalt": "calibrant",
 }
 
@@ -48,16 +50,20 @@ def figure_path(path: str | Path) -> Path:
     return path
 
 
+def in_style() -> contextlib.AbstractContextManager[None]:
+    """Figures and axes that are made inside of it have our style."""
+    return matplotlib.rc_context(STYLE)
+
+
 def new_figure(size: tuple[float, float]) -> Figure:
-    """An empty figure of ``size`` inches in our style."""
-    with matplotlib.rc_context(STYLE):
-        return Figure(figsize=size, layout="constrained")
+    """An empty figure of ``size`` inches; its axes are to be made `in_style`."""
+    return Figure(figsize=size, layout="constrained")
 
 
 def new_axes(size: tuple[float, float], columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
     """A figure of ``size`` inches in our style with axes beside each other, row after row."""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=size, layout="constrained")
+    with in_style():
+        figure = new_figure(size)
         return figure, list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
 
 
