@@ -47,20 +47,20 @@ _PIXELS = "The paper's curves are of pixels of Cityscapes; in small they are of 
 # ---------------------------------------------------------------------- risk by smoothing: Fig. 1, 4, 15
 
 
-@item("sc.fig1", "Risk against coverage by level of label smoothing, ResNet-50", recipes=[_RESNET], minutes=1)
+@item("sc.fig1", "Risk against coverage by level of label smoothing, ResNet-50", recipes=[_RESNET], minutes=0.8)
 def fig1(bench: Workbench) -> Output:
     """ResNet-50 on ImageNet."""
     return _risk_by_smoothing(bench, _RESNET, "fig1")
 
 
-@item("sc.fig4", "Risk against coverage by level of label smoothing, ViT-S/16", recipes=[_VIT], minutes=1)
+@item("sc.fig4", "Risk against coverage by level of label smoothing, ViT-S/16", recipes=[_VIT], minutes=0.8)
 def fig4(bench: Workbench) -> Output:
     """ViT-S/16 on ImageNet: the left half of the figure."""
     note = "The paper's second panel, DeepLabV3+ on Cityscapes, is not drawn: it belongs to the segmentation figures."
     return _risk_by_smoothing(bench, _VIT, "fig4", note)
 
 
-@item("sc.fig15", "Risk against coverage by level of label smoothing, DenseNet", recipes=[_DENSENET], minutes=1)
+@item("sc.fig15", "Risk against coverage by level of label smoothing, DenseNet", recipes=[_DENSENET], minutes=0.8)
 def fig15(bench: Workbench) -> Output:
     """DenseNet-BC on CIFAR-100."""
     return _risk_by_smoothing(bench, _DENSENET, "fig15")
@@ -133,14 +133,14 @@ def _aurc_words(runs: RunSet, name: str) -> str:
 
 
 @item("sc.fig8", "Pooled with sketches: risk against coverage, and where the accepted errors come from, ResNet-50",
-      recipes=[_RESNET], minutes=1)  # fmt: skip
+      recipes=[_RESNET], minutes=0.8)  # fmt: skip
 def fig8(bench: Workbench) -> Output:
     """ResNet-50 on ImageNet and ImageNet-Sketch."""
     return _pooled(bench, _RESNET, "fig8")
 
 
 @item("sc.fig11", "Pooled with sketches: risk against coverage, and where the accepted errors come from, ViT-S/16",
-      recipes=[_VIT], minutes=1)  # fmt: skip
+      recipes=[_VIT], minutes=0.8)  # fmt: skip
 def fig11(bench: Workbench) -> Output:
     """ViT-S/16 on ImageNet and ImageNet-Sketch."""
     return _pooled(bench, _VIT, "fig11")
@@ -203,7 +203,7 @@ def _higher_than_ce(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]])
 
 
 @item("sc.fig9", "Logit normalisation, and the largest logit given the MSP, ResNet-50 and ViT-S/16",
-      recipes=[_RESNET, _VIT], minutes=1)  # fmt: skip
+      recipes=[_RESNET, _VIT], minutes=0.8)  # fmt: skip
 def fig9(bench: Workbench) -> Output:
     """Risk against coverage before and after normalisation (left), and the largest logit of ResNet-50 (right)."""
     left = _normalised(bench, _RESNET, "fig9-left")
@@ -215,7 +215,10 @@ def fig9(bench: Workbench) -> Output:
 
 
 @item(
-    "sc.fig12", "Risk against coverage before and after logit normalisation, DeepLabV3+", recipes=[_DEEPLAB], minutes=1
+    "sc.fig12",
+    "Risk against coverage before and after logit normalisation, DeepLabV3+",
+    recipes=[_DEEPLAB],
+    minutes=0.8,
 )
 def fig12(bench: Workbench) -> Output:
     """DeepLabV3+ on Cityscapes."""
@@ -223,7 +226,7 @@ def fig12(bench: Workbench) -> Output:
 
 
 @item(
-    "sc.fig16", "Risk against coverage before and after logit normalisation, DenseNet", recipes=[_DENSENET], minutes=1
+    "sc.fig16", "Risk against coverage before and after logit normalisation, DenseNet", recipes=[_DENSENET], minutes=0.8
 )
 def fig16(bench: Workbench) -> Output:
     """DenseNet-BC on CIFAR-100."""

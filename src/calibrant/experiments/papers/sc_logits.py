@@ -52,7 +52,7 @@ _WINDOW = 0.05
 
 
 @item("sc.fig5", "Overconfident errors of the model with label smoothing, and both models' ranks", recipes=[_RESNET],
-      minutes=1)  # fmt: skip
+      minutes=0.8)  # fmt: skip
 def fig5(bench: Workbench) -> Output:
     """Pictures that both models get wrong, those first whose rank label smoothing lowers most."""
     runs = smoothing_runs(bench, _RESNET, wanted=[CE, LS])
@@ -159,7 +159,7 @@ def gradient_by_error(error: Doubles, classes: int, alpha: float) -> Doubles:
 # ---------------------------------------------------------------------- the largest logit: Fig. 9, 13, 14, 17
 
 
-@item("sc.fig13", "The largest logit given the MSP, right and wrong predictions, ViT-S/16", recipes=[_VIT], minutes=1)
+@item("sc.fig13", "The largest logit given the MSP, right and wrong predictions, ViT-S/16", recipes=[_VIT], minutes=0.8)
 def fig13(bench: Workbench) -> Output:
     """ViT-S/16 on ImageNet."""
     return max_logit_panels(bench, _VIT, "fig13")
@@ -169,7 +169,7 @@ def fig13(bench: Workbench) -> Output:
     "sc.fig14",
     "The largest logit given the MSP, right and wrong predictions, DeepLabV3+",
     recipes=[_DEEPLAB],
-    minutes=1,
+    minutes=0.8,
 )
 def fig14(bench: Workbench) -> Output:
     """DeepLabV3+ on Cityscapes."""
@@ -178,7 +178,10 @@ def fig14(bench: Workbench) -> Output:
 
 
 @item(
-    "sc.fig17", "The largest logit given the MSP, right and wrong predictions, DenseNet", recipes=[_DENSENET], minutes=1
+    "sc.fig17",
+    "The largest logit given the MSP, right and wrong predictions, DenseNet",
+    recipes=[_DENSENET],
+    minutes=0.8,
 )
 def fig17(bench: Workbench) -> Output:
     """DenseNet-BC on CIFAR-100."""
@@ -221,7 +224,7 @@ def mean_gap(gaps: Doubles) -> float:
 # ---------------------------------------------------------------------- sorted and normalised logits: Fig. 18, 19
 
 
-@item("sc.fig18", "Sorted logits, their fifth power and their exponential, alpha = 0.2", recipes=[_RESNET], minutes=1)
+@item("sc.fig18", "Sorted logits, their fifth power and their exponential, alpha = 0.2", recipes=[_RESNET], minutes=0.8)
 def fig18(bench: Workbench) -> Output:
     """ResNet-50 with label smoothing on ImageNet."""
     runs = smoothing_runs(bench, _RESNET, wanted=[LS])
@@ -248,7 +251,7 @@ def fig18(bench: Workbench) -> Output:
 
 
 @item("sc.fig19", "The normalised largest logit given the largest, for similar MSPs, alpha = 0.2", recipes=[_RESNET],
-      minutes=1)  # fmt: skip
+      minutes=0.8)  # fmt: skip
 def fig19(bench: Workbench) -> Output:
     """ResNet-50 with label smoothing on ImageNet, in both readings of the normalisation."""
     runs = smoothing_runs(bench, _RESNET, wanted=[LS])

@@ -127,8 +127,8 @@ def draw_regularisation_by_error(
     with axis_at(target, (3.2, 2.6)) as axis:
         axis.axhline(0, color=MUTED, linewidth=0.6, zorder=1)
         for k, (name, (error, gradient)) in enumerate(gradients.items()):
-            style = {"color": SERIES[k % len(SERIES)], "linestyle": DASHES[k % len(DASHES)]}
-            axis.plot(error, gradient, linewidth=1.5, label=literal(name), **style)
+            colour, dash = SERIES[k % len(SERIES)], DASHES[k % len(DASHES)]
+            axis.plot(error, gradient, dash, color=colour, linewidth=1.5, label=literal(name))
         shares(axis, x=(0, 1))
         axis.set_xlabel("probability of an error")
         axis.set_ylabel("gradient on the largest logit")
