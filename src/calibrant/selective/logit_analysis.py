@@ -168,9 +168,9 @@ def normalised_given_max_logit(
 def _bin(low: float, high: float, height: Doubles, scaled: Doubles, width: float, points: int, fewest: int) -> MSPBin:
     middle, reach = float(height.mean()), 2 * float(height.std())
     usual = np.abs(height - middle) <= reach
-    height, scaled, size = height[usual], scaled[usual], len(height)
+    height, scaled = height[usual], scaled[usual]
     at = np.linspace(middle - reach, middle + reach, points)
     windows = window_statistics(height, scaled, at - width / 2, at + width / 2, fewest)
     spread = height - height.mean()
     slope = float(spread @ scaled / (spread @ spread)) if np.ptp(height) > 0 else np.nan
-    return MSPBin(low, high, size, at, windows, slope)
+    return MSPBin(low, high, len(height), at, windows, slope)
