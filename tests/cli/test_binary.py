@@ -42,7 +42,7 @@ def test_the_commands_of_the_page(files, run):
 def test_what_is_missing_is_said_in_one_sentence(files, refuse):
     assert "add --column probabilities=score" in refuse("audit", "test.csv")
     sentence = refuse("audit", "test.csv", "--column", "probabilities=score")
-    assert "the classes are no, yes; add --positive NAME" in sentence
+    assert "the classes are no, yes; add --positive no or --positive yes" in sentence
 
 
 def test_a_promise_that_is_no_better_than_the_majority_is_warned_of(files, run):
