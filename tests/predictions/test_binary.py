@@ -133,10 +133,7 @@ def test_the_singular_is_one_column(column, tmp_path):
 
 
 REFUSED = {
-    "unsaid": (
-        {},
-        "the classes are no, yes; add --positive no or --positive yes (in Python positive=...)",
-    ),
+    "unsaid": ({}, "the classes are no, yes; add --positive no or --positive yes (in Python positive=...)"),
     "other": ({"positive": "Yes"}, "positive must be one of the labels no, yes, got 'Yes'; did you mean 'yes'?"),
     "names alone": ({"class_names": ["no", "yes"]}, "for example --positive yes"),
     "names": ({"class_names": ["a", "b"], "positive": "a"}, "must be among the class names a, b, got 'yes'"),

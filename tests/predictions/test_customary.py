@@ -92,7 +92,9 @@ def test_proposals(names, proposal):
 
 
 def test_options_are_those_of_both_ways():
-    assert column_options({"labels": "P(yes)"}) == '''--column 'labels=P(yes)' (in Python columns={"labels": "P(yes)"})'''
+    assert (
+        column_options({"labels": "P(yes)"}) == """--column 'labels=P(yes)' (in Python columns={"labels": "P(yes)"})"""
+    )
 
 
 def test_files_without_names(tmp_path):

@@ -71,7 +71,10 @@ REFUSED = {
     "float labels": (lambda: logits(Z, Y + 0.5), r"labels must be whole numbers, got 0.5 in row 0"),
     "bool labels": (lambda: logits(Z, Y > 0), r"labels must be whole numbers \[5\], got bool"),
     "label 3": (lambda: logits(Z, [0, 1, 3, 2, 0]), r"^labels must lie in 0..2, got 3 in row 2 .counted from 0.$"),
-    "label -1": (lambda: logits(Z, Y - 1), r"labels must lie in 0..2, got -1 in row 0 .counted from 0.: .*ignore_index=-1.$"),
+    "label -1": (
+        lambda: logits(Z, Y - 1),
+        r"labels must lie in 0..2, got -1 in row 0 .counted from 0.: .*ignore_index=-1.$",
+    ),
     "huge label": (
         lambda: logits(Z, Y.astype(np.uint64) + np.uint64(2**63)),
         "got 9223372036854775808 in row 0 .counted from 0.$",
@@ -103,7 +106,7 @@ REFUSED = {
     "below 0": (lambda: probabilities(P - 1e-9, Y), r"in 0..1, got -1e-09 in row 1 .counted from 0., class 1$"),
     "sum": (
         lambda: probabilities(np.where(P == 0.375, 0.3771234, P), Y),
-        r"probabilities must sum to 1 within 0.001, got 1.0021234 in row 2 .*digits.*p / p.sum\(1, keepdims=True\)\)$",
+        r"probabilities must sum to 1 within 0.001, got 1.00212.* in row 2 .*digits.*p / p.sum\(1, keepdims=True\)\)$",
     ),
     "half sum": (
         lambda: probabilities(np.where(P == 0.375, 0.5, P).astype("f2"), Y),
@@ -183,7 +186,9 @@ def test_soft_labels_are_not_taken_for_several():
 
 @pytest.mark.parametrize("void", [255, -1])
 def test_a_label_that_marks_what_does_not_count(void):
-    with pytest.raises(ValueError, match=rf"got {void} in row 1 .*: if that marks .* --ignore-index {void} \(in Python"):
+    with pytest.raises(
+        ValueError, match=rf"got {void} in row 1 .*: if that marks .* --ignore-index {void} \(in Python"
+    ):
         Predictions.from_logits(np.zeros((3, 4)), [0, void, 2])
 
 

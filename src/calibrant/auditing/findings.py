@@ -144,12 +144,13 @@ def _doubts(evidence: Evidence) -> Iterator[Finding]:
     if classes is None or n < NO_CLAIM:
         return
     majority = classes.majority
+    others = "the other class" if len(classes.rows) == 2 else "other classes"
     if not majority.errors:
         yield Finding(
             "poor",
             f"All labels are {majority.name}",
-            f"Nothing can be learnt from them about {'the other class' if len(classes.rows) == 2 else 'other classes'}; "
-            f"a policy that is fitted on them would always answer {majority.name}.",
+            f"Nothing can be learnt from them about {others}; a policy that is fitted on them would always answer "
+            f"{majority.name}.",
             f"{n:,} samples, {majority.model_errors:,} of them predicted otherwise.",
         )
     elif len(classes.rows) == 2 and majority.model_errors > n / 2 and majority.model_errors > majority.errors:

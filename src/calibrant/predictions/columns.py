@@ -243,9 +243,8 @@ class _Matcher:
         if not {"labels", PREDICTED} <= set(columns):
             return self._lacking(missing, "correct")
         pair = {role: columns[role] for role in (PREDICTED, "labels")}
-        return ValueError(
-            f"{self.path}: {missing}; it holds {listing(self.names)}: say which is which, probably {column_options(pair)}"
-        )
+        how = f"say which is which, probably {column_options(pair)}"
+        return ValueError(f"{self.path}: {missing}; it holds {listing(self.names)}: {how}")
 
     def _single(self, name: str, aliases: Sequence[str]) -> str | None:
         if name in self.options.columns:
@@ -306,7 +305,9 @@ class _Matcher:
         if customary(PREDICTED, self.names) or PREDICTED in self.options.columns:
             # It may be the probability of what was predicted, or of the positive class.
             (column,) = columns
-            options = (f"--column {shlex.quote(f'{role}={column}')}" for role in (one_column_kind(column), "confidence"))
+            options = (
+                f"--column {shlex.quote(f'{role}={column}')}" for role in (one_column_kind(column), "confidence")
+            )
             what = f"{shorten(column)!r} may be of the positive class or of the predicted one"
             raise ValueError(f"{self.path}: {what}: say which, {' or '.join(options)}")
         return columns[0]
@@ -334,7 +335,9 @@ class _Matcher:
             if isinstance(columns[name], str) and "*" not in columns[name]:
                 hints += "; of one column for two classes, --positive NAME says which class it is of"
         holds = f"it holds {listing(self.names)}"
-        return ValueError(f"{self.path}: {what}; {holds}: say which is which, probably {column_options(columns)}{hints}")
+        return ValueError(
+            f"{self.path}: {what}; {holds}: say which is which, probably {column_options(columns)}{hints}"
+        )
 
     def _per_class(self, name: str, mark: str) -> list[str]:
         """Columns such as logits_0 (numbers only, so that logits_file is none) or logits.cat."""

@@ -1,8 +1,8 @@
 """What others call our columns: names that can mean one thing only, and options to propose where a name is not sure.
 
 A truth is called ``y_true`` or ``target`` often enough to be taken for the labels, and ``prob`` says that it is a
-probability. A ``score`` may be a probability, a logit or the confidence of the predicted class: it is never guessed, but
-the error says the options that would read it.
+probability. A ``score`` may be a probability, a logit or the confidence of the predicted class: that is never guessed,
+but the error says the options that would read it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 #: What states the truth, by role; names are compared without regard to case.
@@ -71,7 +72,8 @@ def propose(names: Sequence[str], *, table: bool) -> dict[str, str | Sequence[st
     if len(truth) > 1 and truth[0].lower() in ("label", "labels") and not predicted:
         # Pipelines call what they predict the label, and somebody has put the truth beside it.
         truth, predicted = truth[1:], truth[:1]
-    pair = next((name[:-6] for name in names if name.endswith(".score") and f"{name[:-6]}.label" in names), None)
+    present = set(names)
+    pair = next((name[:-6] for name in names if name.endswith(".score") and f"{name[:-6]}.label" in present), None)
     if pair is not None and truth:  # what a pipeline says of one sample
         return {"labels": truth[0], "predicted": f"{pair}.label", "confidence": f"{pair}.score"}
     used = {*truth[:1], *predicted[:1]}
@@ -92,10 +94,10 @@ def _data_columns(others: Sequence[str], *, table: bool) -> str | Sequence[str]:
     if len(others) < 2 or not table:
         return others[0] if len(others) == 1 else ""
     starts = [re.match(r".*?[_.(]", name) for name in others]
-    groups = [match[0] for match in starts if match]
-    common = max(groups, key=groups.count, default="")
-    if groups.count(common) >= 2 and groups.count(common) >= len(others) - 2:
-        return f"{common}*"
+    counts = Counter(match[0] for match in starts if match)
+    start, count = counts.most_common(1)[0] if counts else ("", 0)
+    if count >= 2 and count >= len(others) - 2:
+        return f"{start}*"
     return tuple(others) if len(others) <= MOST_LISTED else ""
 
 

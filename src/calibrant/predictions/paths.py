@@ -32,7 +32,10 @@ INSTEAD = (
         "save arrays instead: np.savez('x.npz', logits=..., labels=...); pickles are never read",
     ),
     ((".xlsx", ".xls", ".ods"), "save the sheet as .csv"),
-    ((".json",), "write one object per line and name it .jsonl; in pandas to_json('x.jsonl', orient='records', lines=True)"),
+    (
+        (".json",),
+        "write one object per line and name it .jsonl; in pandas to_json('x.jsonl', orient='records', lines=True)",
+    ),
     ((".txt", ".dat"), "if it has columns, name it .csv, or .tsv if tabs separate them"),
     ((".feather", ".arrow", ".h5", ".hdf5", ".mat"), "write it as .parquet or .npz"),
 )

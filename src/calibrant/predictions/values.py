@@ -213,7 +213,7 @@ def _check_sums(array: Array, location: Location) -> None:
 
 
 def _rounding(block: Array) -> float:
-    """How far writing few decimal places, rounded or cut off, can have moved the sum of a row; at most `FARTHEST_SUM`."""
+    """How far writing few decimal places, rounded or cut off, can have moved the sum of a row, at most."""
     places = decimal_places(block, 1)
     return 0.0 if places is None else min(FARTHEST_SUM, block.shape[1] * 10.0**-places) * (1 + 1e-6)
 

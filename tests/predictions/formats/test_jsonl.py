@@ -94,7 +94,10 @@ def test_objects_and_rankings_of_pipelines_are_columns(tmp_path):
             [{"truth": "a", "prediction": {"label": "a", "score": 0.5}}],
             r"--column labels=truth --column predicted=prediction.label --column confidence=prediction.score \(",
         ),
-        ([[{"label": "a", "score": 0.5}]], r'line 1 must be an object such as \{"scores": \[...\], "label": ...\}, got'),
+        (
+            [[{"label": "a", "score": 0.5}]],
+            r'line 1 must be an object such as \{"scores": \[...\], "label": ...\}, got',
+        ),
         (
             [{"probabilities": [{"label": "a", "score": 0.5}, {"label": "a", "score": 0.5}], "label": "a"}],
             r"line 1 must give each label in 'probabilities' one score, got several",

@@ -89,7 +89,9 @@ class CsvReader(Reader):
     def name_row(self, row: int) -> str:
         """The line of the file that a row starts in, as an editor counts it; for errors, so it raises none itself."""
         try:
-            return next(f"line {line}" for number, (line, _) in enumerate(_read_lines(self.file, self.dialect)) if number == row)
+            return next(
+                f"line {line}" for number, (line, _) in enumerate(_read_lines(self.file, self.dialect)) if number == row
+            )
         except (StopIteration, *BROKEN):
             return count_row(row)
 

@@ -2,7 +2,9 @@
 
 A field may hold an object, ``{"scores": {"cat": 0.9, "dog": 0.1}}``, or the list of a pipeline of Hugging Face,
 ``{"scores": [{"label": "cat", "score": 0.9}, ...]}``: they become the columns ``scores.cat`` and ``scores.dog``, of a
-list in the order of their names. The first line says which columns there are and what labels, ids and groups are, whole numbers or text; every other line
+list in the order of their names.
+
+The first line says which columns there are and what labels, ids and groups are, whole numbers or text; every other line
 must be like it. Lines are parsed one by one, by the parser of all JSON here, and columns of them become those of a
 table. Written with the data as a list, or as a number for confidences.
 """
