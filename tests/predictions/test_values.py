@@ -89,7 +89,7 @@ REFUSED = {
     ),
     "unknown name": (
         lambda: logits(Z, list("abcxa"), class_names=list("abc")),
-        "labels must be among the class names a, b, c, got 'x' in row 3 .*; rename the labels, or leave out those",
+        "labels must be among the class names a, b, c, got 'x' in row 3 .*; leave out labels of other",
     ),
     "few names": (lambda: logits(Z, Y, class_names=["a", "b"]), "class_names must be 3, .* got 2$"),
     "name twice": (lambda: logits(Z, Y, class_names=["a", "b", "a"]), "must differ, got 'a' twice$"),

@@ -268,7 +268,7 @@ def class_positions(title: str, labels: Array, schema: Schema, location: Locatio
         if (indices == NO_CLASS).any():
             unknown = (indices == NO_CLASS)[codes].reshape(block.shape)
             guess = did_you_mean(block[unknown][0].item(), schema.class_names)
-            hint = f"{guess or ';'} rename the labels, or leave out those of other classes"
+            hint = f"{guess or ';'} leave out labels of other classes, or {GIVE_NAMES}"
             text = f"{title} must be among the class names {listing(schema.class_names, 5)}"
             raise value_error(text, block, unknown, location, start=start, hint=hint)
     return positions
