@@ -10,13 +10,13 @@ from benchmarks._speed_metrics import busy, machine, table
 DATA = """\
 ## Data
 
-Training input: {images} JPEGs ({title}) read, decoded and augmented (random resized crop to {size} x {size}, flip,
+Training input: {images} JPEGs ({title}) are read, decoded and augmented (random resized crop to {size} x {size}, flip,
 normalisation) into float batches of 64.
 
-- **plain** is Calibrant's pipeline without boxes; **object-aware** the same with boxes, objectness, adaptive targets:
-  its target is at most {limit:g} x plain (ALS's own run took 1.54 x).
-- **mask** is ALS's way: a mask goes through the same crop, and its pixels are counted.
-- **v2** is torchvision.transforms.v2 as its documentation writes it, decoding with PIL. Plain should be no slower.
+- **plain** is Calibrant's pipeline without boxes; **object-aware** adds boxes, objectness and adaptive targets. Its
+  target is at most {limit:g} x plain (ALS's own run took 1.54 x).
+- **mask** is the way of ALS: a mask goes through the same crop, and its pixels are counted.
+- **v2** is torchvision.transforms.v2 as in its documentation, decoding with PIL. Plain should be no slower.
 
 One process, one thread; medians over {rounds} interleaved rounds of the ratio within a round. Run on: {machine}.
 Repeat with `./dev bench data`.

@@ -11,22 +11,24 @@ BUSY = 0.1
 METRICS = """\
 ## Metrics
 
-Each row alone, on synthetic data: float32 logits `[N, C]` whose labels were drawn from flatter ones
+Each row is measured alone, on synthetic data: float32 logits `[N, C]` whose labels were drawn from flatter ones
 (overconfident){also}; or pairs of a confidence and whether the prediction is right.
-**Floor** is the least that a metric of logits must do, one chunked `max` and `logsumexp` pass, and for pairs one read
-of both arrays; times by the floor are medians over {rounds} interleaved rounds. **MB** is the most that the process
-held beyond the data. **Error** is the distance from a plain float64 reference that shares no code with the package.
+**Floor** is the least work that a metric needs: for logits one chunked pass of `max` and `logsumexp`, for pairs one
+read of both arrays. Times by the floor are medians over {rounds} interleaved rounds. **MB** is the most memory that the
+process held beyond the data. **Error** is the distance from a plain float64 reference that shares no code with the
+package.
 
-- sketch: a `ConfidenceSketch` made, updated with all data and computed, which gives every metric of the tables but
-  class-wise ECE. Audit collect: the audit's one pass, which adds classes, class-wise ECE, groups, the worst errors and
-  a sample. Bold exceeds a target: 1 floor for the sketch, 1.5 for the pass.
-- The exact functions take confidence and correctness; top_label makes these of logits. Intervals are of {replicates}
-  bootstrap replicates, for every metric at once.
-- Its bound is what the sketch states about its cells alone; confidences from float32 logits carry a rounding of about
-  1e-8 besides. The last line counts both, and the same logits given in float64.
-- Peers run in an environment of their own on the same data and threads. Their times include making what they take
-  (torch's softmax and its maximum), for several metrics together once. Times faster is the peer's time by that of the
-  exact function, top_label included, and by that of the sketch, which gives all metrics at once.
+- sketch: a `ConfidenceSketch` is made, updated with all data and computed, which gives every metric of the tables
+  except class-wise ECE. Audit collect: the audit's one pass, which adds classes, class-wise ECE, groups, the worst
+  errors and a sample. Numbers in bold exceed a target: 1 floor for the sketch, 1.5 floors for the audit's pass.
+- The exact functions take confidence and correctness; top_label computes these from logits. Intervals rest on
+  {replicates} bootstrap replicates, for every metric at once.
+- "Its bound" is what the sketch states about its cells alone; confidences from float32 logits carry a rounding error of
+  about 1e-8 besides. The last line allows for both, and counts the same logits in float64 as well.
+- Peers run in an environment of their own, on the same data and with as many threads; where none was run, their columns
+  are empty. Their times include preparing their input (torch's softmax and its maximum), once where several metrics are
+  computed together. "Times faster" is the peer's time by that of the exact function, top_label included, and by that of
+  the sketch, which gives all metrics at once.
 
 Run on: {machine}.
 Repeat with `./dev bench metrics`; other machines give other ratios.
@@ -35,9 +37,9 @@ Repeat with `./dev bench metrics`; other machines give other ratios.
 STREAMING = """\
 ## Streaming
 
-The audit's pass over folders of Parquet shards, in a process of its own, beside Arrow reading the same columns and
-doing nothing with them. Files are in the page cache as far as they fit; memory is the most the whole process held,
-PyTorch included, and the target is below {limit:.0f} MB. Repeat with `./dev bench streaming`.
+The audit's pass over folders of Parquet shards, in a process of its own, beside a scan: Arrow reading the same columns
+and doing nothing with them. Files are in the page cache as far as they fit. Memory is the most that the whole process
+held, PyTorch included; the target is below {limit:.0f} MB. Repeat with `./dev bench streaming`.
 
 Run on: {machine}.
 """
@@ -85,7 +87,8 @@ def machine(environment: dict[str, Any]) -> str:
 def busy(record: dict[str, Any]) -> list[str]:
     """A warning where others used the machine meanwhile."""
     others = record["cores_of_others"]
-    return [f"Others were busy on {others:g} cores meanwhile: not to be trusted."] if others and others > BUSY else []
+    warning = f"Other processes used {others or 0:g} cores meanwhile: these times cannot be trusted."
+    return [warning] if others and others > BUSY else []
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -9,20 +9,20 @@ from benchmarks._speed_metrics import busy, machine, table
 POSTHOC = """\
 ## Posthoc
 
-Temperature scaling fitted on float32 logits whose labels were drawn from the softmax of honest ones, half as large
-(overconfident); and LogitNorm's search over p from 1 to 10.
+Temperature scaling, fitted on overconfident float32 logits, whose labels were drawn from the softmax of logits half as
+large; and LogitNorm's search over p from 1 to 10.
 
-- **s** is from the logits to the temperature: softmax first, where probabilities are taken. Calibrant's is the median
-  over {rounds} interleaved rounds; peers run in an environment of their own on the same data and threads, with their
-  defaults, up to five times, slow ones once.
-- **Passes** are evaluations of the loss or its derivatives over all logits; with LBFGS (torch-uncertainty's is such a
-  one too) each has a backward pass besides.
-- **NLL**, **above the least** and **|dNLL/dT|** are at the temperature that was returned, by one plain float64
-  reference that shares no code with the package. The least is at the zero of dNLL/dT, bisected by that reference.
-- LBFGS, lr 0.01, 50 steps is the widely copied script: T from 1.5 on, `torch.optim.LBFGS` without a line search.
-- The floor is one chunked `max` and `logsumexp` pass; softmax is `torch.softmax` of the whole array; in chunks, of
-  about a million numbers each, its output is thrown away. Bold exceeds LogitNorm's target of {limit:g} softmax passes
-  (from {classes} classes on).
+- **s** is the time from the logits to the temperature, softmax included where a library takes probabilities.
+  Calibrant's is the median over {rounds} interleaved rounds. Peers run in an environment of their own, on the same data
+  and with as many threads, with their defaults, up to five times, slow ones once; where none was run, they are missing.
+- **Passes** are evaluations of the loss or its derivatives over all logits; with LBFGS, which torch-uncertainty uses
+  too, a backward pass belongs to each.
+- **NLL**, **above the least** and **|dNLL/dT|** are computed at the temperature that was returned, by one plain float64
+  reference that shares no code with the package. The least NLL is at the zero of dNLL/dT, which that reference bisects.
+- LBFGS, lr 0.01, 50 steps is the widely copied script: T starts at 1.5, `torch.optim.LBFGS` runs without a line search.
+- The floor is one chunked pass of `max` and `logsumexp`; softmax is `torch.softmax` of the whole array; softmax in
+  chunks takes about a million numbers at a time and discards its output. Numbers in bold exceed LogitNorm's target of
+  {limit:g} softmax passes (from {classes} classes on).
 
 Run on: {machine}.
 Repeat with `./dev bench posthoc`; other machines give other ratios.

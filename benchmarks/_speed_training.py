@@ -10,26 +10,26 @@ from benchmarks._speed_metrics import machine, table
 TRAINING = """\
 ## Training
 
-Steps per second, input included, of `calibrant train`'s loop and of a bare PyTorch loop over tensors that lie in
-memory, with the same augmentation written on batches; checkpoints and validation are left out. Data are noise of the
-shapes of Fashion-MNIST, CIFAR-10 and 20 Newsgroups, and the embedded scenes. The target is at most {limit:g} x the bare
-loop. Medians over {repeats} x
-{rounds} interleaved rounds of the ratio within a round, {threads} threads. Run on: {machine}.
+Steps per second, input included, of `calibrant train`'s loop and of a bare PyTorch loop over tensors that are already
+in memory, with the same augmentation written for batches; checkpoints and validation are left out. The data are noise
+in the shapes of Fashion-MNIST, CIFAR-10 and 20 Newsgroups, and the embedded scenes. The target is at most {limit:g} x
+the time of the bare loop. Medians over {repeats} x {rounds} interleaved rounds of the ratio within a round, {threads}
+threads. Run on: {machine}.
 Repeat with `./dev bench training`.
 """
 
 READING = """\
-Reading ahead: {images} JPEGs of 500 x 375 pixels, crops of 64, a small ResNet. Cores busy is the processor time of all
-processes by the time on the clock.
+Reading ahead: {images} JPEGs of 500 x 375 pixels, crops of 64, a small ResNet. "Cores busy" is the processor time of
+all processes, divided by the time on the clock.
 """
 
 SWEEP = """\
 ## Sweep
 
-Eight runs of `calibrant compare` (two methods, four seeds), from the first to the table: one at a time with {cores}
-threads, and as it does by itself, {cores} at a time with one thread each. Medians over {rounds} rounds of both in turn.
-The last column is the furthest that two test NLLs of the same run lie apart: another number of threads rounds
-otherwise, and training amplifies it.
+Eight runs of `calibrant compare` (two methods, four seeds), from the start of the first to the table: one at a time
+with {cores} threads, and as it does by default, {cores} at a time with one thread each. Medians over {rounds} rounds of
+both in turn. The last column is the largest distance between two test NLLs of the same run: another number of threads
+rounds differently, and training amplifies the difference.
 Run on: {machine}.
 Repeat with `./dev bench sweep`.
 """
@@ -38,8 +38,9 @@ Repeat with `./dev bench sweep`.
 STARTUP = """\
 ## Startup
 
-Processor time of new processes, report included, by that of `python -c "import numpy, scipy.special, pyarrow.parquet"`:
-medians over {rounds} interleaved rounds, with quartiles. The target is an audit of 10,000 rows within 3 times.
+Processor time of new processes, report included, divided by that of
+`python -c "import numpy, scipy.special, pyarrow.parquet"`: medians over {rounds} interleaved rounds, with quartiles.
+The target for an audit of 10,000 rows is at most 3.
 Run on: {machine}.
 Repeat with `./dev bench startup`.
 """

@@ -234,25 +234,31 @@ PAGE_TEXT = """\
 
 # Does the guarantee hold?
 
-{draws:,} data sets were drawn for each of {settings} settings (seed {seed}), a threshold was fitted on each, and its
-true risk, which is known, compared with the target. Run it again with `./dev bench guarantee`, with another `--seed` if
-you like. What is promised and why is in the [guide to repairing and abstaining](repair.md).
+For each of {settings} settings, {draws:,} data sets were drawn (seed {seed}). A threshold was fitted on each of them,
+and its true risk, which is known, was compared with the target. Repeat with `./dev bench guarantee`, with another
+`--seed` if you like. The [guide to repairing and abstaining](repair.md) explains what is promised, and why the promise
+holds.
 
-A promise may be broken with probability 1 - confidence. Beyond that and three standard errors it was broken in {broken}
-of {tested} settings of the methods that promise something. `planned` is what a policy does: a third of the samples
-plans the tests, the rest is tested. `empirical` promises nothing, and shows why that is not enough.
+A promise may be broken with probability 1 - confidence. In {broken} of {tested} cases, each a setting and a method that
+makes a promise, it was broken more often than that by over three standard errors. `planned` is what a policy does: a
+third of the samples serves to plan the tests, and the tests are made on the rest. `empirical` takes the largest
+coverage that meets the target on the samples themselves; it promises nothing, and its column shows why that is not
+enough.
 
 ## Promises broken
 
-The largest share over 200, 1000 and 5000 samples. "rising": as good classifiers have it; "flat": no threshold holds
-and all nearly do, the worst case; "edge": just above the target, then far above; "wavy": the risk crosses the target
-again and again. Scores are continuous, rounded to ten values, or a third of them saturated at the top.
+The share of the data sets for which the promise was broken: the largest of the shares for 200, 1000 and 5000 samples.
+The risk depends on the score in one of four ways. "rising": it rises as the score falls, as with good classifiers;
+"flat": it is just above the target everywhere, so that no threshold holds and all nearly do, the worst case; "edge": it
+is just above the target for high scores and far above it for low ones; "wavy": it crosses the target again and again.
+Scores are continuous, rounded to ten values, or saturated: a third of them have the top value.
 
 {violated}
 
 ## Power
 
-Mean coverage as a share of the oracle's, the largest coverage whose true risk is at most the target. Risk "rising".
+Mean coverage as a share of the oracle's, which is the largest coverage whose true risk is at most the target. The risk
+is "rising".
 
 {power}
 """

@@ -433,27 +433,29 @@ PAGE_TEXT = """\
 
 # What the papers found, on scenes
 
-`calibrant.data.scenes` draws pictures whose posterior P(y | x) is known. Cross-entropy (ce), label smoothing (ls),
-adaptive label smoothing (als), and the same with 15% of the pictures shown without their objects (als+context) train
-the same small network on the same crops. Seeds {seeds}; one run takes {seconds:.0f} s on one core. Run it again with
-`./dev bench scenes`. Run on: {machine}.
+`calibrant.data.scenes` draws pictures whose posterior P(y | x) is known. Four methods train the same small network on
+the same crops: cross-entropy (ce), label smoothing (ls), adaptive label smoothing (als), and adaptive label smoothing
+with 15% of the pictures shown without their objects (als+context). The seeds are {seeds}; one run takes
+{seconds:.0f} s on one core. Repeat with `./dev bench scenes`. Run on: {machine}.
 
-Settings, chosen on seed 100, which is not reported: {settings}.
+These settings were chosen on seed 100, which is not reported: {settings}.
 
-A claim holds when the 95% t-interval of its difference over the seeds lies on the expected side of 0, does not hold
-when it lies on the other side, and is within noise otherwise. LN ranks by the normalised logit, its p chosen on
-validation data; where no p beats the softmax's confidence there, it falls back to that, and changes nothing.
+A claim holds when the 95% t-interval of its mean difference over the seeds lies on the expected side of 0. It does not
+hold when the interval lies on the other side, or when no seed shows any difference; otherwise it is within noise. LN
+ranks predictions by the normalised logit, with p chosen on validation data. Where no p beats the softmax's confidence
+there, LN falls back to that confidence and changes nothing.
 
 {claims}
 ## Test set
 
-Mean ± standard deviation over the seeds. The true calibration error has the true probability of the predicted class
-in place of right or wrong.
+Mean ± standard deviation over the seeds. The true calibration error compares the confidence with the true probability
+of the predicted class instead of with whether the prediction is right.
 
 {test}
 ## Mixed
 
-Two thirds of the test set as they are, the others with other textures; LN's p is chosen on validation data mixed alike.
+Two thirds of the test set as it is, the rest with other textures. LN's p is chosen on validation data that is mixed in
+the same way.
 
 {mixed}
 ## Other textures
@@ -464,7 +466,7 @@ Two thirds of the test set as they are, the others with other textures; LN's p i
 {sketch}
 ## Without objects
 
-Every box filled with the training set's mean pixel.
+Every box is filled with the training set's mean pixel.
 
 {alone}
 ## Every run

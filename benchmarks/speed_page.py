@@ -21,21 +21,26 @@ TOP = """\
 <!-- Written by ./dev bench speed_page from the last runs of ./dev bench losses, metrics, streaming, posthoc, data,
      training, sweep and startup; edit benchmarks/speed_page.py instead. -->
 # Speed and memory
+
+In the tables, "by" stands for "divided by": "time by plain" is a time divided by that of plain.
 """
 
 LOSSES = """\
 ## Losses
 
-Forward and backward pass by `F.cross_entropy`'s in the same run; 1 is as fast as torch's own cross-entropy. Each number
-is the median over {rounds} interleaved rounds of the ratio within the round. Columns: **eager** by eager
-`F.cross_entropy`; **compiled** (`torch.compile`, no graph breaks) by compiled `F.cross_entropy`; **memory** and
-**compiled memory**, the peak of extra bytes by eager `F.cross_entropy`'s. Bold exceeds a target: 4 eager, 2 compiled
-and 2 in memory for the methods linear in the classes, torch's own label smoothing for `ls`; `mmce` 10 and `cpc` 300 at
-[1024, 200]. At [128, 10] a call takes tens of microseconds, most of them Python's, and there is no target.
+The time of a forward and a backward pass, divided by that of `F.cross_entropy` in the same run: 1 is as fast as torch's
+own cross-entropy. Each number is the median over {rounds} interleaved rounds of the ratio within the round.
+**eager** is divided by eager `F.cross_entropy`, **compiled** (`torch.compile`, no graph breaks) by compiled
+`F.cross_entropy`; **memory** and **compiled memory** are the peak of extra bytes, both divided by that of eager
+`F.cross_entropy`. Numbers in bold exceed a target. For the methods that are linear in the number of classes, the
+targets are 4 in eager mode, 2 compiled and 2 in memory; for `ls`, torch's own label smoothing; for `mmce` 10 and for
+`cpc` 300, at [1024, 200]. At [128, 10] a call takes tens of microseconds, most of them spent in Python, and there is no
+target.
 
 Run on: {machine}.
-Logits are random with the label raised, so that margins are active and some predictions wrong.
-Repeat with `./dev bench losses` (it compiles the defaults; `--compile-all` all); other machines give other ratios.
+The logits are random, that of the label is raised, so that margins are active and some predictions are wrong.
+Repeat with `./dev bench losses`, which compiles the defaults; `--compile-all` compiles every variant. Other machines
+give other ratios.
 """
 
 
@@ -65,7 +70,7 @@ def losses_part(results: dict[str, Any]) -> str:
     """Everything about the losses."""
     parts = [LOSSES.format(rounds=results["settings"]["rounds"], machine=machine(results["environment"]))]
     parts += [section(shape) for shape in results["shapes"]]
-    parts.append(f"Within all targets: {'; '.join(f'{k}: {v}' for k, v in results['summary'].items())}.\n")
+    parts.append(f"In all: {'; '.join(f'{k}: {v}' for k, v in results['summary'].items())}.\n")
     return "\n".join(parts)
 
 

@@ -140,9 +140,8 @@ def page(found: dict[str, dict[str, str]], results: dict[str, dict[str, str]]) -
         "<!-- Written by ./dev versions; edit benchmarks/versions.py instead. -->",
         "# Versions",
         "",
-        "Every command was run once with the oldest and the newest versions that `pyproject.toml` allows, in new "
-        "environments",
-        f"(Python {sys.version_info[0]}.{sys.version_info[1]}, Linux). Repeat with `./dev versions`.",
+        "Each command below was run with the oldest and with the newest versions that `pyproject.toml` allows, in new",
+        f"environments (Python {sys.version_info[0]}.{sys.version_info[1]}, Linux). Repeat with `./dev versions`.",
         "",
         "| package | " + " | ".join(names) + " |",
         "|---|" + "---|" * len(names),

@@ -1,7 +1,7 @@
 """A Calibrant loss and its sketch in a LightningModule.
 
     pip install lightning
-    python examples/lightning_module.py
+    python examples/lightning_module.py            # cross-entropy, then MbLS; half a minute
 
 The loss is a module, so its memory, if it has one (CRL), is in Lightning's checkpoints; the sketch is a torchmetrics
 metric, so Lightning moves it to the device and its numbers are of all processes.
@@ -12,16 +12,19 @@ from __future__ import annotations
 from typing import Any
 
 # Calibrant before Lightning: where torchvision's compiled operators do not load, the sketch supplies them.
+from calibrant import Audit, Predictions
 from calibrant.losses import Loss, get
 from calibrant.torchmetrics import ConfidenceSketch
 
 # isort: split
 import lightning
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
+from comparison import compare
+from noisy_digits import noisy_digits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+
+Batch = tuple[Tensor, Tensor, Tensor]
 
 
 class Classifier(lightning.LightningModule):
@@ -32,7 +35,7 @@ class Classifier(lightning.LightningModule):
         self.network, self.loss = network, loss
         self.sketch = ConfidenceSketch()
 
-    def training_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> Tensor:
+    def training_step(self, batch: Batch, _: int) -> Tensor:
         """The loss, and its two terms in the log."""
         x, y, ids = batch
         logits = self.network(x)
@@ -45,7 +48,7 @@ class Classifier(lightning.LightningModule):
         """For CRL too."""
         self.loss.end_epoch()
 
-    def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], _: int) -> None:
+    def validation_step(self, batch: Batch, _: int) -> None:
         """Batches add up in the sketch; nothing is averaged over batches."""
         self.sketch.update(self.network(batch[0]), batch[1])
 
@@ -55,32 +58,51 @@ class Classifier(lightning.LightningModule):
         self.log_dict({f"val/{name}": values[name] for name in ("accuracy", "nll", "ece", "aurc")})
         self.sketch.reset()
 
+    def predict_step(self, batch: Batch, _: int) -> Tensor:
+        """Logits, for a predictions file."""
+        logits: Tensor = self.network(batch[0])
+        return logits
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Plain SGD."""
         return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
 
-def main(loss: Loss | None = None, epochs: int = 10, **trainer: Any) -> dict[str, float]:
-    """Train on scikit-learn's digits.
+def train(loss: Loss, seed: int = 0, epochs: int = 30, **trainer: Any) -> Predictions:
+    """Train a small network with a loss; what it says about the test images.
+
+    Args:
+        loss: any Calibrant loss.
+        seed: of the noise, the split and the network.
+        epochs: passes over the training images.
+        **trainer: more for `lightning.Trainer`.
+    """
+    x, x_test, y, y_test = noisy_digits(seed)
+    lightning.seed_everything(seed, verbose=False)
+    training = DataLoader(TensorDataset(x, y, torch.arange(len(y))), 64, shuffle=True)
+    # Nothing is selected on the test images, so they can be watched during training as well.
+    test = DataLoader(TensorDataset(x_test, y_test, torch.arange(len(y_test))), 256)
+    module = Classifier(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)), loss)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    run = lightning.Trainer(max_epochs=epochs, enable_model_summary=False, **(quiet | trainer))
+    run.fit(module, training, test)
+    logits = run.predict(module, test)
+    return Predictions.from_logits(torch.cat(logits), y_test)
+
+
+def main(loss: Loss | None = None, seed: int = 0, **options: Any) -> dict[str, Audit]:
+    """Train with cross-entropy and with another loss, save the predictions, audit both.
 
     Args:
         loss: any Calibrant loss; MbLS if None.
-        epochs: passes over the training images.
-        **trainer: more for `lightning.Trainer`.
+        seed: of the noise, the split and the network.
+        **options: more for `train`.
 
     Returns:
-        What was logged last.
+        The two audits.
     """
-    lightning.seed_everything(0, verbose=False)
-    images, digits = load_digits(return_X_y=True)
-    x, x_val, y, y_val = map(torch.from_numpy, train_test_split(images / 16, digits, test_size=450, random_state=0))
-    train = TensorDataset(x.float(), y, torch.arange(len(y)))
-    val = TensorDataset(x_val.float(), y_val, torch.arange(len(y_val)))
-    module = Classifier(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)), loss or get("mbls", margin=6.0))
-    run = lightning.Trainer(max_epochs=epochs, logger=False, enable_checkpointing=False, **trainer)
-    run.fit(module, DataLoader(train, 64, shuffle=True), DataLoader(val, 256))
-    return {name: float(value) for name, value in run.callback_metrics.items()}
+    return compare(train, loss or get("mbls", margin=5.0), seed, **options)
 
 
 if __name__ == "__main__":
-    print(main(accelerator="auto"))
+    main(accelerator="auto")

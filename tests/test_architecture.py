@@ -15,6 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "calibrant"
 ORDER = [
     "_imports",
     "_progress",
+    "_numbers",
     "_files",
     "_arrays",
     "_validation",
@@ -43,7 +44,7 @@ ORDER = [
 ]
 
 PUBLIC = {
-    "calibrant": ["Audit", "Lens", "Policy", "Predictions", "activity", "audit", "lens", "losses"],
+    "calibrant": ["Audit", "Check", "Lens", "Policy", "Predictions", "activity", "audit", "check", "lens", "losses"],
     "calibrant.data": [
         "HOLD_OUTS", "NO_CLASS", "RICAP", "Batch", "Batches", "Boxes", "CentreCrop", "ColourJitter", "CutMix", "Cutout",
         "Dataset", "ImageArray", "ImageFiles", "Mixup", "Pad", "Pipeline", "RandomCrop", "RandomErasing", "RandomFlip",
@@ -53,7 +54,7 @@ PUBLIC = {
     ],
     "calibrant.experiments": [
         "Comparison", "Contender", "Engine", "Failure", "Local", "Results", "Study", "compare", "engine_of", "methods",
-        "space", "tables", "write",
+        "papers", "space", "tables", "write",
     ],
     "calibrant.export": ["Exported", "TensorInfo", "export_onnx", "load_model"],
     "calibrant.losses": [
@@ -74,10 +75,10 @@ PUBLIC = {
     ],
     "calibrant.predictions": ["Predictions"],
     "calibrant.report": [
-        "Cell", "Section", "draw_confidence_histogram", "draw_contact_sheet", "draw_data_summary",
+        "Cell", "ContactSheet", "draw_confidence_histogram", "draw_contact_sheet", "draw_data_summary",
         "draw_errors_by_source", "draw_lens", "draw_logit_scatter", "draw_max_logit_given_msp",
         "draw_reliability", "draw_risk_coverage", "draw_risk_coverage_by_method",
-        "write_audit", "write_comparison", "write_page",
+        "write_audit", "write_comparison", "write_data_page",
     ],
     "calibrant.selective": [
         "Decisions", "ErrorsBySource", "MaxLogitGivenMSP", "MethodCurve", "Policy", "Threshold", "Windows", "energy",

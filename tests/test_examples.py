@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant import Predictions
+from calibrant import Audit, Predictions
 from calibrant.losses import get
 from calibrant.metrics import ConfidenceSketch, ece  # the sketch first: it makes torchvision importable
 
@@ -31,29 +32,40 @@ QUIET = pytest.mark.filterwarnings(
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Examples write where they are run."""
+    """Examples write where they are run, and import their common parts from beside them."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(ROOT / "examples"), *sys.path])
 
 
 def example(name: str) -> Any:
-    return importlib.import_module(f"examples.{name}")
+    return importlib.import_module(name)
+
+
+def assert_shows_overconfidence_and_less_of_it(audits: Mapping[str, Audit], printed: str) -> None:
+    """What every example is there to show; its ten seeds are ``./dev bench examples``."""
+    ce, other = audits.values()
+    assert ce.verdict.startswith("Overconfident")
+    assert ce.intervals["ece"][0] > 0.05
+    assert other.metrics["ece"] < ce.metrics["ece"] / 2
+    assert other.metrics["accuracy"] > ce.metrics["accuracy"] - 0.05
+    lines = [line for line in printed.splitlines() if "ECE" in line]
+    assert len(lines) == 2
+    for line, (name, audit) in zip(lines, audits.items(), strict=True):
+        assert line.startswith(f"{name}: accuracy {audit.metrics['accuracy']:.1%}, ECE {audit.metrics['ece']:.1%} ")
+        assert line.endswith(audit.verdict)
 
 
 # ---------------------------------------------------------------------- own loop
 
 
-def test_own_loop_shows_overconfidence_and_less_of_it() -> None:
-    audits = example("own_loop").main(epochs=20)
-    ce, acls = audits.values()
-    assert ce.verdict.startswith("Overconfident")
-    assert ce.intervals["ece"][0] > 0.05
-    assert acls.metrics["ece"] < ce.metrics["ece"] / 2
-    assert acls.metrics["accuracy"] > 0.6
-    saved = Predictions.open("acls.npz").load()
+def test_own_loop_shows_overconfidence_and_less_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    audits = example("own_loop").main()
+    assert_shows_overconfidence_and_less_of_it(audits, capsys.readouterr().out)
+    saved = Predictions.open("mbls.npz").load()
     right = saved.logits.argmax(1) == saved.labels
-    assert acls.metrics["accuracy"] == right.mean()
+    assert audits["MbLS"].metrics["accuracy"] == right.mean() > 0.6
     probabilities = torch.tensor(saved.logits, dtype=torch.float64).softmax(1).numpy()
-    assert acls.metrics["ece"] == pytest.approx(ece(probabilities.max(1), right), abs=1e-6)
+    assert audits["MbLS"].metrics["ece"] == pytest.approx(ece(probabilities.max(1), right), abs=1e-6)
 
 
 def test_own_loop_keeps_the_memory_of_crl() -> None:
@@ -66,30 +78,48 @@ def test_own_loop_keeps_the_memory_of_crl() -> None:
 
 # ---------------------------------------------------------------------- Lightning
 
-SILENT = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+CPU = {"accelerator": "cpu"}
+
+
+def logits_by_lightning(loss: Any, **options: Any) -> np.ndarray[Any, Any]:
+    predictions = example("lightning_module").train(loss, epochs=2, **CPU, **options).load()
+    return predictions.logits
 
 
 @QUIET
-def test_lightning_learns_and_logs_both_terms() -> None:
-    logged = example("lightning_module").main(epochs=4, **SILENT)
-    assert logged["val/accuracy"] > 0.85
-    assert {"train/fidelity", "train/regulariser", "val/ece", "val/aurc", "val/nll"} <= set(logged)
-    assert logged["train/regulariser"] >= 0
+def test_lightning_shows_overconfidence_and_less_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    audits = example("lightning_module").main(epochs=20, **CPU)
+    assert_shows_overconfidence_and_less_of_it(audits, capsys.readouterr().out)
+
+
+@QUIET
+def test_lightning_logs_both_terms_and_the_metrics_of_the_whole_set() -> None:
+    import lightning
+
+    class Recorder(lightning.Callback):
+        def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+            self.logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+    recorder = Recorder()
+    predictions = (
+        example("lightning_module").train(get("mbls", margin=0.5), epochs=2, callbacks=[recorder], **CPU).load()
+    )
+    assert {"train/fidelity", "train/regulariser", "val/ece", "val/aurc", "val/nll"} <= set(recorder.logged)
+    assert recorder.logged["train/regulariser"] > 0
+    expected = nn.functional.cross_entropy(torch.tensor(predictions.logits), torch.tensor(predictions.labels))
+    assert recorder.logged["val/nll"] == pytest.approx(float(expected), abs=1e-4)
 
 
 @QUIET
 def test_lightning_trains_as_with_torch_cross_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same seed with torch's own loss ends with the same numbers."""
-    module = example("lightning_module")
-    ours = module.main(get("ce"), epochs=2, **SILENT)
+    """The same seed with torch's own loss ends with the same logits."""
+    ours = logits_by_lightning(get("ce"))
 
     def plain(self: Any, batch: Any, _: int) -> torch.Tensor:
         return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
 
-    monkeypatch.setattr(module.Classifier, "training_step", plain)
-    theirs = module.main(get("ce"), epochs=2, **SILENT)
-    for name in ("val/nll", "val/accuracy", "val/ece"):
-        assert ours[name] == pytest.approx(theirs[name], abs=1e-4)
+    monkeypatch.setattr(example("lightning_module").Classifier, "training_step", plain)
+    np.testing.assert_allclose(ours, logits_by_lightning(get("ce")), atol=1e-4)
 
 
 # ---------------------------------------------------------------------- Hugging Face
@@ -98,8 +128,14 @@ SHORT = {"max_steps": 3, "disable_tqdm": True, "use_cpu": True, "dataloader_pin_
 
 
 def logits_after(loss: Any, **arguments: Any) -> np.ndarray[Any, Any]:
-    example("hf_trainer").main(loss, **(SHORT | arguments))
-    return Predictions.open("test.npz").load().logits
+    predictions = example("hf_trainer").train(loss, **(SHORT | arguments)).load()
+    return predictions.logits
+
+
+@QUIET
+def test_trainer_shows_overconfidence_and_less_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    audits = example("hf_trainer").main(use_cpu=True)
+    assert_shows_overconfidence_and_less_of_it(audits, capsys.readouterr().out)
 
 
 @QUIET
@@ -128,6 +164,54 @@ def test_labels_that_do_not_count_are_left_out_of_the_mean() -> None:
     expected = nn.functional.cross_entropy(logits, labels, label_smoothing=0.05)
     torch.testing.assert_close(compute({"logits": logits}, labels), expected)
     torch.testing.assert_close(compute({"logits": logits}, labels, num_items_in_batch=6), expected / 2)
+
+
+# ---------------------------------------------------------------------- tokens
+
+
+def test_decoder_does_not_see_what_follows() -> None:
+    torch.manual_seed(0)
+    model = example("causal_lm").Decoder(classes=7)
+    inputs = torch.randint(7, (2, 9))
+    changed = inputs.clone()
+    changed[:, 5] = (inputs[:, 5] + 1) % 7
+    before, after = model(inputs), model(changed)
+    torch.testing.assert_close(before[:, :5], after[:, :5])
+    assert (before[:, 5:] - after[:, 5:]).abs().amax(-1).min() > 0
+
+
+def test_tokens_are_compared_with_the_next_character() -> None:
+    """Worked by hand: "abca" asks for b, c and a; padding asks for nothing."""
+    module = example("causal_lm")
+    inputs, labels = module.encode(["abca", "cb"])
+    assert inputs[:, :5].tolist() == [[0, 1, 2, 0, 0], [2, 1, 0, 0, 0]]
+    logits = torch.randn(2, module.LENGTH, 3)
+    said, target = module.shift(logits, labels)
+    assert target[:, :4].tolist() == [[1, 2, 0, -100], [1, -100, -100, -100]]
+    assert (target[:, 4:] == -100).all()
+    p = logits.log_softmax(-1)
+    expected = -(p[0, 0, 1] + p[0, 1, 2] + p[0, 2, 0] + p[1, 0, 1]) / 4
+    torch.testing.assert_close(get("ce")(said.transpose(1, 2), target), expected)
+
+
+def test_token_file_leaves_padding_out() -> None:
+    module = example("causal_lm")
+    audits = module.main(epochs=1)
+    assert list(audits) == ["cross-entropy", "MbLS"]
+    saved = Predictions.open("mbls.npz")
+    arrays = saved.load()
+    assert saved.kind == "tokens"
+    assert saved.ignore_index == -100
+    counted = arrays.labels != -100
+    right = (arrays.logits.argmax(1) == arrays.labels)[counted]
+    assert len(right) < counted.size
+    assert audits["MbLS"].metrics["accuracy"] == pytest.approx(right.mean())
+
+
+def test_without_the_shift_the_model_copies() -> None:
+    copied, predicted = example("causal_lm").without_shift(epochs=5)
+    assert copied > 0.9
+    assert predicted < 0.2
 
 
 # ---------------------------------------------------------------------- timm

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import tempfile
@@ -103,9 +104,14 @@ def test_inspect_draws_a_page(household, tmp_path, capsys):
     with Image.open(out / "contact-sheet-all.png") as sheet:
         assert sheet.width > 500
     page = (out / "index.html").read_text()
-    assert "data:image/png;base64," in page
-    assert "data:image/svg+xml;base64," in page
+    assert page.count('<image class="pixels" href="data:image/png;base64,') == 6
     assert "inverted" in page
+    words = shlex.join(["calibrant", "data", "inspect", str(household), "-o", str(out), "--decode"])
+    assert f"<code>{words}</code>" in page
+    headline = "6 samples in 1 split, 4 classes: 2 more were skipped, and "
+    assert headline in page
+    assert headline in " ".join(captured.out.split())
+    assert '<section class="verdict poor"' in page, "copies with different labels"
 
 
 def test_inspect_writes_over_its_own_page(household, tmp_path, capsys):
@@ -143,7 +149,9 @@ def test_inspect_killed_and_repeated(household, tmp_path):
     names = [path.name for path in (tmp_path / "whole").iterdir()]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(names)
     for name in names:
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        # The page has the command that made it.
+        resumed = (tmp_path / "out" / name).read_bytes().replace(bytes(tmp_path / "out"), bytes(tmp_path / "whole"))
+        assert resumed == (tmp_path / "whole" / name).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -172,7 +180,7 @@ def test_splits_of_any_name_have_a_contact_sheet(tmp_path, capsys):
     assert sorted(str(path) for path in out.iterdir()) == sorted(files.values())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "set.npz"]
     page = (out / "index.html").read_text(encoding="utf-8")
-    assert "<script" not in page
+    assert page.count("<script") == 1, "that of the report"
     assert "\u202e" not in page
 
 

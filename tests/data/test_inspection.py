@@ -34,3 +34,15 @@ def test_copies_are_found_by_their_bytes(tmp_path):
     inspection, _ = inspect(layout, root, layout.splits(root))
     (issue,) = inspection.across.odd
     assert issue == ("identical samples with different labels", 1, ("a = b = c",))
+    assert inspection.level == "poor"
+    assert inspection.headline.endswith(": nothing was skipped, and 1 finding is odd.")
+
+
+def test_a_headline_says_how_much_there_is():
+    layout, root = recognise("scenes")
+    inspection, datasets = inspect(layout, root, ["train", "val"], options={"samples": 200})
+    assert inspection.headline == "400 samples in 2 splits, 16 classes: nothing was skipped, and nothing is odd."
+    assert inspection.level == "good"
+    counts, boxes = datasets["train"].counts, len(datasets["train"].boxes.corners)
+    assert f"smallest class of train has {counts.min()} samples, the largest {counts.max()}" in inspection.text
+    assert f"Its {boxes} boxes fill" in inspection.text

@@ -9,7 +9,8 @@ import pytest
 from calibrant.experiments import Comparison, Contender, Failure, Results, Study, tables, write
 from calibrant.experiments.page import document
 from calibrant.experiments.tables import average_ranks, notes, summary, text
-from calibrant.report.text import DASH
+from calibrant.experiments.verdict import judge_methods
+from calibrant.report.text import DASH, escape
 from calibrant.training.recipe import check_recipe
 from tests.helpers.result_rows import SMALL, row, two_targets
 
@@ -119,7 +120,8 @@ def test_what_is_written(tmp_path):
     (folder / "expected.md").mkdir()
     found = write(comparison, reference="ce", expected=True)
     assert list(found) == [
-        "methods", "repairs", "set-covered", "set-other", "ranks", "ranks-ece", "ranks-accuracy", "paired",
+        "methods", "confidence", "repairs", "set-covered", "set-other", "ranks", "ranks-ece", "ranks-accuracy",
+        "paired",
     ]  # fmt: skip
     written = {f"{name}.{suffix}" for name in found for suffix in ("md", "tex", "csv", "html")}
     assert {path.name for path in folder.iterdir()} == written | set(theirs) | {"expected.md"}
@@ -133,6 +135,8 @@ def test_what_is_written(tmp_path):
     assert all("0 runs of focal have numbers." in table.note for name, table in found.items() if name != "paired")
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "Differences from ce" in page
+    verdict = judge_methods(comparison.results, "ce")
+    assert page.index(escape(verdict.headline)) < page.index(escape(verdict.text)) < page.index("4 methods, 3 seeds")
     covered = found["set-covered"]
     assert [column.better for column in covered.columns] == ["none", "low", "none", "none"]
     assert [column.better for column in found["set-other"].columns] == ["high", "none", "low", "low"]
@@ -178,4 +182,11 @@ def test_the_page_has_every_run_once_and_the_tables_numbers(tmp_path):
 def test_one_of_anything_is_singular(tmp_path):
     comparison = made(tmp_path, ("ce",), (), (4,), ())
     assert document(comparison, write(comparison, reference="ce"))["lead"] == ["1 method, 1 seed: 1 run."]
-    assert list(write(comparison, reference="ce")) == ["methods", "repairs", "set-covered", "set-other", "ranks"]
+    assert list(write(comparison, reference="ce")) == [
+        "methods",
+        "confidence",
+        "repairs",
+        "set-covered",
+        "set-other",
+        "ranks",
+    ]

@@ -9,7 +9,8 @@ from PIL import Image
 from calibrant import Predictions
 from calibrant.experiments import Contender, Study, compare
 from calibrant.experiments.spaces import MOST_COMBINATIONS, draw, grid
-from calibrant.experiments.study import MOST_CANDIDATES, MOST_SEEDS, replaced
+from calibrant.experiments.study import MOST_CANDIDATES, MOST_SEEDS
+from calibrant.training import replaced
 from calibrant.training.recipe import check_recipe
 from tests.experiments.conftest import PLAIN, Here, Nobody, study
 

@@ -46,3 +46,13 @@ def test_paired_takes_a_score_and_the_proper_scores():
     assert found["nll"].low == pytest.approx(0.5)
     assert found["brier"].value == 0
     assert found["aurc"].low > 0  # a random ranking is worse
+
+
+def test_without_rankings_the_others_are_the_same():
+    rng = np.random.default_rng(6)
+    c, correct = draw(rng, 400)
+    pair = Judged(c, correct, nll=rng.random(400)), Judged(np.sqrt(c), correct, nll=rng.random(400))
+    changes = paired_differences(*pair, replicates=100)
+    assert set(changes) - {"aurc", "augrc"} == set(paired_differences(*pair, replicates=100, ranked=False))
+    for name, change in paired_differences(*pair, replicates=100, ranked=False).items():
+        assert change == changes[name]

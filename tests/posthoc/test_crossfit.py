@@ -8,8 +8,14 @@ import pytest
 from calibrant import Policy, Predictions, audit
 from calibrant.experiments.evaluation import numbers
 from calibrant.metrics import aurc, nll
-from calibrant.posthoc import LogitNorm, TemperatureScaling, scores_by_reading
-from calibrant.posthoc.crossfit import crossfit, crossfit_ranks, folds_of
+from calibrant.posthoc import (
+    EnsembleTemperatureScaling,
+    LogitNorm,
+    TemperatureScaling,
+    VectorScaling,
+    scores_by_reading,
+)
+from calibrant.posthoc.crossfit import crossfit, crossfit_all, crossfit_ranks, folds_of
 from calibrant.training import check_recipe
 
 
@@ -39,6 +45,17 @@ def test_each_row_is_scaled_by_a_temperature_that_was_fitted_on_the_others(data)
         np.testing.assert_allclose(
             repaired.logits[folds == k], z[folds == k] / repaired.fitted[k].temperature_, rtol=1e-6
         )
+
+
+def test_calibrators_that_share_a_temperature_are_those_fitted_alone(data):
+    z, y = data
+    folds = np.arange(len(y)) % 5
+    makes = {"ensemble": EnsembleTemperatureScaling, "temperature": TemperatureScaling, "vector": VectorScaling}
+    for name, repaired in crossfit_all(makes, z, y, folds).items():
+        for k, calibrator in enumerate(repaired.fitted):
+            alone = makes[name]().fit(z[folds != k], y[folds != k])
+            assert calibrator.state() == alone.state()
+            np.testing.assert_array_equal(repaired.logits[folds == k], alone.transform(z[folds == k]))
 
 
 def by_hand(z, y):

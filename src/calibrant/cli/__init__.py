@@ -39,6 +39,10 @@ COMMANDS = {
         "audit:audit_command",
         "Tell whether a model's confidence can be trusted, with an interval on every number, and write a report.",
     ),
+    "check": (
+        "check:check_command",
+        "Hold a model to requirements such as 'ece <= 0.03': each passes, fails or cannot be told, by its interval.",
+    ),
     "compare": (
         "compare:compare_command",
         "Train every method with every seed, and compare them; run it again to continue.",
@@ -65,6 +69,7 @@ COMMANDS = {
         "methods:methods",
         "List the training losses, or show one with its parameters and what raising each of them does.",
     ),
+    "paper": ("paper:paper_command", "Make a table or figure of one of the papers, or list them all."),
     "predict": ("train:predict_command", "Predict a split of a data set with a trained model."),
     "recipes": ("recipes:recipes_command", "List the recipes that come with Calibrant, or print one."),
     "train": (

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,11 +22,13 @@ from calibrant.cli.options import (
     Quiet,
     RecipeFile,
     TrustCode,
+    invocation,
     parse_methods,
     trusts_models,
 )
 
-REFERENCE = "ce"
+#: What the papers call training on labels as they are.
+REFERENCES = ("ce", "hard")
 MOST_SEEDS = 1000
 ALL = "all"
 
@@ -34,8 +37,13 @@ def compare_command(
     recipe: RecipeFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for runs, results, tables and the page.")],
     losses: Annotated[
-        str, typer.Option(help="Methods, optionally with settings: ls,mbls:margin=6,als; or all losses.")
-    ] = ALL,
+        str | None,
+        typer.Option(
+            help="Methods of the recipe, or others with settings: ls,mbls:margin=6,als; all is every loss. "
+            "Without it, the methods of the recipe; if it has none, every loss."
+        ),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Run only the rows of one of the recipe's tables: 3.")] = None,
     seeds: Annotated[str, typer.Option(help="Number of seeds (5 means 0 to 4), or a list: 0,1,7.")] = "5",
     tune: Annotated[
         list[str] | None, typer.Option(help="Search settings for accuracy, ece, nll or aurc (repeat for more).")
@@ -48,7 +56,9 @@ def compare_command(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Override a value of the recipe, as in train.")
     ] = None,
-    reference: Annotated[str, typer.Option(help="The method that others are tested against.")] = REFERENCE,
+    reference: Annotated[
+        str | None, typer.Option(help="The method that others are tested against; ce or hard if left out.")
+    ] = None,
     expected: Annotated[bool, typer.Option("--expected", help="Show the paper's numbers next to ours.")] = False,
     jobs: Annotated[
         int | None, typer.Option(help="Number of parallel runs; as many as fit if left out.", min=1, max=4096)
@@ -71,25 +81,20 @@ def compare_command(
     A run is named by its recipe: what is finished is never computed again, and what failed is recorded and does not
     stop the rest.
     """
-    from calibrant.experiments import (
-        Contender,
-        Study,
-        check_reference,
-        compare,
-        engine_of,
-        losses_to_compare,
-        tables,
-        write,
-    )
+    from calibrant.experiments import Study, check_reference, compare, engine_of, judge_methods, tables, write
     from calibrant.training import load
 
-    specifications = parse_methods(",".join(losses_to_compare()) if losses == ALL else losses)
+    plan = load(recipe, settings or ())
     study = Study(
-        load(recipe, settings or ()),
-        {label: Contender(name, values) for label, (name, values) in specifications.items()},
-        _seeds(seeds), tuple(tune or ()), _search(search), trials, keep_held_out,
-    )  # fmt: skip
-    against = None if reference == REFERENCE and REFERENCE not in study.methods else reference
+        plan,
+        _methods(plan, losses, table),
+        parse_seeds(seeds),
+        tuple(tune or ()),
+        _search(search),
+        trials,
+        keep_held_out,
+    )
+    against = reference or next((name for name in REFERENCES if name in study.methods), None)
     if against is not None:
         check_reference(against, study.methods, study.tune)
     if expected and not study.recipe.expected:
@@ -104,7 +109,8 @@ def compare_command(
         except KeyboardInterrupt:
             remark("interrupted; run the same command again to continue", quiet)
             raise
-    tables_by_name = write(comparison, reference=against, expected=expected)
+    command = shlex.join(["calibrant", *invocation])
+    tables_by_name = write(comparison, reference=against, expected=expected, commands=[command])
     for failure in comparison.failures:
         remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
     for method, other in comparison.twins:
@@ -119,9 +125,14 @@ def compare_command(
         print_json({"folder": str(output), "runs": len(comparison.results.column("run")),
                     "failed": len(comparison.failures)})  # fmt: skip
     elif not quiet:
-        for table in tables_by_name.values():
-            print_table(table.title, tables.heads(table), tables.text(table))
-            for note in tables.notes(table):
+        verdict = judge_methods(comparison.results, against)
+        if verdict is not None:
+            say(verdict.headline)
+            say(verdict.text)
+            print_line()
+        for shown in tables_by_name.values():
+            print_table(shown.title, tables.heads(shown), tables.text(shown))
+            for note in tables.notes(shown):
                 say(note)
             print_line()
     remark(f"open {output / 'index.html'}; every number is in {output / 'results.csv'}", quiet)
@@ -129,6 +140,49 @@ def compare_command(
         many = "a run" if len(comparison.failures) == 1 else f"{len(comparison.failures)} runs"
         remark(f"{many} failed; --retry-failed also retries runs that failed deterministically", quiet)
         raise typer.Exit(1)
+
+
+def _methods(recipe: Any, losses: str | None, table: str | None) -> Any:
+    """What is compared: the rows of a recipe's table, what ``--losses`` names, or all that the recipe has."""
+    from calibrant.experiments import Contender, contenders_of, losses_to_compare
+    from calibrant.training import TUNED_FOR
+
+    if table is not None:
+        if table not in recipe.tables:
+            names = ", ".join(recipe.tables) or "none"
+            raise ValueError(f"the recipe has no table {table!r}; it has {names}")
+        return contenders_of(recipe, [row.partition(TUNED_FOR)[0] for row in recipe.tables[table].rows])
+    if losses is None and recipe.methods:
+        return contenders_of(recipe)
+    if losses is None or losses == ALL:
+        return {name: Contender(name, {}) for name in losses_to_compare()}
+    rows, others = split_rows(losses, recipe.methods)
+    chosen = contenders_of(recipe, rows)
+    for label, (name, values) in (parse_methods(others) if others else {}).items():
+        chosen[label] = Contender(name, values)
+    return chosen
+
+
+def split_rows(losses: str, methods: Iterable[str]) -> tuple[list[str], str]:
+    """The names among ``--losses`` that are methods of the recipe, which may have commas, and the rest.
+
+    Example:
+        >>> split_rows("ce,als, beta=0.75,ls:alpha=0.2", ["ce", "als, beta=0.75"])
+        (['ce', 'als, beta=0.75'], 'ls:alpha=0.2')
+    """
+    names = {" ".join(name.replace(",", " , ").split()): name for name in methods}
+    parts, rows, others = [part.strip() for part in losses.split(",")], [], []
+    while parts:
+        for length in range(len(parts), 0, -1):
+            name = names.get(" , ".join(" ".join(part.split()) for part in parts[:length]))
+            if name is not None:
+                rows.append(name)
+                break
+        else:
+            length = 1
+            others.append(parts[0])
+        parts = parts[length:]
+    return rows, ",".join(others)
 
 
 @contextlib.contextmanager
@@ -151,7 +205,8 @@ def announced(quiet: bool) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _seeds(text: str) -> tuple[int, ...]:
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds of ``--seeds``: a number of them, or a list."""
     try:
         numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:

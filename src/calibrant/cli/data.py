@@ -7,16 +7,19 @@ from calibrant._validation import listing, printable
 
 # isort: split
 
+import datetime
 import enum
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+import calibrant
 from calibrant._files import parse_json
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
-from calibrant.cli.options import Json, Quiet
+from calibrant.cli.options import Json, Quiet, invocation
 from calibrant.data import (
     NO_CLASS_PIXELS,
     Dataset,
@@ -110,7 +113,12 @@ def inspect_command(
 
         sheets = {name: contact_sheet(dataset, samples, beta, seed) for name, dataset in datasets.items()}
         pictures = {name: sheet for name, sheet in sheets.items() if sheet is not None}
-        document["files"] = write_data_page(output, document, pictures, _findings(inspection, 10), size=inspection.size)
+        about = {
+            "calibrant": calibrant.__version__,
+            "created": datetime.date.today().isoformat(),
+            "reproduce": shlex.join(["calibrant", *invocation]),
+        }
+        document["files"] = write_data_page(output, document | about, pictures)
     if as_json:
         print_json(document)
     elif not quiet:
@@ -241,7 +249,7 @@ def _colour(text: str) -> tuple[int, int, int]:
 
 
 def _print(inspection: Inspection) -> None:
-    say(f"{inspection.name} ({inspection.layout}) in {inspection.root}: {inspection.size}")
+    say(f"{inspection.name} ({inspection.layout}) in {inspection.root}: {inspection.headline}")
     print_line()
     rows = []
     for name, facts in inspection.splits.items():

@@ -13,6 +13,7 @@ import typer
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from calibrant._files import check_output
+from calibrant._numbers import quantity
 from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say, show_progress
 from calibrant.cli.options import (
     Accelerator,
@@ -37,6 +38,7 @@ def train_command(
     loss: Annotated[
         str | None, typer.Option(help="Use another loss, with its default parameters, on the labels as they are.")
     ] = None,
+    method: Annotated[str | None, typer.Option(help="Train this method of the recipe: a row of its tables.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Override a value: loss.margin=6; data.hold_out= removes it (repeat for more)."),
@@ -58,13 +60,19 @@ def train_command(
     After an interruption, even by kill -9, --resume continues the run; the result is the same as without it.
     """
     from calibrant._files import json_value
-    from calibrant.training import load, train  # here: they bring pydantic and PyTorch along
+    from calibrant.training import load, load_method, train  # here: they bring pydantic and PyTorch along
 
     overrides = [] if loss is None else [f"loss.name={json.dumps(loss)}"]
     if loss not in (None, "soft"):  # as in a comparison: the recipe's own targets would make it another method
         overrides.append("targets.name=hard")
-    plan = load(recipe, [*overrides, *(settings or []), *([f"seed={seed}"] if seed is not None else [])],
-                        fresh_loss=loss is not None)  # fmt: skip
+    overrides += [*(settings or []), *([f"seed={seed}"] if seed is not None else [])]
+    if method is not None and loss is not None:
+        raise ValueError("a method of the recipe has its own loss: give --method or --loss, not both")
+    plan = (
+        load(recipe, overrides, fresh_loss=loss is not None)
+        if method is None
+        else load_method(recipe, method, overrides)
+    )
     trusted = trusts_models([plan.model], trust_code)
     if dry_run:
         _dry_run(plan, data, trusted, as_json)
@@ -86,7 +94,7 @@ def train_command(
     if as_json:
         print_json(json_value(result))
     elif not quiet:
-        rows = [(name, *(f"{values[k]:.4f}" for k in SHOWN)) for name, values in result["sets"].items()]
+        rows = [(name, *(_text(k, values[k]) for k in SHOWN)) for name, values in result["sets"].items()]
         print_table(plan.title or str(recipe), ("set", *SHOWN), rows)
     remark(f"predictions in {output}; calibrant audit {output / 'test.npz'} looks at them", quiet)
 
@@ -168,10 +176,16 @@ class _TrainingBar:
         elif event == "predicting":
             self.bar.update(self.task, description=label(f"predicting {numbers['set']}"), numbers="")
         elif event == "epoch":
-            metrics = " ".join(f"{k} {numbers[f'val_{k}']:.4f}" for k in SHOWN if f"val_{k}" in numbers)
+            metrics = " ".join(f"{k} {_text(k, numbers[f'val_{k}'])}" for k in SHOWN if f"val_{k}" in numbers)
             remark(f"epoch {numbers['epoch']}: {metrics}" if metrics else f"epoch {numbers['epoch']} done", self.quiet)
         elif event == "finished already":
             remark("this run is finished already; nothing was computed again", self.quiet)
+
+
+def _text(metric: str, value: float) -> str:
+    from calibrant.metrics import describe  # here, because it brings NumPy along
+
+    return quantity(value, describe(metric).unit)
 
 
 def _dry_run(recipe: Any, data: str | None, trust_code: bool, as_json: bool) -> None:

@@ -77,9 +77,54 @@ class Inspection:
         samples = f"{self.samples} sample{'s' if self.samples != 1 else ''}"
         return f"{samples} in {len(self.splits)} split{'s' if len(self.splits) != 1 else ''}"
 
+    @property
+    def level(self) -> str:
+        """``"good"``; ``"fair"`` if anything was skipped or is odd; ``"poor"`` if copies contradict or leak."""
+        if any("different" in issue.what for issue in self.across.odd):
+            return "poor"
+        return "fair" if any(map(len, self._issues)) else "good"
+
+    @property
+    def _issues(self) -> tuple[list[Issue], list[Issue]]:
+        """What was skipped and what is odd."""
+        skipped = [issue for facts in self.splits.values() for issue in facts.report.skipped]
+        odd = [issue for facts in self.splits.values() for issue in facts.report.odd]
+        return skipped, [*odd, *self.across.odd]
+
+    @property
+    def headline(self) -> str:
+        """How much there is, and whether all of it can be used, in one sentence."""
+        skipped, odd = (sum(issue.times for issue in issues) for issues in self._issues)
+        classes = {name for facts in self.splits.values() for name in facts.class_counts or facts.pixels}
+        classes.discard(NO_CLASS_PIXELS)
+        kinds = f", {len(classes)} class{'es' if len(classes) != 1 else ''}" if classes else ""
+        if not skipped and not odd:
+            return f"{self.size}{kinds}: nothing was skipped, and nothing is odd."
+        findings = f"{odd} finding{'s are' if odd != 1 else ' is'} odd"
+        if not skipped:
+            return f"{self.size}{kinds}: nothing was skipped, and {findings}."
+        return f"{self.size}{kinds}: {skipped} more {'were' if skipped != 1 else 'was'} skipped, and {findings}."
+
+    @property
+    def text(self) -> str:
+        """What to know of the first split: how its classes are balanced, and how much of an image objects fill."""
+        split, facts = next(iter(self.splits.items()), ("", None))
+        if facts is None:
+            return ""
+        counts, sentences = facts.class_counts.values(), []
+        if counts:
+            sentences.append(f"The smallest class of {split} has {min(counts)} samples, the largest {max(counts)}.")
+        if facts.boxes.get("number"):
+            boxes, share = facts.boxes["number"], facts.boxes["mean_objectness"]
+            sentences.append(f"Its {boxes} boxes fill {share:.0%} of an image on average.")
+        return " ".join(sentences)
+
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
         return {
+            "level": self.level,
+            "headline": self.headline,
+            "text": self.text,
             "layout": self.layout,
             "root": self.root,
             "name": self.name,

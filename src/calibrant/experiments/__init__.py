@@ -1,6 +1,6 @@
 """Comparing methods: sweeps over losses, settings and seeds, and tables of what they give."""
 
-from calibrant.experiments import tables
+from calibrant.experiments import papers, tables
 from calibrant.experiments.comparison import Comparison, Failure, compare
 from calibrant.experiments.demo import run_demo
 from calibrant.experiments.demo_study import LEGEND as STUDY_LEGEND
@@ -10,9 +10,10 @@ from calibrant.experiments.local_engine import Engine, Local, engine_of
 from calibrant.experiments.page import write
 from calibrant.experiments.results import Results
 from calibrant.experiments.spaces import losses_to_compare, methods, space
-from calibrant.experiments.study import Contender, Study
+from calibrant.experiments.study import Contender, Study, contenders_of
+from calibrant.experiments.verdict import judge_methods
 
 __all__ = [
     "Comparison", "Contender", "Engine", "Failure", "Local", "Results", "Study", "compare", "engine_of", "methods",
-    "space", "tables", "write",
+    "papers", "space", "tables", "write",
 ]  # fmt: skip

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from calibrant._numbers import fixed
 from calibrant.metrics import describe
-from calibrant.report import MINUS
+from calibrant.report import typeset
+from calibrant.training import REPAIRS
 
 Kind = Literal["value", "rank", "paper", "ours", "difference", "interval", "p", "wins"]
 
@@ -83,6 +85,7 @@ class TableCell(NamedTuple):
         second: whether only the best are better.
         change: ``"better"`` or ``"worse"`` than the reference beyond chance, else ``""``.
         high: the upper end of an interval, whose lower end is the mean.
+        remark: what stands in brackets behind the number: the temperature of a repair.
     """
 
     mean: float
@@ -92,6 +95,7 @@ class TableCell(NamedTuple):
     second: bool = False
     change: str = ""
     high: float = math.nan
+    remark: str = ""
 
 
 #: What a table says where no run has numbers.
@@ -143,6 +147,20 @@ def column_of(column: Column | str) -> Column:
     return column
 
 
+def parse_column(text: str) -> Column:
+    """A column as recipes write it: ``metric``, ``metric@set``, ``metric + repair``.
+
+    Example:
+        >>> parse_column("ece@context + temperature").head
+        'ECE, context + temperature (%) ↓'
+    """
+    measured, _, repair = (part.strip() for part in text.partition(" + "))
+    metric, _, name = measured.partition("@")
+    if repair not in ("", *REPAIRS):
+        raise ValueError(f"a column's repair is one of {', '.join(REPAIRS)}, got {repair!r} in {text!r}")
+    return column_of(Column(metric, name or "test", repair or "none"))
+
+
 def check_direction(column: Column) -> Column:
     """The column, if one end of its metric is better than the other."""
     if column.better == "none":
@@ -170,15 +188,8 @@ def printed(value: float, column: Column, metric: str = "", *, sign: bool = Fals
         ('93.20', '0.2500', '1.88')
     """
     share = describe(metric).unit == "share" if metric else column.is_share
-    if math.isinf(value):
-        return f"{MINUS}∞" if value < 0 else "∞"
     decimals = 2 if share or column.kind == "rank" else 4
-    # A half is rounded away from zero, also where it is binary's 57.00499999999999: a paper's 0.57005 is 57.01.
-    scaled = round(100 * value if share else value, 10) + math.copysign(1e-11, value)
-    text = f"{scaled:{'+' if sign else ''}.{decimals}f}"
-    if not any(c in text for c in "123456789"):
-        text = text.lstrip("+-")
-    return text.replace("-", MINUS)
+    return typeset(fixed(100 * value if share else value, decimals, sign=sign and math.isfinite(value)))
 
 
 def mark_best(columns: Sequence[Column], rows: Sequence[Line]) -> tuple[Line, ...]:

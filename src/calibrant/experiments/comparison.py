@@ -17,6 +17,8 @@ from calibrant.experiments.evaluation import numbers
 from calibrant.experiments.folder import RUNS, check_folder, check_tested, claim, has_data, record_data
 from calibrant.experiments.job import Job, Stage
 from calibrant.experiments.local_engine import Engine, Local
+from calibrant.experiments.measures import more_numbers
+from calibrant.experiments.recipe_tables import columns_of
 from calibrant.experiments.results import ResultRow, Results
 from calibrant.experiments.study import PlannedRun, Scores, Study, first_candidates, search, trials_of
 from calibrant.models import require_trust
@@ -158,12 +160,14 @@ def _is_lasting(job: Job) -> bool:
 def collect(study: Study, folder: Path, planned: Sequence[PlannedRun]) -> Comparison:
     """Every number of the planned runs that is on disk, written as one table."""
     rows, failures, lines = [], {}, []
+    columns = columns_of(study.recipe)
     for run in planned:
         job = Job.of(run.recipe, folder / RUNS, None, run.method)
         is_done, failure = job.is_done, job.failure
         labels = (run.key, run.method, run.label, run.tuned_for, run.stage, run.seed)
         if is_done:
-            rows += [ResultRow(*labels, *number) for number in numbers(job.folder)]
+            more = more_numbers(job.folder, columns) if run.stage == "final" else []
+            rows += [ResultRow(*labels, *number) for number in (*numbers(job.folder), *more)]
         elif failure is not None:
             failures[run.key] = Failure(run.key, run.method, run.seed, str(failure["error"]))
         state = "done" if is_done else "failed" if failure else "missing"

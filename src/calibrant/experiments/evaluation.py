@@ -31,7 +31,7 @@ from calibrant.posthoc import (
     scores_by_reading,
 )
 from calibrant.predictions import Predictions
-from calibrant.training import RESULT, DamagedError, RunFolder, SetName, Value, check_metric, read_record
+from calibrant.training import RESULT, DamagedError, Repair, RunFolder, SetName, Value, check_metric, read_record
 
 NUMBERS = "numbers.json"
 
@@ -40,7 +40,7 @@ class Number(NamedTuple):
     """One number of a run."""
 
     set: str
-    posthoc: str  # "none", "temperature" or "logit-norm"
+    posthoc: str  # "none" or a repair
     parameter: float  # the temperature, or p, below 0 where logits are not centred; nan if there is none
     metric: str
     value: float
@@ -67,7 +67,7 @@ def numbers(folder: str | Path) -> list[Number]:
     return values
 
 
-class _NumberRows(RootModel[list[tuple[SetName, Literal["none", "temperature", "logit-norm"], Value, str, Value]]]):
+class NumberRows(RootModel[list[tuple[SetName, Literal["none"] | Repair, Value, str, Value]]]):
     """What `NUMBERS` holds: rows with the fields of `Number`."""
 
     @model_validator(mode="after")
@@ -82,7 +82,7 @@ class _NumberRows(RootModel[list[tuple[SetName, Literal["none", "temperature", "
 def read_numbers(folder: RunFolder) -> list[Number]:
     """The numbers that a run folder keeps; FileNotFoundError if it keeps none."""
     again = "delete it, and the same command computes it again"
-    values = [Number._make(nulls_as_nan(list(row))) for row in read_record(folder / NUMBERS, _NumberRows, again).root]
+    values = [Number._make(nulls_as_nan(list(row))) for row in read_record(folder / NUMBERS, NumberRows, again).root]
     if (folder / RESULT).exists():
         plain = {(n.set, n.metric): repr(n.value) for n in values if n.posthoc == "none"}
         sets = folder.result()["sets"].items()

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from calibrant._validation import did_you_mean
 from calibrant.experiments.cells import Column
 from calibrant.experiments.results import Results
+from calibrant.training import REPAIRS, Recipe
 
-POSTHOC = ("temperature", "logit-norm")
 #: What a row shows, to be compared with what another does.
 Runs = frozenset[tuple[Any, ...]]
 _TUNED = "tuned for "
@@ -45,7 +45,7 @@ def parse(label: str, methods: list[str]) -> Label:
         return Label(label.replace(" + ", "+"), None, None, ())
     first, *parts = (part.strip() for part in label.split(","))
     method, plus, fix = (part.strip() for part in first.rpartition("+"))
-    posthoc = fix if plus and fix in POSTHOC else None
+    posthoc = fix if plus and fix in REPAIRS else None
     words, tuned_for, settings = [method if posthoc else first], None, []
     for part in parts:
         name, equals, value = part.partition("=")
@@ -57,6 +57,15 @@ def parse(label: str, methods: list[str]) -> Label:
             words.append(part)
     name = next((n for n in (", ".join(words), ", ".join(words).replace(" + ", "+")) if n in methods), ", ".join(words))
     return Label(name if name in methods else _SAME.get(name, name), posthoc, tuned_for, tuple(settings))
+
+
+def label_of(recipe: Recipe, text: str, methods: list[str]) -> Label:
+    """The label that a recipe means: a method of its own, which may be a repair of another, or what `parse` reads."""
+    name, comma, tuned = text.partition(f", {_TUNED}")
+    method = recipe.methods.get(name)
+    if method is None or (method.of or name) not in methods:
+        return parse(text, methods)
+    return Label(method.of or name, method.repair, tuned.strip() if comma else None, ())
 
 
 def _value(text: str) -> Any:

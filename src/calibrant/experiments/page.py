@@ -17,10 +17,12 @@ from calibrant.experiments.comparison import Comparison
 from calibrant.experiments.evaluation import flat
 from calibrant.experiments.folder import RUNS
 from calibrant.experiments.labels import RowSource, enumerate_words, sources
+from calibrant.experiments.recipe_tables import recipe_table
 from calibrant.experiments.results import Results
-from calibrant.experiments.spaces import space
+from calibrant.experiments.spaces import space, title_of
 from calibrant.experiments.study import TARGETS
 from calibrant.experiments.tables import Column, Table
+from calibrant.experiments.verdict import judge_methods
 from calibrant.metrics import ConfidenceSketch
 from calibrant.predictions import Predictions
 from calibrant.report import write_comparison
@@ -28,14 +30,16 @@ from calibrant.training import RunFolder, environment
 
 PAGE = "index.html"
 MAIN = ("accuracy", "nll", "ece", "aece", "aurc")
+#: What ALS prints beside: how sure wrong and right predictions are, and the ECE with many bins.
+CONFIDENCE = ("mean_confidence", "overconfidence", "underconfidence", "mce", "ece_100", "objectness_deviation")
 RANKED = ("accuracy", "ece", "nll", "aurc")
 PAIRED = ("ece", "accuracy", "nll", "aurc")
 #: How many points a curve of the page has.
 POINTS = 200
 WRITERS = {"md": tables.markdown, "tex": tables.latex, "csv": tables.csv, "html": tables.html}
 #: Tables that some comparison has, and the beginning of the names of those of other sets.
-NAMES = ("methods", "repairs", "ranks", *(f"ranks-{target}" for target in TARGETS), "paired", "expected")
-SET = "set-"
+NAMES = ("methods", "confidence", "repairs", "ranks", *(f"ranks-{target}" for target in TARGETS), "paired", "expected")
+SET, TABLE = "set-", "table-"
 
 
 def all_tables(comparison: Comparison, *, reference: str | None = None, expected: bool = False) -> dict[str, Table]:
@@ -48,9 +52,14 @@ def all_tables(comparison: Comparison, *, reference: str | None = None, expected
         Column("ece"), Column("ece", posthoc="temperature"), Column("nll"), Column("nll", posthoc="temperature"),
         Column("aurc"), Column("aurc", posthoc="logit-norm"),
     ]  # fmt: skip
+    metrics = results.where(stage="final", set="test").column("metric")
+    main = [*MAIN[:1], *(["mean_iou"] if "mean_iou" in metrics else []), *MAIN[1:]]
     pages = {
         "methods": tables.summary(
-            results, MAIN, reference=reference, ranks=True, missing=missing, title="On the test data"
+            results, main, reference=reference, ranks=True, missing=missing, title="On the test data"
+        ),
+        "confidence": tables.summary(
+            results, [name for name in CONFIDENCE if name in metrics], missing=missing, title="Confidence"
         ),
         "repairs": tables.summary(results, columns, missing=missing, title="Before and after a repair"),
     }
@@ -68,9 +77,11 @@ def all_tables(comparison: Comparison, *, reference: str | None = None, expected
                 results, RANKED, target=target, missing=nowhere, title=f"Average ranks, tuned for {target}"
             )
     if reference is not None:
-        metrics = final.where(set="test").column("metric")
         table = tables.differences(results, reference, [metric for metric in PAIRED if metric in metrics])
         pages |= {"paired": table} if table.rows else {}
+    for number in study.recipe.tables:
+        if (table := recipe_table(results, study.recipe, number)).rows:
+            pages[f"{TABLE}{number}"] = table
     if expected and study.recipe.expected:
         pages["expected"] = tables.expected(results, study.recipe)
     return pages
@@ -126,6 +137,7 @@ def write(
     """
     tables_by_name = all_tables(comparison, reference=reference, expected=expected)
     page = document(comparison, tables_by_name)
+    page["verdict"] = None if (verdict := judge_methods(comparison.results, reference)) is None else verdict._asdict()
     for name, values in more.items():
         page[name] = [*page.get(name, ()), *json_value(list(values))]
     folder = comparison.folder / "tables"
@@ -143,7 +155,7 @@ def write(
 
 def _remove_stale(folder: Path, names: Collection[str]) -> None:
     """Remove tables of an earlier command that this one does not have, and no other file."""
-    for name in [*NAMES, *(path.stem for path in folder.glob(f"{SET}*.tex"))]:
+    for name in [*NAMES, *(path.stem for head in (SET, TABLE) for path in folder.glob(f"{head}*.tex"))]:
         files = [folder / f"{name}.{suffix}" for suffix in WRITERS]
         # What a set is called is free: it is ours if it is there in every format.
         if name not in names and (name in NAMES or all(file.is_file() for file in files)):
@@ -170,11 +182,12 @@ def document(comparison: Comparison, tables_by_name: dict[str, Table]) -> dict[s
             "title": study.recipe.title or "Comparison",
             "lead": lead,
             "facts": [
-                ["data", study.recipe.data.layout],
-                ["network", study.recipe.model.name],
-                ["seeds", ", ".join(map(str, study.seeds))],
-                ["software", f"calibrant {machine['calibrant']}, torch {machine['torch']}"],
+                ["Data", study.recipe.data.layout],
+                ["Network", study.recipe.model.name],
+                ["Seeds", ", ".join(map(str, study.seeds))],
+                ["Software", f"calibrant {machine['calibrant']}, torch {machine['torch']}"],
             ],
+            "methods": {method.name: title_of(method.name) for method in study.methods.values()},
             "tables": [{"title": t.title, "note": t.note, "html": tables.html(t)} for t in tables_by_name.values()],
             "reliability": list(_reliability(comparison)),
             "curves": list(_curves(comparison)),
@@ -185,13 +198,13 @@ def document(comparison: Comparison, tables_by_name: dict[str, Table]) -> dict[s
                 {"run": f.run, "name": f.method, "seed": f.seed, "error": f.error} for f in comparison.failures
             ],
             "files": [
-                ["all numbers", "results.csv"],
-                ["all numbers, Parquet", "results.parquet"],
-                ["every run", "runs.csv"],
+                ["All numbers", "results.csv"],
+                ["All numbers, Parquet", "results.parquet"],
+                ["Every run", "runs.csv"],
                 *(
-                    [f"{name}, {suffix}", f"tables/{name}.{suffix}"]
-                    for name in tables_by_name
-                    for suffix in ("md", "tex")
+                    [f"{table.title}, {kind}", f"tables/{name}.{suffix}"]
+                    for name, table in tables_by_name.items()
+                    for suffix, kind in (("md", "Markdown"), ("tex", "LaTeX"))
                 ),
             ],
             "commands": [],

@@ -27,15 +27,33 @@ _ALS: Space = {"targets.beta": (1.0, 0.75, 0.25)}
 
 #: Methods that are more than a loss, as settings of the recipe.
 _ADAPTIVE = {"targets.name": "adaptive"}
-BEYOND_LOSSES: dict[str, Settings] = {"als": _ADAPTIVE, "als+context": _ADAPTIVE | {"data.context_rate": 0.15}}
+BEYOND_LOSSES: dict[str, Settings] = {
+    "als": _ADAPTIVE,
+    "als+context": _ADAPTIVE | {"data.context_rate": 0.15},
+    "cutmix": {"mixing": {"name": "cutmix"}},
+    "ricap": {"mixing": {"name": "ricap"}},
+    "mixup": {"mixing": {"name": "mixup"}},
+}
+
+_TITLES = {"als": "Adaptive label smoothing", "als+context": "Adaptive label smoothing with context-only samples"}
+
+
+def title_of(method: str) -> str:
+    """A method's name in words.
+
+    Example:
+        >>> title_of("ls"), title_of("als")
+        ('Label smoothing', 'Adaptive label smoothing')
+    """
+    return _TITLES.get(method) or describe(method).title
 
 
 def methods() -> tuple[str, ...]:
-    """Everything that can be compared: every loss, ALS, and ALS with images that show no object.
+    """Everything that can be compared: every loss, ALS, ALS with images that show no object, and mixed images.
 
     Example:
-        >>> methods()[:3], methods()[-1]
-        (('ce', 'ls', 'focal'), 'als+context')
+        >>> methods()[:3], methods()[-5:]
+        (('ce', 'ls', 'focal'), ('als', 'als+context', 'cutmix', 'ricap', 'mixup'))
     """
     return losses_to_compare() + tuple(BEYOND_LOSSES)
 
@@ -48,7 +66,7 @@ def losses_to_compare() -> tuple[str, ...]:
 def changes(method: str, settings: Settings, recipe: Recipe) -> Settings:
     """What a method with its settings changes in a recipe: a name with dots, and a value, each.
 
-    A method that is the recipe's own keeps the values that the recipe has for it.
+    A method that is the recipe's own keeps the values that the recipe has for it, unless they name a whole loss.
 
     Example:
         >>> from calibrant.training.recipe import check_recipe
@@ -60,10 +78,13 @@ def changes(method: str, settings: Settings, recipe: Recipe) -> Settings:
         raise ValueError(f"unknown method {method!r}; known are {', '.join(methods())}")
     changed: Settings = {"targets.name": "hard"} | BEYOND_LOSSES.get(method, {})
     name = "ce" if method in BEYOND_LOSSES else method
-    own = recipe.loss.parameters  # any other loss takes over from the recipe's which labels to leave out, and no more
-    loss = {"name": name} | {k: v for k, v in own.items() if recipe.loss.name == name or k == "ignore_index"}
+    # Any other loss, and one that comes whole, takes over which labels to leave out, and no more.
+    is_own = recipe.loss.name == name and "loss" not in settings
+    loss = {"name": name} | {k: v for k, v in recipe.loss.parameters.items() if is_own or k == "ignore_index"}
     for setting, value in settings.items():
-        if "." in setting:
+        if setting == "loss":
+            loss |= value
+        elif "." in setting or setting == "mixing":
             changed[setting] = value
         elif setting in describe(name).defaults():
             loss[setting] = value
@@ -75,7 +96,11 @@ def changes(method: str, settings: Settings, recipe: Recipe) -> Settings:
 
 def space(method: str, recipe: Recipe) -> Space:
     """What is searched for a method: the recipe's word, else the papers'."""
-    return recipe.search.get(method, _ALS if method in BEYOND_LOSSES else describe(method).search)
+    if method in recipe.search:
+        return recipe.search[method]
+    if method in BEYOND_LOSSES:
+        return _ALS if "targets.name" in BEYOND_LOSSES[method] else {}
+    return describe(method).search
 
 
 def grid(values: Space) -> list[Settings]:

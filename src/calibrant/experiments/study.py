@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from calibrant._validation import short
 from calibrant.experiments.spaces import Settings, changes, combinations, draw, grid, methods, space
 from calibrant.metrics import describe
-from calibrant.training import LARGEST_SEED, ModelSettings, Recipe, check_recipe, table_of
+from calibrant.training import LARGEST_SEED, ModelSettings, Recipe, replaced
 
 TARGETS = ("accuracy", "ece", "nll", "aurc")
 Search = Literal["grid", "random", "halving"]
@@ -69,6 +69,25 @@ class Contender(NamedTuple):
 
     name: str
     settings: Settings
+
+
+def contender_of(recipe: Recipe, name: str) -> Contender:
+    """A method of a recipe as it takes part in a comparison: nothing of the recipe's own method is left in it."""
+    method = recipe.methods[name]
+    unset: Settings = {"mixing": None} if recipe.mixing is not None else {}
+    if recipe.data.context_rate:
+        unset["data.context_rate"] = 0.0
+    return Contender(method.loss.name if method.loss is not None else "ce", unset | method.changes)
+
+
+def contenders_of(recipe: Recipe, names: Iterable[str] | None = None) -> dict[str, Contender]:
+    """The methods of a recipe that have runs of their own, for some of its rows or for all of them.
+
+    A row that is repaired from the runs of another stands for that one.
+    """
+    rows = recipe.methods if names is None else names
+    owners = dict.fromkeys(recipe.methods[row].of or row for row in rows)
+    return {name: contender_of(recipe, name) for name in owners}
 
 
 @dataclass(frozen=True)
@@ -173,7 +192,8 @@ class Study:
         method = self.methods[label]
         if not self.tune:
             return [method.settings]
-        values = {k: v for k, v in space(method.name, self.recipe).items() if k not in method.settings}
+        fixed = {*method.settings, *method.settings.get("loss", ())}
+        values = {k: v for k, v in space(method.name, self.recipe).items() if k not in fixed}
         number = combinations(values) if self.trials is None else min(self.trials, combinations(values))
         if number > MOST_CANDIDATES:
             raise ValueError(
@@ -194,9 +214,14 @@ class Study:
         return PlannedRun(recipe, label, settings, "search" if share == 1.0 else "short", "", seed)
 
     def final(self, label: str, settings: Settings, seed: int, tuned_for: str) -> PlannedRun:
-        """A run that is tested: on all of the training data, unless a part of it has to choose the epoch."""
+        """A run that is tested: on all of the training data, unless a part of it has to choose the epoch.
+
+        What a method holds out for a repair of its own stays held out.
+        """
         hold_out, changed = self.recipe.data.hold_out, self._changes(label, settings, seed)
-        if hold_out is not None:
+        if "data.hold_out" in changed:
+            changed["data.hold_out"] = changed["data.hold_out"] | {"seed": seed}
+        elif hold_out is not None:
             is_train = hold_out.of == "train"
             is_joined = self.tune and is_train and self.recipe.training.keep == "last" and not self.keep_held_out
             # What a search has looked at is no test data of any seed.
@@ -254,15 +279,6 @@ def trials_of(
         for (label, seed), several in candidates.items()
         if len(several) > 1
     }
-
-
-def replaced(recipe: Recipe, values: Settings) -> Recipe:
-    """A recipe with other values, by names with dots."""
-    plain: dict[str, Any] = recipe.model_dump(mode="json")
-    for name, value in values.items():
-        table, last = table_of(plain, name)
-        table[last] = value
-    return check_recipe(plain, "the recipe of a run")
 
 
 def _test_data(recipe: Recipe) -> str:

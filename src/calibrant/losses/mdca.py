@@ -42,7 +42,7 @@ from calibrant.losses.target import Target, transforming
 
 @register(
     "mdca",
-    "MDCA",
+    "Multi-class difference in confidence and accuracy",
     paper="Hebbalaguppe2022",
     equation="ACLS supplement Eq. 9",
     summary="matches each class's mean probability in the batch to its frequency",

@@ -41,7 +41,7 @@ from calibrant.losses.target import Target
 
 @register(
     "mmce",
-    "MMCE",
+    "Maximum mean calibration error",
     paper="Kumar2018",
     equation="Sec. 4",
     summary="penalises a kernel measure of the batch's miscalibration",

@@ -8,6 +8,7 @@ from calibrant.metrics.bootstrap.intervals import (
     bootstrap_interval,
     check_level,
     ece_by_chance,
+    interval_at,
     intervals,
     normal_interval,
     wilson,
@@ -21,11 +22,13 @@ from calibrant.metrics.catalogue import (
     LARGE_ERROR,
     MEASURED,
     METRICS,
+    PYCALIB,
     RISKS,
     SMALL_ERROR,
     Metric,
     base_name,
     describe,
+    split_name,
 )
 from calibrant.metrics.classwise import classwise_ece
 from calibrant.metrics.confidence import (

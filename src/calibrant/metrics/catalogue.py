@@ -1,7 +1,8 @@
 """What is known of every metric: label, unit, family, which end is better, bounds, one line of description.
 
 Tables, pages, recipes, papers' columns and the command line read it here and nowhere else. A name may carry a setting:
-``ece_10`` is the ECE with 10 bins, ``coverage_at_risk_0.05`` the coverage at 5% risk; `describe` reads those too.
+``ece_10`` is the ECE with 10 bins, ``coverage_at_risk_0.05`` the coverage at 5% risk, ``pycalib_ece_100`` the ECE with
+100 bins in pycalib's convention, which is ALS's; `describe` reads those too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Metric:
         bounds: the smallest and the largest value it can have, with default arguments.
         description: one line on what it says.
         absolute: whether it adds up absolute gaps of bins, or takes the largest, so that noise makes it larger.
+        title: what the label stands for, where it is an abbreviation.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Metric:
     bounds: tuple[float, float]
     description: str
     absolute: bool = False
+    title: str = ""
 
     @property
     def sign(self) -> int:
@@ -47,17 +50,22 @@ class Metric:
 _METRICS = (
     Metric("accuracy", "Accuracy", "share", "Accuracy", "high", (0, 1), "share of predictions that are right"),
     Metric("nll", "NLL", "number", "Accuracy", "low", (0, math.inf),
-           "mean negative log-likelihood of the labels, in nats"),
+           "mean negative log-likelihood of the labels, in nats",
+           title="negative log-likelihood"),
     Metric("brier", "Brier score", "number", "Accuracy", "low", (0, 2),
            "mean squared distance of the probabilities from the one-hot labels"),
     Metric("mean_iou", "Mean IoU", "share", "Accuracy", "high", (0, 1),
-           "intersection over union of labelled and predicted pixels, mean over the classes"),
+           "intersection over union of labelled and predicted pixels, mean over the classes",
+           title="mean intersection over union"),
     Metric("ece", "ECE", "share", "Calibration", "low", (0, 1),
-           "mean gap of confidence and accuracy over bins of equal width", absolute=True),
+           "mean gap of confidence and accuracy over bins of equal width", absolute=True,
+           title="expected calibration error"),
     Metric("aece", "AECE", "share", "Calibration", "low", (0, 1),
-           "mean gap of confidence and accuracy over bins of equal count", absolute=True),
+           "mean gap of confidence and accuracy over bins of equal count", absolute=True,
+           title="adaptive expected calibration error"),
     Metric("mce", "MCE", "share", "Calibration", "low", (0, 1),
-           "largest gap of confidence and accuracy of a bin", absolute=True),
+           "largest gap of confidence and accuracy of a bin", absolute=True,
+           title="maximum calibration error"),
     Metric("classwise_ece", "Class-wise ECE", "share", "Calibration", "low", (0, 1),
            "ECE of each class's probability, mean over the classes", absolute=True),
     Metric("smooth_ece", "Smooth ECE", "share", "Calibration", "low", (0, 1),
@@ -69,11 +77,14 @@ _METRICS = (
     Metric("underconfidence", "Underconfidence", "share", "Calibration", "low", (0, 1),
            "mean of 1 - confidence of the right predictions"),
     Metric("aurc", "AURC", "number", "Selective", "low", (0, 1),
-           "area under the risk-coverage curve: mean error rate of the most confident predictions"),
+           "area under the risk-coverage curve: mean error rate of the most confident predictions",
+           title="area under the risk-coverage curve"),
     Metric("e_aurc", "E-AURC", "number", "Selective", "low", (0, 1),
-           "AURC beyond that of the best ordering with the same errors"),
+           "AURC beyond that of the best ordering with the same errors",
+           title="excess area under the risk-coverage curve"),
     Metric("augrc", "AUGRC", "number", "Selective", "low", (0, 1),
-           "area under the generalised risk-coverage curve: mean share accepted and wrong"),
+           "area under the generalised risk-coverage curve: mean share accepted and wrong",
+           title="area under the generalised risk-coverage curve"),
     Metric("coverage_at_risk", "Coverage at risk", "share", "Selective", "high", (0, 1),
            "largest share that can be accepted at the error rate allowed"),
     Metric("risk_at_coverage", "Risk at coverage", "share", "Selective", "low", (0, 1),
@@ -119,6 +130,10 @@ def base_name(name: str) -> str:
     return split_name(name)[0]
 
 
+#: Before the name of an ECE or MCE: with ``convention="pycalib"``.
+PYCALIB = "pycalib_"
+
+
 def describe(name: str) -> Metric:
     """What is known of a metric, by its name with or without a setting.
 
@@ -130,11 +145,16 @@ def describe(name: str) -> Metric:
         ['ECE', 'ECE (10 bins)', 'Coverage at 5% risk', 'Risk at 90% coverage']
         >>> describe("ece_10").better, describe("ece_10").unit
         ('low', 'share')
+        >>> describe("pycalib_ece_100").label
+        'ECE (100 bins, pycalib)'
     """
-    base, setting = split_name(name)
-    if base not in METRICS:
+    base, setting = split_name(name.removeprefix(PYCALIB))
+    if base not in METRICS or (name.startswith(PYCALIB) and base not in ("ece", "mce")):
         raise ValueError(f"no metric is called {name!r}; known are {', '.join(METRICS)}")
     metric = METRICS[base]
+    if name.startswith(PYCALIB):
+        bins = "pycalib" if setting is None else f"{setting} bins, pycalib"
+        return replace(metric, name=name, label=f"{metric.label} ({bins})")
     if setting is None:
         return metric
     if "_at_" in base:

@@ -7,6 +7,7 @@ from calibrant.posthoc.crossfit import (
     Ranked,
     Repaired,
     crossfit,
+    crossfit_all,
     crossfit_ranks,
     folds_of,
     rank_shares,

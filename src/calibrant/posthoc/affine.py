@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from calibrant.posthoc.base import Calibrator, Doubles, Stream, read_numbers
-from calibrant.posthoc.temperature import TemperatureScaling
+from calibrant.posthoc.temperature import fitted_temperature
 
 MOST_ITERATIONS = 300
 MEMORY = 12  # steps that L-BFGS remembers
@@ -100,7 +100,7 @@ class Moments:
 
 def moments(data: Stream, *, full: bool) -> Moments:
     """The temperature, then one pass for the sums; ``full`` for sums of all logits, else of the label's own."""
-    temperature = TemperatureScaling().fit(data).temperature_
+    temperature = fitted_temperature(data).temperature_
     classes, rows = data.num_classes, 0
     first, total, square, counts = np.zeros((4, classes))
     sums = np.zeros((classes, classes) if full else classes)

@@ -50,6 +50,7 @@ class Stream:
 
     def __init__(self, logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> None:
         self.passes, self.floor = 0, FLOOR
+        self.temperature: Any = None  # a fitted `TemperatureScaling`, for all calibrators that begin with one
         self._checked = self._wide = False
         if isinstance(logits, Predictions):
             _check_fittable(logits, labels)
@@ -212,8 +213,9 @@ class Calibrator(Parameters, ABC):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         self.n_classes_, self.floor_ = data.num_classes, data.floor
+        before = data.passes
         self._fit(data)
-        self.passes_ = data.passes
+        self.passes_ = data.passes - before
         return self
 
     @abstractmethod

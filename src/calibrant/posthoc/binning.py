@@ -24,6 +24,7 @@ probabilities are never parted, and bins that would be empty are left out. [Zadr
 
 from __future__ import annotations
 
+import itertools
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -37,6 +38,7 @@ from calibrant.posthoc.ops import Ops
 V = TypeVar("V")
 
 _STEEPEST = 1e300
+_MANY = 100  # passes of pooling, when each pools little: means that rise, and then one far below them all
 
 
 class IsotonicCalibration(Tabular):
@@ -172,17 +174,23 @@ def isotonic(p: Doubles, hit: Bools) -> tuple[Doubles, Doubles]:
 
 
 def pool(sums: Doubles, weights: Doubles) -> npt.NDArray[np.int64]:
-    """Pool adjacent violators: where each block of the rising means sums / weights begins."""
-    from scipy.optimize import isotonic_regression  # here, because it takes a third of a second
+    """Pool adjacent violators: where each block of the rising means sums / weights begins.
 
-    starts = isotonic_regression(sums / weights, weights=weights).blocks[:-1].astype(np.int64)
-    while True:
-        # SciPy's running means round, and may leave equal ones apart; cross-multiplied, counts are exact.
-        s, w = np.add.reduceat(sums, starts), np.add.reduceat(weights, starts)
-        rises = s[1:] * w[:-1] > s[:-1] * w[1:]
+    A pass pools all of them at once, and some ten passes do. SciPy's function is as fast for a million means, but its
+    import takes a third of a second, a thousand times what pooling 10,000 means does.
+    """
+    starts, s, w = np.arange(len(sums)), sums, weights
+    for passes in itertools.count(1):
+        rises = s[1:] * w[:-1] > s[:-1] * w[1:]  # cross-multiplied, counts are exact
         if rises.all():
-            return starts
-        starts = starts[np.concatenate([[True], rises])]
+            break
+        first = np.flatnonzero(np.concatenate([[True], rises]))
+        if passes == _MANY:
+            from scipy.optimize import isotonic_regression
+
+            first = isotonic_regression(s / w, weights=w).blocks[:-1]
+        starts, s, w = starts[first], np.add.reduceat(s, first), np.add.reduceat(w, first)
+    return starts
 
 
 def _equal_width(data: Stream, edges: Doubles, mode: Mode) -> Doubles:

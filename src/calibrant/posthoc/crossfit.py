@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Array
-from calibrant.posthoc.base import Calibrator, Doubles
+from calibrant.posthoc.base import Calibrator, Doubles, Stream
 from calibrant.posthoc.logit_norm import LogitNorm, best_norm
 
 FOLDS = 5
@@ -47,12 +47,20 @@ def folds_of(unit: Ints) -> Ints:
 
 def crossfit(make: Callable[[], C], z: Array, y: Array, folds: Ints) -> Repaired[C]:
     """Fit a calibrator without each fold of logits ``[n, C]`` and labels ``[n]``, and transform the fold with it."""
-    out, fitted = np.empty_like(z), []
+    return crossfit_all({"": make}, z, y, folds)[""]
+
+
+def crossfit_all(makes: Mapping[str, Callable[[], C]], z: Array, y: Array, folds: Ints) -> dict[str, Repaired[C]]:
+    """The same of several calibrators by name, fold by fold, so that they share the temperature they begin with."""
+    repaired: dict[str, Repaired[C]] = {name: Repaired(np.empty_like(z), []) for name in makes}
     for k in np.unique(folds):
         inside = folds == k
-        fitted.append(make().fit(z[~inside], y[~inside]))
-        out[inside] = fitted[-1].transform(z[inside])
-    return Repaired(out, fitted)
+        fold, rest = z[inside], Stream(z[~inside], y[~inside])
+        for name, make in makes.items():
+            calibrator = make().fit(rest)
+            repaired[name].logits[inside] = calibrator.transform(fold)
+            repaired[name].fitted.append(calibrator)
+    return repaired
 
 
 def crossfit_ranks(plain: Doubles, scores: Mapping[bool, Mapping[int, Doubles]], correct: Bools, folds: Ints) -> Ranked:

@@ -34,7 +34,7 @@ import numpy as np
 from calibrant._validation import choice
 from calibrant.posthoc.base import LEAST, Calibrator, Doubles, Stream, read_numbers
 from calibrant.posthoc.ops import NumpyOps, Ops, log_softmax, softmax
-from calibrant.posthoc.temperature import TemperatureScaling
+from calibrant.posthoc.temperature import fitted_temperature
 
 V = TypeVar("V")
 
@@ -83,7 +83,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _fit(self, data: Stream) -> None:
         minimise = _minimise_nll if choice("objective", self.objective, ("nll", "mse")) == "nll" else _minimise_mse
-        temperature = TemperatureScaling().fit(data)
+        temperature = fitted_temperature(data)
         self.temperature_ = temperature.temperature_
         self.weights_, self.gap_ = minimise(data, self.temperature_)
         if self.weights_[2] > 1 - _LEAST:

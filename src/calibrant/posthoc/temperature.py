@@ -112,6 +112,7 @@ class TemperatureScaling(Calibrator):
         grid = self._grid()
         if grid is None:
             self._minimise(data)
+            data.temperature = self
         else:
             self._choose(data, grid)
 
@@ -194,6 +195,14 @@ class TemperatureScaling(Calibrator):
 
     def _restore(self, state: Mapping[str, Any], num_classes: int) -> None:
         self.temperature_ = float(read_numbers(state, "temperature", (), low=LEAST))
+
+
+def fitted_temperature(data: Stream) -> TemperatureScaling:
+    """Temperature scaling of the data, fitted once however many calibrators begin with it."""
+    if data.temperature is None:
+        data.temperature = TemperatureScaling().fit(data)
+    scaling: TemperatureScaling = data.temperature
+    return scaling
 
 
 class _Ends(NamedTuple):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from calibrant._imports import lazy_names
 
 if TYPE_CHECKING:
-    from calibrant.report.figures import figure_path
+    from calibrant.report.figures import figure_path, new_figure, save_figure
     from calibrant.report.figures.audit import (
         draw_confidence_histogram,
         draw_logit_scatter,
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     from calibrant.report.html.audit_page import write_audit
     from calibrant.report.html.comparison_page import write_comparison
     from calibrant.report.html.comparison_table import PrintedNumber, render_comparison_table
-    from calibrant.report.html.data_page import ContactSheet, Section, check_page_folder, write_data_page, write_page
+    from calibrant.report.html.data_page import ContactSheet, check_page_folder, write_data_page
     from calibrant.report.html.demo_page import write_demonstration
+    from calibrant.report.html.paper_page import PaperPart, write_paper_page
     from calibrant.report.html.tables import framed, labelled
-    from calibrant.report.text import DASH, MINUS, TIMES, escape, name
+    from calibrant.report.junit import workflow_lines, write_junit
+    from calibrant.report.text import DASH, MINUS, TIMES, escape, name, typeset
 
 __all__ = [
     "Cell",
-    "Section",
+    "ContactSheet",
     "draw_confidence_histogram",
     "draw_contact_sheet",
     "draw_data_summary",
@@ -42,7 +44,7 @@ __all__ = [
     "draw_risk_coverage_by_method",
     "write_audit",
     "write_comparison",
-    "write_page",
+    "write_data_page",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, extras={"calibrant.report.figures": ("train", "matplotlib")})

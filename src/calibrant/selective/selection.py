@@ -24,7 +24,7 @@ from calibrant.posthoc import (
     TemperatureScaling,
     VectorScaling,
     best_norm,
-    crossfit,
+    crossfit_all,
     crossfit_ranks,
     folds_of,
     ranks_by_fold,
@@ -80,7 +80,7 @@ class Selection:
         best = min((name for name in errors if name != "none"), key=lambda name: errors[name], default=chosen)
         if best == chosen or chosen not in self.judged:
             return None
-        change = paired_differences(self.judged[chosen], self.judged[best])["ece"]
+        change = paired_differences(self.judged[chosen], self.judged[best], ranked=False)["ece"]
         return {"name": best, "ece": errors[best], "chosen_ece": errors[chosen]} if change.high < 0 else None
 
     def evidence(self) -> dict[str, list[dict[str, Any]]]:
@@ -128,10 +128,11 @@ def _select_calibrator(
     judged, chosen = {"none": judge_rows(z, y)}, "none"
     best = _losses(judged["none"])
     crossfitted, candidates = z, [Candidate("none", float(best.mean()), ece=_ece(judged["none"]))]
-    for name in () if asked == "none" else CALIBRATORS_TRIED if asked == "auto" else (asked,):
-        if asked == "auto" and name == "vector" and len(y) < ROWS_PER_CLASS * z.shape[1]:
-            continue
-        transformed = crossfit(CALIBRATORS_TRIED[name], z, y, folds).logits
+    few = len(y) < ROWS_PER_CLASS * z.shape[1]
+    names = [name for name in CALIBRATORS_TRIED if not (few and name == "vector")] if asked == "auto" else [asked]
+    tried = {} if asked == "none" else {name: CALIBRATORS_TRIED[name] for name in names}
+    for name, repaired in crossfit_all(tried, z, y, folds).items():
+        transformed = repaired.logits
         judged[name] = judge_rows(transformed, y)
         losses = _losses(judged[name])
         change, low, high = _difference(losses - best, unit, 1 - (1 - LEVEL) / len(CALIBRATORS_TRIED))

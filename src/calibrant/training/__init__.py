@@ -6,11 +6,20 @@ from calibrant.training.distributed import make_fabric
 from calibrant.training.forward import rehearse
 from calibrant.training.loop import estimate, train
 from calibrant.training.prediction import example_inputs, load_model, predict, predict_run
-from calibrant.training.recipe import Recipe, check_recipe, load, table_of
+from calibrant.training.recipe import Recipe, check_recipe, load, load_method, replaced
 from calibrant.training.records import DamagedError, Value, check_metric, read_record
 from calibrant.training.run import prepare_run
 from calibrant.training.run_folder import FAILED, RESULT, InUseError, RunFolder, environment
-from calibrant.training.settings import LARGEST_SEED, ModelSettings, Resources, SetName
+from calibrant.training.settings import (
+    LARGEST_SEED,
+    REPAIRS,
+    TUNED_FOR,
+    MethodSettings,
+    ModelSettings,
+    Repair,
+    Resources,
+    SetName,
+)
 from calibrant.training.step import DivergedError
 
 __all__ = ["DivergedError", "Recipe", "estimate", "load", "load_model", "predict", "predict_run", "train"]

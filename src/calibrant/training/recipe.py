@@ -22,18 +22,21 @@ from calibrant.training.components import BLANKING, MIXING, Named, make_loss
 from calibrant.training.optimisers import OptimiserSettings, Schedule
 from calibrant.training.records import first_error, name_of, sentence_of
 from calibrant.training.settings import (
+    TUNED_FOR,
     DataSettings,
     Expected,
+    MethodSettings,
     ModelSettings,
     Resources,
     Seed,
     Settings,
+    TableSettings,
     TargetSettings,
     TrainingSettings,
 )
 
 #: Parts of a recipe on which no run depends.
-_WORDS = {"title", "paper", "table", "notes", "expected", "search", "resources"}
+_WORDS = {"title", "paper", "table", "notes", "methods", "tables", "expected", "search", "resources"}
 
 #: Bytes of a recipe's file, and of the complete recipe that a run folder keeps.
 LARGEST_FILE, LARGEST_COPY = 2**20, 2**23
@@ -51,8 +54,9 @@ SearchSettings = Annotated[
 class Recipe(Settings):
     """One experiment.
 
-    ``search`` has, by method, the values that a comparison tries: ``{acls = {margin = [6, 10]}}``; ``resources`` are
-    for comparisons too, and neither changes a run.
+    ``methods`` are the rows of the paper's tables, ``tables`` says which rows and columns each has, and ``expected``
+    what it prints. ``search`` has, by method, the values that a comparison tries: ``{acls = {margin = [6, 10]}}``;
+    ``resources`` are for comparisons too. None of them changes a run.
 
     Example:
         >>> recipe = Recipe.model_validate(
@@ -75,6 +79,8 @@ class Recipe(Settings):
     optimiser: OptimiserSettings = OptimiserSettings()
     schedule: Schedule = Schedule()
     training: TrainingSettings = TrainingSettings()
+    methods: dict[str, MethodSettings] = Field(default_factory=dict, max_length=100)
+    tables: dict[str, TableSettings] = Field(default_factory=dict, max_length=100)
     expected: tuple[Expected, ...] = ()
     search: dict[str, SearchSettings] = Field(default_factory=dict, max_length=100)
     resources: Resources = Resources()
@@ -91,6 +97,14 @@ class Recipe(Settings):
     def _buildable(self) -> Self:
         self.build_loss()
         self.build_mixing()
+        for name, method in self.methods.items():
+            if method.of is not None and (method.of not in self.methods or self.methods[method.of].of is not None):
+                raise ValueError(f"method {name!r} repairs {method.of!r}, which is no method with runs of its own")
+        for number, table in self.tables.items():
+            strangers = [row for row in table.rows if row.partition(TUNED_FOR)[0] not in self.methods]
+            if strangers:
+                hint = did_you_mean(strangers[0], self.methods)
+                raise ValueError(f"table {number!r} has a row {strangers[0]!r} that is no method of the recipe{hint}")
         return self
 
     def build_loss(self, ignore_index: int | None = None) -> Loss:
@@ -118,6 +132,10 @@ class Recipe(Settings):
                 also.pop("path")
                 if not also["pool"]:  # recipes from before it keep their keys
                     also.pop("pool")
+        text = plain["data"]["text"] or {}
+        for name, default in (("side", "first"), ("unknown", "token")):  # so do those
+            if text.get(name) == default:
+                text.pop(name)
         for name in ("workers", "checkpoint_seconds", "eval_batch_size", "tensorboard"):
             plain["training"].pop(name)
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
@@ -149,6 +167,34 @@ def load(recipe: str | Path, overrides: Iterable[str] = (), *, fresh_loss: bool 
     for override in overrides:
         _replace(plain, override)
     return check_recipe(plain, str(recipe))
+
+
+def load_method(recipe: str | Path, name: str, overrides: Iterable[str] = ()) -> Recipe:
+    """The recipe of one of a recipe's methods: a row of its tables.
+
+    Args:
+        recipe: As in `load`.
+        name: Of the method; of one that repairs another, that other is trained.
+        overrides: As in `load`; they apply before the method does.
+    """
+    plan = load(recipe, overrides)
+    if name not in plan.methods:
+        known = ", ".join(plan.methods) or "none"
+        raise ValueError(f"{recipe}: no method {short(name)}; it has {known}{did_you_mean(name, plan.methods)}")
+    name = plan.methods[name].of or name
+    loss = {"name": "ce"} | {k: v for k, v in plan.loss.parameters.items() if k == "ignore_index"}
+    changes = plan.methods[name].changes
+    whole = {"targets.name": "hard", "mixing": None, "data.context_rate": 0.0} | changes
+    return replaced(plan, whole | {"loss": loss | changes.get("loss", {})})
+
+
+def replaced(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """A recipe with other values, by names with dots."""
+    plain: dict[str, Any] = recipe.model_dump(mode="json")
+    for name, value in values.items():
+        table, last = table_of(plain, name)
+        table[last] = value
+    return check_recipe(plain, "the recipe of a run")
 
 
 def load_copy(path: Path) -> Recipe:

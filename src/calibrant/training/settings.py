@@ -6,7 +6,7 @@ Numbers are finite and bounded: a value out of bounds is most likely a typo, and
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -71,10 +71,22 @@ class HoldOut(Settings):
 
 
 class TextSettings(Settings):
-    """How texts become rows of token ids; ``vectors`` is a file of word vectors in GloVe's format."""
+    """How texts become rows of token ids.
+
+    Attributes:
+        vocabulary: Words at most, the most frequent of the training texts.
+        length: Words of every text.
+        side: The first or the last of them; a shorter text is filled up at the other end.
+        unknown: Words that the vocabulary does not have are one token, or are dropped.
+        min_count: How often a word must occur.
+        vectors: A file of word vectors in GloVe's format.
+        dimensions: Of the vectors.
+    """
 
     vocabulary: Annotated[Whole, Field(gt=2, le=10**7)] = 20_000
     length: Annotated[Whole, Field(gt=0, le=10**6)] = 1000
+    side: Literal["first", "last"] = "first"
+    unknown: Literal["token", "drop"] = "token"
     min_count: Count = 1
     vectors: str | None = None
     dimensions: Annotated[Whole, Field(gt=0, le=10**5)] = 100
@@ -271,6 +283,66 @@ class Expected(Settings):
     where: str = "test"
     values: dict[str, Number]
     note: str = ""
+
+
+#: Repairs of a run that a row or a column of a table can name; those with a paper's name take its grid of temperatures.
+Repair = Literal["temperature", "temperature-mbls", "temperature-lr", "logit-norm"]
+REPAIRS: tuple[Repair, ...] = get_args(Repair)
+
+
+class MethodSettings(BaseModel):
+    """A method of a paper's table: everything in which it differs from the recipe.
+
+    Attributes:
+        label: As the paper prints it; the method's name in the recipe if left out.
+        loss, mixing: Instead of the recipe's.
+        targets, data, model, optimiser, schedule, training: Values on top of the recipe's.
+        repair: What is done to the predictions of another method before they are judged.
+        of: That other method, which has runs of its own: the row has none.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    label: str = ""
+    loss: Named | None = None
+    mixing: Named | None = None
+    targets: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+    model: dict[str, Any] = {}
+    optimiser: dict[str, Any] = {}
+    schedule: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    repair: Repair | None = None
+    of: str | None = None
+
+    @model_validator(mode="after")
+    def _check_repaired(self) -> Self:
+        if (self.of is None) != (self.repair is None) or (self.of is not None and self.changes):
+            raise ValueError("a repaired method has repair and of, and changes nothing of the method that of names")
+        return self
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What it changes in a recipe: names with dots, or ``loss`` and ``mixing``, with values."""
+        whole = {name: component.model_dump() for name in ("loss", "mixing") if (component := getattr(self, name))}
+        sections = ("targets", "data", "model", "optimiser", "schedule", "training")
+        return whole | {f"{name}.{key}": value for name in sections for key, value in getattr(self, name).items()}
+
+
+#: Behind the name of a method: the metric that its settings were chosen by.
+TUNED_FOR = ", tuned for "
+
+
+class TableSettings(Settings):
+    """A table of a paper: its rows, by the names of methods, and its columns.
+
+    A column is a metric, with ``@set`` where it is not of the test set and with `` + repair`` where predictions are
+    repaired first: ``accuracy``, ``mean_confidence@context``, ``ece + temperature-mbls``.
+    """
+
+    title: str = ""
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
 
 
 class Resources(Settings):

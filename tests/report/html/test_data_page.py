@@ -1,14 +1,15 @@
-"""Every page that is written: a policy in its head, and names of any kind as text in its body."""
+"""The page of a data set: its sections, findings said once, a policy in its head, names of any kind as text."""
 
 import html.parser
 import re
 
+import numpy as np
 import pytest
 
-from calibrant.report import Section, write_page
+from calibrant.report import Cell, ContactSheet, write_data_page
 from calibrant.report.html.data_page import is_page
-from calibrant.report.html.layout import policy
-from calibrant.report.text import plain
+from calibrant.report.html.layout import asset, policy
+from calibrant.report.text import escape, plain
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -41,17 +42,50 @@ class Tags(html.parser.HTMLParser):
         self.words += data
 
 
+def issue(what, times, *where):
+    return {"what": what, "times": times, "where": list(where)}
+
+
+def facts(counts, **changes):
+    boxes = {
+        "number": 5, "crowds": 1, "without_area": 0, "images_by_number": {"0": 1, "2": 2, "14": 1},
+        "images_with_several": 2, "images_with_several_classes": 1, "by_class": dict.fromkeys(counts, 2),
+        "edges": [0.0, 0.5, 1.0], "area_histogram": [4, 1], "objectness_histogram": [3, 1], "mean_objectness": 0.25,
+    }  # fmt: skip
+    sizes = {"width_min": 40, "height_min": 30, "width_max": 400, "height_max": 300}
+    made = {"samples": sum(counts.values()), "class_counts": counts, "boxes": boxes, "pixels": {}, "sizes": sizes}
+    return made | {"skipped": [], "odd": []} | changes
+
+
+def document(name="cup", **changes):
+    odd = issue("grayscale image", 12, *(f"{name}{k}" for k in range(12)))
+    splits = {
+        "train": facts({name: 7, "spoon": 3}, odd=[odd], skipped=[issue("inverted box", 1, "a.jpg")]),
+        "val": facts({name: 2, "spoon": 0}, odd=[odd]),
+    }
+    return {
+        "level": "fair", "headline": "12 samples", "text": "Few.", "layout": "voc", "root": f"/{name}", "name": name,
+        "samples": 12, "splits": splits, "across_splits": [issue("identical samples", 1, "a = b")],
+        "calibrant": "0.1.0", "created": "2026-01-01", "reproduce": f"calibrant data inspect {name}",
+    } | changes  # fmt: skip
+
+
+def sheet(name="cup"):
+    small, large = np.zeros((4, 6, 3), np.uint8), np.zeros((90, 120, 3), np.uint8)
+    boxes = np.array([[1.0, 1.0, 3.0, 3.0]])
+    cells = [Cell(small, f"{name}\nobjectness 0.5", boxes, [name], (0.0, 0.0, 4.0, 4.0)), Cell(large, "spoon")]
+    return ContactSheet(cells, "2 samples.", {name: (1.0, 0.0, 0.5)})
+
+
+def written(folder, made, sheets):
+    write_data_page(folder, made, sheets)
+    return (folder / "index.html").read_text(encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pages")
-    figure = folder / "figure.svg"
-    figure.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-
     def page(words):
-        table = (("split", words), [(words, words)])
-        section = Section(words, words, figure=figure, table=table, words=True)
-        write_page(folder / "page.html", title=words, intro=words, sections=[section])
-        return (folder / "page.html").read_text(encoding="utf-8")
+        return written(tmp_path_factory.mktemp("data"), document(words), {words: sheet(words)})
 
     return {words: page(words) for words in ["plain", *HOSTILE]}
 
@@ -62,25 +96,57 @@ def test_hostile_words_are_text(pages, words):
     assert page.tags == usual.tags
     assert [(tag, name) for tag, name, _ in page.attributes] == [(tag, name) for tag, name, _ in usual.attributes]
     assert page.words.count(plain(words)) >= 6
-    assert not [c for c in pages[words] if not c.isprintable() and c != "\n"]
+    assert not [c for c in pages[words] if not c.isprintable() and c not in "\n\xa0\u2068\u2069"]
 
 
-def test_pages_have_their_style(pages):
-    assert "max-width:66rem" in pages["plain"]
-
-
-def test_pages_have_the_policy_of_all_reports(pages):
+def test_pages_have_the_design_and_the_policy_of_all_reports(pages):
     for page in pages.values():
-        assert f'<meta http-equiv="Content-Security-Policy" content="{policy()}">' in page
+        assert asset("report.css") in page
+        assert f'<meta http-equiv="Content-Security-Policy" content="{policy(asset("report.js"))}">' in page
         assert page.index("Content-Security-Policy") < page.index("<title>")
-        assert "script-src 'none'" in page
-        assert "<script" not in page
-        assert re.findall(r"""(?:src|href)=['"]([a-z]*:)""", page) == ["data:", "data:"]
+        assert page.count("<script") == 1
+        assert set(re.findall(r"""(?:src|href)=['"]([a-z]*:)""", page)) == {"data:"}
+
+
+def test_the_summary_comes_first_and_the_command_last(pages):
+    page = pages["plain"]
+    sections = re.findall(r'<section id="([a-z0-9-]+)"', page)
+    assert sections == ["findings", "splits", "classes", "boxes", "pictures-0", "reproduce"]
+    assert page.index('<h2 id="verdict-h">12 samples</h2>') < page.index('id="findings"')
+    assert "<code>calibrant data inspect plain</code>" in page
+
+
+def test_findings_of_several_splits_are_said_once(pages):
+    page = pages["plain"]
+    assert page.count("grayscale image") == 1
+    assert "grayscale image: 12</p><p><bdi>train</bdi>, <bdi>val</bdi></p>" in page
+    assert "<bdi>plain9</bdi>, ...</p>" in page, "ten places, and that there are more"
+    assert "plain10" not in page
+    assert page.index("inverted box") < page.index("grayscale image") < page.index("identical samples")
+
+
+def test_numbers_are_those_of_the_document(pages):
+    page = pages["plain"]
+    cells = dict(re.findall(r'<td class="num" data-label="([^"]+)">([^<]+)</td>', page.partition('id="classes"')[0]))
+    assert cells == {
+        "Samples": "2", "Classes": "2", "Per class": "0 to 2", "Size": "40 × 30 to 400 × 300",  # noqa: RUF001
+        "Boxes": "5", "Mean objectness": "25.00%",
+    }  # fmt: skip
+    flagged = re.findall(r"<tr class=flag>.*?<bdi>(\w+)</bdi>", page)
+    assert flagged == ["spoon"], "it is missing from val"
+
+
+def test_a_set_without_boxes_classes_or_pictures(tmp_path):
+    empty = facts({}, boxes={}, sizes={}, samples=3)
+    page = written(tmp_path / "a", document(splits={"all": empty}, across_splits=[], level="good"), {})
+    assert re.findall(r'<section id="([a-z0-9-]+)"', page) == ["findings", "splits", "reproduce"]
+    assert "Nothing stands out." in page
+    assert escape("Nothing skipped, nothing odd") in page
 
 
 def test_pages_of_ours_are_known(tmp_path):
-    write_page(tmp_path / "a.html", title="x", intro="", sections=[])
-    assert is_page(tmp_path / "a.html")
+    written(tmp_path / "page", document(), {})
+    assert is_page(tmp_path / "page" / "index.html")
     (tmp_path / "b.html").write_text("<html>calibrant data inspect</html>")
     (tmp_path / "c.html").mkdir()
     assert not any(is_page(tmp_path / name) for name in ("b.html", "c.html", "d.html"))

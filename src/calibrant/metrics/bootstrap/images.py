@@ -14,7 +14,7 @@ import numpy.typing as npt
 from calibrant._arrays import Doubles
 from calibrant._validation import Ints
 from calibrant.metrics.bootstrap.intervals import FEWEST, Interval, bootstrap_interval
-from calibrant.metrics.bootstrap.replicates import BATCH, bin_values
+from calibrant.metrics.bootstrap.replicates import BATCH, bin_values, point_values
 from calibrant.metrics.sketch.grid import BASE
 from calibrant.metrics.sketch.samples import TopLabel
 from calibrant.metrics.sketch.summary import Summary
@@ -61,7 +61,9 @@ class Clusters:
 
     def _metrics(self, weights: Doubles, images: Ints) -> dict[str, Doubles]:
         counts, sums = weights @ self.counts[images], weights @ self.sums[images]
-        values = bin_values(counts[:, ::2], counts[:, 1::2], sums[:, ::2], sums[:, 1::2], np.arange(BASE))
+        right, wrong = counts[:, ::2], counts[:, 1::2]
+        values = bin_values(right, wrong, sums[:, ::2], sums[:, 1::2], np.arange(BASE))
+        values |= point_values((right + wrong)[:, ::-1], wrong[:, ::-1], (right + wrong).sum(1))
         with np.errstate(invalid="ignore"):  # a label of probability 0 has an infinite NLL, and its mean no limits
             proper = weights @ self.proper[images] / counts.sum(1, keepdims=True)
         return values | {"nll": proper[:, 0], "brier": proper[:, 1]}

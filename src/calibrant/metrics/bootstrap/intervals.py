@@ -24,12 +24,13 @@ import numpy.typing as npt
 
 from calibrant._arrays import Doubles
 from calibrant._validation import LARGEST_SEED, whole
-from calibrant.metrics.bootstrap.replicates import BATCH, ScoreGroups, draw_right
+from calibrant.metrics.bootstrap.replicates import ScoreGroups, draw_right
 from calibrant.metrics.calibration import Reliability
 from calibrant.metrics.catalogue import describe, split_name
 from calibrant.metrics.sketch.summary import Summary
 
 FEWEST = 10  # samples, below which no bootstrap is tried
+FEWEST_BY_CHANCE = 250  # draws of a perfectly calibrated model
 NEAREST = 1e-9  # to 0 or 1 of a confidence level, or of a risk that is asked for
 MOST_REPLICATES = 10_000  # a paired comparison may hold a hundred kilobytes of each
 
@@ -74,7 +75,7 @@ def intervals(summary: Summary, *, level: float = 0.95, replicates: int = 1000, 
         groups = ScoreGroups.of_bins(summary)
         of_bins = groups.differences(rng, replicates)
         differences |= {name: part for name, part in of_bins.items() if describe(name).family != "Selective"}
-    by_chance = groups.by_chance(rng, max(BATCH, replicates // 4))
+    by_chance = groups.by_chance(rng, max(FEWEST_BY_CHANCE, replicates // 4))
     limits = {}
     for name, value in summary.metrics().items():
         null = None if name == "mce" else by_chance.get(name)
@@ -82,6 +83,15 @@ def intervals(summary: Summary, *, level: float = 0.95, replicates: int = 1000, 
             name, float(value), differences[name], level, null=null
         )
     return limits
+
+
+def interval_at(summary: Summary, name: str, level: float) -> Interval:
+    """A risk at any coverage, or a coverage at any risk, with its interval: ``risk_at_coverage_0.85``."""
+    base, setting = split_name(name)
+    if base not in ("risk_at_coverage", "coverage_at_risk") or setting is None:
+        raise ValueError(f"expected risk_at_coverage or coverage_at_risk with a share, got {name!r}")
+    value = float(getattr(summary, base)(setting))
+    return _interval_of_counts(summary, name, value, level) or Interval(value, math.nan, math.nan)
 
 
 def bootstrap_interval(

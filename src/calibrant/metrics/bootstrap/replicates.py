@@ -13,7 +13,7 @@ from calibrant.metrics.sketch.grid import BASE
 from calibrant.metrics.sketch.summary import Summary
 
 GROUPS = 1024
-BATCH = 250  # replicates at a time, to bound the memory
+BATCH = 64  # replicates at a time: what is computed of them stays in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,16 +53,16 @@ class ScoreGroups:
         return {name: np.concatenate(values) for name, values in parts.items()}
 
     def by_chance(self, rng: np.random.Generator, number: int) -> dict[str, Doubles]:
-        """Every metric as it would come about if each prediction were right as often as its confidence says."""
+        """Calibration errors as they would come about if predictions were right as often as their confidence says."""
         right, wrong = np.split(self.counts, 2)
         size = right + wrong
         sure = np.clip(_ratio(np.add(*np.split(self.counts * self.confidence, 2)), size), 0, 1)
-        pooled = ScoreGroups(self.counts, np.concatenate([sure, sure]), self.base)
-        right_counts = draw_right(rng, size, sure, number)
-        return pooled.metrics(np.concatenate([right_counts, size - right_counts], axis=1))
+        hits = draw_right(rng, size, sure, number).astype(np.float64)
+        misses = size - hits
+        return _calibration(hits, hits + misses, hits * sure + misses * sure, self.base)
 
     def metrics(self, counts: Ints) -> dict[str, Doubles]:
-        """Every metric of each replicate ``[R]``, from its counts ``[R, 2 G]``."""
+        """What `bin_values` gives of each replicate ``[R]``, from its counts ``[R, 2 G]``."""
         right, wrong = np.split(counts.astype(np.float64), 2, axis=1)
         sure_right, sure_wrong = np.split(self.confidence, 2)
         return bin_values(right, wrong, right * sure_right, wrong * sure_wrong, self.base)
@@ -76,7 +76,7 @@ def draw_right(rng: np.random.Generator, size: Ints, confidence: Doubles, number
 def bin_values(
     right: Doubles, wrong: Doubles, sure_right: Doubles, sure_wrong: Doubles, base: Ints
 ) -> dict[str, Doubles]:
-    """Every metric of each replicate ``[R]``, from groups ``[R, G]`` in order of rising score.
+    """Every metric of each replicate ``[R]`` but `point_values`, from groups ``[R, G]`` in order of rising score.
 
     ``right`` and ``wrong`` count the predictions of each group, ``sure_right`` and ``sure_wrong`` are the sums of their
     confidences, ``base`` is the base bin of each group ``[G]``.
@@ -88,7 +88,7 @@ def bin_values(
         values["overconfidence"] = sure_wrong.sum(1) / wrong.sum(1)
         values["underconfidence"] = 1 - sure_right.sum(1) / right.sum(1)
     values |= _calibration(right, number, sure, base)
-    values |= selective_values(number[:, ::-1], wrong[:, ::-1], total)
+    values |= area_values(number[:, ::-1], wrong[:, ::-1], total)
     return values
 
 
@@ -96,7 +96,8 @@ def _calibration(right: Doubles, number: Doubles, sure: Doubles, group_base: Int
     total = number.sum(1)
     begin = np.flatnonzero(np.diff(group_base, prepend=-1))
     base = group_base[begin]
-    gap, size = (np.add.reduceat(part, begin, axis=1) for part in (sure - right, number))
+    difference = sure - right
+    gap, size = (np.add.reduceat(part, begin, axis=1) for part in (difference, number))
     values = {}
     for bins in ECE_BINS:
         edge = np.flatnonzero(np.diff(base * bins // BASE, prepend=-1))
@@ -107,7 +108,7 @@ def _calibration(right: Doubles, number: Doubles, sure: Doubles, group_base: Int
             with np.errstate(invalid="ignore", divide="ignore"):
                 values["mce"] = np.nanmax(np.where(sizes > 0, gaps / sizes, np.nan), axis=1)
     values["ece"] = values["ece_15"]
-    values["aece"] = _equal_counts(number, sure - right, total)
+    values["aece"] = _equal_counts(number, difference, total)
     values["smooth_ece"] = _smooth(gap, base, total)
     return values
 
@@ -119,11 +120,12 @@ def _ratio(sums: Doubles, counts: Ints) -> Doubles:
 def _equal_counts(number: Doubles, gap: Doubles, total: Doubles, bins: int = 15) -> Doubles:
     """AECE of each replicate: the running gap at ranks i N / bins, interpolated inside groups."""
     ranks, running = np.cumsum(number, axis=1), np.cumsum(gap, axis=1)
-    values = np.empty(len(total))
-    for i, size in enumerate(total):
-        at = np.interp(np.arange(1, bins) * (size / bins), ranks[i], running[i])
-        values[i] = np.abs(np.diff(np.concatenate([[0.0], at, running[i, -1:]]))).sum() / size
-    return values
+    at = np.zeros((len(total), bins + 1))
+    wanted = np.arange(1, bins) * (total / bins)[:, None]
+    for i in range(len(total)):
+        at[i, 1:-1] = np.interp(wanted[i], ranks[i], running[i])
+    at[:, -1] = running[:, -1]
+    return np.abs(np.diff(at)).sum(1) / total
 
 
 def _smooth(gap: Doubles, base: Ints, total: Doubles, terms: int = 64, points: int = 129) -> Doubles:
@@ -141,22 +143,37 @@ def _smooth(gap: Doubles, base: Ints, total: Doubles, terms: int = 64, points: i
     return 0.5 * (low + high)
 
 
-def selective_values(number: Doubles, wrong: Doubles, total: Doubles) -> dict[str, Doubles]:
-    """Ranked metrics of each replicate from groups ``[R, G]``, highest score first, ties in expected order."""
+def area_values(number: Doubles, wrong: Doubles, total: Doubles) -> dict[str, Doubles]:
+    """Areas under the curves of each replicate from groups ``[R, G]``, highest score first, ties in expected order."""
+    number, wrong = np.ascontiguousarray(number), np.ascontiguousarray(wrong)
+    accepted, errors = np.cumsum(number, axis=1), np.cumsum(wrong, axis=1)
+    miss = errors[:, -1] / total
+    before, wrong_before = accepted - number, np.subtract(errors, wrong, out=errors)
+    rate = wrong / np.maximum(number, 1.0)  # an empty group has no errors either
+    # Sum of 1 / (before + j) over the group's members, as the difference of two logarithms.
+    inverse = np.add(accepted, 0.5, out=accepted)
+    inverse /= before + 0.5
+    np.log(inverse, out=inverse)
+    inverse *= wrong_before - np.multiply(before, rate, out=before)
+    inverse += np.multiply(rate, number, out=rate)
+    values = {"aurc": inverse.sum(1) / total}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        best = np.where(miss < 1, miss + (1 - miss) * np.log1p(-miss), 1.0)
+    values["e_aurc"] = values["aurc"] - best
+    wrong_before *= number
+    wrong_before += wrong * (number + 1) / 2
+    values["augrc"] = wrong_before.sum(1) / total**2
+    return values
+
+
+def point_values(number: Doubles, wrong: Doubles, total: Doubles) -> dict[str, Doubles]:
+    """Coverages at risks and risks at coverages of each replicate, from groups as `area_values` takes them."""
     accepted, errors = np.cumsum(number, axis=1), np.cumsum(wrong, axis=1)
     before, wrong_before = accepted - number, errors - wrong
     with np.errstate(invalid="ignore", divide="ignore"):
         risk = errors / accepted
         rate = np.where(number > 0, wrong / number, 0.0)
-        # Sum of 1 / (before + j) over the group's members, as the difference of two logarithms.
-        inverse = np.log((accepted + 0.5) / (before + 0.5))
-    area = (rate * number + (wrong_before - before * rate) * inverse).sum(1)
-    values, rows = {"aurc": area / total}, np.arange(len(total))
-    miss = errors[:, -1] / total
-    with np.errstate(divide="ignore", invalid="ignore"):
-        best = np.where(miss < 1, miss + (1 - miss) * np.log1p(-miss), 1.0)
-    values["e_aurc"] = values["aurc"] - best
-    values["augrc"] = (number * wrong_before + wrong * (number + 1) / 2).sum(1) / total**2
+    values, rows = {}, np.arange(len(total))
     for target in RISKS:
         fits = risk <= target
         last = fits.shape[1] - 1 - np.argmax(fits[:, ::-1], axis=1)

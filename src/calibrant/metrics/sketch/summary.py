@@ -93,6 +93,10 @@ class Summary:
 
     def metrics(self) -> dict[str, Approximate]:
         """Every metric this state can give, by name: no NLL without logits, no AECE of another score."""
+        return dict(self._metrics)
+
+    @functools.cached_property
+    def _metrics(self) -> dict[str, Approximate]:
         missing = [] if self.moments[4] == self.samples else ["nll", "brier"]
         missing += [] if self.by_confidence else ["aece", "smooth_ece"]
         values = {}

@@ -46,9 +46,15 @@ def figure_path(path: str | Path) -> Path:
     return path
 
 
-def save(figure: Figure, path: Path) -> None:
+def new_figure(size: tuple[float, float]) -> Figure:
+    """An empty figure of ``size`` inches in our style."""
+    with matplotlib.rc_context(STYLE):
+        return Figure(figsize=size, layout="constrained")
+
+
+def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure; the same figure gives the same file."""
-    with written_aside(path) as aside:
+    with written_aside(path) as aside, matplotlib.rc_context(STYLE):
         figure.savefig(aside, dpi=160, metadata=_UNDATED.get(path.suffix.lower()))
 
 
@@ -62,7 +68,7 @@ def axis_at(target: str | Path | Axes, size: tuple[float, float]) -> Iterator[Ax
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         yield figure.subplots()
-        save(figure, path)
+        save_figure(figure, path)
 
 
 def shares(axis: Axes, *, x: tuple[float, float], y: tuple[float, float] | None = None) -> None:

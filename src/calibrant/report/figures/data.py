@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch, Rectangle
 
-from calibrant.report.figures import BASE, INK, MUTED, SERIES, STYLE, figure_path, save
+from calibrant.report.figures import BASE, INK, MUTED, SERIES, STYLE, figure_path, save_figure
 
 #: Bars that are drawn one by one; beyond that classes become a line.
 _NAMED_CLASSES = 24
@@ -86,7 +86,7 @@ def draw_contact_sheet(
         if legend:
             patches = [Patch(color=colour, label=_cut(name)) for name, colour in legend.items()]
             figure.legend(handles=patches, loc="outside lower center", ncols=columns, frameon=False, fontsize=7)
-        save(figure, path)
+        save_figure(figure, path)
 
 
 def _picture(axis: Axes, cell: Cell, colours: Mapping[str, str]) -> None:
@@ -137,7 +137,7 @@ def draw_data_summary(path: str | Path, splits: Mapping[str, Mapping[str, Any]],
             _histograms(list(axes[1:]), with_boxes)
         if len(splits) > 1:
             axes[0].legend(frameon=False, fontsize=8)
-        save(figure, path)
+        save_figure(figure, path)
 
 
 def _balance(axis: Axes, splits: Mapping[str, Mapping[str, Any]]) -> None:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calibrant.report.figures import BASE, DASHES, DOWN, MUTED, STYLE, UP, figure_path, save
+from calibrant._numbers import fixed
+from calibrant.report.figures import BASE, DASHES, DOWN, MUTED, STYLE, UP, figure_path, save_figure
 
 Row = npt.NDArray[np.float64]
 
@@ -61,7 +62,7 @@ def draw_lens(
             axis.set_ylabel("label $q'$")
         if sweep:
             _curves(parts[1].subplots(1, 1), *sweep)
-        save(figure, path)
+        save_figure(figure, path)
 
 
 def _bars(
@@ -90,7 +91,7 @@ def _bars(
 
 def _short(value: float) -> str:
     """Three decimals, without trailing zeros or a minus before nothing."""
-    text = f"{value:.3f}".rstrip("0").rstrip(".")
+    text = fixed(value, 3).rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 
 

@@ -37,7 +37,7 @@ def render_comparison_table(
         + "</tr>"
         for first, *cells in rows
     )
-    table = f'<table class="comparison"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    table = f'<table class="comparison tiles"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
     return framed(table, title)
 
 

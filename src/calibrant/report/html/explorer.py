@@ -10,7 +10,7 @@ from calibrant.metrics import COVERAGES as MEASURED_COVERAGES
 from calibrant.report.document import Part, risk_top
 from calibrant.report.html.charts import coloured
 from calibrant.report.html.svg import Plot, Point, short
-from calibrant.report.html.tables import heads, table
+from calibrant.report.html.tables import heads, numeric, table
 from calibrant.report.text import (
     DASH,
     count,
@@ -177,13 +177,13 @@ def _table(series: Sequence[Series]) -> str:
     for s in series:
         stated = _stated_risks(s)
         cells = "".join(
-            f'<td class="num">{percent(stated[c]) if c in stated else _risk_at(s.curve, c)}</td>' for c in COVERAGES
+            numeric(round_percent(c), percent(stated[c]) if c in stated else _risk_at(s.curve, c)) for c in COVERAGES
         )
         note = "" if stated else '<span class="note">read off the curve</span>'
         label = f'<span class="clip" title="{escape(s.label)}">{escape(s.label)}</span>'
         body += f'<tr><th scope="row"><div class="named">{_swatch(s)}<div>{label}{note}</div></div></th>{cells}</tr>'
     top = heads("Score") + heads(*map(round_percent, COVERAGES), numbers=True)
-    return table("risks", "Risk at some coverages", top, body)
+    return table("risks tiles", "Risk at some coverages", top, body)
 
 
 def _stated_risks(series: Series) -> dict[float, float | None]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from calibrant._files import written_aside
+from calibrant.report.html.abbreviations import collect_abbreviations, explain_abbreviations, mark_abbreviations
 from calibrant.report.html.svg import SYMBOLS
 from calibrant.report.text import escape, name
 
@@ -61,23 +62,29 @@ def write_report(
     top: str,
     skip: str,
     style: str = "",
+    generator: str = "calibrant",
+    methods: Mapping[str, str] | None = None,
 ) -> None:
     """Write a report; the file appears whole or not at all.
 
     Sections that are None are left out. ``top`` is HTML below the title, ``skip`` the words of the link that goes past
-    the contents, ``style`` CSS beyond that of all reports.
+    the contents, ``style`` CSS beyond that of all reports. Abbreviations of metrics are marked, and with ``methods``
+    (titles by name) those of methods, in names too; then a section before the last explains all of them.
     """
+    entries, in_names = collect_abbreviations(methods), bool(methods)
+    top = mark_abbreviations(top, entries, in_names=in_names)
     written = [section for section in sections if section is not None]
+    marked = [mark_abbreviations(_section(section), entries, in_names=in_names) for section in written]
+    if methods and (explained := explain_abbreviations("".join([top, *marked]), entries)):
+        glossary = ReportSection("names", "What the names mean", "Names", terms("terms", explained))
+        written.insert(-1, glossary)
+        marked.insert(-1, _section(glossary))
     contents = "".join(f'<li><a href="#{section.ident}">{escape(section.short)}</a></li>' for section in written)
-    body = "".join(
-        f'<section id="{section.ident}" aria-labelledby="{section.ident}-h">'
-        f'<h2 id="{section.ident}-h">{escape(section.heading)}</h2>{section.body}</section>\n'
-        for section in written
-    )
+    body = "".join(marked)
     script = asset("report.js")
     origin = " · ".join(escape(text) for text in (kind, created) if text)
     page = (
-        f'{head(title, script=script)}<meta name="color-scheme" content="light dark">\n'
+        f'{head(title, script=script, generator=generator)}<meta name="color-scheme" content="light dark">\n'
         f"<style>{asset('report.css')}{style}</style></head>\n<body>{SYMBOLS}\n"
         f'<a class="skip" href="#main">{escape(skip)}</a>\n<div class="page">\n'
         f'<header class="top"><p class="made">{origin}</p><h1>{name(title)}</h1>{top}</header>\n'
@@ -86,6 +93,13 @@ def write_report(
     )
     with written_aside(path) as aside:
         aside.write_text(page, encoding="utf-8", newline="\n")
+
+
+def _section(section: ReportSection) -> str:
+    return (
+        f'<section id="{section.ident}" aria-labelledby="{section.ident}-h">'
+        f'<h2 id="{section.ident}-h">{escape(section.heading)}</h2>{section.body}</section>\n'
+    )
 
 
 def command_box(command: str) -> str:

@@ -11,6 +11,7 @@ from calibrant.report.html.charts import bar_legend, coloured, interval_bar, key
 from calibrant.report.html.svg import icon
 from calibrant.report.text import (
     DASH,
+    allowed,
     count,
     difference,
     difference_span,
@@ -39,7 +40,11 @@ def framed(table: str, label: str) -> str:
 def table(
     kind: str, caption: str, top: str, body: str, *, label: str | None = None, unseen: bool = False, ident: str = ""
 ) -> str:
-    """A framed table of HTML parts; the label is plain text, and an unseen caption is read aloud only."""
+    """A framed table of HTML parts; the label is plain text, and an unseen caption is read aloud only.
+
+    On narrow screens the rows of a ``stack`` and of ``tiles`` become blocks, whose cells are `labelled`: one below the
+    other in a stack, side by side as tiles.
+    """
     attributes = (f' id="{ident}"' if ident else "") + (f' class="{kind}"' if kind else "")
     hidden = ' class="unseen"' if unseen else ""
     bodies = body if body.startswith("<tbody") else f"<tbody>{body}</tbody>"
@@ -188,7 +193,7 @@ def outcome(part: Part) -> str:
         body = ""
         for g in part["groups"]:
             wrong = _valued(g["wrong"], g.get("low"), g.get("high"), "share")
-            texts = (count(g["samples"]), percent(g["answered"]), wrong, percent(g.get("promised")))
+            texts = (count(g["samples"]), percent(g["answered"]), wrong, allowed(g.get("promised")))
             note = f'<span class="note">{escape(g.get("note") or "")}</span>'
             body += f'<tr><th scope="row">{clipped(g["name"])}{note}</th>{"".join(map(numeric, titles, texts))}</tr>'
         column = escape(part.get("column") or "Group")
@@ -249,35 +254,40 @@ def sortable(
     noun: tuple[str, str],
     shown: int = SHOWN,
     searchable: bool = True,
+    total: int | None = None,
 ) -> str:
     """A table whose heads the page's script turns into buttons; without it all rows are there as they come.
 
     A column is its words and its kind (``"text"`` or ``"num"``), a row its cells, the first of which names it, and
-    whether it is flagged; ``noun`` is what a row is called, in the singular and the plural.
+    whether it is flagged; ``noun`` is what a row is called, in the singular and the plural. ``total`` is how many there
+    are where the rows are only the most confident of them.
     """
     top = "".join(f'<th scope="col" data-sort="{kind}" class="{kind}">{escape(text)}</th>' for text, kind in columns)
     body = "".join(_row(cells, flagged, columns) for cells, flagged in rows)
-    framed_table = table("sortable", caption, top, body, label=f"Table of {noun[1]}", ident=ident)
+    framed_table = table("sortable tiles", caption, top, body, label=f"Table of {noun[1]}", ident=ident)
     if len(rows) <= shown:
         return framed_table
     search = (
         f'<label for="{ident}-find">Filter {escape(noun[1])}</label>'
         f'<input type="search" id="{ident}-find" autocomplete="off" spellcheck="false">'
     )
+    words = f"{'Show all' if total in (None, len(rows)) else 'Show the first'} {count(len(rows))}"
+    whole = "" if total is None else f' data-total="{total}"'
     return (
         f'<div class="tools" hidden data-table="{ident}" data-shown="{shown}" '
-        f'data-one="{escape(noun[0])}" data-noun="{escape(noun[1])}">'
-        f'{search if searchable else ""}<button type="button" aria-controls="{ident}">Show all {len(rows):,}</button>'
+        f'data-one="{escape(noun[0])}" data-noun="{escape(noun[1])}"{whole}>'
+        f'{search if searchable else ""}<button type="button" aria-controls="{ident}">{words}</button>'
         f'<p class="status" role="status"></p></div>{framed_table}'
     )
 
 
 def _row(cells: Sequence[SortedCell], flagged: bool, columns: Sequence[tuple[str, str]]) -> str:
     mark = f'<span class="mark">{icon("flag")}<span class="unseen">flagged: </span></span>' if flagged else ""
-    first = f'<th scope="row"{cells[0].attribute}>{mark}{cells[0].html}</th>'
+    title = f'<div class="named">{mark}{cells[0].html}</div>' if flagged else cells[0].html
+    first = f'<th scope="row"{cells[0].attribute}>{title}</th>'
     rest = "".join(
-        f"<td{' class=num' if kind == 'num' else ''}{cell.attribute}>{cell.html}</td>"
-        for cell, (_, kind) in zip(cells[1:], columns[1:], strict=True)
+        f"<td{' class=num' if kind == 'num' else ''}{cell.attribute}{labelled(head)}>{cell.html}</td>"
+        for cell, (head, kind) in zip(cells[1:], columns[1:], strict=True)
     )
     return f"<tr{' class=flag' if flagged else ''}>{first}{rest}</tr>"
 
@@ -313,8 +323,15 @@ def population(
     return sortable(ident, f"{caption}{'. ' if caption else ''}{order}", columns, entries, noun=noun)
 
 
-def errors(ident: str, caption: str, rows: Sequence[Part], head: str) -> str:
-    """Wrong predictions, the most confident first as they come; what no row knows has no column."""
+def errors(ident: str, rows: Sequence[Part], head: str, total: int | None) -> str:
+    """Wrong predictions, the most confident first as they come; what no row knows has no column.
+
+    ``total`` is how many there are in all, which documents of earlier releases do not say.
+    """
+    caption = "Wrong predictions, the most confident first"
+    if total is not None:
+        listed = f"The {count(len(rows))} most confident of {count(total)} errors"
+        caption = f"{listed if len(rows) < total else f'All errors, {count(total)}'}: the most confident first"
     optional = (("place", "Place"), ("label", "Label"), ("predicted", "Predicted"))
     filled = [(k, title) for k, title in optional if any(r.get(k) is not None for r in rows)]
     columns = [(head, "text"), *((title, "text") for _, title in filled), ("Confidence", "num")]
@@ -323,7 +340,7 @@ def errors(ident: str, caption: str, rows: Sequence[Part], head: str) -> str:
         texts = (DASH if r.get(k) is None else clipped(r[k]) for k, _ in filled)
         confidence = SortedCell(percent(r.get("confidence")), finite(r.get("confidence")))
         entries.append(([SortedCell(clipped(r["id"])), *map(SortedCell, texts), confidence], False))
-    return sortable(ident, caption, columns, entries, noun=("error", "errors"), shown=15, searchable=False)
+    return sortable(ident, caption, columns, entries, noun=("error", "errors"), shown=15, searchable=False, total=total)
 
 
 def by_label(ident: str, rows: Sequence[Part]) -> str:
@@ -381,9 +398,8 @@ def figure_numbers(
 ) -> str:
     """The numbers behind a figure, folded away: a row is its name and its cells, all of them HTML."""
     body = "".join(
-        f'<tr><th scope="row">{first}</th>' + "".join(f'<td class="num">{cell}</td>' for cell in cells) + "</tr>"
-        for first, cells in rows
+        f'<tr><th scope="row">{first}</th>{"".join(map(numeric, words[1:], cells))}</tr>' for first, cells in rows
     )
     first, *rest = map(escape, words)
-    numbers = table("", caption, heads(first) + heads(*rest, numbers=True), body, label=label)
+    numbers = table("tiles", caption, heads(first) + heads(*rest, numbers=True), body, label=label)
     return f"<details><summary>The numbers of this figure</summary>{numbers}</details>"

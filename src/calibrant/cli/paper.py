@@ -1,0 +1,123 @@
+"""``calibrant paper``: every table and figure of the papers by its name, on their data or in small."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from calibrant.cli.compare import announced, parse_seeds
+from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
+from calibrant.cli.options import Data, Json, Quiet, invocation
+
+LIST = "list"
+
+
+def paper_command(
+    name: Annotated[str, typer.Argument(help="acls.table3 and the like; list shows all of them.")],
+    more_runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...", help="After --runs: more runs.")] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder; every item has its own in it, and all share their runs.")
+    ] = Path("papers"),
+    data: Data = None,
+    small: Annotated[
+        bool, typer.Option("--small", help="The same methods on drawn scenes, in minutes on two cores.")
+    ] = False,
+    runs: Annotated[
+        list[Path] | None, typer.Option(help="Take these finished runs or comparisons instead of training.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Number of seeds (3 means 0 to 2), or a list: 0,1,7.")] = "3",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a table or figure of one of the papers, or list them all.
+
+    Writes the table (md, tex, csv, html) or the figure (svg, pdf, png), the printed numbers beside ours, and a page.
+    Runs that are on disk are not computed again.
+    """
+    if name.lower() == LIST:
+        _list(output, data, as_json)
+        return
+    from calibrant.experiments import papers, tables
+
+    item = papers.find_item(name)
+    if more_runs and not runs:
+        raise ValueError(f"got {str(more_runs[0])!r} after the name; finished runs are given with --runs")
+    if item.recipes and not (small or data or runs):
+        raise ValueError(
+            f"{item.place} is made from runs on {_data_of(item)}: give their folder with --data, finished runs with "
+            "--runs, or --small for drawn scenes"
+        )
+    existing = [*(runs or ()), *(more_runs or ())]
+    with show_progress(quiet, lines=True) as progress, announced(quiet):
+        bench = papers.Workbench(output, small, data, existing, parse_seeds(seeds), progress=progress)
+        made = item.make(bench)
+    source = "drawn scenes, in small" if small else "finished runs" if existing else _data_of(item)
+    lead = f"{item.title}. Made from {source}." if item.recipes else f"{item.title}. Computed; nothing was trained."
+    files = papers.write_item(item, made, output / item.name, command=shlex.join(["calibrant", *invocation]), lead=lead)
+    if as_json:
+        print_json({"item": item.name, "files": [str(file) for file in files]})
+    elif not quiet:
+        for table in made.tables.values():
+            print_table(table.title, tables.heads(table), tables.text(table))
+            for note in tables.notes(table):
+                say(note)
+            print_line()
+        for note in made.notes:
+            say(note)
+    remark(f"open {files[-1]}", quiet)
+
+
+def _list(output: Path, data: str | None, as_json: bool) -> None:
+    from calibrant.experiments import papers
+
+    rows = [
+        {
+            "name": item.name,
+            "shows": item.title,
+            "data": _data_of(item) if item.recipes else "none",
+            "here": "made" if (output / item.name / papers.PAGE).exists() else _readiness(item, data),
+            "minutes": item.minutes,
+            "runs": _runs_of(item),
+        }
+        for item in papers.items().values()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    heads = ("name", "shows", "data", "here", "small, min", "full")
+    print_table("Tables and figures of the papers", heads, [[f"{value}" for value in row.values()] for row in rows])
+
+
+def _data_of(item: Any) -> str:
+    """The data sets that an item's recipes need."""
+    from calibrant.training import load
+
+    return ", ".join(dict.fromkeys(load(recipe).data.layout for recipe in item.recipes))
+
+
+def _readiness(item: Any, data: str | None) -> str:
+    """What can be done here: with the papers' data if it lies where it was said, else in small."""
+    from calibrant.data import recognise
+    from calibrant.training import load
+
+    if not item.recipes:
+        return "ready"
+    for layout in dict.fromkeys(load(recipe).data.layout for recipe in item.recipes):
+        try:
+            if data is not None and recognise(data, layout):
+                return f"{layout} is here"
+        except ValueError:
+            continue
+    return "--small"
+
+
+def _runs_of(item: Any) -> str:
+    """How much the papers' own experiment is: methods and epochs."""
+    from calibrant.training import load
+
+    plans = [load(recipe) for recipe in item.recipes]
+    counts = [f"{max(1, len(plan.methods))} x {plan.training.epochs or 1:g} epochs" for plan in plans]
+    return "; ".join(dict.fromkeys(counts)) or "seconds"

@@ -1,0 +1,113 @@
+"""The tables and figures of the papers, by name: what each shows, and the function that makes it.
+
+An item is a function of a `Workbench` with the decorator `item`; `calibrant paper`, its list, its pages and its tests
+follow from that. Each paper has a module of its own; adding an item touches that module alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from calibrant._validation import did_you_mean
+from calibrant.experiments.cells import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from calibrant.experiments.papers.workbench import Workbench
+
+#: The papers, each with a module of this package by its name in lower case.
+PAPERS = ("ALS", "ACLS", "MbLS", "LR", "SC")
+
+
+@dataclass(frozen=True)
+class Output:
+    """What an item makes.
+
+    Attributes:
+        tables: By the name of their files; the first is the table as the paper has it.
+        figures: Likewise.
+        notes: Sentences for the page: what is shown, what differs from the paper, what is seen.
+    """
+
+    tables: dict[str, Table] = field(default_factory=dict)
+    figures: dict[str, Figure] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PaperItem:
+    """A table or figure of a paper.
+
+    Attributes:
+        name: ``"acls.table3"``.
+        title: What it shows.
+        recipes: What it is made from: experiments whose runs it needs. None if it needs no training.
+        minutes: How long ``--small`` takes on two cores, measured.
+        make: Makes it.
+    """
+
+    name: str
+    title: str
+    recipes: tuple[str, ...]
+    minutes: float
+    make: Callable[[Workbench], Output]
+
+    @property
+    def paper(self) -> str:
+        """The paper's short name."""
+        return next(paper for paper in PAPERS if paper.lower() == self.name.partition(".")[0])
+
+    @property
+    def kind(self) -> Literal["table", "figure"]:
+        """What the paper prints it as."""
+        return "figure" if ".fig" in self.name else "table"
+
+    @property
+    def place(self) -> str:
+        """Where it stands: ``"ACLS, Table 3"``."""
+        word, number = ("Fig.", "fig") if self.kind == "figure" else ("Table", "table")
+        return f"{self.paper}, {word} {self.name.partition('.')[2].removeprefix(number).upper()}"
+
+
+_ITEMS: dict[str, PaperItem] = {}
+
+
+def item(
+    name: str, title: str, *, recipes: Iterable[str] = (), minutes: float
+) -> Callable[[Callable[[Workbench], Output]], Callable[[Workbench], Output]]:
+    """Register the function below it as the maker of a table or figure."""
+
+    def register(make: Callable[[Workbench], Output]) -> Callable[[Workbench], Output]:
+        if name in _ITEMS:
+            raise ValueError(f"{name!r} is registered twice")
+        _ITEMS[name] = PaperItem(name, title, tuple(recipes), minutes, make)
+        return make
+
+    return register
+
+
+def items() -> dict[str, PaperItem]:
+    """Every table and figure, in the order of the papers and of their pages.
+
+    Example:
+        >>> items()["lr.fig2"].place
+        'LR, Fig. 2'
+    """
+    for paper in PAPERS:
+        importlib.import_module(f"calibrant.experiments.papers.{paper.lower()}")
+    order = {paper: at for at, paper in enumerate(PAPERS)}
+    return dict(sorted(_ITEMS.items(), key=lambda entry: order[entry[1].paper]))
+
+
+def find_item(name: str) -> PaperItem:
+    """The item of a name; an error with the nearest names if there is none."""
+    known = items()
+    if name.lower() not in known:
+        raise ValueError(
+            f"no table or figure is called {name[:80]!r}; calibrant paper list shows them{did_you_mean(name, known)}"
+        )
+    return known[name.lower()]

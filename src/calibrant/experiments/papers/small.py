@@ -1,0 +1,100 @@
+"""The papers' experiments in small: the same methods on scenes that are drawn, with a network of two layers.
+
+A method keeps what makes it that method: its loss with every value, its targets, its mixing and its share of images
+without an object. Network, data and schedule are those of the small experiment, in which a run takes seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from calibrant.training import TUNED_FOR, MethodSettings, Recipe, check_recipe
+
+#: Scenes of 16 x 16 pixels; ``texture`` shows colours and patterns never seen, ``mixed`` pools that with the test set.
+EXPERIMENT: dict[str, Any] = {
+    "data": {
+        "layout": "scenes",
+        "val": "val",
+        "options": {"context": 0.7, "ambiguous": 0.0, "size": 16},
+        "split_options": {"train": {"samples": 1500}, "val": {"samples": 1000}, "test": {"samples": 3000}},
+        "also": {
+            "context": "context-only",
+            "texture": {"options": {"shift": "texture"}},
+            "mixed": {"options": {"shift": "texture"}, "pool": True},
+        },
+    },
+    "model": {"name": "mlp", "input_size": [3, 16, 16], "hidden": [256]},
+    "optimiser": {"rate": 0.05, "nesterov": True, "weight_decay": 1e-4},
+    "schedule": {"name": "cosine", "warmup": 1},
+    "training": {"epochs": 20, "batch_size": 50},
+}
+
+#: Sets of the papers, and those that stand for them.
+SETS = {"imagenet-v2": "texture", "imagenet-val": "test", "shifted": "texture"}
+#: Values of a recipe's data that belong to a method.
+_OF_A_METHOD = ("context_rate",)
+
+
+def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None) -> Recipe:
+    """A recipe's methods, tables and printed numbers over the small experiment.
+
+    Rows that differ from another only in what the small experiment replaces are left out.
+
+    Args:
+        recipe: Of the paper.
+        rows: Methods to keep; all if left out.
+    """
+    wanted = list(recipe.methods) if rows is None else [row.partition(TUNED_FOR)[0] for row in rows]
+    methods = _distinct({name: _reduced(recipe.methods[name]) for name in wanted}, recipe)
+    plain = EXPERIMENT | {
+        "title": f"{recipe.title}, in small: scenes of 16 pixels",
+        "paper": recipe.paper,
+        "table": recipe.table,
+        "methods": methods,
+        "tables": _tables(recipe, methods),
+        "expected": [
+            entry.model_dump(mode="json") | {"where": SETS.get(entry.where, entry.where)}
+            for entry in recipe.expected
+            if entry.method.partition(TUNED_FOR)[0] in methods
+        ],
+        "search": {name: dict(values) for name, values in recipe.search.items()},
+    }
+    return check_recipe(plain, "the small recipe")
+
+
+def _reduced(method: MethodSettings) -> dict[str, Any]:
+    plain = method.model_dump(
+        mode="json", exclude_none=True, include={"label", "loss", "mixing", "targets", "repair", "of"}
+    )
+    data = {name: value for name, value in method.data.items() if name in _OF_A_METHOD}
+    return plain | ({"data": data} if data else {})
+
+
+def _distinct(methods: Mapping[str, dict[str, Any]], recipe: Recipe) -> dict[str, dict[str, Any]]:
+    """Methods, of several that are the same in small the first; and those that repair one of them."""
+    distinct: dict[str, dict[str, Any]] = {}
+    for name, method in methods.items():
+        changes = {key: value for key, value in method.items() if key != "label"}
+        if not any(changes == {k: v for k, v in other.items() if k != "label"} for other in distinct.values()):
+            distinct[name] = method
+    for method in list(distinct.values()):
+        if (owner := method.get("of")) is not None and owner not in distinct:
+            distinct[owner] = _reduced(recipe.methods[owner])
+    return distinct
+
+
+def _tables(recipe: Recipe, methods: Mapping[str, Any]) -> dict[str, Any]:
+    tables = {}
+    for number, table in recipe.tables.items():
+        rows = [row for row in table.rows if row.partition(TUNED_FOR)[0] in methods]
+        if rows:
+            columns = dict.fromkeys(_column(text) for text in table.columns if not text.startswith("mean_iou"))
+            tables[number] = {"title": table.title, "rows": rows, "columns": list(columns)}
+    return tables
+
+
+def _column(text: str) -> str:
+    measured, plus, repair = text.partition(" + ")
+    metric, at, name = measured.partition("@")
+    return f"{metric}{at}{SETS.get(name, name)}{plus}{repair}"

@@ -1,0 +1,52 @@
+"""What an item made, as files: tables and figures in the formats that papers are written with, and a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from calibrant._files import written_aside
+from calibrant.experiments import tables
+from calibrant.experiments.papers.registry import Output, PaperItem
+from calibrant.report import PaperPart, save_figure, write_paper_page
+
+WRITERS = {"md": tables.markdown, "tex": tables.latex, "csv": tables.csv, "html": tables.html}
+FIGURES = ("svg", "pdf", "png")
+PAGE = "index.html"
+
+
+def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, lead: str) -> list[Path]:
+    """Write everything that an item made into a folder; gives the files, the page last.
+
+    Args:
+        item: What was made.
+        output: Of its function.
+        folder: For the files; made if it is not there.
+        command: That makes it again.
+        lead: What it was made from, in a sentence.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    parts: list[PaperPart] = []
+    for name, figure in output.figures.items():
+        for suffix in FIGURES:
+            files.append(folder / f"{name}.{suffix}")
+            save_figure(figure, files[-1])
+        parts.append(PaperPart(name, figure=folder / f"{name}.svg"))
+    for name, table in output.tables.items():
+        for suffix, writer in WRITERS.items():
+            files.append(folder / f"{name}.{suffix}")
+            with written_aside(files[-1]) as aside:
+                aside.write_text(writer(table).rstrip("\n") + "\n", encoding="utf-8")
+        parts.append(PaperPart(table.title or name, text=table.note, table=tables.html(table)))
+    names = [file.name for file in files]
+    page = folder / PAGE
+    write_paper_page(
+        page,
+        title=f"{item.place}: {item.title}",
+        lead=lead,
+        parts=parts,
+        notes=output.notes,
+        files=names,
+        command=command,
+    )
+    return [*files, page]

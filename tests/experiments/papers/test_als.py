@@ -1,0 +1,5 @@
+from calibrant.experiments.papers import items
+
+
+def test_items_are_of_this_paper():
+    assert all(item.make.__module__.endswith(".als") for item in items().values() if item.name.startswith("als."))
