@@ -252,7 +252,7 @@ def _outside(labels: Array, schema: Schema) -> Array:
 
 def class_positions(title: str, labels: Array, schema: Schema, location: Location) -> Array:
     """Labels that are names of classes, as positions."""
-    empty = np.flatnonzero(np.char.str_len(labels.reshape(-1)) == 0) if labels.size else []
+    empty = np.flatnonzero(labels.reshape(-1) == "")
     if len(empty) and "" not in (schema.class_names or ()):
         row = int(empty[0]) // max(1, math.prod(labels.shape[1:]))
         raise ValueError(location.prefix + no_value(title, location.at(row)))
