@@ -15,6 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "calibrant"
 ORDER = [
     "_imports",
     "_progress",
+    "_numbers",
     "_files",
     "_arrays",
     "_validation",
@@ -43,7 +44,7 @@ ORDER = [
 ]
 
 PUBLIC = {
-    "calibrant": ["Audit", "Lens", "Policy", "Predictions", "activity", "audit", "lens", "losses"],
+    "calibrant": ["Audit", "Check", "Lens", "Policy", "Predictions", "activity", "audit", "check", "lens", "losses"],
     "calibrant.data": [
         "HOLD_OUTS", "NO_CLASS", "RICAP", "Batch", "Batches", "Boxes", "CentreCrop", "ColourJitter", "CutMix", "Cutout",
         "Dataset", "ImageArray", "ImageFiles", "Mixup", "Pad", "Pipeline", "RandomCrop", "RandomErasing", "RandomFlip",

@@ -305,6 +305,8 @@ def _finite(text: str) -> float:
 
 def json_value(value: Any) -> Any:
     """The value as JSON has it: NaN and infinity as None, NumPy's arrays and numbers as Python's."""
+    if type(value) is float:  # first, because most values are
+        return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {name: json_value(inner) for name, inner in value.items()}
     if hasattr(value, "tolist"):

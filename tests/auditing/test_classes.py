@@ -53,7 +53,9 @@ def test_a_rare_class_caps_the_verdict():
     says = np.where(np.arange(n) < 2000, 0.08, 0.0005)
     document = audit(Predictions.from_probabilities(says, (rng.random(n) < happens).astype(int))).models[0]
     assert document["verdict"]["level"] == "poor"
-    assert document["verdict"]["headline"].startswith("Its probability of 1 is wrong in places: where it says 8.0%, 0.")
+    assert document["verdict"]["headline"].startswith(
+        "Its probability of 1 is wrong in places: where it says 8.00%, 0.20%"
+    )
     assert "its confidence can be trusted" not in document["verdict"]["headline"]
     rounding, first = document["findings"][:2]
     assert rounding["title"] == "Probabilities have only 4 decimal places"

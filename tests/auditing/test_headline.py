@@ -42,5 +42,5 @@ def test_a_policy_is_the_headline_and_the_repaired_model_with_it():
     policy = Policy.fit(Predictions.from_logits(z, y), 0.3)
     result = audit(Predictions.from_logits(*drawn(4000, 5, 3.0, 7)), policy=policy, replicates=100)
     assert result.verdict.startswith(result.document["policy"]["title"])
-    assert "promised: at most 30.00%" in result.verdict
+    assert "promised: at most 30%" in result.verdict
     assert "Calibrated, its confidence can be trusted (ECE " in result.verdict

@@ -57,7 +57,7 @@ def same(found, expected):
     """Counts and what was kept to the last digit, sums up to rounding."""
     assert (found.rows, found.samples, found.impossible) == (expected.rows, expected.samples, expected.impossible)
     assert (found.of_labels, found.of_ids, found.of_values) == (expected.of_labels, expected.of_ids, expected.of_values)
-    assert found.worst == expected.worst
+    assert (found.worst, found.errors) == (expected.worst, expected.errors)
     assert found.remarks == expected.remarks
     for ours, theirs in ((found.judged, expected.judged), (found.logits, expected.logits)):
         for one, other in zip(ours.columns(), theirs.columns(), strict=True):
@@ -108,6 +108,13 @@ def test_shards_on_two_nodes_are_one_pass(cluster, tmp_path):
     assert found.sketch.compute()["ece"] == pytest.approx(exact, abs=1e-12)
 
 
+def test_a_label_that_is_ignored_by_default_changes_no_number(cluster, tmp_path):
+    """Sizes are taken from the headers, and the pass is made again where they turn out to be too large."""
+    given = arrays()
+    given["labels"][[3, 720, 800]] = -100
+    same(collect_on_ray(shards(tmp_path, given), address=cluster.address), collect(Predictions.from_logits(**given)))
+
+
 def test_a_damaged_shard_is_one_sentence_that_names_it(cluster, tmp_path):
     opened = shards(tmp_path, arrays())
     file = tmp_path / "part10.parquet"
@@ -122,6 +129,21 @@ def test_a_damaged_shard_is_one_sentence_that_names_it(cluster, tmp_path):
 
 
 # --- without a cluster: the parts themselves -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npz", "npy", "safetensors"])
+def test_sizes_are_those_of_the_headers(suffix, tmp_path, monkeypatch):
+    """Of 5 and 3 samples, without reading a label; a header says nothing of the pixels that count."""
+    logits, image = np.eye(5, 3), np.zeros((2, 3, 4, 4))
+    paths = [str(tmp_path / f"{name}_logits.{suffix}") for name in "abc"]
+    Predictions.from_logits(logits, np.arange(5) % 3).save(paths[0])
+    Predictions.from_logits(logits[:3], np.arange(3)).save(paths[1])
+    Predictions.from_logits(image, image[:, 0].astype(int), kind="segmentation", ignore_index=255).save(paths[2])
+    pieces = shards_module.pieces_of(Predictions.open(paths[:2])._store)
+    monkeypatch.setattr("calibrant.predictions.files.FileStore.blocks", None)
+    assert shards_module._stated_sizes(pieces) == [(5, 5), (3, 3)]
+    assert shards_module._offsets([(5, 5), (3, 3)]) == [Offsets(0, 0, 8), Offsets(5, 5, 8)]
+    assert shards_module._stated_sizes(shards_module.pieces_of(Predictions.open(paths[2])._store)) is None
 
 
 def parts(opened, groups=("site",)):

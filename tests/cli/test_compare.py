@@ -1,7 +1,9 @@
 """The command compare: tuned tables, mistakes, failed runs, a killed sweep."""
 
+import html
 import json
 import os
+import shlex
 import signal
 import time
 
@@ -40,6 +42,11 @@ def test_tuned_tables_and_a_page(written, tmp_path, capsys):
             assert (folder / "tables" / f"{name}.{suffix}").stat().st_size > 50
     page = (folder / "index.html").read_text()
     assert "Digits" in page
+    assert "Too few seeds to tell: there are 2, and a test takes 3." in out
+    assert page.index("Too few seeds to tell") < page.index("On the test data")
+    words = ["compare", str(written), "--losses", "ce,ls", "--seeds", "2", "--tune", "ece", "--tune", "accuracy"]
+    command = shlex.join(["calibrant", *words, "-o", str(folder), "--expected"])
+    assert html.escape(command) in page[page.index("How to reproduce") :]
     assert "http://" not in page.replace("http://www.w3.org", "")
     results = Results.load(folder)
     assert results.where(stage="search").column("set") == ["val", "test"]

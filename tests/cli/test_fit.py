@@ -21,7 +21,7 @@ def here(tmp_path, monkeypatch):
 def test_from_a_file_to_decisions(here, capsys):
     code, out, err = run(capsys, "fit", "val.npz", "--target-risk", 0.1)
     assert code == 0
-    assert "at most 10.0% of the answers are wrong" in " ".join(out.split())
+    assert "at most 10% of the answers are wrong" in " ".join(out.split())
     assert err.strip() == "wrote policy.json"
     test = write(here, "test.parquet", seed=1)
     code, out, _ = run(capsys, "apply", "policy.json", "test.parquet")

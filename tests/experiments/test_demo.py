@@ -33,7 +33,7 @@ def test_the_story_is_that_of_the_files(small_demo):
     assert story["wrong"] == pytest.approx((~right[accept]).mean())
     assert story["all_wrong"] == pytest.approx((~right).mean())
     assert story["exported"] == 1
-    assert f"claims {story['claims']:.1%} and is right {story['right']:.1%}" in result.document["headline"]
+    assert f"claims {story['claims']:.2%} and is right {story['right']:.2%}" in result.document["headline"]
 
 
 def test_pictures_are_the_first_of_the_test_set(small_demo):

@@ -9,7 +9,8 @@ import pytest
 from calibrant.experiments import Comparison, Contender, Failure, Results, Study, tables, write
 from calibrant.experiments.page import document
 from calibrant.experiments.tables import average_ranks, notes, summary, text
-from calibrant.report.text import DASH
+from calibrant.experiments.verdict import judge_methods
+from calibrant.report.text import DASH, escape
 from calibrant.training.recipe import check_recipe
 from tests.helpers.result_rows import SMALL, row, two_targets
 
@@ -134,6 +135,8 @@ def test_what_is_written(tmp_path):
     assert all("0 runs of focal have numbers." in table.note for name, table in found.items() if name != "paired")
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "Differences from ce" in page
+    verdict = judge_methods(comparison.results, "ce")
+    assert page.index(escape(verdict.headline)) < page.index(escape(verdict.text)) < page.index("4 methods, 3 seeds")
     covered = found["set-covered"]
     assert [column.better for column in covered.columns] == ["none", "low", "none", "none"]
     assert [column.better for column in found["set-other"].columns] == ["high", "none", "low", "low"]

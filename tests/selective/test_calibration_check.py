@@ -41,7 +41,7 @@ def test_a_model_that_no_scale_repairs_is_warned_of(tmp_path):
     assert policy.calibration_warning.startswith("Warning: poorly calibrated")
     assert "--calibrator auto compares all" in policy.calibration_warning
     better = dict(policy.evidence["calibration"], better={"name": "isotonic", "ece": 0.031, "chosen_ece": 0.09})
-    assert "isotonic regression reaches 3.1% against 9.0%" in calibration_warning(better, repaired=True)
+    assert "isotonic regression reaches 3.10% against 9.00%" in calibration_warning(better, repaired=True)
     assert "--calibrator isotonic asks for it" in calibration_warning(better, repaired=True)
     policy.save(tmp_path / "p.json")
     assert Policy.load(tmp_path / "p.json").calibration_warning == policy.calibration_warning

@@ -14,7 +14,7 @@ def test_the_words_by_hand():
     names = ("no", "yes")
     said = "Always answering no would be wrong in 3.00% of all samples."
     assert majority_words(majority, names, 0.01, 0.005) == said
-    assert majority_words(majority, names, 0.05, 0.005).startswith(f"Warning: {said} The promise of at most 5.00%")
+    assert majority_words(majority, names, 0.05, 0.005).startswith(f"Warning: {said} The promise of at most 5%")
     assert majority_words(majority, names, None, 0.03).endswith("answers are wrong no less often, 3.00%.")
     assert majority_words(describe_majority(np.array([2, 2, 2])), None, 0.7, 0.7) == ""
     assert majority_words({"error": "x"}, None, 0.7, 0.7) == ""

@@ -33,12 +33,12 @@ def test_nothing_to_offer():
 def test_the_words_of_a_menu():
     menu = (Offer(0.051, 0.31), Offer(0.06, 0.66), Offer(0.12, 1.0))
     assert menu_words(menu, "samples", 0.95) == (
-        "The lowest risk that could be promised on those samples is about 5.1%, which answers 31%; 6% answers 66%, 12% "
-        "answers all. These are estimates: a risk chosen after seeing them holds with less than 95% confidence, so fit "
-        "again on fresh samples with the risk you choose."
+        "The lowest risk that could be promised on those samples is about 5.1%, which answers 31.00%; 6% answers "
+        "66.00%, 12% answers all. These are estimates: a risk chosen after seeing them holds with less than 95% "
+        "confidence, so fit again on fresh samples with the risk you choose."
     )
     assert menu_words(menu[:1], "images", None) == (
-        "The lowest risk that is met on those images is about 5.1%, which answers 31%. These are estimates."
+        "The lowest risk that is met on those images is about 5.1%, which answers 31.00%. These are estimates."
     )
 
 

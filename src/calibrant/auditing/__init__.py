@@ -2,7 +2,7 @@
 
 `collect` goes through predictions once and fills in `breakdown`, `shards` does so on a cluster; `repairs`, `findings`,
 `repair_findings` and `policy_check` judge, `headline` answers what was asked, `next_step` says what to do, `document`
-is what a page draws, `audit` puts them together.
+is what a page draws, `audit` puts them together. `gate` judges every `requirement` by its interval.
 """
 
 from typing import TYPE_CHECKING
@@ -12,9 +12,10 @@ from calibrant.auditing.audit import Audit, audit
 
 if TYPE_CHECKING:
     from calibrant.auditing.document import reliability_series
+    from calibrant.auditing.gate import Check, Judgement, check
     from calibrant.auditing.next_step import CommandWords
     from calibrant.auditing.shards import collect_on_ray
 
-__all__ = ["Audit", "audit"]
+__all__ = ["Audit", "Check", "Judgement", "audit", "check"]
 
 __getattr__, __dir__ = lazy_names(__name__)

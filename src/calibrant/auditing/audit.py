@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from calibrant._files import written_aside
+from calibrant._numbers import count
 from calibrant._progress import Progress, silent, track
 from calibrant.predictions import UNITS, Predictions
 
@@ -139,7 +140,7 @@ def audit(
         >>> labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
         >>> result = audit(Predictions.from_logits(3 * honest, labels))
         >>> print(result.verdict)
-        Overconfident: it claims 86.9% and is right 64.0% of the time.
+        Overconfident: it claims 86.93% and is right 64.03% of the time.
         >>> low, high = result.intervals["ece_15"]
         >>> bool(low < result.metrics["ece_15"] < high)
         True
@@ -254,14 +255,14 @@ def _comparisons(
     comparisons = []
     for model, (name, second) in zip(described[1:], others, strict=True):
         notes = model.document["notes"]
-        reason = _why_not_the_same(first, second)
+        reason = why_not_the_same(first, second)
         if reason is not None:
             notes.append(f"Not compared with {base}: {reason}.")
             continue
         if first.of_ids is None or second.of_ids is None:
             notes.append(f"Compared with {base} row by row: there are no ids to check that rows are the same.")
         if first.samples > first.judged.size:
-            notes.append(f"Differences to {base} are measured on {first.judged.size:,} samples drawn at random.")
+            notes.append(f"Differences to {base} are measured on {count(first.judged.size)} samples drawn at random.")
         if first.kind != "classification":
             notes.append(f"Intervals of differences take {UNITS[first.kind][1]} to be independent, and are too narrow.")
         change = paired_differences(first.pairs(), second.pairs(), **sampling)
@@ -272,12 +273,12 @@ def _comparisons(
     return comparisons
 
 
-def _why_not_the_same(first: Collected, second: Collected) -> str | None:
+def why_not_the_same(first: Collected, second: Collected) -> str | None:
     """Why two sets of predictions are not about the same samples in the same order, as far as can be told."""
     if first.kind != second.kind:
         return f"{second.kind} is not the same as {first.kind}"
     if (first.rows, first.samples) != (second.rows, second.samples):
-        return f"{second.samples:,} samples are not the same as {first.samples:,}"
+        return f"{count(second.samples)} samples are not the same as {count(first.samples)}"
     identified = first.of_ids is not None and second.of_ids is not None
     if identified and first.of_ids != second.of_ids:
         return "the ids, or their order, are not the same"

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv
 
+from calibrant._numbers import count, number, percent
 from calibrant._validation import Ints
 from calibrant.auditing.breakdown import FEWEST, two_sided
 from calibrant.auditing.collect import Collected
@@ -205,14 +206,29 @@ def describe_positive(
     entropy = -sum(p * math.log(p) for p in (rate, 1 - rate) if p > 0)
     scores = [
         {"label": "Brier score of P", "value": brier.value / 2, "low": brier.low / 2, "high": brier.high / 2,
-         "unit": "number", "note": f"mean of (P - y)^2; always saying the base rate has {rate * (1 - rate):.4g}"},
+         "unit": "number", "note": f"mean of (P - y)^2; always saying the base rate has {number(rate * (1 - rate))}"},
         {"label": "Log loss", **vars(nll), "unit": "number",
-         "note": f"{f'{floored}; ' if floored else ''}always saying the base rate has {entropy:.4g}"},
+         "note": f"{f'{floored}; ' if floored else ''}always saying the base rate has {number(entropy)}"},
     ]  # fmt: skip
     shares = [
-        ("Happens", row.labels, n, f"{row.labels:,} of {n:,} samples; it says {100 * row.claimed:.2f}% on average"),
-        ("Precision", row.right, row.predicted, f"of {row.predicted:,} answers {row.name}, {row.right:,} are right"),
-        ("Recall", row.right, row.labels, f"of {row.labels:,} samples that are {row.name}, {row.right:,} are found"),
+        (
+            "Happens",
+            row.labels,
+            n,
+            f"{count(row.labels)} of {count(n)} samples; it says {percent(row.claimed)} on average",
+        ),
+        (
+            "Precision",
+            row.right,
+            row.predicted,
+            f"of {count(row.predicted)} answers {row.name}, {count(row.right)} are right",
+        ),
+        (
+            "Recall",
+            row.right,
+            row.labels,
+            f"of {count(row.labels)} samples that are {row.name}, {count(row.right)} are found",
+        ),
     ]
     parts = [
         {"label": label, **_share(part, total, level), "unit": "share", "note": note}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._arrays import Array, precision_of
+from calibrant._numbers import count
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import Bools, Ints, check_finite
 from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, ClasswiseSums, Columns, HashSample, Levels
@@ -43,7 +44,7 @@ class WorstError:
 
     id: str | int
     position: tuple[int, ...] | None
-    label: int | None
+    label: int | str | None
     predicted: int | str | None
     confidence: float
     shortfall: float
@@ -113,6 +114,11 @@ class Collected:
         nll = np.where(np.isinf(nll), -math.log(self.floor), nll)
         has_values = self.holds != "confidence"
         return Judged(confidence, correct, nll=nll if has_values else None, brier=brier if has_values else None)
+
+    @property
+    def errors(self) -> int:
+        """How many predictions are wrong, of which the most confident are in `worst`."""
+        return int(self.overall.counts[:, :, 1].sum())
 
     @property
     def classes(self) -> list[str]:
@@ -304,7 +310,7 @@ def _count_predicted(
     codes = levels.encode(batch.predicted[top.rows()], most=math.inf)
     if len(levels.codes) > MOST_LEVELS:
         collected.class_levels = collected.by_class = None
-        collected.remarks.append(f"More than {MOST_LEVELS:,} different classes are predicted: no table by class.")
+        collected.remarks.append(f"More than {count(MOST_LEVELS)} different classes are predicted: no table by class.")
         return
     by_class.add(codes, top, base_bins(top.cells), len(levels.codes))
 
@@ -321,10 +327,11 @@ def _keep_worst(collected: Collected, batch: Predictions, top: TopLabel) -> None
     for at in wrong[np.argsort(shortfall, kind="stable")[:ERRORS_KEPT]].tolist():
         row = int(rows[at])
         name = collected.rows + row if batch.ids is None else batch.ids[row].item()
-        label = None if top.predicted is None else int(top.labels[at])
+        label: int | str | None = None if top.predicted is None else int(top.labels[at])
         predicted: int | str | None = None if top.predicted is None else int(top.predicted[at])
         if batch.predicted is not None:
             predicted = str(batch.predicted[row])
+            label = None if batch.actual is None else str(batch.actual[row])
         position = _position_of(batch, top, at)
         error = WorstError(name, position, label, predicted, float(top.confidence[at]), float(top.shortfall[at]))
         collected.worst.append(error)

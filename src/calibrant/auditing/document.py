@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._numbers import count
 from calibrant.auditing.breakdown import Row
 from calibrant.auditing.classes import check_classes, describe_classes, describe_majority, describe_positive
 from calibrant.auditing.collect import Collected, WorstError
@@ -89,7 +90,7 @@ def describe(
     """Everything about one model."""
     summary = collected.summary()
     independent = collected.kind == "classification"
-    values, numbers, classwise = _numbers(collected, summary, level, replicates, seed)
+    values, numbers, classwise = numbers_of(collected, summary, level, replicates, seed)
     names = collected.classes
     by_class = [] if collected.by_class is None else collected.by_class.rows(names, level=level, compare=independent)
     by_group = {
@@ -138,13 +139,14 @@ def describe(
         "classes_table": _rows(by_class, level, dict(zip(names, classwise, strict=True)) if len(classwise) else {}),
         "groups": [{"column": column, "rows": _rows(rows, level, {})} for column, rows in by_group.items()],
         "errors": [_error(error, collected) for error in collected.worst],
+        "errors_in_all": collected.errors,
         "fixes": [_repair(repair) for repair in repairs],
         "choice": None if choice is None else _choice(choice),
     }
     return Described(document, numbers)
 
 
-def _numbers(
+def numbers_of(
     collected: Collected, summary: Summary, level: float, replicates: int, seed: int
 ) -> tuple[dict[str, Approximate], dict[str, Interval], npt.NDArray[np.float64]]:
     """Values and intervals of every metric, and class-wise ECE by class."""
@@ -233,7 +235,7 @@ def _repair(repair: Repair) -> dict[str, Any]:
         "metric": facts.pop("label"),
         **facts,
         "before": repair.before,
-        "after": repair.before + repair.change.value,
+        "after": repair.after,
         "difference": repair.change.value,
         "low": repair.change.low,
         "high": repair.change.high,
@@ -269,18 +271,20 @@ def _notes(collected: Collected, repairs: Sequence[Repair]) -> list[str]:
     wholes, units = UNITS[collected.kind]
     if collected.kind != "classification":
         notes.append(
-            f"{collected.rows:,} {wholes}, {collected.samples:,} {units} that count, pooled over all {wholes}. "
+            f"{count(collected.rows)} {wholes}, {count(collected.samples)} {units} that count, pooled over all "
+            f"{wholes}. "
             f"{units.capitalize()} of one {wholes[:-1]} are alike, so intervals draw {wholes}; where that is not done, "
             "none is given."
         )
     if collected.ignored:
         total = collected.samples + collected.ignored
         notes.append(
-            f"{collected.ignored:,} of {total:,} {units} are ignored: their label is {collected.ignore_index}."
+            f"{count(collected.ignored)} of {count(total)} {units} are ignored: their label is "
+            f"{collected.ignore_index}."
         )
     if repairs and collected.samples > collected.logits.size:
         notes.append(
-            f"Changes by repairs, and curves of other scores, are measured on {collected.logits.size:,} "
+            f"Changes by repairs, and curves of other scores, are measured on {count(collected.logits.size)} "
             f"{units} drawn at random."
         )
     if collected.holds == "confidence":

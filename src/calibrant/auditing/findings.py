@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from calibrant._numbers import count, difference, difference_span, fixed, p_words, percent, round_percent, span
 from calibrant._validation import Bools, listing
 from calibrant.auditing.breakdown import Row
 from calibrant.auditing.classes import FAIR_FROM, POOR_FROM, ClassBin, Classes
@@ -54,15 +55,10 @@ class Evidence:
     confidence_level: float
 
 
-def percent(value: float, digits: int = 1) -> str:
-    """A share in per cent, with a dash where there is none."""
-    return "-" if not math.isfinite(value) else f"{100 * value:.{digits}f}%"
-
-
-def span(interval: Interval, digits: int = 1) -> str:
-    """An interval of shares in brackets; nothing where there is none."""
-    low, high = percent(interval.low, digits), percent(interval.high, digits)
-    return f"[{low}, {high}]" if math.isfinite(interval.low) else "(no interval)"
+def with_limits(share: Interval) -> str:
+    """A share and its interval, where it has one."""
+    limits = span(share.low, share.high, "share", share.value)
+    return f"{percent(share.value)} {limits or '(no interval)'}"
 
 
 def verdict(evidence: Evidence) -> tuple[str, str, str]:
@@ -79,7 +75,7 @@ def verdict(evidence: Evidence) -> tuple[str, str, str]:
 
 
 def _says(part: ClassBin) -> str:
-    return f"where it says {percent(part.claimed)}, {percent(part.happened.value)} {span(part.happened)} happen"
+    return f"where it says {percent(part.claimed)}, {with_limits(part.happened)} happen"
 
 
 def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
@@ -91,15 +87,19 @@ def _top_label_verdict(evidence: Evidence) -> tuple[str, str, str]:
     ece, n = evidence.numbers["ece_15"], evidence.collected.samples
     claims = f"it claims {percent(sure.value)} and is right {percent(accuracy.value)} of the time"
     if n < NO_CLAIM or not math.isfinite(ece.low):
-        few = f"{n} samples" if evidence.collected.kind == "classification" else f"{evidence.collected.rows} images"
+        few = (
+            f"{count(n)} samples"
+            if evidence.collected.kind == "classification"
+            else f"{evidence.collected.rows} images"
+        )
         return (
             "unknown",
             f"Too little data to tell: {few}.",
             f"On these {claims}. No claim about calibration is worth making from so few.",
         )
     text = (
-        f"Its calibration error (ECE, 15 bins) is {percent(ece.value, 2)} {span(ece, 2)}; a perfectly calibrated model "
-        f"would show about {percent(evidence.chance, 2)} on {n:,} samples by chance."
+        f"Its calibration error (ECE, 15 bins) is {with_limits(ece)}; a perfectly calibrated model "
+        f"would show about {percent(evidence.chance)} on {count(n)} samples by chance."
     )
     apart = evidence.gap.low > 0 or evidence.gap.high < 0
     small = ece.high <= LARGE_ERROR and (ece.value <= SMALL_ERROR or ece.low == 0) and not apart
@@ -146,10 +146,10 @@ def _classes(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         grade,
         f"The probability of {first.name} is off beyond chance",
-        f"{_says(first.worst).capitalize()}, on {first.worst.count:,} samples.{others}",
+        f"{_says(first.worst).capitalize()}, on {count(first.worst.count)} samples.{others}",
         f"At least {percent(first.misplaced)} of its probability is in the wrong place (exact limits over "
-        f"{classes.tested} bins together); it says {percent(first.claimed, 2)} on average and "
-        f"{percent(first.labels / classes.samples, 2)} happen.",
+        f"{classes.tested} bins together); it says {percent(first.claimed)} on average and "
+        f"{percent(first.labels / classes.samples)} happen.",
     )
 
 
@@ -158,10 +158,8 @@ def _majority(evidence: Evidence) -> Iterator[Finding]:
     if evidence.classes is None or evidence.collected.samples < NO_CLAIM:
         return
     majority, n = evidence.classes.majority, evidence.classes.samples
-    error = percent(majority.model_errors / n, 2)
-    constant = (
-        f"Always answering {majority.name} is wrong in {percent(majority.error.value, 2)} {span(majority.error, 2)}"
-    )
+    error = percent(majority.model_errors / n)
+    constant = f"Always answering {majority.name} is wrong in {with_limits(majority.error)}"
     is_better = majority.model_errors < majority.errors and majority.p_value < 1 - evidence.confidence_level
     if majority.error.value > 0.5 and is_better:
         return  # among many classes that is no rival
@@ -171,8 +169,8 @@ def _majority(evidence: Evidence) -> Iterator[Finding]:
         f"{constant}, the model in {error}."
         if is_better
         else f"{constant}; the model in {error}, no less beyond chance.",
-        f"{majority.errors:,} and {majority.model_errors:,} errors among {n:,} samples (McNemar's exact test, p = "
-        f"{majority.p_value:.2g}).",
+        f"{count(majority.errors)} and {count(majority.model_errors)} errors among {count(n)} samples (McNemar's exact "
+        f"test, {p_words(majority.p_value)}).",
     )
 
 
@@ -192,7 +190,7 @@ def _bins(evidence: Evidence) -> Iterator[Finding]:
             "good",
             "No bin is off beyond chance",
             "In every bin of the reliability diagram the accuracy agrees with the confidence, as far as data tell.",
-            f"15 bins, {int(filled.sum())} of them filled, each tested at {percent(each, 2)}.",
+            f"15 bins, {int(filled.sum())} of them filled, each tested at {percent(each)}.",
         )
     ece = evidence.numbers["ece_15"].value
     grade: Level = "poor" if ece >= LARGE_ERROR else "fair" if ece > SMALL_ERROR else "info"
@@ -206,28 +204,29 @@ def _bins(evidence: Evidence) -> Iterator[Finding]:
             grade,
             f"{word} {_ranges(bins, marked)}",
             f"{percent(share)} of the predictions lie where the confidence is {side} the accuracy beyond chance.",
-            f"Most of it between {bins.low[worst]:.2f} and {bins.high[worst]:.2f}: mean confidence "
+            f"Most of it between {percent(bins.low[worst])} and {percent(bins.high[worst])}: mean confidence "
             f"{percent(bins.confidence[worst])}, accuracy {percent(bins.accuracy[worst])}, "
-            f"{int(bins.count[worst])} samples.",
+            f"{count(bins.count[worst])} samples.",
         )
 
 
 def _ranges(bins: Reliability, marked: Bools) -> str:
-    """Runs of marked bins in words: "0.53 to 0.80, above 0.93"."""
+    """Runs of marked bins in words: "53.33% to 80.00%, above 93.33%"."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(int), [0]])))
     ends = [(bins.low[first], bins.high[stop - 1]) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
     if (0, 1) in ends:
         return "everywhere"
     return ", ".join(
-        f"above {low:.2f}" if high == 1 else f"below {high:.2f}" if low == 0 else f"{low:.2f} to {high:.2f}"
+        f"above {percent(low)}" if high == 1 else f"below {percent(high)}" if low == 0
+        else f"{percent(low)} to {percent(high)}"
         for low, high in ends
-    )
+    )  # fmt: skip
 
 
 def _confident_errors(evidence: Evidence) -> Iterator[Finding]:
     """Errors among the predictions that should hardly have any."""
     counts = evidence.collected.sketch.base_counts.reshape(-1, 2)
-    right, wrong = (int(count) for count in counts[round(SURE * len(counts)) :].sum(0))
+    right, wrong = (int(part) for part in counts[round(SURE * len(counts)) :].sum(0))
     low = float(wilson(wrong, right + wrong, evidence.confidence_level)[0])
     if right + wrong < NO_CLAIM or low <= 0.01:
         return
@@ -235,8 +234,9 @@ def _confident_errors(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         "poor" if low > 0.03 else "fair",
         "Errors among the most confident predictions",
-        f"Of the predictions with a confidence above {SURE}, {rate} are wrong; at most 1% should be.",
-        f"{wrong} errors among {right + wrong} predictions; the lower limit of the error rate is {percent(low)}.",
+        f"Of the predictions with a confidence above {round_percent(SURE)}, {rate} are wrong; at most 1% should be.",
+        f"{count(wrong)} errors among {count(right + wrong)} predictions; the lower limit of the error rate is "
+        f"{percent(low)}.",
     )
 
 
@@ -245,9 +245,10 @@ def _max_logit(evidence: Evidence) -> Iterator[Finding]:
     gap = evidence.logit_gap
     if gap is None or not math.isfinite(gap.low):
         return
+    middle, low, high = (fixed(value, 2, sign=True) for value in (gap.value, gap.low, gap.high))
     numbers = (
-        f"At equal confidence the largest logit of wrong predictions is {gap.value:+.2f} standard deviations "
-        f"[{gap.low:+.2f}, {gap.high:+.2f}] from that of right ones."
+        f"At equal confidence the largest logit of wrong predictions is {middle} standard deviations "
+        f"[{low}, {high}] from that of right ones."
     )
     among = "Among predictions of equal confidence,"
     if gap.low > 0.1:
@@ -281,7 +282,8 @@ def _worse_than_the_rest(column: str, rows: Sequence[Row], evidence: Evidence) -
     if not flagged:
         return
     first = flagged[0]
-    limits = z_value(evidence.confidence_level) * first.error
+    half, shares = z_value(evidence.confidence_level) * first.error, (first.accuracy, first.confidence)
+    limits = difference_span(max(-1.0, first.gap - half), min(1.0, first.gap + half), "share", shares)
     groups = "predicted classes" if column == "class" else f"groups of {column}"
     names = listing([row.name for row in flagged], 5)
     yield Finding(
@@ -289,8 +291,8 @@ def _worse_than_the_rest(column: str, rows: Sequence[Row], evidence: Evidence) -
         f"{len(flagged)} of {len(rows)} {groups} are worse than the rest",
         f"Confidence and accuracy differ more there than elsewhere, beyond chance: {names}.",
         f"{first.name}: confidence {percent(first.confidence)}, accuracy {percent(first.accuracy)}, gap "
-        f"{percent(first.gap)} [{percent(first.gap - limits)}, {percent(first.gap + limits)}], {first.count:,} "
-        f"samples (exact binomial tails, Holm's procedure over {len(rows)}).",
+        f"{difference(first.gap, 'share', shares)} {limits}, {count(first.count)} samples "
+        f"(exact binomial tails, Holm's procedure over {len(rows)}).",
     )
 
 
@@ -301,5 +303,5 @@ def _little_data(evidence: Evidence) -> Iterator[Finding]:
             "info",
             "Little data",
             "With this few samples only large effects can be told from chance; numbers per class can hardly be.",
-            f"{n} samples; the interval of the ECE is {percent(width.high - width.low)} wide.",
+            f"{count(n)} samples; the interval of the ECE is {percent(width.high - width.low)} wide.",
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from calibrant._numbers import percent
+
 Part = Mapping[str, Any]
 
 _WORST_FIRST = ("poor", "fair", "unknown", "info", "good")
@@ -100,7 +102,7 @@ def _gain(row: Part, is_second: bool) -> str:
         return ""
     own, other = (row["second"], row["first"]) if is_second else (row["first"], row["second"])
     label = "ECE" if row["name"] == "ece_15" else "accuracy"
-    return f"{label} {own:.1%} against {other:.1%}"
+    return f"{label} {percent(own)} against {percent(other)}"
 
 
 def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
@@ -111,12 +113,14 @@ def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
     )
     headline = str(policy["title"])
     if wrong["value"] is not None and wrong["value"] == wrong["value"]:
-        headline += f": it answers {answered['value']:.1%} of them, {wrong['value']:.2%} of its answers are wrong"
+        headline += (
+            f": it answers {percent(answered['value'])} of them, {percent(wrong['value'])} of its answers are wrong"
+        )
         headline += f" ({wrong['note']})" if wrong["note"] else ""
     model = repaired or first
     state = "Calibrated, its confidence" if repaired else "Its confidence, which the policy leaves as it is,"
     before, after = _metric(first, "ece_15"), _metric(model, "ece_15")
-    change = f"ECE {before:.2%} before, {after:.2%} after" if repaired else f"ECE {after:.2%}"
+    change = f"ECE {percent(before)} before, {percent(after)} after" if repaired else f"ECE {percent(after)}"
     level = _level([str(policy["level"]), str(model["verdict"]["level"])])
     return {
         "level": "unknown" if level == "info" else level,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._numbers import allowed, percent
 from calibrant.metrics import Interval, wilson
 from calibrant.posthoc import logits_of
 from calibrant.predictions import Predictions
@@ -43,8 +44,12 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
     level, title = _PROMISES["silent" if policy.abstains else outcome.promise_kept]
     nobody = Interval(outcome.all_errors / outcome.samples, math.nan, math.nan)
     rows = [
-        ("Answered", outcome.coverage, "" if policy.groups or policy.abstains else f"expected {expected.value:.1%}"),
-        ("Wrong answers", outcome.risk, "" if promised is None else f"promised: at most {promised:.2%}"),
+        (
+            "Answered",
+            outcome.coverage,
+            "" if policy.groups or policy.abstains else f"expected {percent(expected.value)}",
+        ),
+        ("Wrong answers", outcome.risk, "" if promised is None else f"promised: at most {allowed(promised)}"),
         ("Wrong if all were answered", nobody, ""),
     ]
     if policy.kind == "segmentation":  # pixels are not independent, and images were not kept apart here

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from calibrant._numbers import difference, difference_span, number, percent
 from calibrant.auditing.repairs import Repair
 from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS, LogitNorm, TemperatureScaling
@@ -27,11 +28,8 @@ def repair_findings(
         title = choice.calibrator.title
     calibrated = repairs.get((title, "ece_15"))
     if calibrated is not None:
-        change, before = calibrated.change, f"{100 * calibrated.before:.2f}%"
-        spread = f" [{_points(change.low)}, {_points(change.high)}]" if math.isfinite(change.low) else ""
-        after = f"{100 * max(0.0, calibrated.before + change.value):.2f}%"
-        numbers = f"ECE {before} to {after}: {_points(change.value)} points{spread}; {calibrated.fitted}."
-        name, text = _calibrator_words(title, change, rounded)
+        name, text = _calibrator_words(title, calibrated.change, rounded)
+        numbers = f"ECE {_change_words(calibrated, 'share')}; {calibrated.fitted}."
         yield "info", name, f"{text} {_choice_words(choice)}".strip(), numbers
     norm = repairs.get((LogitNorm.title, "aurc"))
     ranks_otherwise = choice is not None and choice.score.name != NORMALISED
@@ -41,8 +39,7 @@ def repair_findings(
             "Logit normalisation ranks errors better",
             "Ranking by the normalised largest logit instead of the confidence would lower the error rate of what is "
             "accepted when the model may abstain.",
-            f"AURC {norm.before:.4f} to {norm.before + norm.change.value:.4f}: {norm.change.value:+.4f} "
-            f"[{norm.change.low:+.4f}, {norm.change.high:+.4f}]; {norm.fitted}.",
+            f"AURC {_change_words(norm, 'number')}; {norm.fitted}.",
         )
     if choice is not None and ranks_otherwise and str(choice.score) != "msp":
         chosen, plain = (next(row for row in choice.scores if row.name == name) for name in (str(choice.score), "msp"))
@@ -50,12 +47,17 @@ def repair_findings(
             "info",
             f"Ranking by {choice.score} finds errors better",
             "calibrant fit ranks by it instead of the confidence: of what is accepted, less would be wrong.",
-            f"AURC {plain.value:.4f} to {chosen.value:.4f}, cross-fitted on the samples that calibrant fit chooses on.",
+            f"AURC {number(plain.value)} to {number(chosen.value)}, cross-fitted on the samples that calibrant fit "
+            "chooses on.",
         )
 
 
-def _points(value: float) -> str:
-    return f"{100 * value:+.2f}"
+def _change_words(repair: Repair, unit: str) -> str:
+    """The value before and after a repair, and their difference with its interval, as the table of repairs has them."""
+    change, after = repair.change, repair.after
+    show = percent if unit == "share" else number
+    words = f"{show(repair.before)} to {show(after)}: {difference(change.value, unit, (repair.before, after))}"
+    return f"{words} {difference_span(change.low, change.high, unit, (repair.before, after))}".rstrip()
 
 
 def _choice_words(choice: Selection | None) -> str:

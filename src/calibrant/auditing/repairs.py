@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibrant._arrays import Array
+from calibrant._numbers import significant
 from calibrant._validation import Bools, Ints
 from calibrant.auditing.collect import Collected
 from calibrant.metrics import (
@@ -63,6 +64,11 @@ class Repair:
     metric: str
     before: float
     change: Interval
+
+    @property
+    def after(self) -> float:
+        """Its value with the repair; measured on other samples than the one before, and no metric is below 0."""
+        return max(0.0, self.before + self.change.value)
 
 
 class ScoreCurve(NamedTuple):
@@ -143,7 +149,7 @@ def _calibrator_words(calibrators: Sequence[Calibrator], val: Collected | None) 
     """How a calibrator was fitted, with the temperature where there is one."""
     temperatures = [c.temperature_ for c in calibrators if isinstance(c, TemperatureScaling)]
     if temperatures:
-        return _fit_words(temperatures, "T", "{:.3g}", val)
+        return _fit_words(temperatures, "T", 3, val)
     return f"{FOLDS}-fold cross-validation" if val is None else "fitted on the validation data"
 
 
@@ -171,11 +177,11 @@ def _ranked(collected: Collected, z: Array, before: Judged, folds: Ints, val: Co
     return Ranked(plain, plain if norm.p_ is None else rank_shares(norm.score(z)), [norm])
 
 
-def _fit_words(values: Sequence[float | None], letter: str, form: str, val: Collected | None, none: str = "") -> str:
+def _fit_words(values: Sequence[float | None], letter: str, digits: int, val: Collected | None, none: str = "") -> str:
     numbers = [value for value in values if value is not None]
     if not numbers:
         return f"{none}, fitted on the validation data" if val else f"{none} in {FOLDS}-fold cross-validation"
-    low, high = form.format(min(numbers)), form.format(max(numbers))
+    low, high = significant(min(numbers), digits), significant(max(numbers), digits)
     spread = f"{letter} = {low}" if low == high else f"{letter} from {low} to {high}"
     if val is not None:
         return f"{spread}, fitted on the validation data"
@@ -186,7 +192,7 @@ def _fit_words(values: Sequence[float | None], letter: str, form: str, val: Coll
 
 def _norm_words(norms: Sequence[LogitNorm], val: Collected | None) -> str:
     """The chosen powers and readings."""
-    powers = _fit_words([norm.p_ for norm in norms], "p", "{:.0f}", val, none="no p ranks better than the confidence")
+    powers = _fit_words([norm.p_ for norm in norms], "p", 2, val, none="no p ranks better than the confidence")
     counts = Counter(READINGS[norm.centre] for norm in norms if norm.p_ is not None)
     readings = (name if len(counts) == 1 else f"{name} in {count} folds" for name, count in counts.most_common())
     return "; ".join(filter(None, [powers, ", ".join(readings)]))

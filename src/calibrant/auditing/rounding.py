@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calibrant._numbers import count, fixed, significant
 from calibrant.auditing.collect import Collected
 from calibrant.predictions import Digits
 
@@ -27,7 +28,7 @@ def rounding_words(collected: Collected) -> tuple[str, str, str] | None:
         )
     if not digits.zeros:
         return title, f"{text} No probability became 0, so no number depends on a floor.", _counts(collected)
-    lost = f"What is below {digits.hidden:.{digits.places + 1}f} shows as 0."
+    lost = f"What is below {fixed(digits.hidden, digits.places + 1)} shows as 0."
     return f"{title}, some are 0", f"{text} {lost} {_use_of_floor(digits)} {REMEDY}", _counts(collected)
 
 
@@ -40,24 +41,26 @@ def nll_note(collected: Collected) -> str | None:
     """What the NLL takes for labels of probability 0, if there are any."""
     if not collected.impossible:
         return None
-    samples = "1 sample gives its" if collected.impossible == 1 else f"{collected.impossible:,} samples give their"
-    return f"{samples} label probability 0, counted as {collected.floor:.2g}; infinite without that floor"
+    samples = "1 sample gives its" if collected.impossible == 1 else f"{count(collected.impossible)} samples give their"
+    return f"{samples} label probability 0, counted as {significant(collected.floor)}; infinite without that floor"
 
 
 def _use_of_floor(digits: Digits) -> str:
-    return f"{LOGARITHMS}, a 0 counts as {digits.floor:.2g}; these numbers depend on that choice."
+    return f"{LOGARITHMS}, a 0 counts as {significant(digits.floor)}; these numbers depend on that choice."
 
 
 def _counts(collected: Collected) -> str:
     digits = collected.digits
     assert digits is not None
     if not digits.zeros:
-        return f"{digits.values:,} probabilities, the smallest is {digits.least:g}."
-    at_label = f"{collected.impossible:,} of them" if collected.impossible else "none of them"
-    counts = f"{digits.zeros:,} of {digits.values:,} probabilities are 0, {at_label} at the true label"
+        return f"{count(digits.values)} probabilities, the smallest is {significant(digits.least)}."
+    at_label = f"{count(collected.impossible)} of them" if collected.impossible else "none of them"
+    counts = f"{count(digits.zeros)} of {count(digits.values)} probabilities are 0, {at_label} at the true label"
     others = f"shared by the {digits.classes - 1} other classes" if digits.classes > 2 else "of the other class"
     if digits.places:
         reason = "half of the last decimal place"
     else:
-        reason = f"the smaller of the least probability above 0 ({digits.least:.2g}) and one in twice the samples"
-    return f"{counts}. The floor {digits.floor:.2g} is {reason}, {others}."
+        reason = (
+            f"the smaller of the least probability above 0 ({significant(digits.least)}) and one in twice the samples"
+        )
+    return f"{counts}. The floor {significant(digits.floor)} is {reason}, {others}."

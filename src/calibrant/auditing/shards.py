@@ -6,6 +6,7 @@ may differ from its sums by rounding. Groups come in the order of their names, w
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import math
@@ -13,7 +14,7 @@ import pickle
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from calibrant._ray import check_fits, connect
 from calibrant.auditing.breakdown import Breakdown, Levels
 from calibrant.auditing.collect import ERRORS_KEPT, Collected, add_batch, begin, collect, id_bytes, wanted_groups
 from calibrant.predictions import BATCH, FileStore, Predictions
+
+#: Rows of a piece, and samples of it that count.
+Size: TypeAlias = tuple[int, int]
 
 #: Shards beyond this number are counted several at a time. It depends on nothing else, nor do the results.
 MOST_PIECES = 256
@@ -237,9 +241,17 @@ def collect_on_ray(
     columns, pieces = wanted_groups(predictions, groups), pieces_of(store)
     with connect("an audit with the engine ray", address) as ray:
         check_fits(ray, "a pass over a piece of the predictions", cpus=1, gpus=0)
-        arguments = [(piece, columns, offsets) for piece, offsets in zip(pieces, _offsets(ray, pieces), strict=True)]
-        parts = track(_in_order(ray, _packed_part, arguments), what, len(pieces), progress)
-        return merge(pickle.loads(zlib.decompress(part)) for part in parts)
+
+        def read(sizes: Sequence[Size]) -> Iterator[Part]:
+            arguments = [(piece, columns, part) for piece, part in zip(pieces, _offsets(sizes), strict=True)]
+            parts = track(_in_order(ray, _packed_part, arguments), what, len(pieces), progress)
+            return (pickle.loads(zlib.decompress(part)) for part in parts)
+
+        stated = _stated_sizes(pieces)
+        if stated is not None:
+            with contextlib.suppress(_OtherSizeError):
+                return merge(map(_without_ignored, read(stated)))
+        return merge(read(list(_in_order(ray, _counted_size, [(piece,) for piece in pieces]))))
 
 
 def pieces_of(store: FileStore) -> list[Predictions]:
@@ -248,29 +260,43 @@ def pieces_of(store: FileStore) -> list[Predictions]:
     return [Predictions._of(FileStore([store.readers[i] for i in part])) for part in parts]
 
 
-def _offsets(ray: Any, pieces: Sequence[Predictions]) -> list[Offsets]:
-    """Where each piece begins; a pass over the labels where that cannot be known without one."""
-    sizes = [_stated_size(piece) for piece in pieces]
-    if None in sizes:
-        sizes = list(_in_order(ray, _counted_size, [(piece,) for piece in pieces]))
-    columns = zip(*(size or (0, 0) for size in sizes), strict=True)
-    rows, samples = (np.cumsum([0, *column]).tolist() for column in columns)
-    return [Offsets(rows[i], samples[i], samples[-1]) for i in range(len(pieces))]
+def _offsets(sizes: Sequence[Size]) -> list[Offsets]:
+    """Where each piece begins."""
+    rows, samples = (np.cumsum([0, *column]).tolist() for column in zip(*sizes, strict=True))
+    return [Offsets(rows[i], samples[i], samples[-1]) for i in range(len(sizes))]
 
 
-def _stated_size(piece: Predictions) -> tuple[int, int] | None:
-    """Rows and samples that count, if the files say so."""
-    store = piece._store
-    assert isinstance(store, FileStore)
-    rows = [reader.count for reader in store.readers]
-    if piece.ignore_index is not None or None in rows:
+def _stated_sizes(pieces: Sequence[Predictions]) -> list[Size] | None:
+    """Rows and samples by the files' own headers, as if no label were ignored; None if a pass must count them.
+
+    A label of a whole sample is hardly ever ignored, those of pixels and tokens usually are.
+    """
+    if pieces[0].kind != "classification" and pieces[0].ignore_index is not None:
         return None
-    number = sum(row or 0 for row in rows)
-    places = 1 if piece.holds == "confidence" else math.prod(store.schema.shape_of("labels"))
-    return number, number * places
+    sizes = []
+    for piece in pieces:
+        store = piece._store
+        assert isinstance(store, FileStore)
+        counts = [reader.count for reader in store.readers]
+        if None in counts:
+            return None
+        rows = sum(count or 0 for count in counts)
+        places = 1 if piece.holds == "confidence" else math.prod(store.schema.shape_of("labels"))
+        sizes.append((rows, rows * places))
+    return sizes
 
 
-def _counted_size(piece: Predictions) -> tuple[int, int]:
+class _OtherSizeError(Exception):
+    """Some labels are ignored, so that samples have other numbers than the headers let expect."""
+
+
+def _without_ignored(part: Part) -> Part:
+    if part.collected.ignored:
+        raise _OtherSizeError
+    return part
+
+
+def _counted_size(piece: Predictions) -> Size:
     """On any machine: rows and samples that count, from the labels alone."""
     rows = samples = 0
     name = "correct" if piece.holds == "confidence" else "labels"

@@ -8,15 +8,18 @@ from typing import Annotated
 import typer
 
 from calibrant._files import check_output
+from calibrant._numbers import count, percent
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     ClassNames,
     Column,
+    FailOn,
     IgnoreIndex,
     Json,
     Positive,
     Quiet,
     Segmentation,
+    check_fail_on,
     how_to_open,
     open_for_policy,
 )
@@ -47,6 +50,7 @@ def apply_command(
     positive: Positive = None,
     segmentation: Segmentation = False,
     ignore_index: IgnoreIndex = None,
+    fail_on: FailOn = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -55,6 +59,7 @@ def apply_command(
     Writes a row per sample: id, label, class_name, confidence, accept. Where the true labels are known, the error rate
     of the answers is printed as well.
     """
+    check_fail_on(fail_on, True)
     fitted = Policy.load(policy)
     masks = fitted.kind == "segmentation"
     path = output or Path("decisions.npz" if masks else "decisions.parquet")
@@ -78,6 +83,8 @@ def apply_command(
     elif not quiet:
         print_outcome(outcome)
     remark(f"wrote {path}", quiet)
+    if fail_on is not None and outcome.promise_kept == "no":
+        raise typer.Exit(1)
 
 
 def print_outcome(outcome: Outcome) -> None:
@@ -88,9 +95,9 @@ def print_outcome(outcome: Outcome) -> None:
         rows = [
             [
                 name,
-                f"{n:,}",
-                f"{accepted / n:.1%}",
-                f"{errors / accepted:.2%}" if accepted and outcome.labelled else "-",
+                count(n),
+                percent(accepted / n),
+                percent(errors / accepted if accepted and outcome.labelled else None),
             ]
             for name, (n, accepted, errors) in outcome.groups.items()
         ]

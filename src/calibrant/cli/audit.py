@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import check_output
+from calibrant._numbers import ABSENT, count, difference, difference_span, percent, quantity, round_percent, span
 from calibrant.auditing import Audit, CommandWords, audit
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.cli.options import (
@@ -17,11 +18,13 @@ from calibrant.cli.options import (
     ClassNames,
     Column,
     Engine,
+    FailOn,
     IgnoreIndex,
     Json,
     Positive,
     Quiet,
     Segmentation,
+    check_fail_on,
     columns_of,
     how_to_open,
     invocation,
@@ -61,6 +64,7 @@ def audit_command(
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     engine: Engine = "local",
     address: Address = None,
+    fail_on: FailOn = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -74,6 +78,7 @@ def audit_command(
     if report is not None:
         check_output(report)
     check_level(level, replicates, seed)
+    check_fail_on(fail_on, policy is not None)
     if val is not None and val in files:
         raise ValueError(f"--val {val}: repairs must be fitted on other data than they are judged on")
     collecting = _collecting(engine, address)
@@ -118,6 +123,10 @@ def audit_command(
         print_audit(result)
     if report is not None:
         remark(f"wrote {report}", quiet)
+    is_broken = (result.document["policy"] or {}).get("kept") == "no"
+    is_poor = fail_on == "poor" and result.models[0]["verdict"]["level"] == "poor"
+    if fail_on is not None and (is_broken or is_poor):
+        raise typer.Exit(1)
 
 
 def _collecting(engine: str, address: str | None) -> Any:
@@ -156,16 +165,16 @@ def print_audit(result: Audit) -> None:
         print_line()
     labels = {metric["name"]: metric["label"] for model in models for metric in model["metrics"]}
     by_model = [{metric["name"]: metric for metric in model["metrics"]} for model in models]
-    level = format(result.document["level"], ".0%")
+    level = round_percent(result.document["level"])
     if len(models) == 1:
         rows = [[label, *_cells(by_model[0].get(name))] for name, label in labels.items()]
-        print_table(f"{models[0]['samples']:,} {models[0]['unit']}", ["", "value", f"{level} interval"], rows)
+        print_table(f"{count(models[0]['samples'])} {models[0]['unit']}", ["", "value", f"{level} interval"], rows)
     else:
         rows = [[label, *(_cells(part.get(name))[0] for part in by_model)] for name, label in labels.items()]
         print_table("Numbers (intervals are in the report)", ["", *(model["name"] for model in models)], rows)
     for comparison in result.document["comparisons"]:
         rows = [
-            [row["label"], _value(row["first"], row["unit"]), _value(row["second"], row["unit"]), *_change(row)]
+            [row["label"], quantity(row["first"], row["unit"]), quantity(row["second"], row["unit"]), *_change(row)]
             for row in comparison["rows"]
         ]
         head = ["", comparison["first"], comparison["second"], "difference", f"{level} interval"]
@@ -180,11 +189,10 @@ def _print_positive(part: dict[str, Any]) -> None:
     rows = [[row["label"], *_cells(row)] for row in part["metrics"]]
     print_table(f"\nP({part['name']}), {part['why']}", ["", "value", "interval"], rows)
     series, lines = part["reliability"], []
-    for low, high, count, said, *happened in zip(*series.values(), strict=True):
-        if count:
+    for low, high, samples, said, *happened in zip(*series.values(), strict=True):
+        if samples:
             cells = {"value": happened[0], "low": happened[1], "high": happened[2], "unit": "share"}
-            claim = _value(said, "share")
-            lines.append([f"{100 * low:.0f}% to {100 * high:.0f}%", f"{count:,}", claim, *_cells(cells)])
+            lines.append([f"{percent(low)} to {percent(high)}", count(samples), percent(said), *_cells(cells)])
     head = ["", "samples", "says", "happened", "interval"]
     print_table(f"\nWhere it says so much for {part['name']}", head, lines)
 
@@ -196,8 +204,8 @@ def _print_promise(part: dict[str, Any]) -> None:
     if part["groups"]:
         rows = []
         for row in part["groups"]:
-            shares = (_value(row[key], "share") for key in ("answered", "wrong"))
-            rows.append([row["name"], f"{row['samples']:,}", *shares, row["note"]])
+            shares = (percent(row[key]) for key in ("answered", "wrong"))
+            rows.append([row["name"], count(row["samples"]), *shares, row["note"]])
         print_table(f"\nBy {part['column']}", ["", "samples", "answered", "wrong answers", ""], rows)
     print_line()
 
@@ -206,11 +214,9 @@ def _print_group(table: dict[str, Any], most: int = 12) -> None:
     rows = sorted(table["rows"], key=lambda row: (not row["flag"], -abs(row["gap"])))
     lines = []
     for row in rows[:most]:
-        shares = (_value(row[key], "share") for key in ("accuracy", "confidence"))
-        gap, low, high = (f"{100 * row[key]:+.2f}" for key in ("gap", "gap_low", "gap_high"))
-        lines.append(
-            [row["name"] + " *" * bool(row["flag"]), f"{row['count']:,}", *shares, f"{gap} pp", f"[{low}, {high}]"]
-        )
+        shares = (row["accuracy"], row["confidence"])
+        gap = difference(row["gap"], "share", shares), difference_span(row["gap_low"], row["gap_high"], "share", shares)
+        lines.append([row["name"] + " *" * bool(row["flag"]), count(row["count"]), *map(percent, shares), *gap])
     rest = f" ({len(rows) - most} more in the report)" if len(rows) > most else ""
     head = ["", "count", "accuracy", "confidence", "gap", "interval"]
     print_table(f"\nBy {table['column']}{rest}; * worse than the rest beyond chance", head, lines)
@@ -227,19 +233,12 @@ def _names(files: list[str]) -> dict[str, str]:
 def _cells(metric: dict[str, Any] | None) -> tuple[str, str]:
     """Value and interval."""
     if metric is None or metric["value"] is None:
-        return "-", (metric or {}).get("note") or ""
-    value, low, high = (_value(metric[key], metric["unit"]) for key in ("value", "low", "high"))
-    return value, "" if metric["low"] is None else f"[{low}, {high}]"
-
-
-def _value(value: float | None, unit: str) -> str:
-    if value is None:
-        return "-"
-    return f"{100 * value:.2f}%" if unit == "share" else f"{value:.4f}"
+        return ABSENT, (metric or {}).get("note") or ""
+    value, unit = metric["value"], metric["unit"]
+    return quantity(value, unit), span(metric["low"], metric["high"], unit, value)
 
 
 def _change(row: dict[str, Any]) -> tuple[str, str]:
     """Difference and interval, in percentage points for shares."""
-    scale, form, unit = (100, "+.2f", " pp") if row["unit"] == "share" else (1, "+.4f", "")
-    texts = ["-" if row[key] is None else format(scale * row[key], form) for key in ("difference", "low", "high")]
-    return texts[0] + unit, "" if row["low"] is None else f"[{texts[1]}, {texts[2]}]"
+    unit, values = row["unit"], (row["first"], row["second"])
+    return difference(row["difference"], unit, values), difference_span(row["low"], row["high"], unit, values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import threading
 from collections.abc import Iterable, Iterator
@@ -21,11 +22,13 @@ from calibrant.cli.options import (
     Quiet,
     RecipeFile,
     TrustCode,
+    invocation,
     parse_methods,
     trusts_models,
 )
 
-REFERENCE = "ce"
+#: What the papers call training on labels as they are.
+REFERENCES = ("ce", "hard")
 MOST_SEEDS = 1000
 ALL = "all"
 
@@ -53,7 +56,9 @@ def compare_command(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Override a value of the recipe, as in train.")
     ] = None,
-    reference: Annotated[str, typer.Option(help="The method that others are tested against.")] = REFERENCE,
+    reference: Annotated[
+        str | None, typer.Option(help="The method that others are tested against; ce or hard if left out.")
+    ] = None,
     expected: Annotated[bool, typer.Option("--expected", help="Show the paper's numbers next to ours.")] = False,
     jobs: Annotated[
         int | None, typer.Option(help="Number of parallel runs; as many as fit if left out.", min=1, max=4096)
@@ -76,7 +81,7 @@ def compare_command(
     A run is named by its recipe: what is finished is never computed again, and what failed is recorded and does not
     stop the rest.
     """
-    from calibrant.experiments import Study, check_reference, compare, engine_of, tables, write
+    from calibrant.experiments import Study, check_reference, compare, engine_of, judge_methods, tables, write
     from calibrant.training import load
 
     plan = load(recipe, settings or ())
@@ -89,7 +94,7 @@ def compare_command(
         trials,
         keep_held_out,
     )
-    against = None if reference == REFERENCE and REFERENCE not in study.methods else reference
+    against = reference or next((name for name in REFERENCES if name in study.methods), None)
     if against is not None:
         check_reference(against, study.methods, study.tune)
     if expected and not study.recipe.expected:
@@ -104,7 +109,8 @@ def compare_command(
         except KeyboardInterrupt:
             remark("interrupted; run the same command again to continue", quiet)
             raise
-    tables_by_name = write(comparison, reference=against, expected=expected)
+    command = shlex.join(["calibrant", *invocation])
+    tables_by_name = write(comparison, reference=against, expected=expected, commands=[command])
     for failure in comparison.failures:
         remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
     for method, other in comparison.twins:
@@ -119,6 +125,11 @@ def compare_command(
         print_json({"folder": str(output), "runs": len(comparison.results.column("run")),
                     "failed": len(comparison.failures)})  # fmt: skip
     elif not quiet:
+        verdict = judge_methods(comparison.results, against)
+        if verdict is not None:
+            say(verdict.headline)
+            say(verdict.text)
+            print_line()
         for shown in tables_by_name.values():
             print_table(shown.title, tables.heads(shown), tables.text(shown))
             for note in tables.notes(shown):

@@ -16,30 +16,19 @@ import textwrap
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TextIO
-
-import rich.progress
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, TextIO
 
 from calibrant._progress import Progress, silent
+
+if TYPE_CHECKING:  # imported where something is drawn
+    from rich.progress import Progress as Bar
+    from rich.progress import ProgressColumn
 
 #: Words up to this length are not wrapped in a table.
 SHORT = 32
 
 # C0 and C1 controls, DEL, marks that turn the direction of text, line and paragraph separators, lone surrogates.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
-
-
-_COLUMNS = (
-    rich.progress.TextColumn("{task.description}"),
-    rich.progress.BarColumn(bar_width=20),
-    rich.progress.TextColumn("{task.fields[count]}"),
-    rich.progress.TimeElapsedColumn(),
-    rich.progress.TimeRemainingColumn(),
-)
 
 
 def escaped(text: str, *, keep: str = "") -> str:
@@ -90,6 +79,11 @@ def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], 
 
     Where the terminal is too narrow, words are wrapped, and columns of numbers go on below the others.
     """
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console() if sys.stdout.isatty() else Console(width=160)
     console.print(escaped(title, keep="\n"), style="bold", highlight=False, markup=False)
     lines = [tuple(escaped(cell, keep="\n") for cell in row) for row in [head, *rows]]
@@ -106,6 +100,8 @@ def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], 
 
 def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[int]]:
     """Parts of a table, each with the first column, that are no wider than the terminal as far as that can be."""
+    from rich.cells import cell_len
+
     widths = [max(cell_len(row[i]) for row in rows) + 2 for i in range(len(rows[0]))]
     part = [0]
     for i in range(1, len(widths)):
@@ -116,12 +112,16 @@ def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> Iterator[lis
     yield part
 
 
-def progress_bar(*columns: rich.progress.ProgressColumn, quiet: bool, **options: Any) -> rich.progress.Progress:
+def progress_bar(*columns: ProgressColumn, quiet: bool, **options: Any) -> Bar:
     """A bar on standard error that goes away when it is done; none where nobody watches."""
-    console = Console(stderr=True)
-    return rich.progress.Progress(
-        *columns, console=console, transient=True, disable=quiet or not sys.stderr.isatty(), **options
-    )
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    return Bar(*columns, console=Console(stderr=True), transient=True, disable=not _is_watched(quiet), **options)
+
+
+def _is_watched(quiet: bool) -> bool:
+    return not quiet and sys.stderr.isatty()
 
 
 @contextlib.contextmanager
@@ -131,10 +131,14 @@ def show_progress(quiet: bool, *, lines: bool = False) -> Iterator[Progress]:
     The bar goes away when the work is done. Where standard error is no terminal nothing is drawn; with ``lines`` each
     unit of work that is done becomes a line there.
     """
-    bar = progress_bar(*_COLUMNS, quiet=quiet, speed_estimate_period=600.0)
-    if bar.disable:
+    if not _is_watched(quiet):
         yield _print_units() if lines and not quiet else silent
         return
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[count]}")
+    times = TimeElapsedColumn(), TimeRemainingColumn()
+    bar = progress_bar(*columns, *times, quiet=quiet, speed_estimate_period=600.0)
     bar.add_task("", total=None, count="")
     # By a timer, so that the bar also appears when a single step takes long.
     timer = threading.Timer(1.0, bar.start)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from calibrant._numbers import difference, difference_span
 from calibrant.cli.compare import announced
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.cli.lens import draw, look
@@ -68,6 +69,5 @@ def _checked(effect: Mapping[str, Any], check: Mapping[str, Any]) -> str:
 
 
 def _effect_text(effect: Mapping[str, Any]) -> str:
-    scale, unit = (100, " pp") if effect["unit"] == "share" else (1, "")
-    mean, half = effect["mean"] * scale, (effect["high"] - effect["low"]) / 2 * scale
-    return f"{mean:+.2f} ± {half:.2f}{unit}" if unit else f"{mean:+.5f} ± {half:.5f}"
+    unit = effect["unit"]
+    return f"{difference(effect['mean'], unit)} {difference_span(effect['low'], effect['high'], unit)}".rstrip()

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import check_output, parse_json
+from calibrant._numbers import count, significant
 from calibrant._validation import differing_names, listing
 from calibrant.cli.console import print_json, print_line, print_table, remark, show_progress
 from calibrant.cli.options import Json, Quiet, TrustCode, trusts_run
@@ -179,10 +180,10 @@ def _print(exported: Exported) -> None:
         for tensor in tensors
     ]
     print_table(f"{exported.path} (opset {exported.opset})", ["", "", "type", "shape"], rows, numbers=False)
-    share = f", {exported.accepted:,} of them accepted" if exported.accepted else ""
+    share = f", {count(exported.accepted)} of them accepted" if exported.accepted else ""
     print_line(
-        f"onnxruntime answers as the policy does in {exported.rows:,} rows{share}; "
-        f"largest difference of probabilities {exported.difference:.1g}"
+        f"onnxruntime answers as the policy does in {count(exported.rows)} rows{share}; "
+        f"largest difference of probabilities {significant(exported.difference, 1)}"
     )
 
 

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from calibrant._files import check_output
+from calibrant._numbers import allowed, count, difference, number, percent, round_percent
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import ClassNames, Column, IgnoreIndex, Json, Positive, Quiet, Segmentation, how_to_open
 from calibrant.predictions import Predictions
-from calibrant.selective import Policy, Threshold, share_text, to_dict
+from calibrant.selective import Policy, Threshold, to_dict
 
 
 def fit_command(
@@ -87,11 +88,11 @@ def print_policy(policy: Policy) -> None:
         say(line)
     evidence = policy.evidence
     unit = "images" if policy.kind == "segmentation" else "samples"
-    chosen = f"{evidence['for_choice']:,} {unit} chose" if evidence["for_choice"] else "nothing was chosen"
-    say(f"Of {evidence['samples']:,} {unit} {chosen}, {evidence['for_threshold']:,} set the threshold.")
+    chosen = f"{count(evidence['for_choice'])} {unit} chose" if evidence["for_choice"] else "nothing was chosen"
+    say(f"Of {count(evidence['samples'])} {unit} {chosen}, {count(evidence['for_threshold'])} set the threshold.")
     if policy.groups is not None:
         each = next(iter(policy.groups.values())).confidence
-        head = ["", "samples", "answers", "wrong", "" if each is None else f"with {100 * each:.4g}% confidence"]
+        head = ["", "samples", "answers", "wrong", "" if each is None else f"with {round_percent(each)} confidence"]
         print_table(
             f"\nBy {policy.group}", head, [_threshold_row(name, threshold) for name, threshold in policy.groups.items()]
         )
@@ -105,21 +106,21 @@ def print_policy(policy: Policy) -> None:
 
 
 def _threshold_row(name: str, threshold: Threshold) -> list[str]:
-    samples = f"{threshold.samples:,}"
+    samples = count(threshold.samples)
     if threshold.abstains:
-        needed = "" if threshold.needed is None else f"{threshold.needed:,} samples needed"
+        needed = "" if threshold.needed is None else f"{count(threshold.needed)} samples needed"
         return [name, samples, "never answers", "", needed]
     risk = threshold.risk
-    limit = "" if threshold.confidence is None or math.isnan(risk.high) else f"at most {share_text(risk.high)}"
-    return [name, samples, share_text(threshold.coverage.value), share_text(risk.value), limit]
+    limit = "" if threshold.confidence is None or math.isnan(risk.high) else f"at most {allowed(risk.high)}"
+    return [name, samples, percent(threshold.coverage.value), percent(risk.value), limit]
 
 
 def _row(tried: dict[str, Any]) -> list[str]:
     change, low, high = tried["change"], tried["low"], tried["high"]
     chosen = "yes" if tried["chosen"] else ""
-    values = [f"{tried['value']:.4f}", *([f"{tried['ece']:.2%}"] if tried.get("ece") is not None else [])]
+    values = [number(tried["value"]), *([percent(tried["ece"])] if tried.get("ece") is not None else [])]
     if change is None:
         return [tried["name"], *values, "", "", "", chosen]
     is_tested = high is not None and low is not None and math.isfinite(high)
     beyond = "better" if is_tested and high < 0 else "worse" if is_tested and low > 0 else "no"
-    return [tried["name"], *values, f"{change:+.4f}", tried["against"] or "", beyond, chosen]
+    return [tried["name"], *values, difference(change, "number"), tried["against"] or "", beyond, chosen]

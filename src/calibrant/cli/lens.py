@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant._files import check_output
+from calibrant._numbers import ABSENT, count, difference, number, percent
 from calibrant._progress import track
 from calibrant.cli.console import print_json, print_table, remark, show_progress
 from calibrant.cli.options import Json, Quiet, parse_losses, parse_numbers
@@ -177,20 +178,16 @@ def _report_activity(
         samples = next(iter(shares.values())).samples
         head = ["loss", "acts on", "lowers label by", "step changes class", "changes a right one"]
         rows = [
-            [name, f"{a.active:.2%}", f"{a.lowered:+.4f}", f"{a.flipped:.2%}", f"{a.flipped_correct:.2%}"]
+            [name, percent(a.active), difference(a.lowered, "number"), percent(a.flipped), percent(a.flipped_correct)]
             for name, a in shares.items()
         ]
-        print_table(f"{samples} samples; steps of size {step:g} on the logits", head, rows)
+        print_table(f"{count(samples)} samples; steps of size {step:g} on the logits", head, rows)
 
 
 def _texts(row: torch.Tensor) -> list[str]:
-    return [_text(value) for value in row.tolist()]
-
-
-def _text(value: float) -> str:
-    return f"{value:.4f}" if abs(value) < 1e4 else f"{value:.4g}"
+    return [number(value) for value in row.tolist()]
 
 
 def _marked(lens: Lens) -> list[str]:
     pairs = zip(lens.smoothing[0].tolist(), lens.active[0].tolist(), strict=True)
-    return [_text(value) if active else "-" for value, active in pairs]
+    return [number(value) if active else ABSENT for value, active in pairs]

@@ -154,6 +154,24 @@ def parse_losses(specification: str) -> dict[str, Loss]:
     return losses
 
 
+FailOn = Annotated[
+    str | None,
+    typer.Option(
+        "--fail-on",
+        help="Exit with 1 if the confidence is poor or a policy's promise is broken (poor), or for the promise alone "
+        "(broken).",
+    ),
+]
+
+
+def check_fail_on(fail_on: str | None, has_policy: bool) -> None:
+    """Refuse what ``--fail-on`` cannot mean here."""
+    if fail_on not in (None, "poor", "broken"):
+        raise ValueError(f"--fail-on takes poor or broken, got {fail_on[:40]!r}")
+    if fail_on == "broken" and not has_policy:
+        raise ValueError("--fail-on broken is about the promise of a policy: give --policy")
+
+
 def parse_methods(specification: str) -> dict[str, tuple[str, dict[str, Any]]]:
     """``ls,acls:margin=6`` as names and settings by their specification.
 

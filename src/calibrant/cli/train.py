@@ -13,6 +13,7 @@ import typer
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
 from calibrant._files import check_output
+from calibrant._numbers import quantity
 from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say, show_progress
 from calibrant.cli.options import (
     Accelerator,
@@ -93,7 +94,7 @@ def train_command(
     if as_json:
         print_json(json_value(result))
     elif not quiet:
-        rows = [(name, *(f"{values[k]:.4f}" for k in SHOWN)) for name, values in result["sets"].items()]
+        rows = [(name, *(_text(k, values[k]) for k in SHOWN)) for name, values in result["sets"].items()]
         print_table(plan.title or str(recipe), ("set", *SHOWN), rows)
     remark(f"predictions in {output}; calibrant audit {output / 'test.npz'} looks at them", quiet)
 
@@ -175,10 +176,16 @@ class _TrainingBar:
         elif event == "predicting":
             self.bar.update(self.task, description=label(f"predicting {numbers['set']}"), numbers="")
         elif event == "epoch":
-            metrics = " ".join(f"{k} {numbers[f'val_{k}']:.4f}" for k in SHOWN if f"val_{k}" in numbers)
+            metrics = " ".join(f"{k} {_text(k, numbers[f'val_{k}'])}" for k in SHOWN if f"val_{k}" in numbers)
             remark(f"epoch {numbers['epoch']}: {metrics}" if metrics else f"epoch {numbers['epoch']} done", self.quiet)
         elif event == "finished already":
             remark("this run is finished already; nothing was computed again", self.quiet)
+
+
+def _text(metric: str, value: float) -> str:
+    from calibrant.metrics import describe  # here, because it brings NumPy along
+
+    return quantity(value, describe(metric).unit)
 
 
 def _dry_run(recipe: Any, data: str | None, trust_code: bool, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from calibrant.experiments.page import write
 from calibrant.experiments.results import Results
 from calibrant.experiments.spaces import losses_to_compare, methods, space
 from calibrant.experiments.study import Contender, Study, contenders_of
+from calibrant.experiments.verdict import judge_methods
 
 __all__ = [
     "Comparison", "Contender", "Engine", "Failure", "Local", "Results", "Study", "compare", "engine_of", "methods",

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from calibrant._numbers import fixed
 from calibrant.metrics import describe
-from calibrant.report import MINUS
+from calibrant.report import typeset
 from calibrant.training import REPAIRS
 
 Kind = Literal["value", "rank", "paper", "ours", "difference", "interval", "p", "wins"]
@@ -187,15 +188,8 @@ def printed(value: float, column: Column, metric: str = "", *, sign: bool = Fals
         ('93.20', '0.2500', '1.88')
     """
     share = describe(metric).unit == "share" if metric else column.is_share
-    if math.isinf(value):
-        return f"{MINUS}∞" if value < 0 else "∞"
     decimals = 2 if share or column.kind == "rank" else 4
-    # A half is rounded away from zero, also where it is binary's 57.00499999999999: a paper's 0.57005 is 57.01.
-    scaled = round(100 * value if share else value, 10) + math.copysign(1e-11, value)
-    text = f"{scaled:{'+' if sign else ''}.{decimals}f}"
-    if not any(c in text for c in "123456789"):
-        text = text.lstrip("+-")
-    return text.replace("-", MINUS)
+    return typeset(fixed(100 * value if share else value, decimals, sign=sign and math.isfinite(value)))
 
 
 def mark_best(columns: Sequence[Column], rows: Sequence[Line]) -> tuple[Line, ...]:

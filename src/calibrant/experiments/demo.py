@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from calibrant._files import PART, check_output, remove_leftovers, write_json
 from calibrant._imports import MissingExtraError
+from calibrant._numbers import count, fixed, percent, round_percent
 from calibrant._progress import Progress, silent
 from calibrant.auditing import Audit, audit
 from calibrant.data import Dataset, read
@@ -211,15 +212,15 @@ def _story(judged: Audit, exported: Exported | str) -> dict[str, Any]:
 def _document(judged: Audit, policy: Policy, size: Mapping[str, int], exported: Exported | str) -> dict[str, Any]:
     """The story in numbers and in sentences."""
     story, outcome = _story(judged, exported), judged.document["policy"]
-    shares = {name: "none" if value is None else f"{value:.1%}" for name, value in story.items()}
+    shares = {name: "none" if value is None else percent(value) for name, value in story.items()}
     claims = f"claims {shares['claims']} and is right {shares['right']} of the time"
     is_kept = story["wrong"] is not None and story["wrong"] <= RISK
-    promise = f"at most {RISK:.0%} of its answers are wrong"
+    promise = f"at most {round_percent(RISK)} of its answers are wrong"
     run = f"not exported: {exported}"
     if isinstance(exported, Exported):
         run = (
-            f"given the pixels of {exported.rows:,} test pictures, onnxruntime answered {exported.accepted:,} and "
-            "decided as network and policy do"
+            f"given the pixels of {count(exported.rows)} test pictures, onnxruntime answered "
+            f"{count(exported.accepted)} and decided as network and policy do"
         )
     return {
         "title": "One network: before, repaired, deployed",
@@ -229,19 +230,19 @@ def _document(judged: Audit, policy: Policy, size: Mapping[str, int], exported: 
         "outcome": "The promise is kept on these pictures" if is_kept else outcome["title"],
         "headline": f"It {claims}. Repaired, it answers {shares['answered']} of the pictures, and {shares['wrong']} of "
         f"its answers are wrong instead of {shares['all_wrong']}.",
-        "lead": f"The promise, made before these {size['test']:,} pictures were seen: with {CONFIDENCE:.0%} "
-        f"confidence, {promise}.",
+        "lead": f"The promise, made before these {count(size['test'])} pictures were seen: with "
+        f"{round_percent(CONFIDENCE)} confidence, {promise}.",
         "before": {
-            "value": f"{100 * (story['claims'] - story['right']):.1f} points",
+            "value": f"{fixed(100 * (story['claims'] - story['right']), 2)} points",
             "aside": "overconfident",
-            "text": f"Trained with cross-entropy on {size['train']:,} pictures, the network {claims}.",
+            "text": f"Trained with cross-entropy on {count(size['train'])} pictures, the network {claims}.",
             "reliability": judged.models[0]["reliability"],
             "caption": f"Before: calibration error {shares['ece']}",
         },
         "repaired": {
             "value": shares["ece_repaired"],
             "aside": f"calibration error, was {shares['ece']}",
-            "text": f"Fitted in seconds, on {size['validation']:,} other pictures. {policy.method_summary}",
+            "text": f"Fitted in seconds, on {count(size['validation'])} other pictures. {policy.method_summary}",
             "reliability": judged.models[-1]["reliability"],
             "caption": f"Repaired: calibration error {shares['ece_repaired']}",
         },
@@ -252,7 +253,7 @@ def _document(judged: Audit, policy: Policy, size: Mapping[str, int], exported: 
             "Network and decision are one ONNX file.",
         },
         "commands": COMMANDS,
-        "facts": [(word, f"{size[name]:,}") for name, word in _SIZES.items()] + [("ONNX", run)],
+        "facts": [(word, count(size[name])) for name, word in _SIZES.items()] + [("ONNX", run)],
         "files": [
             ("The audit: every number with its interval", AUDIT),
             ("The policy: calibrator, score and threshold", POLICY),

@@ -17,6 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from calibrant._numbers import round_percent
 from calibrant.experiments.comparison import Comparison
 from calibrant.experiments.page import write
 from calibrant.experiments.pairs import pair_values
@@ -222,7 +223,8 @@ def summarise_check(check: Mapping[str, Any]) -> str:
     reliable = sum(is_reliable(count, check["sets"]) for count in counts)
     return (
         f"The claims were checked beforehand on {check['sets']} disjoint sets of {check['seeds']} seeds: {reliable} of "
-        f"{len(counts)} held in at least {ENOUGH:.0%} of the sets. The count beside each claim says in how many."
+        f"{len(counts)} held in at least {round_percent(ENOUGH)} of the sets. The count beside each claim says in how "
+        "many."
     )
 
 

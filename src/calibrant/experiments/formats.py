@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from calibrant._numbers import p_value
 from calibrant.experiments.cells import BEST, Column, Line, Table, TableCell, printed
 from calibrant.metrics import describe
 from calibrant.report import DASH, MINUS, TIMES, PrintedNumber, render_comparison_table
@@ -73,7 +74,7 @@ def _mean(cell: TableCell, column: Column, metric: str) -> str:
     if column.kind == "wins":
         return f"{cell.mean:.0f} of {cell.runs}"
     if column.kind == "p":
-        return "<0.0001" if cell.mean < 0.0001 else f"{cell.mean:.4f}"
+        return p_value(cell.mean)
     if column.kind == "interval":
         return f"[{', '.join(printed(end, column, metric, sign=True) for end in (cell.mean, cell.high))}]"
     return printed(cell.mean, column, metric, sign=column.kind == "difference")

@@ -22,6 +22,7 @@ from calibrant.experiments.results import Results
 from calibrant.experiments.spaces import space, title_of
 from calibrant.experiments.study import TARGETS
 from calibrant.experiments.tables import Column, Table
+from calibrant.experiments.verdict import judge_methods
 from calibrant.metrics import ConfidenceSketch
 from calibrant.predictions import Predictions
 from calibrant.report import write_comparison
@@ -136,6 +137,7 @@ def write(
     """
     tables_by_name = all_tables(comparison, reference=reference, expected=expected)
     page = document(comparison, tables_by_name)
+    page["verdict"] = None if (verdict := judge_methods(comparison.results, reference)) is None else verdict._asdict()
     for name, values in more.items():
         page[name] = [*page.get(name, ()), *json_value(list(values))]
     folder = comparison.folder / "tables"
@@ -196,13 +198,13 @@ def document(comparison: Comparison, tables_by_name: dict[str, Table]) -> dict[s
                 {"run": f.run, "name": f.method, "seed": f.seed, "error": f.error} for f in comparison.failures
             ],
             "files": [
-                ["all numbers", "results.csv"],
-                ["all numbers, Parquet", "results.parquet"],
-                ["every run", "runs.csv"],
+                ["All numbers", "results.csv"],
+                ["All numbers, Parquet", "results.parquet"],
+                ["Every run", "runs.csv"],
                 *(
-                    [f"{name}, {suffix}", f"tables/{name}.{suffix}"]
-                    for name in tables_by_name
-                    for suffix in ("md", "tex")
+                    [f"{table.title}, {kind}", f"tables/{name}.{suffix}"]
+                    for name, table in tables_by_name.items()
+                    for suffix, kind in (("md", "Markdown"), ("tex", "LaTeX"))
                 ),
             ],
             "commands": [],

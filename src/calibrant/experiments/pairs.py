@@ -161,6 +161,21 @@ def against(rows: Sequence[RowSource], reference: Mapping[str, RowSource], colum
     ]
 
 
+def marks(rows: Sequence[RowSource], reference: Mapping[str, RowSource], column: Column) -> tuple[dict[int, str], int]:
+    """Which rows are better or worse than the reference beyond chance, and how many tests that rests on.
+
+    A row that several rows of the reference are compared with is marked where all those tests agree.
+    """
+    if column.better == "none":
+        return {}, 0
+    changes: dict[int, set[str]] = {}
+    tests = against(rows, reference, column)
+    for test in tests:
+        changes.setdefault(test.row, set()).add(test.change)
+    agreed = {row: states.pop() for row, states in changes.items() if len(states) == 1}
+    return agreed, sum(test.holm == test.holm for test in tests)
+
+
 def _holm(values: Sequence[float]) -> list[float]:
     """Holm's p-values; those that are not numbers are no tests, and stay so."""
     order = sorted((p, n) for n, p in enumerate(values) if p == p)

@@ -40,7 +40,7 @@ from calibrant.experiments.labels import (
     rows_of_method,
     sources,
 )
-from calibrant.experiments.pairs import FEWEST, Paired, Point, against, differences, of_the_same, paired, sensitivity
+from calibrant.experiments.pairs import FEWEST, Paired, Point, differences, marks, of_the_same, paired, sensitivity
 from calibrant.experiments.results import Results
 from calibrant.training import Recipe
 
@@ -160,18 +160,14 @@ def _against(
         return lines, f"Nothing is tested against {reference}: it has no numbers here."
     cells, tests = [list(line.cells) for line in lines], 0
     for k, column in enumerate(columns):
-        if column.better == "none":
-            continue
-        changes: dict[int, set[str]] = {}
-        for test in against(rows, base, column):
-            changes.setdefault(test.row, set()).add(test.change)
-            tests += test.holm == test.holm
-        for n, row_changes in changes.items():  # against every row of the reference that it has to do with
+        changes, number = marks(rows, base, column)
+        tests += number
+        for n, change in changes.items():
             cell = cells[n][k]
-            if cell is not None and len(row_changes) == 1:
-                cells[n][k] = cell._replace(change=row_changes.pop())
-    marks = f"• better and ∘ worse than {reference}{of_the_same(base)} (paired t-test over the seeds, p < 0.05, Holm's "
-    words = f"{marks}correction)." if tests else f"Nothing is tested against {reference}: that takes {FEWEST} seeds."
+            if cell is not None:
+                cells[n][k] = cell._replace(change=change)
+    words = f"• better and ∘ worse than {reference}{of_the_same(base)} (paired t-test over the seeds, p < 0.05, Holm's "
+    words = f"{words}correction)." if tests else f"Nothing is tested against {reference}: that takes {FEWEST} seeds."
     return [line._replace(cells=tuple(new)) for line, new in zip(lines, cells, strict=True)], words
 
 

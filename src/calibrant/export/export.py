@@ -14,6 +14,7 @@ import numpy as np
 
 from calibrant._files import check_output, written_aside
 from calibrant._imports import need
+from calibrant._numbers import percent
 from calibrant.export.attach import attach, interface, logits_only
 from calibrant.export.graph import OLDEST
 from calibrant.export.inputs import check_size, model_batches
@@ -192,7 +193,7 @@ def _remarks(policy: Policy, verification: Verification, *, real: bool) -> list[
     expected, share = policy.threshold.coverage.value, verification.accepted / max(1, rows)
     if real and rows >= 50 and abs(share - expected) > 0.02 + 4 * math.sqrt(expected * (1 - expected) / rows):
         remarks.append(
-            f"Of the given inputs {share:.1%} are accepted, of the samples that the policy was fitted on "
-            f"{expected:.1%}: is it the same model, and are the inputs alike?"
+            f"Of the given inputs {percent(share)} are accepted, of the samples that the policy was fitted on "
+            f"{percent(expected)}: is it the same model, and are the inputs alike?"
         )
     return remarks

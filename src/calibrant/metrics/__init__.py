@@ -8,6 +8,7 @@ from calibrant.metrics.bootstrap.intervals import (
     bootstrap_interval,
     check_level,
     ece_by_chance,
+    interval_at,
     intervals,
     normal_interval,
     wilson,

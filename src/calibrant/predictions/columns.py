@@ -30,6 +30,7 @@ from calibrant.predictions.values import SINGLE_LABEL
 SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
 MOST_GROUPS = 1000
 PREDICTED = "predicted"  # with confidence and labels it stands for correct
+ACTUAL = "actual"  # the true class beside a predicted one: labels, where these are no positions
 EXPECTED = "logits or probabilities with labels, or confidence with correct or with predicted and labels"
 
 FACTS = ("class_names", "kind", "ignore_index", "split")
@@ -189,9 +190,7 @@ class _Matcher:
         columns = {holds: sources}
         if holds == "confidence":
             columns["correct"] = self._correct()
-            predicted = self._single(PREDICTED, (PREDICTED,))
-            if predicted is not None:  # the classes, for tables by class
-                columns[PREDICTED] = predicted
+            columns |= self._classes()
         for name in ("ids", "objectness") if holds == "confidence" else ("labels", "ids", "objectness"):
             column = self._single(name, SINGLE[name])
             if column is not None:
@@ -209,6 +208,15 @@ class _Matcher:
                 column = shorten(str(columns[twice]))
                 raise ValueError(f"{self.path}: column {column!r} is taken both for {holds} and for {twice}")
         return ColumnMap(holds, columns, naming, self.options.positive)
+
+    def _classes(self) -> dict[str, Columns]:
+        """The predicted and the true classes beside confidences, for tables by class and the list of errors."""
+        predicted = self._single(PREDICTED, (PREDICTED,))
+        if predicted is None:
+            return {}
+        actual = self._single("labels", (*SINGLE["labels"], ACTUAL))
+        classes: dict[str, Columns] = {PREDICTED: predicted}
+        return classes if actual is None else classes | {ACTUAL: actual}
 
     def _groups(self) -> dict[str, Columns]:
         mapped = self.options.columns

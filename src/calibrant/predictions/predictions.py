@@ -47,6 +47,7 @@ class Predictions:
         confidence: ``[N]`` in 0..1.
         correct: ``[N]`` bool, with confidence.
         predicted: ``[N]`` int64 or text, the predicted class, with confidence.
+        actual: ``[N]`` likewise, the true class, with confidence and predicted.
         labels: ``[N]``, ``[N, H, W]`` or ``[B, T]`` int64, from 0 to C - 1 or ``ignore_index``.
         ids: ``[N]`` sample ids, int64 or text.
         groups: name to ``[N]`` int64 or text: the site, the sex, the camera.
@@ -178,15 +179,17 @@ class Predictions:
         Example:
             >>> from calibrant import Predictions
             >>> p = Predictions.from_confidence([0.9, 0.6], predicted=["cat", "dog"], labels=["cat", "cat"])
-            >>> p.correct.tolist(), p.predicted.tolist()
-            ([True, False], ['cat', 'dog'])
+            >>> p.correct.tolist(), p.predicted.tolist(), p.actual.tolist()
+            ([True, False], ['cat', 'dog'], ['cat', 'cat'])
         """
         if labels is not None:
             if correct is not None or predicted is None:
                 raise ValueError("from_confidence takes correct, or predicted and labels, which are compared")
             correct = compare_arrays(predicted, labels)
         data = {"confidence": confidence, "correct": correct}
-        columns = {} if predicted is None else {"predicted": predicted}
+        columns = {
+            name: values for name, values in (("predicted", predicted), ("actual", labels)) if values is not None
+        }
         return cls._of(store_arrays(data, columns, ids=ids, groups=groups, objectness=objectness, split=split))
 
     @classmethod
@@ -336,6 +339,7 @@ class Predictions:
     confidence = _Column()
     correct = _Column()
     predicted = _Column()
+    actual = _Column()
     labels = _Column()
     ids = _Column()
     objectness = _Column()

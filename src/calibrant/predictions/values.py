@@ -72,7 +72,7 @@ def check_column(
     """A column as `Predictions` holds it, or a ValueError that names the row; errors call the column ``title``."""
     title = title or name
     shape = (rows, *schema.shape_of(name))
-    if name in ("labels", "ids", "predicted") or name.startswith(GROUP):
+    if name in ("labels", "ids", "predicted", "actual") or name.startswith(GROUP):
         array = as_text(location.prefix + title, array)
     if name == schema.holds or name == "objectness":
         array = _check_floats(title, array, shape, location)
@@ -84,7 +84,7 @@ def check_column(
         return _check_labels(title, array, shape, schema, location)
     if name == "correct":
         return _check_correct(title, array, shape, location)
-    if name == "predicted" and array.dtype.kind in "fU" and array.shape == shape:
+    if name in ("predicted", "actual") and array.dtype.kind in "fU" and array.shape == shape:
         return _class_texts(array)
     if array.dtype.kind == "b" and name != "ids":
         array = array.astype(np.int64)
@@ -92,7 +92,7 @@ def check_column(
 
 
 def _class_texts(values: Array) -> Array:
-    """Predicted classes as text without spaces around it; numbers as they are usually written."""
+    """Classes as text without spaces around it; numbers as they are usually written."""
     levels, codes = np.unique(values, return_inverse=True)
     texts = [level.strip() if isinstance(level, str) else f"{level:.15g}" for level in levels.tolist()]
     return np.array(texts, dtype=np.str_)[codes]

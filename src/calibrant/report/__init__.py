@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from calibrant._imports import lazy_names
 
 if TYPE_CHECKING:
-    from calibrant.report.figures import figure_path, new_figure, save_figure
+    from calibrant.report.figures import figure_path, in_style, new_figure, save_figure
     from calibrant.report.figures.audit import (
         draw_confidence_histogram,
         draw_logit_scatter,
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from calibrant.report.html.demo_page import write_demonstration
     from calibrant.report.html.paper_page import PaperPart, write_paper_page
     from calibrant.report.html.tables import framed, labelled
-    from calibrant.report.text import DASH, MINUS, TIMES, escape, name
+    from calibrant.report.junit import workflow_lines, write_junit
+    from calibrant.report.text import DASH, MINUS, TIMES, escape, name, typeset
 
 __all__ = [
     "Cell",

@@ -1,7 +1,6 @@
-"""Texts and numbers as a page shows them: escaped, with the same digits everywhere.
+"""Texts and numbers as a page shows them: escaped, and set with the signs of print.
 
-The page's script shows the numbers of the curves again: `percent`, `threshold`, `span` and `count` have twins in
-report.js, and the browser's tests compare the two.
+The digits are those of `calibrant._numbers`, as in every sentence.
 """
 
 from __future__ import annotations
@@ -11,8 +10,10 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_CEILING, Context
 from typing import Any
+
+from calibrant import _numbers
 
 DASH, MINUS, TIMES = "\u2013", "\u2212", "\u00d7"
 _SPACE = "\u00a0"  # a number stays on the line of its unit
@@ -20,6 +21,7 @@ _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufff
 # Marks that turn the direction of what follows, by the mark that ends them.
 _TURNS = dict.fromkeys("\u202a\u202b\u202d\u202e", "\u202c") | dict.fromkeys("\u2066\u2067\u2068", "\u2069")
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_POWER = re.compile(r"e(-?\d+)")
 
 
 def plain(text: Any) -> str:
@@ -71,62 +73,77 @@ def finite(value: Any) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
+def typeset(text: str) -> str:
+    """A number's text with the signs of print: a minus, a power of ten, and spaces that do not break."""
+    text = _POWER.sub(lambda power: f" {TIMES} 10{str(int(power[1])).translate(_SUPERSCRIPT)}", text)
+    return text.replace("-", MINUS).replace("inf", "\u221e").replace(" ", _SPACE)
+
+
 def percent(share: float | None) -> str:
-    """A share in percent: two decimals, two digits below 0.1%, and as many as keep 0.99999 from reading 100%."""
-    return _format(share, "share") + ("" if _absent(share) else "%")
+    """A share that was measured, in percent."""
+    return quantity(share, "share")
 
 
 def round_percent(share: float | None) -> str:
     """A share that is round by choice, as levels and ticks are: 95%, 2.5%."""
-    return DASH if _absent(share) else f"{100 * share:.6g}%".replace("-", MINUS)  # type: ignore[operator]
+    return DASH if _numbers.is_absent(share) else typeset(_numbers.round_percent(share))
+
+
+def allowed(share: float | None) -> str:
+    """A share that is promised or asked for: its own digits if somebody chose it."""
+    return DASH if _numbers.is_absent(share) else typeset(_numbers.allowed(share))
+
+
+def table_percent(share: float | None) -> str:
+    """A share with the two decimals that papers' tables print, for what stands beside such a table."""
+    return DASH if share is None or math.isnan(share) else typeset(f"{_numbers.fixed(100 * share, 2)}%")
 
 
 def number(value: float | None) -> str:
     """A number with four decimals, or two digits where those would all be zeros."""
-    return _format(value, "number")
+    return quantity(value, "number")
 
 
 def threshold(value: float | None) -> str:
     """A number with four decimals, and as many more as keep one below 1 from reading 1."""
-    return _format(value, "threshold")
+    return quantity(value, "threshold")
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """A value in its unit, ``"share"`` or ``"number"``."""
-    return percent(value) if unit == "share" else number(value)
+    """A value in its unit: ``"share"``, ``"number"`` or ``"threshold"``."""
+    return DASH if _numbers.is_absent(value) else typeset(_numbers.quantity(value, unit))
 
 
-def difference(value: float | None, unit: str, of: Sequence[float | None]) -> str:
-    """A difference of two values, signed, with their decimals; of shares in percentage points (pp).
-
-    Of percents one could not tell what of.
-    """
-    if _absent(value):
-        return DASH
-    text = _fixed(_scaled(value, unit), _common(of, unit), True)  # type: ignore[arg-type]
-    return f"{text}{_SPACE}pp" if unit == "share" else text
+def difference(value: float | None, unit: str, of: Sequence[float | None] = ()) -> str:
+    """A difference of two values, signed, with their decimals; of shares in percentage points (pp)."""
+    return DASH if _numbers.is_absent(value) else typeset(_numbers.difference(value, unit, of))
 
 
-def difference_span(low: float | None, high: float | None, unit: str, of: Sequence[float | None]) -> str:
+def difference_span(low: float | None, high: float | None, unit: str, of: Sequence[float | None] = ()) -> str:
     """The interval of a difference, with the decimals of the values compared; empty if neither end is known."""
-    return _bracketed(low, high, unit, _common(of, unit), sign=True)
+    return _typeset_span(_numbers.difference_span(low, high, unit, of))
+
+
+def span(low: float | None, high: float | None, unit: str, like: float | None) -> str:
+    """An interval with the decimals of the value it belongs to, in the same unit; empty if neither end is known."""
+    return _typeset_span(_numbers.span(low, high, unit, like))
+
+
+def _typeset_span(text: str) -> str:
+    """An interval; an end that is not known is a dash."""
+    ends = text.strip("[]").split(", ")
+    return f"[{f',{_SPACE}'.join(DASH if end == _numbers.ABSENT else typeset(end) for end in ends)}]" if text else ""
 
 
 def magnitude(value: float) -> str:
     """A tiny bound by its first digit, rounded up so that it still holds."""
     up = Context(prec=1, rounding=ROUND_CEILING).create_decimal(repr(float(value)))
-    return f"{up.as_tuple().digits[0]}{_SPACE}{TIMES}{_SPACE}10{str(up.adjusted()).translate(_SUPERSCRIPT)}"
-
-
-def span(low: float | None, high: float | None, unit: str, like: float | None) -> str:
-    """An interval with the decimals of the value it belongs to, in the same unit; empty if neither end is known."""
-    model = next((v for v in (like, high, low) if finite(v) is not None), None)
-    return _bracketed(low, high, unit, None if model is None else _decimals(_scaled(model, unit), unit))
+    return typeset(f"{up.as_tuple().digits[0]}e{up.adjusted()}")
 
 
 def count(value: float | None) -> str:
     """A count, its thousands apart."""
-    return DASH if _absent(value) else f"{int(value):,}"  # type: ignore[arg-type]
+    return DASH if _numbers.is_absent(value) else _numbers.count(value)
 
 
 def short_count(value: int) -> str:
@@ -136,68 +153,3 @@ def short_count(value: int) -> str:
             scaled = value / limit
             return f"{scaled:.0f}{mark}" if scaled >= 9.95 else f"{scaled:.1f}{mark}".replace(".0", "")
     return str(value)
-
-
-def _absent(value: float | None) -> bool:
-    return value is None or math.isnan(value)
-
-
-def _scaled(value: float, unit: str) -> float:
-    return value * 100.0 if unit == "share" else float(value)
-
-
-def _format(value: float | None, unit: str) -> str:
-    if value is None or math.isnan(value):
-        return DASH
-    value = _scaled(value, unit)
-    return _fixed(value, _decimals(value, unit), False)
-
-
-def _bracketed(low: float | None, high: float | None, unit: str, decimals: int | None, *, sign: bool = False) -> str:
-    if _absent(low) and _absent(high):
-        return ""
-    mark = "%" if unit == "share" and not sign else ""
-    ends = [
-        DASH if v is None or math.isnan(v) else _fixed(_scaled(v, unit), decimals, sign) + mark for v in (low, high)
-    ]
-    return f"[{ends[0]},{_SPACE}{ends[1]}]"
-
-
-def _common(values: Sequence[float | None], unit: str) -> int:
-    """The decimals that values to be compared have in common: those of the finest of them, within reason."""
-    usual = 2 if unit == "share" else 4
-    decimals = [_decimals(_scaled(v, unit), unit) for v in values if v is not None and math.isfinite(v)]
-    return max([usual, *(usual + 2 if d is None else min(d, usual + 2) for d in decimals)])
-
-
-def _decimals(value: float, unit: str) -> int | None:
-    """Digits after the point; None where only a power of ten will do."""
-    if not math.isfinite(value):
-        return None
-    size = abs(float(value))  # NumPy prints its own numbers differently
-    decimals, least, limit = (2, 0.1, 100) if unit == "share" else (4, 0.00005, 1 if unit == "threshold" else math.inf)
-    if 0 < size < least:
-        exponent = Decimal(repr(size)).adjusted()
-        return 1 - exponent if exponent >= -6 else None
-    while size < limit < math.inf and decimals < 15 and _rounded(size, decimals) >= limit:
-        decimals += 1
-    return decimals
-
-
-def _rounded(value: float, decimals: int) -> Decimal:
-    """As JavaScript's toFixed: by the exact binary value, a tie away from zero."""
-    return Decimal(value).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
-
-
-def _fixed(value: float, decimals: int | None, sign: bool) -> str:
-    if math.isinf(value):
-        text = "∞"
-    elif decimals is not None:
-        text = f"{abs(_rounded(value, decimals)):,.{decimals}f}"
-    elif value == 0:
-        text = "0"
-    else:
-        digits, power = f"{abs(value):.1e}".split("e")
-        text = f"{digits}{_SPACE}{TIMES}{_SPACE}10{str(int(power)).translate(_SUPERSCRIPT)}"
-    is_zero = not any(c in text for c in "123456789∞")
-    return ("" if is_zero else MINUS if value < 0 else "+" if sign else "") + text

@@ -2,28 +2,19 @@
 
 `scores` rank predictions; `bounds`, `search` and `thresholds` find where to accept, `policy_thresholds` and
 `image_thresholds` those of a policy, `menu` what else could be promised; `rule` is what a policy consists of and its
-formula; `holdout` and `selection` choose its parts, `policy` fits it, `policy_file` writes it, `module` is it in
-PyTorch, `outcome` what it does to predictions; `analysis` is SC's.
+formula; `holdout` and `selection` choose its parts, `policy` fits it, `policy_file` writes it, `policy_entries` and
+`policy_consistency` check a file, `module` is it in PyTorch, `outcome` what it does to predictions; `analysis` is SC's.
 """
 
 from typing import TYPE_CHECKING
 
 from calibrant._imports import lazy_names
-from calibrant.selective.analysis import (
-    ErrorsBySource,
-    MaxLogitGivenMSP,
-    MethodCurve,
-    Windows,
-    errors_by_source,
-    max_logit_given_msp,
-    risk_coverage_by_method,
-)
-from calibrant.selective.bounds import binomial_tail
+from calibrant.selective.bounds import binomial_tail, coverage_interval, risk_interval
 from calibrant.selective.holdout import FEWEST as FEWEST_FOR_CHOICE
 from calibrant.selective.holdout import kept_for_choice
 from calibrant.selective.outcome import FORMATS, Outcome, apply_policy
 from calibrant.selective.policy import Policy
-from calibrant.selective.rule import Decision, Decisions, decision, share_text
+from calibrant.selective.rule import Decision, Decisions, decision
 from calibrant.selective.scores import (
     NORMALISED,
     energy,
@@ -37,6 +28,15 @@ from calibrant.selective.selection import CALIBRATORS_TRIED, Selection, judge_ro
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage, threshold_for_risk, thresholds_by_group
 
 if TYPE_CHECKING:
+    from calibrant.selective.analysis import (
+        ErrorsBySource,
+        MaxLogitGivenMSP,
+        MethodCurve,
+        Windows,
+        errors_by_source,
+        max_logit_given_msp,
+        risk_coverage_by_method,
+    )
     from calibrant.selective.policy_file import to_dict
 
 __all__ = [

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from calibrant._numbers import count, percent, round_percent, span
 from calibrant._validation import Bools
 from calibrant.metrics import LARGE_ERROR, ConfidenceSketch, Doubles, Interval, intervals
 from calibrant.posthoc import CALIBRATORS
@@ -52,7 +53,7 @@ def calibration_words(evidence: Mapping[str, Any], *, unit: str, repaired: bool)
     """What the calibrator changes, in a sentence; nothing where nothing is known."""
     if not evidence:
         return ""
-    number = f"{evidence['samples']:,} {unit}"
+    number = f"{count(evidence['samples'])} {unit}"
     before, after = (_ece_text(evidence[name]) for name in ("before", "after"))
     if repaired:
         unseen = f"{number} that the calibrator was not fitted on"
@@ -64,11 +65,11 @@ def calibration_warning(evidence: Mapping[str, Any], *, repaired: bool) -> str:
     """That the model is still poor, and what would be better, if anything; nothing where it is not."""
     if not is_poor(evidence):
         return ""
-    poor = f"Warning: {'still ' * repaired}poorly calibrated, with an ECE above {LARGE_ERROR:.0%};"
+    poor = f"Warning: {'still ' * repaired}poorly calibrated, with an ECE above {round_percent(LARGE_ERROR)};"
     better = evidence.get("better")
     if better:
         title = CALIBRATORS[better["name"]].title.lower()
-        reached = f"{title} reaches {better['ece']:.1%} against {better['chosen_ece']:.1%}"
+        reached = f"{title} reaches {percent(better['ece'])} against {percent(better['chosen_ece'])}"
         return (
             f"{poor} {reached} by cross-fitting on the samples of the choice, at a higher NLL: "
             f"--calibrator {better['name']} asks for it."
@@ -81,5 +82,5 @@ def calibration_warning(evidence: Mapping[str, Any], *, repaired: bool) -> str:
 def _ece_text(value: Mapping[str, float | None]) -> str:
     low, high = value.get("low"), value.get("high")
     has_limits = low is not None and high is not None and math.isfinite(low) and math.isfinite(high)
-    limits = f" [{low:.2%}, {high:.2%}]" if has_limits else ""
-    return f"{value['value']:.2%}{limits}"
+    limits = f" {span(low, high, 'share', value['value'])}" if has_limits else ""
+    return f"{percent(value['value'])}{limits}"

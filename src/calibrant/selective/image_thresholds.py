@@ -17,6 +17,7 @@ from functools import partial
 
 import numpy as np
 
+from calibrant._numbers import allowed
 from calibrant._validation import Bools, Ints
 from calibrant.metrics import Doubles, Interval, normal_interval
 from calibrant.selective.menu import menu_words, offers_from
@@ -134,10 +135,10 @@ def _abstaining_over(nothing: Threshold, images: int) -> Threshold:
     """The same with a reason, and with how many images would be needed."""
     risk = nothing.target_risk or 0.5
     if nothing.confidence is None:
-        return replace(nothing, reason=f"Abstain always: no threshold has an error rate of {risk:.2%} or less.")
+        return replace(nothing, reason=f"Abstain always: no threshold has an error rate of {allowed(risk)} or less.")
     least = fewest_images(risk, 1 - nothing.confidence)
     more = f"even without a wrong pixel about {least:,} images are needed" if images < least else "more may"
-    reason = f"Abstain always: {images:,} images cannot show a risk of at most {risk:.2%}; {more}."
+    reason = f"Abstain always: {images:,} images cannot show a risk of at most {allowed(risk)}; {more}."
     return replace(nothing, reason=reason, needed=least if images < least else None)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant._numbers import allowed, percent
 from calibrant._validation import Ints
 from calibrant.predictions import Predictions
 
@@ -44,12 +45,10 @@ def majority_words(
     if not isinstance(error, float) or not isinstance(number, int) or error > RIVAL:
         return ""
     name = names[number] if names is not None and number < len(names) else str(number)
-    text = f"Always answering {name} would be wrong in {100 * error:.2f}% of all samples."
+    text = f"Always answering {name} would be wrong in {percent(error)} of all samples."
     if promised is not None and promised >= error:
-        return (
-            f"Warning: {text} The promise of at most {100 * promised:.2f}% is no better: ask for a lower target risk, "
-            f"below {100 * error:.2g}%."
-        )
+        worth = f"The promise of at most {allowed(promised)} is no better"
+        return f"Warning: {text} {worth}: ask for a target risk below that error."
     if seen >= error:
-        return f"Warning: {text} The policy's answers are wrong no less often, {100 * seen:.2f}%."
+        return f"Warning: {text} The policy's answers are wrong no less often, {percent(seen)}."
     return text

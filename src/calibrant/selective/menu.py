@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from calibrant._numbers import percent, round_percent
+
 if TYPE_CHECKING:
     from calibrant.selective.thresholds import Threshold
 
@@ -81,29 +83,24 @@ def with_menu(threshold: Threshold, search_at: Callable[[float], Threshold], uni
 def menu_words(menu: Sequence[Offer], unit: str, confidence: float | None) -> str:
     """A menu in sentences, with what it is worth and what to do."""
     if not menu:
-        highest = f"no risk up to {RISKS[-1]:.0%}"
+        highest = f"no risk up to {round_percent(RISKS[-1])}"
         return f"On those {unit} {highest} can be promised." if confidence else f"{highest.capitalize()} was met."
     lowest, *others = menu
     verb = "that could be promised" if confidence else "that is met"
-    words = f"The lowest risk {verb} on those {unit} is about {risk_text(lowest.risk)}, which answers "
+    words = f"The lowest risk {verb} on those {unit} is about {round_percent(lowest.risk)}, which answers "
     words += answers_text(lowest.coverage)
     if others:
-        words += "; " + ", ".join(f"{risk_text(offer.risk)} answers {answers_text(offer.coverage)}" for offer in others)
+        words += "; " + ", ".join(
+            f"{round_percent(offer.risk)} answers {answers_text(offer.coverage)}" for offer in others
+        )
     if confidence is None:
         return f"{words}. These are estimates."
     return (
-        f"{words}. These are estimates: a risk chosen after seeing them holds with less than {100 * confidence:.4g}% "
-        f"confidence, so fit again on fresh {unit} with the risk you choose."
+        f"{words}. These are estimates: a risk chosen after seeing them holds with less than "
+        f"{round_percent(confidence)} confidence, so fit again on fresh {unit} with the risk you choose."
     )
 
 
-def risk_text(risk: float) -> str:
-    """A target risk in per cent, without digits that say nothing: 5%, 5.1%, 0.25%."""
-    return f"{100 * risk:.4g}%"
-
-
 def answers_text(coverage: float) -> str:
-    """A share of samples in per cent, in whole ones where that tells enough."""
-    if coverage >= 1:
-        return "all"
-    return f"{coverage:.2%}" if coverage < 0.01 or coverage > 0.995 else f"{coverage:.0%}"
+    """A share of samples."""
+    return "all" if coverage >= 1 else percent(coverage)

@@ -12,6 +12,7 @@ import numpy as np
 
 from calibrant._arrays import Array
 from calibrant._files import written_aside
+from calibrant._numbers import allowed, count, percent, span_words
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import listing
 from calibrant.metrics import Interval
@@ -130,21 +131,27 @@ class Outcome:
         if not self.samples:
             return [f"There are no {unit} that count."]
         share = self.accepted / self.samples
-        text = [f"Answers {self.accepted:,} of {self.samples:,} {unit} ({share:.1%}), abstains on the rest."]
+        text = [
+            f"Answers {count(self.accepted)} of {count(self.samples)} {unit} ({percent(share)}), abstains on the rest."
+        ]
         if self.policy.abstains:
-            text = [f"Answers none of {self.samples:,} {unit}: the policy never answers. {self.policy.summary}"]
+            text = [f"Answers none of {count(self.samples)} {unit}: the policy never answers. {self.policy.summary}"]
         unknown = {name: part for name, part in self.groups.items() if name not in (self.policy.group_names or ())}
         if unknown:
             number, names = sum(part.samples for part in unknown.values()), listing(list(unknown), 5)
-            text.append(f"{number:,} {unit} are of groups that the policy does not know ({names}): never answered.")
+            text.append(
+                f"{count(number)} {unit} are of groups that the policy does not know ({names}): never answered."
+            )
         if not self.labelled:
             return [*text, "There are no labels, so the share of wrong answers is not known."]
         if self.accepted:
             risk = self.risk
-            limits = "" if unit == "pixels" else f" (95% interval {risk.low:.2%} to {risk.high:.2%})"
+            limits = (
+                "" if unit == "pixels" else f" (95% interval {span_words(risk.low, risk.high, 'share', risk.value)})"
+            )
             text.append(
-                f"{self.errors:,} answers are wrong, {risk.value:.2%}{limits}; "
-                f"answering everything would be wrong in {self.all_errors / self.samples:.2%}."
+                f"{count(self.errors)} answers are wrong, {percent(risk.value)}{limits}; "
+                f"answering everything would be wrong in {percent(self.all_errors / self.samples)}."
             )
         if str(self.fingerprint) == self.policy.evidence.get("fingerprint"):
             text.append("The policy was fitted on these predictions: they cannot show how it does on new ones.")
@@ -156,11 +163,12 @@ class Outcome:
         return text if text.startswith("Warning") else ""
 
     def _verdict(self, unit: str) -> list[str]:
-        promise = f"The promise of at most {self.policy.promised or 0:.2%} wrong answers"
+        promise = f"The promise of at most {allowed(self.policy.promised or 0)} wrong answers"
         where = ""
         if self.policy.groups is not None and self.broken:
             shares = {
-                name: f"{part.errors / part.accepted:.1%} of {part.accepted:,}" for name, part in self.broken.items()
+                name: f"{percent(part.errors / part.accepted)} of {count(part.accepted)}"
+                for name, part in self.broken.items()
             }
             where = " in " + listing([f"{name} ({share})" for name, share in shares.items()], 5)
         words = {

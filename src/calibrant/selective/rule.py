@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from calibrant._arrays import Array, as_numpy, cache_chunks, class_rows, given_back
+from calibrant._numbers import allowed, count, percent, round_percent, span_words
 from calibrant._validation import as_logits, check_finite, listing
 from calibrant.metrics import Doubles
 from calibrant.posthoc import Calibrator, NumpyOps, Ops, softmax
@@ -105,22 +106,21 @@ class Rule:
         if threshold.accepted == threshold.samples:
             return f"Answers all {unit}. {self._promise()}"
         coverage = threshold.coverage
-        answered = f"Answers {share_text(coverage.value)} of {unit}"
-        if not math.isnan(coverage.low):
-            answered += f" ({share_text(coverage.low)} to {share_text(coverage.high)})"
+        limits = span_words(coverage.low, coverage.high, "share", coverage.value)
+        answered = f"Answers {percent(coverage.value)} of {unit}" + (f" ({limits})" if limits else "")
         return f"{answered} and abstains on the rest. {self._promise()}"
 
     def _promise(self) -> str:
         """What holds for the answers, and with what confidence."""
         threshold = self.threshold
-        observed = f"seen: {share_text(threshold.risk.value)} of {threshold.accepted:,}"
+        observed = f"seen: {percent(threshold.risk.value)} of {count(threshold.accepted)}"
         limit = threshold.risk.high if self.target_risk is None else self.target_risk
         if math.isnan(limit):
             return f"No risk was asked for and none is promised ({observed} answers wrong)."
         if self.target_risk is not None and threshold.confidence is None:
-            met = f"{share_text(limit)} was met on these samples ({observed})"
+            met = f"{allowed(limit)} was met on these samples ({observed})"
             return f"The threshold is empirical: {met} and nothing is promised."
-        promise = f"With {100 * self.confidence:.4g}% confidence at most {share_text(limit)} of the answers are wrong"
+        promise = f"With {round_percent(self.confidence)} confidence at most {allowed(limit)} of the answers are wrong"
         if self.groups is None or self.target_risk is None:
             return f"{promise} ({observed})."
         silent = [name for name, threshold in self.groups.items() if threshold.abstains]
@@ -131,7 +131,7 @@ class Rule:
     def method_summary(self) -> str:
         """Calibrator and score, in a sentence."""
         calibrated = "not calibrated" if self.calibrator is None else f"calibrated by {self.calibrator.title.lower()}"
-        return f"Confidence {calibrated}; answers ranked by {self.score}."
+        return f"Confidence {calibrated}; answers ranked by the {self.score.words}."
 
     @property
     def calibration_summary(self) -> str:
@@ -144,11 +144,6 @@ class Rule:
     def calibration_warning(self) -> str:
         """That its confidence is still poorly calibrated, and what would be better; empty where it is not."""
         return calibration_warning(self.evidence.get("calibration") or {}, repaired=self.calibrator is not None)
-
-
-def share_text(value: float) -> str:
-    """A share in per cent, with more digits near 0 and 1."""
-    return f"{100 * value:.2f}%" if value < 0.1 or value > 0.9 else f"{100 * value:.1f}%"
 
 
 class Decision(NamedTuple, Generic[V]):

@@ -36,6 +36,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from calibrant._arrays import ArrayLike
+from calibrant._numbers import allowed, count, percent
 from calibrant._validation import choice, judged, number_in
 from calibrant.metrics import NEAREST, Doubles, Interval
 from calibrant.selective.bounds import UNKNOWN, coverage_interval, fewest, fewest_at_rates, risk_interval
@@ -239,7 +240,7 @@ def _described(
     level = LEVEL if confidence is None else confidence
     coverage = coverage_interval(accepted, n, level)
     risk = risk_interval(errors, accepted, (1 - level) / 2, delta)
-    reason, needed = f"Accepts {accepted:,} of {n:,} samples, {errors:,} of them wrong.", None
+    reason, needed = f"Accepts {count(accepted)} of {count(n)} samples, {count(errors)} of them wrong.", None
     if not accepted:
         assert target_risk is not None
         reason, needed = _why_nothing(curve, method, target_risk, delta)
@@ -252,7 +253,8 @@ def _why_nothing(curve: Curve, method: str, target_risk: float, delta: float) ->
     accepted, errors = curve.accepted[1:], curve.errors[1:]
     if method == "empirical":
         lowest = float((errors / accepted).min())
-        return f"Abstain always: the error rate is {lowest:.2%} at least, above the target of {target_risk:.2%}.", None
+        target = allowed(target_risk)
+        return f"Abstain always: the error rate is {percent(lowest)} at least, above the target of {target}.", None
     least = fewest(target_risk, delta)
     # Rates that lie above the true ones four times in five: a short lucky run at the top does not promise much.
     rate = betaincinv(errors + 1, np.maximum(accepted - errors, 0.5), 0.8)
@@ -268,13 +270,13 @@ def _why_nothing(curve: Curve, method: str, target_risk: float, delta: float) ->
 
 
 def _abstention(samples: int, target_risk: float, least: int, needed: int | None) -> str:
-    have = "1 sample" if samples == 1 else f"{samples:,} samples"
-    head = f"Abstain always: {have} cannot show a risk of at most {target_risk:.2%}"
+    have = "1 sample" if samples == 1 else f"{count(samples)} samples"
+    head = f"Abstain always: {have} cannot show a risk of at most {allowed(target_risk)}"
     if needed is None:
         return f"{head}; the error rates seen here stay too close to it, or above, for more samples to help."
     if samples < least:
-        head += f"; even without an error {least:,} accepted samples are needed"
-    return f"{head}; at the error rates seen here about {needed:,} or more would do."
+        head += f"; even without an error {count(least)} accepted samples are needed"
+    return f"{head}; at the error rates seen here about {count(needed)} or more would do."
 
 
 def of_all_samples(threshold: Threshold, share: float) -> Threshold:

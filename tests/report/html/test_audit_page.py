@@ -7,6 +7,7 @@ import copy
 import hashlib
 import json
 import re
+from decimal import ROUND_HALF_UP, Decimal
 from html.parser import HTMLParser
 from importlib import resources
 from itertools import pairwise
@@ -187,7 +188,7 @@ def test_without_a_script_all_rows_are_there_and_no_control_is(pages: dict[str, 
 
 
 def two_decimals(share: float) -> str:
-    return f"{100 * share:.2f}"
+    return str((100 * Decimal(repr(share))).quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 
 @pytest.mark.parametrize("name", ["one", "three"])
@@ -211,6 +212,23 @@ def test_metrics_are_those_given(pages: dict[str, str], name: str) -> None:
     assert "lower is better" in by_label["ECE (15 bins)"][0]
     assert "higher is better" in by_label["Accuracy"][0]
     assert "is better" not in by_label["Mean confidence"][0]
+
+
+def test_errors_say_how_many_there_are_in_all(tmp_path: Path) -> None:
+    made = copy.deepcopy(MADE["one"]())
+    model = made["models"][0]
+    model["errors"] = [{"id": k, "label": "a", "predicted": "b", "confidence": 1 - k / 1000} for k in range(50)]
+    for total, caption, button in (
+        (1223, "The 50 most confident of 1,223 errors: the most confident first", "Show the first 50"),
+        (50, "All errors, 50: the most confident first", "Show all 50"),
+        (None, "Wrong predictions, the most confident first", "Show all 50"),
+    ):
+        model |= {"errors_in_all": total}
+        write_audit(tmp_path / "page.html", made)
+        page = (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert f"<caption>{caption}</caption>" in page
+        assert f">{button}</button>" in page
+        assert ('data-total="1223"' in page) == (total == 1223)
 
 
 def test_every_sentence_of_the_document_is_shown(pages: dict[str, str]) -> None:

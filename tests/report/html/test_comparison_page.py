@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrant.report import write_comparison
+from calibrant.report import PrintedNumber, render_comparison_table, write_comparison
 from calibrant.report.html.comparison_charts import ceiling, is_cut_off
 from tests.helpers import audit_document as audits
 from tests.helpers.browser import browser  # noqa: F401
@@ -25,6 +25,22 @@ PARTS = ["effects", "results", "reliability", "risk", "scatter", "ablation", "tr
          "reproduce"]  # fmt: skip
 LISTS = ["effects", "tables", "reliability", "curves", "scatter", "ablation", "training", "failures", "files",
          "commands"]  # fmt: skip
+
+
+def test_a_verdict_comes_first_and_may_be_missing(tmp_path: Path) -> None:
+    for level, word in (
+        ("good", "Beyond chance"),
+        ("info", "Tested"),
+        ("unknown", "Not tested"),
+        ("odd", "Not tested"),
+    ):
+        verdict = {"level": level, "headline": "ls has <the> lowest ECE.", "text": "It is so."}
+        write_comparison(tmp_path / "page.html", document() | {"verdict": verdict})
+        page = (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert f"<span>{word}</span>" in page
+        assert page.index("ls has &lt;the&gt; lowest ECE.") < page.index("Smoothing the labels makes")
+    write_comparison(tmp_path / "page.html", document() | {"verdict": None})
+    assert "verdict-h" not in (tmp_path / "page.html").read_text(encoding="utf-8").replace("#verdict-h", "")
 
 
 def document(methods: list[str] = METHODS, seeds: int = 5) -> Document:
@@ -74,17 +90,17 @@ def document(methods: list[str] = METHODS, seeds: int = 5) -> Document:
 
 def table(methods: list[str]) -> str:
     """A fragment as `calibrant.experiments.tables.html` makes them: in a box that scrolls, without a caption."""
-    rows = "".join(
-        f'<tr><th scope="row"><bdi>{m}</bdi></th><td data-label="Tuned for">ece</td><td class="num best">'
-        f'<strong><span class="v">93.{k:02}</span> <span class="ci">± 0.12</span></strong></td><td class="num second">'
-        f'<u><span class="v">3.{k:02}</span> <span class="ci">± 0.20</span></u> <span class="remark">(3 runs)</span>'
-        f'</td><td class="num">0.2{k:03}</td><td class="num"></td></tr>'
+    heads = ("Accuracy ↑", "ECE ↓", "NLL ↓", "AURC ↓")
+    rows = [
+        [
+            m, "ece", PrintedNumber(f"93.{k:02} ± 0.12", is_best=True),
+            PrintedNumber(f"3.{k:02} ± 0.20", "(3 runs)", is_second=True), PrintedNumber(f"0.2{k:03}"),
+            PrintedNumber(""),
+        ]
         for k, m in enumerate(methods)
-    )
-    heads = "".join(f'<th scope="col" class="num">{h}</th>' for h in ("Accuracy ↑", "ECE ↓", "NLL ↓", "AURC ↓"))
-    top = f'<thead><tr><th scope="col">Method</th><th scope="col">Tuned for</th>{heads}</tr></thead>'
-    made = f'<table class="comparison">{top}<tbody>{rows}</tbody></table>'
-    return f'<div class="scroll" role="region" tabindex="0" aria-label="Test set">{made}</div>'
+    ]  # fmt: skip
+    columns = [("Method", False), ("Tuned for", False), *((head, True) for head in heads)]
+    return render_comparison_table("Test set", columns, rows)
 
 
 def hostile() -> Document:

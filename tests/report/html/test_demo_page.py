@@ -22,16 +22,19 @@ def picture(**changes):
     return {"png": DOT, "label": "cat", "truth": "<dog>", "right": False, "confidence": 0.876} | changes
 
 
-@pytest.fixture
-def page(tmp_path):
-    document = {name: card(name) for name in ("before", "repaired", "deployed")} | {
+def document():
+    return {name: card(name) for name in ("before", "repaired", "deployed")} | {
         "title": "One network", "created": "2026-01-01", "level": "good", "outcome": "The policy keeps its promise",
         "headline": "It claims 90% & is right 70%.", "lead": "Promised.",
         "commands": ("calibrant fit a", "calibrant apply b"),
         "answered": [picture(label="tree", truth="tree", right=True)], "declined": [picture()],
         "facts": [("Seed", 3)], "files": [("The audit", "audit.html")], "reproduce": "calibrant demo --seed 3",
     }  # fmt: skip
-    write_demonstration(tmp_path / "index.html", document)
+
+
+@pytest.fixture
+def page(tmp_path):
+    write_demonstration(tmp_path / "index.html", document())
     return (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
@@ -46,8 +49,8 @@ def test_every_part_of_the_document_is_shown(page):
 
 
 def test_pictures_say_what_is_true_where_the_network_is_wrong(page):
-    assert 'tree 88%</span><span class="truth">right' in page
-    assert 'cat 88%</span><span class="truth">wrong: &lt;dog&gt;' in page
+    assert 'tree 87.60%</span><span class="truth">right' in page
+    assert 'cat 87.60%</span><span class="truth">wrong: &lt;dog&gt;' in page
     assert page.count(f'src="data:image/png;base64,{DOT}"') == 2
 
 

@@ -31,7 +31,8 @@ def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, l
         for suffix in FIGURES:
             files.append(folder / f"{name}.{suffix}")
             save_figure(figure, files[-1])
-        parts.append(PaperPart(name, figure=folder / f"{name}.svg"))
+        heading = item.place if len(output.figures) == 1 else f"{item.place}: {name}"
+        parts.append(PaperPart(heading, figure=folder / f"{name}.svg"))
     for name, table in output.tables.items():
         for suffix, writer in WRITERS.items():
             files.append(folder / f"{name}.{suffix}")

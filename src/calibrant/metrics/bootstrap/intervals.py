@@ -85,6 +85,15 @@ def intervals(summary: Summary, *, level: float = 0.95, replicates: int = 1000, 
     return limits
 
 
+def interval_at(summary: Summary, name: str, level: float) -> Interval:
+    """A risk at any coverage, or a coverage at any risk, with its interval: ``risk_at_coverage_0.85``."""
+    base, setting = split_name(name)
+    if base not in ("risk_at_coverage", "coverage_at_risk") or setting is None:
+        raise ValueError(f"expected risk_at_coverage or coverage_at_risk with a share, got {name!r}")
+    value = float(getattr(summary, base)(setting))
+    return _interval_of_counts(summary, name, value, level) or Interval(value, math.nan, math.nan)
+
+
 def bootstrap_interval(
     name: str,
     value: float,

@@ -31,7 +31,7 @@ from calibrant._arrays import Array
 from calibrant._files import written_aside
 from calibrant._validation import shorten
 from calibrant.predictions import formats
-from calibrant.predictions.columns import PREDICTED, ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.columns import ACTUAL, PREDICTED, ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import DataFile, Reader, Store, open_first
 from calibrant.predictions.formats import check_expansion
 from calibrant.predictions.formats.tables import arrow_types, check_rows, convert_batch, distinct_values
@@ -172,7 +172,7 @@ class CsvReader(Reader):
         self.types |= {name: pa.int64() if surveys[column].all_whole else pa.string() for name, column in names.items()}
         if compared:
             self.types["correct"] = _compared_type(surveys[compared[0]], surveys[compared[1]], self.path)
-            self.types[PREDICTED] = self.types["correct"]
+            self.types[PREDICTED] = self.types[ACTUAL] = self.types["correct"]
 
 
 class _Survey:
@@ -202,7 +202,7 @@ def _compared_type(predicted: _Survey, labels: _Survey, path: str) -> Any:
 
 def _is_whole_or_text(name: str) -> bool:
     """Whether a column may be whole numbers or text, and every row must be looked at to know."""
-    return name in ("ids", PREDICTED) or name.startswith(GROUP)
+    return name in ("ids", PREDICTED, ACTUAL) or name.startswith(GROUP)
 
 
 def _all_match(column: Any, expression: str) -> bool:

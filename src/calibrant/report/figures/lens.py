@@ -11,6 +11,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from calibrant._numbers import fixed
 from calibrant.report.figures import BASE, DASHES, DOWN, MUTED, STYLE, UP, figure_path, save_figure
 
 Row = npt.NDArray[np.float64]
@@ -90,7 +91,7 @@ def _bars(
 
 def _short(value: float) -> str:
     """Three decimals, without trailing zeros or a minus before nothing."""
-    text = f"{value:.3f}".rstrip("0").rstrip(".")
+    text = fixed(value, 3).rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 
 

@@ -324,8 +324,8 @@ def _groups(document: Part, models: Sequence[Part]) -> ReportSection | None:
 def _errors(document: Part, models: Sequence[Part]) -> ReportSection | None:
     def show(k: int, model: Part) -> str:
         head = {"pixels": "Image", "tokens": "Sequence"}.get(unit_of(model), "Sample")
-        rows, caption = model.get("errors"), "Wrong predictions, the most confident first"
-        return tables.errors(f"errors-{k}", caption, rows, head) if rows else ""
+        rows = model.get("errors")
+        return tables.errors(f"errors-{k}", rows, head, model.get("errors_in_all")) if rows else ""
 
     lede = '<p class="lede">Look at these first: wrong labels, hard samples, or what the model has not learnt.</p>'
     return _section("errors", "Most confident errors", "Errors", _by_file(models, show), lede)

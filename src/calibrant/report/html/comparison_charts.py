@@ -278,7 +278,7 @@ def strip(effect: Part, unit: str) -> str:
     marks += "".join(f'<circle class="each" cx="{at(v)}" cy="{middle:g}" r="3.4"/>' for v in values)
     if mean is not None:
         marks += f'<path class="centre" d="M{at(mean)} 5V21"/>'
-    differences = ", ".join(difference(v, unit, values) for v in values)
+    differences = ", ".join(difference(v, unit) for v in values)
     seeds = f"{count(len(values))} seed{'s' * (len(values) != 1)}"
     tip = f"differences of {seeds}: {differences}" if values else "mean difference"
     size = f'viewBox="0 0 {width:g} 26"'

@@ -33,6 +33,7 @@ from calibrant.report.text import (
     quantity,
     round_percent,
     span,
+    table_percent,
 )
 
 #: Diagrams up to this number stand in wide columns, more in narrow ones.
@@ -44,6 +45,8 @@ _NEEDED = {
     "failures": ("run", "error"),
 }  # fmt: skip
 _VERDICTS = {"holds": ("good", "better"), "does not hold": ("poor", "worse"), "within noise": ("info", "unclear")}
+#: By the level of a verdict: what stands beside its sign.
+_SAYS = {"good": "Beyond chance", "info": "Tested", "unknown": "Not tested"}
 
 
 def write_comparison(path: str | Path, document: Part) -> None:
@@ -57,8 +60,9 @@ def write_comparison(path: str | Path, document: Part) -> None:
         path: where to write; the file appears whole or not at all.
         document: a ``calibrant.comparison`` document of version 1. An effect whose ``unit`` is ``"share"`` is shown in
             percentage points; ``unit`` of the document says what is counted, if not samples; ``level`` is that of the
-            intervals. Parts with the same ``method`` have one colour. ``methods`` has the titles of the methods by
-            their names, which the page explains.
+            intervals; ``verdict`` has a ``level``, a ``headline`` and a ``text``, and may be missing. Parts with the
+            same ``method`` have one colour.
+            ``methods`` has the titles of the methods by their names, which the page explains.
 
     Example:
         >>> import tempfile, pathlib
@@ -79,7 +83,7 @@ def write_comparison(path: str | Path, document: Part) -> None:
         title=content.get("title") or "Methods compared",
         kind="Calibrant comparison",
         created=content.get("created"),
-        top=_lead(content),
+        top=_verdict(content) + _lead(content),
         skip="Skip to the results",
         style=asset("comparison.css") + _fading(),
         methods=content.get("methods") or {},
@@ -125,6 +129,18 @@ def _fading() -> str:
     )
 
 
+def _verdict(document: Part) -> str:
+    verdict = document.get("verdict")
+    if not verdict:
+        return ""
+    level = verdict["level"] if verdict["level"] in _SAYS else "unknown"
+    return (
+        f'<section class="verdict {level}" aria-labelledby="verdict-h">'
+        f'<p class="level">{icon(level)}<span>{_SAYS[level]}</span></p>'
+        f'<h2 id="verdict-h">{escape(verdict["headline"])}</h2><p>{escape(verdict["text"])}</p></section>'
+    )
+
+
 def _lead(document: Part) -> str:
     lead = "".join(f"<p>{escape(sentence)}</p>" for sentence in document["lead"])
     lead = (f'<div class="lead">{lead}</div>' if lead else "") + terms("facts", document["facts"])
@@ -167,9 +183,8 @@ def _effects(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
 
 def _effect(effect: Part) -> str:
     unit = "share" if effect.get("unit") == "share" else "number"
-    values = [effect["mean"], *(effect.get("values") or ())]
-    ends = difference_span(effect.get("low"), effect.get("high"), unit, values)
-    mean = f'<span class="v">{difference(effect["mean"], unit, values)}</span> <span class="ci">{ends}</span>'
+    ends = difference_span(effect.get("low"), effect.get("high"), unit)
+    mean = f'<span class="v">{difference(effect["mean"], unit)}</span> <span class="ci">{ends}</span>'
     verdict = str(effect.get("verdict") or "unknown")
     sign, kind = _VERDICTS.get(verdict, ("unknown", "unclear"))
     note = f'<span class="note">{escape(effect["note"])}</span>' if effect.get("note") else ""
@@ -183,7 +198,7 @@ def _reliability(document: Part, look: Mapping[str, Look]) -> ReportSection | No
     unit, figures = str(document.get("unit") or "samples"), ""
     for k, part in enumerate(document["reliability"]):
         sums = (("accuracy", "accuracy"), ("confidence", "mean confidence"), ("ece", "ECE"))
-        numbers = " ".join(f"<span>{word} {percent(part[key])}</span>" for key, word in sums if key in part)
+        numbers = " ".join(f"<span>{word} {table_percent(part[key])}</span>" for key, word in sums if key in part)
         figures += (
             f"<figure>{charts.reliability(f'reliability-{k}', part['bins'], str(part['name']), unit)}"
             f"<figcaption>{_label(part, look)}<p class='sums'>{numbers}</p>"
@@ -245,7 +260,7 @@ def _scatter(document: Part, look: Mapping[str, Look]) -> ReportSection | None:
     groups = document["scatter"]
     if not groups:
         return None
-    rows = [(name(g["name"]), [percent(x), percent(y)]) for g in groups for x, y in plots.finite_points(g)]
+    rows = [(name(g["name"]), [table_percent(x), table_percent(y)]) for g in groups for x, y in plots.finite_points(g)]
     numbers = _numbers("Accuracy and ECE of every run", ("Method", "Accuracy", "ECE"), rows)
     body = (
         '<p class="lede">One mark per run. A method that buys its calibration with accuracy lies lower and further '

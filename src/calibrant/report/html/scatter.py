@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from calibrant.report.document import Part
 from calibrant.report.html.comparison_charts import Look, finite_points, methods_text, padded_range, runs_text
 from calibrant.report.html.svg import Plot, Point, words
-from calibrant.report.text import percent, round_percent
+from calibrant.report.text import round_percent, table_percent
 
 #: A method that leaves the others less than this share of an axis is drawn at its border.
 SQUEEZED = 0.25
@@ -24,7 +24,7 @@ def scatter(ident: str, groups: Sequence[Part], look: Mapping[str, Look]) -> str
         outside = []
         for x, y in own:
             nearest = clamped(x, x_range), clamped(y, y_range)
-            tip = f"{name}: accuracy {percent(x)}, ECE {percent(y)}"
+            tip = f"{name}: accuracy {table_percent(x)}, ECE {table_percent(y)}"
             plot.add(look[name].mark(plot.at_x(nearest[0]), plot.at_y(nearest[1]), tip, 5.0))
             if nearest != (x, y):
                 outside.append(((x, y), nearest))
@@ -67,7 +67,7 @@ def _pointer(plot: Plot, name: str, outside: Sequence[tuple[Point, Point]], labe
     arrow = "↑" if is_up else "↓" if is_down else "←" if is_left else "→"
     axis = 1 if is_up or is_down else 0
     values = sorted(true[axis] for true, _ in outside)
-    ends = list(dict.fromkeys(percent(value) for value in (values[0], values[-1])))
+    ends = list(dict.fromkeys(table_percent(value) for value in (values[0], values[-1])))
     at_x, at_y = plot.at_x(near_x), plot.at_y(near_y)
     row = at_y + (18 if is_up else -10)
     while any(abs(row - other) < 14 and abs(at_x - place) < 190 for place, other in labels):

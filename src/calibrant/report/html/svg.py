@@ -71,7 +71,7 @@ class Plot:
         self.add(words("label middle", (left + end) / 2, label_at or self.height - 6, x_label))
         centre = (top + foot) / 2
         turn = f' transform="rotate(-90 13 {short(centre)})"'
-        self.add(f'<text class="label middle" x="13" y="{short(centre)}"{turn}>{escape(y_label)}</text>')
+        self.add(f'<text class="label middle turned" x="13" y="{short(centre)}"{turn}>{escape(y_label)}</text>')
 
     def box(self, kind: str, x: Point, y: Point, tip: str = "") -> str:
         """A rectangle between two values of each axis."""
@@ -115,14 +115,15 @@ def thinned(points: Sequence[Point], tolerance: float) -> list[Point]:
     while pending:
         first, last = pending.pop()
         (x0, y0), (x1, y1) = points[first], points[last]
-        length = math.hypot(x1 - x0, y1 - y0)
-        far, at = tolerance, 0
-        for k in range(first + 1, last):
-            x, y = points[k]
-            off = abs((x1 - x0) * (y - y0) - (y1 - y0) * (x - x0)) / length if length else math.hypot(x - x0, y - y0)
-            if off > far:
-                far, at = off, k
-        if at:
+        dx, dy, between = x1 - x0, y1 - y0, points[first + 1 : last]
+        length = math.hypot(dx, dy)
+        if length:
+            offsets = [abs(dx * (y - y0) - dy * (x - x0)) / length for x, y in between]
+        else:
+            offsets = [math.hypot(x - x0, y - y0) for x, y in between]
+        farthest = max(offsets, default=0.0)
+        if farthest > tolerance:
+            at = first + 1 + offsets.index(farthest)
             keep.add(at)
             pending += [(first, at), (at, last)]
     return [points[k] for k in sorted(keep)]

@@ -11,6 +11,7 @@ from calibrant.report.html.charts import bar_legend, coloured, interval_bar, key
 from calibrant.report.html.svg import icon
 from calibrant.report.text import (
     DASH,
+    allowed,
     count,
     difference,
     difference_span,
@@ -192,7 +193,7 @@ def outcome(part: Part) -> str:
         body = ""
         for g in part["groups"]:
             wrong = _valued(g["wrong"], g.get("low"), g.get("high"), "share")
-            texts = (count(g["samples"]), percent(g["answered"]), wrong, percent(g.get("promised")))
+            texts = (count(g["samples"]), percent(g["answered"]), wrong, allowed(g.get("promised")))
             note = f'<span class="note">{escape(g.get("note") or "")}</span>'
             body += f'<tr><th scope="row">{clipped(g["name"])}{note}</th>{"".join(map(numeric, titles, texts))}</tr>'
         column = escape(part.get("column") or "Group")
@@ -253,11 +254,13 @@ def sortable(
     noun: tuple[str, str],
     shown: int = SHOWN,
     searchable: bool = True,
+    total: int | None = None,
 ) -> str:
     """A table whose heads the page's script turns into buttons; without it all rows are there as they come.
 
     A column is its words and its kind (``"text"`` or ``"num"``), a row its cells, the first of which names it, and
-    whether it is flagged; ``noun`` is what a row is called, in the singular and the plural.
+    whether it is flagged; ``noun`` is what a row is called, in the singular and the plural. ``total`` is how many there
+    are where the rows are only the most confident of them.
     """
     top = "".join(f'<th scope="col" data-sort="{kind}" class="{kind}">{escape(text)}</th>' for text, kind in columns)
     body = "".join(_row(cells, flagged, columns) for cells, flagged in rows)
@@ -268,10 +271,12 @@ def sortable(
         f'<label for="{ident}-find">Filter {escape(noun[1])}</label>'
         f'<input type="search" id="{ident}-find" autocomplete="off" spellcheck="false">'
     )
+    words = f"{'Show all' if total in (None, len(rows)) else 'Show the first'} {count(len(rows))}"
+    whole = "" if total is None else f' data-total="{total}"'
     return (
         f'<div class="tools" hidden data-table="{ident}" data-shown="{shown}" '
-        f'data-one="{escape(noun[0])}" data-noun="{escape(noun[1])}">'
-        f'{search if searchable else ""}<button type="button" aria-controls="{ident}">Show all {len(rows):,}</button>'
+        f'data-one="{escape(noun[0])}" data-noun="{escape(noun[1])}"{whole}>'
+        f'{search if searchable else ""}<button type="button" aria-controls="{ident}">{words}</button>'
         f'<p class="status" role="status"></p></div>{framed_table}'
     )
 
@@ -318,8 +323,15 @@ def population(
     return sortable(ident, f"{caption}{'. ' if caption else ''}{order}", columns, entries, noun=noun)
 
 
-def errors(ident: str, caption: str, rows: Sequence[Part], head: str) -> str:
-    """Wrong predictions, the most confident first as they come; what no row knows has no column."""
+def errors(ident: str, rows: Sequence[Part], head: str, total: int | None) -> str:
+    """Wrong predictions, the most confident first as they come; what no row knows has no column.
+
+    ``total`` is how many there are in all, which documents of earlier releases do not say.
+    """
+    caption = "Wrong predictions, the most confident first"
+    if total is not None:
+        listed = f"The {count(len(rows))} most confident of {count(total)} errors"
+        caption = f"{listed if len(rows) < total else f'All errors, {count(total)}'}: the most confident first"
     optional = (("place", "Place"), ("label", "Label"), ("predicted", "Predicted"))
     filled = [(k, title) for k, title in optional if any(r.get(k) is not None for r in rows)]
     columns = [(head, "text"), *((title, "text") for _, title in filled), ("Confidence", "num")]
@@ -328,7 +340,7 @@ def errors(ident: str, caption: str, rows: Sequence[Part], head: str) -> str:
         texts = (DASH if r.get(k) is None else clipped(r[k]) for k, _ in filled)
         confidence = SortedCell(percent(r.get("confidence")), finite(r.get("confidence")))
         entries.append(([SortedCell(clipped(r["id"])), *map(SortedCell, texts), confidence], False))
-    return sortable(ident, caption, columns, entries, noun=("error", "errors"), shown=15, searchable=False)
+    return sortable(ident, caption, columns, entries, noun=("error", "errors"), shown=15, searchable=False, total=total)
 
 
 def by_label(ident: str, rows: Sequence[Part]) -> str:

@@ -5,27 +5,30 @@
   const $ = (id) => document.getElementById(id);
   const DASH = "–", NBSP = "\u00a0";
 
-  /* --- the twins of report/text.py --- */
+  /* --- the twins of calibrant/_numbers.py --- */
 
   const absent = (v) => v === null || v === undefined || Number.isNaN(v);
   const exponentOf = (size) => Number(size.toExponential().split("e")[1]);
+  /* A half is rounded up, also where it is binary's 57.00499999999999. */
+  const rounded = (size, decimals) => (decimals <= 6 ? size + 1e-11 : size).toFixed(decimals);
 
   function decimalsOf(value, unit) {
     const size = Math.abs(value);
+    if (!(size < 1e15)) return null;
     let [decimals, least, whole] = unit === "share" ? [2, 0.1, 100] : [4, 0.00005, 1];
     if (size > 0 && size < least) {
       const exponent = exponentOf(size);
       return exponent >= -6 ? 1 - exponent : null;
     }
-    while (size < whole && decimals < 15 && Number(size.toFixed(decimals)) >= whole) decimals += 1;
+    while (size < whole && decimals < 15 && Number(rounded(size, decimals)) >= whole) decimals += 1;
     return decimals;
   }
 
   function fixed(value, decimals) {
     const size = Math.abs(value);
     let text;
-    if (decimals !== null) {
-      const [whole, rest] = size.toFixed(decimals).split(".");
+    if (decimals !== null && size < 1e15) {
+      const [whole, rest] = rounded(size, decimals).split(".");
       text = whole.replace(/\B(?=(\d{3})+$)/g, ",") + (rest ? "." + rest : "");
     } else if (size === 0) {
       text = "0";
@@ -86,6 +89,10 @@
         ? `No ${tools.dataset.one} matches`
         : wanted
         ? `${count(shown)} of ${count(matching)} matching ${noun} shown`
+        : tools.dataset.total && rows === first
+        ? `The ${count(shown)} most confident of ${count(tools.dataset.total)} ${noun} are shown`
+        : tools.dataset.total
+        ? `${count(shown)} of the ${count(rows.length)} most confident ${noun} are shown`
         : `${count(shown)} of ${count(rows.length)} ${noun} shown`;
     }
 

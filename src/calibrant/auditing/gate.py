@@ -1,0 +1,295 @@
+"""A gate for a model: every requirement is judged by the interval of its number, not by the number alone.
+
+A requirement passes where the whole interval does, fails where the whole interval does, and cannot be told otherwise;
+then it says about how many samples would do, since an interval shrinks with the square root of their number. Over the
+groups of a column the level is shared (Bonferroni), so that a good model fails in some group as rarely as it would
+without groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from calibrant._progress import Progress, silent, track
+from calibrant.auditing.requirement import Requirement, parse_requirement
+from calibrant.metrics import Interval, check_level, describe
+
+if TYPE_CHECKING:
+    from calibrant.auditing.collect import Collected
+    from calibrant.predictions import Predictions
+    from calibrant.selective import Policy
+
+Status = Literal["pass", "fail", "unknown"]
+_WORDS = {"pass": "passes", "fail": "fails", "unknown": "cannot tell"}
+#: More samples than this are no advice.
+_MOST_NEEDED = 10**9
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What became of a requirement, on all samples or in one group.
+
+    Attributes:
+        requirement: As it was written.
+        metric: What was measured.
+        group: ``column=value``, or empty for all samples.
+        status: ``"pass"``, ``"fail"`` or ``"unknown"``.
+        value: The number, NaN if there is none.
+        low: Its interval's lower end.
+        high: The upper end.
+        limit: What it is held against.
+        samples: How many it was measured on.
+        needed: How many samples would decide, about; None where it is decided or no number would do.
+        text: All of it in one sentence.
+    """
+
+    requirement: str
+    metric: str
+    group: str
+    status: Status
+    value: float
+    low: float
+    high: float
+    limit: float
+    samples: int
+    needed: int | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of a check.
+
+    Attributes:
+        requirements: A judgement for every requirement, and for every group of it.
+    """
+
+    requirements: tuple[Judgement, ...]
+
+    @property
+    def passed(self) -> bool | None:
+        """True if all pass, False if one fails, None if one cannot be told and none fails."""
+        statuses = {judgement.status for judgement in self.requirements}
+        return False if "fail" in statuses else None if "unknown" in statuses else True
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The whole check as plain values."""
+        passed = {True: "pass", False: "fail", None: "unknown"}[self.passed]
+        parts = [asdict(judgement) for judgement in self.requirements]
+        return {"format": "calibrant.check", "version": 1, "status": passed, "requirements": parts}
+
+    def __bool__(self) -> bool:
+        raise TypeError("a check passes, fails or cannot tell: ask for .passed, which is True, False or None")
+
+
+def check(
+    predictions: Predictions,
+    *requirements: str,
+    policy: Policy | None = None,
+    baseline: Predictions | None = None,
+    groups: str | None = None,
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Check:
+    """Judge requirements on a model's numbers by their intervals.
+
+    Args:
+        predictions: Labelled predictions.
+        requirements: As `parse_requirement` reads them: ``"ece <= 0.03"``, ``"risk@0.8 <= 5%"``, ``"ece no worse"``.
+        policy: What ``policy.risk`` and ``policy.coverage`` are of.
+        baseline: Predictions of another model on the same samples, for ``no worse``.
+        groups: A column; every requirement is judged in each of its groups too.
+        level: Of the intervals.
+        replicates: Of the bootstrap.
+        seed: Of the bootstrap.
+        progress: Called as samples are read.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant import Predictions, check
+        >>> rng = np.random.default_rng(0)
+        >>> logits = 2 * rng.standard_normal((3000, 5))
+        >>> labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+        >>> gate = check(Predictions.from_logits(logits, labels), "ece <= 0.05", "accuracy >= 0.9")
+        >>> gate.passed, [judgement.status for judgement in gate.requirements]
+        (False, ['pass', 'fail'])
+    """
+    from calibrant.auditing.collect import collect
+    from calibrant.selective import Outcome
+
+    check_level(level, replicates, seed)
+    parsed = [parse_requirement(text) for text in requirements]
+    _check_wanted(parsed, predictions, policy, baseline, groups)
+    outcome = None if policy is None else Outcome(policy)
+    if policy is not None:
+        policy.check(predictions)
+    collected = collect(predictions, groups=(), outcome=outcome, what="reading", progress=progress)
+    sampling = {"level": level, "replicates": replicates, "seed": seed}
+    changes = {}
+    if baseline is not None:
+        other = collect(baseline, groups=(), what="reading the baseline", progress=progress)
+        changes = _changes(other, collected, sampling)
+    parts = [("", _SamplesOf(collected, outcome), sampling)]
+    if groups is not None:
+        split = _split(predictions, groups, policy, progress)
+        shared = sampling | {"level": 1 - (1 - level) / max(1, len(split))}
+        parts += [(f"{groups}={name}", part, shared) for name, part in split.items()]
+    judgements = []
+    for requirement in parsed:
+        for name, part, settings in parts:
+            if requirement.is_relative and name:
+                continue  # a baseline is compared on all samples
+            interval = changes[requirement.metric] if requirement.is_relative else part.interval(requirement, settings)
+            judgements.append(_judge(requirement, name, interval, part.size(requirement)))
+    return Check(tuple(judgements))
+
+
+def _check_wanted(
+    requirements: Sequence[Requirement],
+    predictions: Predictions,
+    policy: Policy | None,
+    baseline: Predictions | None,
+    groups: str | None,
+) -> None:
+    if not requirements:
+        raise ValueError("a check takes at least one requirement, for example 'ece <= 0.03'")
+    if not predictions.labelled:
+        raise ValueError("a check needs labels, and the predictions have none")
+    for requirement in requirements:
+        if requirement.is_of_policy and policy is None:
+            raise ValueError(f"{requirement.text!r} is about a policy: give one")
+        if requirement.is_relative and baseline is None:
+            raise ValueError(f"{requirement.text!r} is a comparison: give a baseline")
+        if predictions.holds == "confidence" and requirement.metric in ("nll", "brier", "classwise_ece"):
+            raise ValueError(
+                f"{requirement.text!r} needs logits or probabilities, and the predictions hold confidences"
+            )
+    if groups is not None and groups not in predictions.group_names:
+        there = ", ".join(predictions.group_names) or "none"
+        raise ValueError(f"no group column {groups!r}; there are {there}")
+
+
+@dataclass
+class _SamplesOf:
+    """All samples, or those of a group: what was collected of them, and what a policy did."""
+
+    collected: Collected
+    outcome: Any = None
+
+    def size(self, requirement: Requirement) -> int:
+        """The samples that a number is of: of wrong answers, the answers."""
+        if requirement.metric == "policy.risk":
+            return int(self.outcome.accepted)
+        return self.collected.samples
+
+    def interval(self, requirement: Requirement, sampling: dict[str, Any]) -> Interval:
+        """The number and its limits."""
+        from calibrant.auditing.document import numbers_of
+        from calibrant.metrics import interval_at
+        from calibrant.selective import coverage_interval, risk_interval
+
+        level = sampling["level"]
+        if requirement.metric == "policy.coverage":
+            return coverage_interval(self.outcome.accepted, self.outcome.samples, level)
+        if requirement.metric == "policy.risk":
+            return risk_interval(self.outcome.errors, self.outcome.accepted, (1 - level) / 2, (1 - level) / 2)
+        summary = self.collected.summary()
+        numbers = numbers_of(self.collected, summary, **sampling)[1]
+        if requirement.metric in numbers:
+            return numbers[requirement.metric]
+        return interval_at(summary, requirement.metric, level)
+
+
+def _split(predictions: Predictions, column: str, policy: Policy | None, progress: Progress) -> dict[str, _SamplesOf]:
+    """The samples of every group, collected apart in one pass."""
+    from calibrant.auditing.collect import add_batch, begin
+    from calibrant.selective import Outcome
+
+    parts: dict[str, _SamplesOf] = {}
+    for batch in track(predictions.batches(), f"reading by {column}", None, progress, size=len):
+        names = np.asarray(batch.groups[column]).astype(str)
+        for name in np.unique(names).tolist():
+            part = parts.get(name)
+            if part is None:
+                part = parts[name] = _SamplesOf(begin(predictions, ()), None if policy is None else Outcome(policy))
+            rows = batch.samples(np.flatnonzero(names == name))
+            add_batch(part.collected, rows)
+            if part.outcome is not None and policy is not None:
+                part.outcome.add(rows, policy.decide(rows))
+    return dict(sorted(parts.items()))
+
+
+def _changes(baseline: Collected, collected: Collected, sampling: dict[str, Any]) -> dict[str, Interval]:
+    """What the model differs by from the baseline, on the same samples."""
+    from calibrant.auditing.audit import why_not_the_same
+    from calibrant.metrics import paired_differences
+
+    reason = why_not_the_same(baseline, collected)
+    if reason is not None:
+        raise ValueError(f"the model cannot be compared with the baseline: {reason}")
+    return paired_differences(baseline.pairs(), collected.pairs(), **sampling)
+
+
+def _judge(requirement: Requirement, group: str, interval: Interval, samples: int) -> Judgement:
+    value, low, high = interval.value, interval.low, interval.high
+    limit = requirement.limit
+    if not requirement.at_most:  # the same question about the negated number
+        value, low, high, limit = -value, -high, -low, -limit
+    status: Status = "pass" if high <= limit else "fail" if low > limit else "unknown"
+    # A calibration error whose interval reaches 0 may be noise alone.
+    is_noise = interval.low == 0 and not requirement.is_of_policy and describe(requirement.metric).absolute
+    needed = _needed(value, low, high, limit, samples, is_noise=is_noise) if status == "unknown" else None
+    judgement = Judgement(
+        requirement.text, requirement.metric, group, status, interval.value, interval.low, interval.high,
+        requirement.limit, samples, needed, "",
+    )  # fmt: skip
+    return replace(judgement, text=_sentence(requirement, judgement))
+
+
+def _needed(value: float, low: float, high: float, limit: float, samples: int, *, is_noise: bool) -> int | None:
+    """About how many samples would decide: limits come closer with the square root of the number."""
+    reach, gap = (high - value, limit - value) if value <= limit else (value - low, value - limit)
+    if is_noise:  # what is measured would shrink with more samples, as its upper limit does
+        reach, gap = high, limit
+    if not (math.isfinite(reach) and gap > 0 and samples):
+        return None
+    needed = samples * (reach / gap) ** 2
+    return _two_digits(needed) if needed <= _MOST_NEEDED else None
+
+
+def _two_digits(number: float) -> int:
+    """A number rounded up to two digits: more are not known.
+
+    Example:
+        >>> _two_digits(38160.2), _two_digits(7.0)
+        (39000, 7)
+    """
+    unit = 10 ** max(0, math.floor(math.log10(max(number, 1))) - 1)
+    return math.ceil(number / unit) * unit
+
+
+def _sentence(requirement: Requirement, judgement: Judgement) -> str:
+    def number(value: float) -> str:
+        sign = "+" if requirement.is_relative else ""
+        return f"{100 * value:{sign}.2f}%" if requirement.is_share else f"{value:{sign}.4f}"
+
+    where = f" in {judgement.group}" if judgement.group else ""
+    words = f"{_WORDS[judgement.status]}: {requirement.text}{where}"
+    if math.isnan(judgement.value):
+        return f"{words}; there is no such number on {judgement.samples:,} samples"
+    difference = "difference " if requirement.is_relative else ""
+    if math.isnan(judgement.low):
+        measured = f"{difference}{number(judgement.value)} on {judgement.samples:,} samples, too few for an interval"
+    else:
+        span = f"{number(judgement.low)} to {number(judgement.high)}"
+        measured = f"{difference}{number(judgement.value)} ({span}) on {judgement.samples:,} samples"
+    advice = f"; about {judgement.needed:,} samples would do" if judgement.needed is not None else ""
+    return f"{words}; {measured}{advice}"

@@ -1,0 +1,148 @@
+"""``calibrant check``: a gate for continuous integration, with an exit code."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from calibrant._files import check_output, parse_toml, read_regular
+from calibrant.cli.console import print_json, print_line, remark, show_progress
+from calibrant.cli.options import (
+    ClassNames,
+    Column,
+    IgnoreIndex,
+    Json,
+    Positive,
+    Quiet,
+    Segmentation,
+    columns_of,
+    how_to_open,
+    open_for_policy,
+)
+
+#: Exit codes of a requirement that fails, and of one that cannot be told.
+FAILED, UNKNOWN = 1, 3
+#: Where requirements are looked for when none are given.
+PROJECT = Path("pyproject.toml")
+_LARGEST_FILE = 2**20
+_MARKS = {"pass": "+", "fail": "x", "unknown": "?"}
+
+
+def check_command(
+    file: Annotated[str, typer.Argument(help="Labelled predictions, as calibrant audit takes them.")],
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A requirement (repeat for more): 'ece <= 0.03', 'accuracy >= 90%', 'risk@0.8 <= 0.05', "
+            "'coverage@0.05 >= 0.6', 'policy.risk <= 5%', 'ece no worse', 'accuracy no worse by 1%'."
+        ),
+    ] = None,
+    requirements: Annotated[
+        Path | None,
+        typer.Option(
+            help="A TOML file with require = [...], at its top or under [tool.calibrant]; pyproject.toml of this "
+            "folder if nothing is required on the command line."
+        ),
+    ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="A policy from calibrant fit, for policy.risk and policy.coverage.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="Predictions of another model on the same samples, for 'no worse'.")
+    ] = None,
+    by_group: Annotated[
+        str | None, typer.Option(help="Judge every requirement in each group of this column too.")
+    ] = None,
+    unknown: Annotated[
+        str | None, typer.Option(help="What a requirement that cannot be told counts as: pass or fail.")
+    ] = None,
+    column: Column = None,
+    class_names: ClassNames = None,
+    positive: Positive = None,
+    segmentation: Segmentation = False,
+    ignore_index: IgnoreIndex = None,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    junit: Annotated[Path | None, typer.Option(help="Write the outcome as JUnit's XML too.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Hold a model to requirements such as 'ece <= 0.03': each passes, fails or cannot be told, by its interval.
+
+    Exits with 0 if all pass, 1 if one fails, 3 if one cannot be told, 2 for bad input. In a workflow of GitHub's,
+    what does not pass is annotated.
+    """
+    if unknown not in (None, "pass", "fail"):
+        raise ValueError(f"--unknown takes pass or fail, got {unknown[:40]!r}")
+    if junit is not None:
+        check_output(junit)
+    texts = _requirements(require or [], requirements, quiet)
+    from calibrant._files import json_value
+    from calibrant.auditing import check
+    from calibrant.selective import Policy
+
+    inputs = [file, *([] if baseline is None else [baseline])]
+
+    def opened(path: str, fitted: Any) -> Any:
+        own = columns_of(path, inputs, column)
+        opening = how_to_open(own, class_names, positive, segmentation, ignore_index)
+        return open_for_policy(fitted, path, groups=None if by_group is None else [by_group], **opening)
+
+    fitted = None if policy is None else Policy.load(policy)
+    with show_progress(quiet) as progress:
+        outcome = check(
+            opened(file, fitted), *texts, policy=fitted, baseline=None if baseline is None else opened(baseline, None),
+            groups=by_group, level=level, seed=seed, progress=progress,
+        )  # fmt: skip
+    document = json_value(outcome.document)
+    if junit is not None:
+        from calibrant.report import write_junit
+
+        write_junit(junit, f"calibrant check {file}", document["requirements"], unknown=unknown or "fail")
+    if as_json:
+        print_json(document)
+    elif not quiet:
+        for judgement in outcome.requirements:
+            print_line(f"{_MARKS[judgement.status]} {judgement.text}")
+    if os.environ.get("GITHUB_ACTIONS") == "true" and not as_json:
+        from calibrant.report import workflow_lines
+
+        for line in workflow_lines(document["requirements"]):
+            print_line(line)
+    passed = outcome.passed if outcome.passed is not None else {None: None, "pass": True, "fail": False}[unknown]
+    if passed is not True:
+        raise typer.Exit(FAILED if passed is False else UNKNOWN)
+
+
+def _requirements(given: list[str], file: Path | None, quiet: bool) -> list[str]:
+    """What is required: on the command line and in a file, or else in the project's file."""
+    if file is None and not given:
+        if not PROJECT.is_file() or not (listed := _listed(PROJECT)):
+            raise ValueError(
+                "nothing is required: give --require 'ece <= 0.03', --requirements FILE, or require = [...] under "
+                "[tool.calibrant] in pyproject.toml"
+            )
+        remark(f"requirements of {PROJECT}", quiet)
+        return listed
+    listed = [] if file is None else _listed(file)
+    if file is not None and not listed:
+        raise ValueError(f"{file}: no require = [...], neither at its top nor under [tool.calibrant]")
+    return [*given, *listed]
+
+
+def _listed(file: Path) -> list[str]:
+    """The requirements of a TOML file."""
+    try:
+        tables = parse_toml(read_regular(file, _LARGEST_FILE), "a file of requirements")
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    own = tables.get("tool", {})
+    listed = tables.get("require", own.get("calibrant", {}).get("require") if isinstance(own, dict) else None)
+    if listed is None:
+        return []
+    if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+        raise ValueError(f"{file}: require must be a list of texts such as 'ece <= 0.03'")
+    return listed

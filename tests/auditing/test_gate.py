@@ -1,0 +1,106 @@
+"""The gate's statuses against intervals worked out by hand, and its error rate against drawn data."""
+
+import numpy as np
+import pytest
+
+from calibrant import Policy, Predictions, audit, check
+from calibrant.metrics import wilson
+
+
+def drawn(n, seed=0, sharpness=1.0, classes=4, groups=None):
+    """Predictions that are calibrated where the sharpness is 1."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.standard_normal((n, classes))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    columns = None if groups is None else {"site": rng.choice(groups, n)}
+    return Predictions.from_logits(sharpness * logits, labels, groups=columns)
+
+
+def test_an_accuracy_is_judged_by_wilsons_interval():
+    predictions = Predictions.from_confidence(np.full(400, 0.9), np.arange(400) < 360)
+    low, high = (float(limit) for limit in wilson(360, 400))
+    gate = check(predictions, f"accuracy >= {low - 1e-9}", f"accuracy >= {low + 1e-6}", f"accuracy >= {high + 1e-6}")
+    assert [judgement.status for judgement in gate.requirements] == ["pass", "unknown", "fail"]
+    assert gate.passed is False
+    for judgement in gate.requirements:
+        assert (judgement.value, judgement.samples) == (0.9, 400)
+        assert judgement.low == pytest.approx(low)
+        assert judgement.high == pytest.approx(high)
+
+
+def test_numbers_are_those_of_the_audit():
+    predictions = drawn(3000, sharpness=1.5)
+    result = audit(predictions)
+    gate = check(predictions, "ece <= 0.5", "aurc <= 0.9", "nll <= 9", "risk@0.9 <= 1", "coverage@0.05 >= 0")
+    names = ("ece", "aurc", "nll", "risk_at_coverage_0.9", "coverage_at_risk_0.05")
+    for name, judgement in zip(names, gate.requirements, strict=True):
+        assert judgement.value == pytest.approx(result.metrics[name], abs=1e-12)
+        assert (judgement.low, judgement.high) == pytest.approx(result.intervals[name], abs=1e-12)
+    assert gate.passed is True
+
+
+def test_so_many_samples_as_were_advised_decide():
+    first = check(drawn(2000, seed=1), "accuracy >= 0.7").requirements[0]
+    assert first.status == "unknown"
+    assert first.needed is not None
+    decided = [check(drawn(4 * first.needed, seed=s), "accuracy >= 0.7").passed for s in range(2, 6)]
+    assert all(passed is not None for passed in decided)
+
+
+def test_a_calibrated_model_rarely_fails_and_an_overconfident_one_never_passes():
+    limits = ("ece <= 0.02",)
+    statuses = [check(drawn(1000, seed=s), *limits, replicates=200).requirements[0].status for s in range(40)]
+    assert statuses.count("fail") <= 3  # at most 2.5% are expected
+    assert all(check(drawn(1000, seed=s, sharpness=3), *limits, replicates=200).passed is False for s in range(10))
+
+
+def test_every_group_is_judged_at_a_shared_level():
+    predictions = drawn(3000, groups=["north", "south"])
+    gate = check(predictions, "accuracy >= 0.1", groups="site")
+    assert [judgement.group for judgement in gate.requirements] == ["", "site=north", "site=south"]
+    north = predictions.samples(np.flatnonzero(predictions.groups["site"] == "north"))
+    right = int((np.asarray(north.logits).argmax(1) == north.labels).sum())
+    low, high = (float(limit) for limit in wilson(right, len(north), 0.975))
+    assert (gate.requirements[1].low, gate.requirements[1].high) == pytest.approx((low, high))
+    with pytest.raises(ValueError, match="no group column 'town'; there are site"):
+        check(predictions, "accuracy >= 0.1", groups="town")
+
+
+def test_a_policy_is_held_to_its_answers():
+    policy = Policy.fit(drawn(4000, seed=1, classes=3), target_risk=0.2, confidence=0.9)
+    test = drawn(3000, seed=2, classes=3)
+    gate = check(test, "policy.risk <= 0.25", "policy.coverage >= 0.01", policy=policy)
+    decisions = policy.decide(test)
+    accept, wrong = np.asarray(decisions.accept), np.asarray(decisions.labels) != test.labels
+    assert gate.requirements[0].value == pytest.approx(wrong[accept].mean())
+    assert gate.requirements[0].samples == accept.sum()
+    assert gate.requirements[1].value == pytest.approx(accept.mean())
+    with pytest.raises(ValueError, match="is about a policy: give one"):
+        check(test, "policy.risk <= 0.25")
+
+
+def test_a_baseline_is_compared_on_the_same_samples():
+    better, worse = drawn(2000), drawn(2000, sharpness=3)
+    assert check(better, "ece no worse", "accuracy no worse", baseline=worse).passed is True
+    assert check(worse, "ece no worse", baseline=better).passed is False
+    assert check(worse, "ece no worse by 90%", baseline=better).passed is True
+    with pytest.raises(ValueError, match="is a comparison: give a baseline"):
+        check(better, "ece no worse")
+    with pytest.raises(ValueError, match=r"cannot be compared with the baseline: .*samples are not the same"):
+        check(better, "ece no worse", baseline=drawn(100))
+
+
+def test_what_is_not_asked_rightly_is_refused():
+    with pytest.raises(ValueError, match="at least one requirement"):
+        check(drawn(50))
+    confidences = Predictions.from_confidence([0.9, 0.8], [1, 0])
+    with pytest.raises(ValueError, match="needs logits or probabilities"):
+        check(confidences, "nll <= 1")
+    with pytest.raises(TypeError, match=r"ask for \.passed"):
+        bool(check(drawn(50), "ece <= 1"))
+
+
+def test_the_document_is_plain():
+    document = check(drawn(500), "ece <= 0.3", "accuracy >= 0.99").document
+    assert (document["format"], document["version"], document["status"]) == ("calibrant.check", 1, "fail")
+    assert [part["status"] for part in document["requirements"]] == ["pass", "fail"]
