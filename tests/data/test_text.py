@@ -44,6 +44,18 @@ def test_texts_are_cut_and_filled():
         vocabulary.encode("b", 0)
 
 
+def test_the_last_words_are_filled_up_in_front_and_unknown_ones_can_be_dropped():
+    """As Keras' Tokenizer and pad_sequences, worked by hand."""
+    vocabulary = Vocabulary.build(["a a a b b c"])
+    assert vocabulary.words[2:] == ("a", "b", "c")
+    assert vocabulary.encode("c b a", 2, side="last").tolist() == [3, 2]
+    assert vocabulary.encode("c b", 4, side="last").tolist() == [0, 0, 4, 3]
+    assert vocabulary.encode("c x b", 2, side="last").tolist() == [1, 3]
+    assert vocabulary.encode("c x b", 2, side="last", unknown="drop").tolist() == [4, 3]
+    assert vocabulary.encode("x c y b", 3, unknown="drop").tolist() == [4, 3, 0]
+    assert vocabulary.encode("x", 2, side="last", unknown="drop").tolist() == [0, 0]
+
+
 def test_vocabularies_are_built_from_texts():
     with pytest.raises(ValueError, match="a vocabulary is built from texts, got bytes"):
         Vocabulary.build(["a", b"b"])

@@ -179,7 +179,9 @@ def newsgroups(root: Path) -> None:
         for group in ("rec.sport.hockey", "sci.space"):
             for i in range(number):
                 text = " ".join(random.choice(words, 40 + i))
-                write(root / f"20news-bydate-{split}/{group}/{split}{i}", f"From: a@b\nSubject: {i}\n\n{text}\n")
+                message = f"From: a@b\nSubject: {i}\n\n{text}\n"
+                write(root / f"20news-bydate-{split}/{group}/{split}{i}", message)
+                write(root / f"20_newsgroups/{group}/{split}{i}", message)
 
 
 @writer("pacs")

@@ -27,3 +27,11 @@ def test_a_saturated_prediction_has_no_entropy_left_to_reward():
     loss.backward()
     assert loss.item() == 0.0
     assert torch.equal(z.grad, torch.zeros(1, 3))
+
+
+def test_the_sign_of_lr_is_flipped_and_makes_predictions_surer():
+    z, y = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64, requires_grad=True), torch.tensor([0])
+    paper, flipped = (ConfidencePenalty(0.3, v).terms(z, y)["regulariser"] for v in ("paper", "lr"))
+    assert flipped.item() == -paper.item()
+    (gradient,) = torch.autograd.grad(flipped, z)
+    assert gradient[0, 0].item() < 0  # a step against it raises the largest logit

@@ -243,14 +243,14 @@ def flsd(logits: npt.ArrayLike, labels: npt.ArrayLike, *, gamma: float = 3.0, va
 # ---- entropy and batch calibration -----------------------------------------------------------------------------------
 
 
-@checks("ecp", *({"strength": 0.3, "variant": variant} for variant in VARIANTS))
+@checks("ecp", *({"strength": 0.3, "variant": variant} for variant in (*VARIANTS, "lr")))
 def confidence_penalty(
     logits: npt.ArrayLike, labels: npt.ArrayLike, *, strength: float = 0.1, variant: str = "paper"
 ) -> Terms:
-    """DESIGN 3 (ACLS ref. [29]; LR Eq. 2 flips the sign): CE - strength H(p); released: CE - strength H(p)/K."""
-    _one_of("variant", variant, "paper", "released")
+    """DESIGN 3 (ACLS ref. [29]): CE - strength H(p); released: CE - strength H(p)/K; LR Eq. 2: CE + strength H(p)."""
+    _one_of("variant", variant, "paper", "released", "lr")
     n_classes = _as_logits(logits).shape[1]
-    divisor = 1 if variant == "paper" else n_classes
+    divisor = {"paper": 1, "released": n_classes, "lr": -1}[variant]
     return _terms(cross_entropy(logits, labels)["fidelity"], -strength * entropy(logits) / divisor)
 
 

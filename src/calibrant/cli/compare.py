@@ -27,7 +27,8 @@ from calibrant.cli.options import (
     trusts_models,
 )
 
-REFERENCE = "ce"
+#: What the papers call training on labels as they are.
+REFERENCES = ("ce", "hard")
 MOST_SEEDS = 1000
 ALL = "all"
 
@@ -55,7 +56,9 @@ def compare_command(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Override a value of the recipe, as in train.")
     ] = None,
-    reference: Annotated[str, typer.Option(help="The method that others are tested against.")] = REFERENCE,
+    reference: Annotated[
+        str | None, typer.Option(help="The method that others are tested against; ce or hard if left out.")
+    ] = None,
     expected: Annotated[bool, typer.Option("--expected", help="Show the paper's numbers next to ours.")] = False,
     jobs: Annotated[
         int | None, typer.Option(help="Number of parallel runs; as many as fit if left out.", min=1, max=4096)
@@ -91,7 +94,7 @@ def compare_command(
         trials,
         keep_held_out,
     )
-    against = None if reference == REFERENCE and REFERENCE not in study.methods else reference
+    against = reference or next((name for name in REFERENCES if name in study.methods), None)
     if against is not None:
         check_reference(against, study.methods, study.tune)
     if expected and not study.recipe.expected:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,10 @@ from calibrant.data.files import open_file
 from calibrant.data.sources import Rows
 
 PAD, UNKNOWN = "<pad>", "<unk>"
+
+#: Which words of a long text are taken, and what becomes of words that the vocabulary does not have.
+Side = Literal["first", "last"]
+Unknown = Literal["token", "drop"]
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 
@@ -88,11 +92,27 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words)
 
-    def encode(self, text: str, length: int) -> Integers:
-        """The indices of a text's first ``length`` words, int64 [length]; shorter texts end in ``<pad>``."""
+    def encode(self, text: str, length: int, *, side: Side = "first", unknown: Unknown = "token") -> Integers:
+        """The indices of ``length`` words of a text, int64 [length].
+
+        Args:
+            text: The text.
+            length: How many words.
+            side: ``"first"``: its first words, and ``<pad>`` at the end of a shorter text; ``"last"``: its last words,
+                and ``<pad>`` in front, as Keras' pad_sequences has it.
+            unknown: Words that the vocabulary does not have: ``"token"``: they are ``<unk>``; ``"drop"``: they are left
+                out, and do not count.
+        """
         result = np.zeros(whole("length", length, 1), dtype=np.int64)
-        ids = [self.index.get(word, 1) for word in tokens(text)[:length]]
-        result[: len(ids)] = ids
+        ids = [self.index.get(word, 1) for word in tokens(text)]
+        if unknown == "drop":
+            ids = [index for index in ids if index != 1]
+        if side == "last":
+            ids = ids[-length:]
+            result[length - len(ids) :] = ids
+        else:
+            ids = ids[:length]
+            result[: len(ids)] = ids
         return result
 
     def to_json(self) -> str:
@@ -186,11 +206,21 @@ def _floats(fields: list[bytes], path: Path, number: int) -> list[float]:
     return result
 
 
-def encoded(dataset: Dataset, vocabulary: Vocabulary, length: int) -> Dataset:
-    """The same data set with its texts as rows of word indices, int64 [N, length]; all texts are read now."""
+def encoded(
+    dataset: Dataset, vocabulary: Vocabulary, length: int, *, side: Side = "first", unknown: Unknown = "token"
+) -> Dataset:
+    """The same data set with its texts as rows of word indices, int64 [N, length]; all texts are read now.
+
+    Args:
+        dataset: Of texts.
+        vocabulary: The words, of the training texts.
+        length: Of the rows.
+        side: As in `Vocabulary.encode`.
+        unknown: As in `Vocabulary.encode`.
+    """
     if dataset.kind != "text":
         raise ValueError(f"{dataset.title}: texts are needed to encode them, and its inputs are of kind {dataset.kind}")
     rows = np.zeros((len(dataset), length), dtype=np.int64)
     for i in range(len(dataset)):
-        rows[i] = vocabulary.encode(dataset.inputs[i], length)
+        rows[i] = vocabulary.encode(dataset.inputs[i], length, side=side, unknown=unknown)
     return dataset.replace(inputs=Rows(rows, name=dataset.title))

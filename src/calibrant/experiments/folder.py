@@ -120,30 +120,40 @@ def record_data(study: Study, folder: Path, data: str | None, trust_code: bool =
         ValueError: The folder's runs were trained on other data.
     """
     records = _read_records(folder)
-    runs = [study.final(label, study.candidates(label)[0], study.seeds[0], "") for label in study.methods]
-    sets = load_sets(runs[0].recipe, data)
-    with torch.random.fork_rng(devices=[]):
-        for run in runs:
-            rehearse(prepare_run(run.recipe, make_fabric(run.recipe, "cpu", 1, 1), sets, trust_code=trust_code))
-    if _is_embedded(study.recipe, data):
-        return records
-    kind, where = _samples_key(study.recipe), _data_path(study.recipe, data)
-    record = {"where": where, **_checksum(sets)}
-    before = records.get(kind, record)
-    if any(before.get(name, record[name]) != record[name] for name in ("checksum", "classes")):
-        raise ValueError(
-            f"{folder} holds runs on the data of {before['where']} ({before['samples']} samples), and those of "
-            f"{where} ({record['samples']} samples) are others: name another folder"
-        )
-    return records | {kind: record}
+    where = _data_path(study.recipe, data)
+    for kind, recipes in _by_samples(study).items():
+        sets = load_sets(recipes[0], data)
+        with torch.random.fork_rng(devices=[]):
+            for recipe in recipes:
+                rehearse(prepare_run(recipe, make_fabric(recipe, "cpu", 1, 1), sets, trust_code=trust_code))
+        if _is_embedded(study.recipe, data):
+            continue
+        record = {"where": where, **_checksum(sets)}
+        before = records.setdefault(kind, record)
+        if any(before.get(name, record[name]) != record[name] for name in ("checksum", "classes")):
+            raise ValueError(
+                f"{folder} holds runs on the data of {before['where']} ({before['samples']} samples), and those of "
+                f"{where} ({record['samples']} samples) are others: name another folder"
+            )
+        records[kind] = record
+    return records
+
+
+def _by_samples(study: Study) -> dict[str, list[Recipe]]:
+    """The recipes of a study's methods, with the first settings and seed of each, by the samples that they read."""
+    recipes: dict[str, list[Recipe]] = {}
+    for label in study.methods:
+        recipe = study.final(label, study.candidates(label)[0], study.seeds[0], "").recipe
+        recipes.setdefault(_samples_key(recipe), []).append(recipe)
+    return recipes
 
 
 def has_data(study: Study, folder: Path, data: str | None) -> bool:
     """Whether the folder's runs were trained on data from here; what lies here may have changed since."""
     if _is_embedded(study.recipe, data):
         return True
-    record = _read_records(folder).get(_samples_key(study.recipe), {})
-    return bool(record.get("where") == _data_path(study.recipe, data))
+    records, where = _read_records(folder), _data_path(study.recipe, data)
+    return all(records.get(kind, {}).get("where") == where for kind in _by_samples(study))
 
 
 def check_tested(finals: list[PlannedRun], runs: Path) -> None:

@@ -52,7 +52,8 @@ def _lines(results: Results, recipe: Recipe, row: str, columns: tuple[Column, ..
     printed = recipe.methods[name].label or name
     rows = rows_of_method(results, label)
     final = rows.where(stage="final")
-    meanings = choices(final, label, tuned=not is_untuned(rows)) or [((target,) if target else (), final)]
+    # What was run without tuning is not what a row means that says what it is tuned for.
+    meanings = choices(final, label, tuned=not is_untuned(rows)) or [((), final.where(tuned_for=target))]
     for targets, chosen in meanings:
         cells = tuple(_cell(chosen, label, column) for column in columns)
         yield Line(printed, target or " and ".join(targets), cells)

@@ -35,7 +35,14 @@ BEYOND_LOSSES: dict[str, Settings] = {
     "mixup": {"mixing": {"name": "mixup"}},
 }
 
-_TITLES = {"als": "Adaptive label smoothing", "als+context": "Adaptive label smoothing with context-only samples"}
+#: Their names in words.
+_TITLES = {
+    "als": "Adaptive label smoothing",
+    "als+context": "Adaptive label smoothing with context-only samples",
+    "cutmix": "CutMix",
+    "ricap": "Random image cropping and patching",
+    "mixup": "Mixup",
+}
 
 
 def title_of(method: str) -> str:
@@ -66,7 +73,7 @@ def losses_to_compare() -> tuple[str, ...]:
 def changes(method: str, settings: Settings, recipe: Recipe) -> Settings:
     """What a method with its settings changes in a recipe: a name with dots, and a value, each.
 
-    A method that is the recipe's own keeps the values that the recipe has for it.
+    A method that is the recipe's own keeps the values that the recipe has for it, unless they name a whole loss.
 
     Example:
         >>> from calibrant.training.recipe import check_recipe
@@ -78,8 +85,9 @@ def changes(method: str, settings: Settings, recipe: Recipe) -> Settings:
         raise ValueError(f"unknown method {method!r}; known are {', '.join(methods())}")
     changed: Settings = {"targets.name": "hard"} | BEYOND_LOSSES.get(method, {})
     name = "ce" if method in BEYOND_LOSSES else method
-    own = recipe.loss.parameters  # any other loss takes over from the recipe's which labels to leave out, and no more
-    loss = {"name": name} | {k: v for k, v in own.items() if recipe.loss.name == name or k == "ignore_index"}
+    # Any other loss, and one that comes whole, takes over which labels to leave out, and no more.
+    is_own = recipe.loss.name == name and "loss" not in settings
+    loss = {"name": name} | {k: v for k, v in recipe.loss.parameters.items() if is_own or k == "ignore_index"}
     for setting, value in settings.items():
         if setting == "loss":
             loss |= value

@@ -214,9 +214,14 @@ class Study:
         return PlannedRun(recipe, label, settings, "search" if share == 1.0 else "short", "", seed)
 
     def final(self, label: str, settings: Settings, seed: int, tuned_for: str) -> PlannedRun:
-        """A run that is tested: on all of the training data, unless a part of it has to choose the epoch."""
+        """A run that is tested: on all of the training data, unless a part of it has to choose the epoch.
+
+        What a method holds out for a repair of its own stays held out.
+        """
         hold_out, changed = self.recipe.data.hold_out, self._changes(label, settings, seed)
-        if hold_out is not None:
+        if "data.hold_out" in changed:
+            changed["data.hold_out"] = changed["data.hold_out"] | {"seed": seed}
+        elif hold_out is not None:
             is_train = hold_out.of == "train"
             is_joined = self.tune and is_train and self.recipe.training.keep == "last" and not self.keep_held_out
             # What a search has looked at is no test data of any seed.

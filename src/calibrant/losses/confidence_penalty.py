@@ -2,11 +2,12 @@ r"""Confidence penalty [Pereyra2017] (ECP in the papers' tables).
 
 Formula: :math:`L = L_{CE} - \beta H(p)`.
 
-===============  =========================================  ======================================
-                 ``variant="paper"`` (default)              ``variant="released"``
-===============  =========================================  ======================================
-entropy          :math:`H(p)` per sample                    mean over N and K, so :math:`\beta/K`
-===============  =========================================  ======================================
+===============  ==============================  ======================================  ===========================
+                 ``variant="paper"`` (default)   ``variant="released"``                  ``variant="lr"``
+===============  ==============================  ======================================  ===========================
+entropy          :math:`H(p)` per sample         mean over N and K, so :math:`\beta/K`   :math:`H(p)` per sample
+sign             rewarded                        rewarded                                punished: a sign error
+===============  ==============================  ======================================  ===========================
 
 =============  ==========
 paper letter   variable
@@ -14,8 +15,10 @@ paper letter   variable
 beta           strength
 =============  ==========
 
-LR prints this penalty with the entropy's sign turned (LR Eq. 2, and its published baseline); that is a misprint and not
-offered. Values: 0.1 is the default; LR searches 0.1-8.
+LR prints this penalty with the entropy's sign flipped (LR Eq. 2), and so has the released code behind its rows "CP":
+cross-entropy plus :math:`\beta H(p)` makes predictions surer, where the penalty is to make them less sure.
+``variant="lr"`` is that sign error, to reproduce those rows and for nothing else. Values: 0.1 is the default; LR
+searches 0.1-8.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ from calibrant.losses.target import Target
     avoid="Only some predictions are too sure: it rewards entropy everywhere, also where the confidence is deserved.",
     hyper={
         "strength": "larger: lower confidence",
-        "variant": "'paper': entropy per sample; 'released': entropy divided by the number of classes",
+        "variant": "'paper': entropy per sample; 'released': entropy divided by the number of classes; "
+        "'lr': the sign error of LR's published baseline, which raises the confidence",
     },
     search={"strength": (0.1, 0.3, 0.5, 1.0, 2.0, 4.0, 8.0)},  # LR, section 4 (its beta)
 )
@@ -50,7 +54,7 @@ class ConfidencePenalty(Loss):
 
     Args:
         strength: weight of the entropy, at least 0.
-        variant: ``"paper"`` or ``"released"``, see above.
+        variant: ``"paper"``, ``"released"`` or ``"lr"``, see above.
         **common: see `Loss`.
 
     Example:
@@ -60,13 +64,13 @@ class ConfidencePenalty(Loss):
         tensor(0.1730)
     """
 
-    def __init__(self, strength: float = 0.1, variant: Literal["paper", "released"] = "paper", **common: Any):
+    def __init__(self, strength: float = 0.1, variant: Literal["paper", "released", "lr"] = "paper", **common: Any):
         super().__init__(**common)
         self.strength = at_least("strength", strength, 0.0)
-        self.variant = choice("variant", variant, ("paper", "released"))
+        self.variant = choice("variant", variant, ("paper", "released", "lr"))
 
     def formula(self, z: Tensor, t: Target) -> Terms:
-        """Cross-entropy and minus the weighted entropy."""
+        """Cross-entropy, and minus the weighted entropy."""
         log_probs = z.log_softmax(1)
         return Terms(nll(z, t, self.weight), self._beta(z) * (log_probs.exp() * log_probs).sum(1))
 
@@ -81,4 +85,4 @@ class ConfidencePenalty(Loss):
         return value + penalty, gradient.add_(weighted, alpha=beta)
 
     def _beta(self, z: Tensor) -> float:
-        return self.strength if self.variant == "paper" else self.strength / z.shape[1]
+        return {"paper": 1.0, "released": 1.0 / z.shape[1], "lr": -1.0}[self.variant] * self.strength

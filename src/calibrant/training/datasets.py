@@ -151,10 +151,15 @@ def _with_tokens(sets: Sets, text: TextSettings) -> Sets:
     if sets.train.kind != "text":
         raise ValueError(f"data.text is for data sets of texts, and {sets.train.title} is one of {sets.train.kind}s")
     words = Vocabulary.build((sample.input for sample in sets.train), size=text.vocabulary, min_count=text.min_count)
-    train, test = (encoded(data, words, text.length) for data in (sets.train, sets.test))
-    val = None if sets.val is None else encoded(sets.val, words, text.length)
-    also = {name: encoded(data, words, text.length) for name, data in sets.also.items()}
+    train, test = (as_tokens(data, words, text) for data in (sets.train, sets.test))
+    val = None if sets.val is None else as_tokens(sets.val, words, text)
+    also = {name: as_tokens(data, words, text) for name, data in sets.also.items()}
     return Sets(train, val, test, also, sets.left_out, words)
+
+
+def as_tokens(dataset: Dataset, words: Vocabulary, text: TextSettings) -> Dataset:
+    """Texts as rows of token ids, by the settings of a recipe."""
+    return encoded(dataset, words, text.length, side=text.side, unknown=text.unknown)
 
 
 def training_pipeline(recipe: Recipe, train: Dataset) -> Pipeline:

@@ -13,12 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._progress import Progress, silent, track
-from calibrant.data import Batch, Batches, Dataset, Pipeline, Step, encoded, normalised, sample_generator
+from calibrant.data import Batch, Batches, Dataset, Pipeline, Step, normalised, sample_generator
 from calibrant.models import require_trust
 from calibrant.predictions import Predictions
 from calibrant.torchmetrics import ConfidenceSketch
 from calibrant.training.checkpoints import restore_network
-from calibrant.training.datasets import Sets, align_classes, evaluation_pipeline, labelled, load_sets, read_split
+from calibrant.training.datasets import (
+    Sets,
+    align_classes,
+    as_tokens,
+    evaluation_pipeline,
+    labelled,
+    load_sets,
+    read_split,
+)
 from calibrant.training.distributed import make_fabric
 from calibrant.training.forward import evaluating, forward, memory_errors
 from calibrant.training.recipe import Recipe
@@ -250,7 +258,7 @@ def predict_run(
     if dataset is None:
         dataset = align_classes(read_split(recipe, data, split or "", layout), sets.train.classes)
         if sets.vocabulary is not None and recipe.data.text is not None:
-            dataset = encoded(dataset, sets.vocabulary, recipe.data.text.length)
+            dataset = as_tokens(dataset, sets.vocabulary, recipe.data.text)
     model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, trust_code=trust_code, filled=True)
     restore_network(model, file)
     device = make_fabric(recipe, accelerator, 1, 1).device

@@ -132,6 +132,10 @@ class Recipe(Settings):
                 also.pop("path")
                 if not also["pool"]:  # recipes from before it keep their keys
                     also.pop("pool")
+        text = plain["data"]["text"] or {}
+        for name, default in (("side", "first"), ("unknown", "token")):  # so do those
+            if text.get(name) == default:
+                text.pop(name)
         for name in ("workers", "checkpoint_seconds", "eval_batch_size", "tensorboard"):
             plain["training"].pop(name)
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]

@@ -71,10 +71,22 @@ class HoldOut(Settings):
 
 
 class TextSettings(Settings):
-    """How texts become rows of token ids; ``vectors`` is a file of word vectors in GloVe's format."""
+    """How texts become rows of token ids.
+
+    Attributes:
+        vocabulary: Words at most, the most frequent of the training texts.
+        length: Words of every text.
+        side: The first or the last of them; a shorter text is filled up at the other end.
+        unknown: Words that the vocabulary does not have are one token, or are dropped.
+        min_count: How often a word must occur.
+        vectors: A file of word vectors in GloVe's format.
+        dimensions: Of the vectors.
+    """
 
     vocabulary: Annotated[Whole, Field(gt=2, le=10**7)] = 20_000
     length: Annotated[Whole, Field(gt=0, le=10**6)] = 1000
+    side: Literal["first", "last"] = "first"
+    unknown: Literal["token", "drop"] = "token"
     min_count: Count = 1
     vectors: str | None = None
     dimensions: Annotated[Whole, Field(gt=0, le=10**5)] = 100
@@ -285,8 +297,8 @@ class MethodSettings(BaseModel):
         label: As the paper prints it; the method's name in the recipe if left out.
         loss, mixing: Instead of the recipe's.
         targets, data, model, optimiser, schedule, training: Values on top of the recipe's.
-        repair: What is done to its predictions before they are judged.
-        of: The method whose runs are repaired; without it the method has runs of its own.
+        repair: What is done to the predictions of another method before they are judged.
+        of: That other method, which has runs of its own: the row has none.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -305,8 +317,8 @@ class MethodSettings(BaseModel):
 
     @model_validator(mode="after")
     def _check_repaired(self) -> Self:
-        if self.of is not None and (self.repair is None or self.changes):
-            raise ValueError("a method with of takes a repair, and changes nothing of the method it names")
+        if (self.of is None) != (self.repair is None) or (self.of is not None and self.changes):
+            raise ValueError("a repaired method has repair and of, and changes nothing of the method that of names")
         return self
 
     @property

@@ -38,6 +38,18 @@ def test_messages_with_their_oddities(messages, on_error):
     }
 
 
+def test_the_original_collection_is_one_split(tmp_path):
+    for group, number in (("sci.space", 3), ("rec.autos", 2)):
+        for i in range(number):
+            (tmp_path / "20_newsgroups" / group).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "20_newsgroups" / group / str(i)).write_text(f"From: a\n\n{group} {i}")
+    assert recognise(tmp_path)[0].name == "newsgroups"
+    data = read(tmp_path, "all", remove=["headers"])
+    assert data.classes == ("rec.autos", "sci.space")
+    assert data.labels.tolist() == [0, 0, 1, 1, 1]
+    assert data[4].input == "sci.space 2"
+
+
 def test_parts_are_removed_also_after_take(messages):
     data = newsgroups(messages, "train", remove=("headers", "footers", "quotes")).take([3])
     assert data[0].input == "\nTruly so.\n"

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from calibrant.data import read
+from calibrant.data import read, single_object
 from tests.helpers import box_files as files
 from tests.helpers.box_files import odd, skipped, write
 from tests.helpers.reader_data import INVERTED, MODES, NO_NUMBERS, corners, one_sentence
@@ -48,6 +48,29 @@ def test_open_images_options(tmp_path):
     (root / "bbox_labels_600_hierarchy.json").unlink()
     with pytest.raises(ValueError, match=r"leaf_only needs bbox_labels_600_hierarchy\.json"):
         read(root)
+
+
+def test_the_cap_of_objects_counts_samples_of_one_object(tmp_path):
+    """[ALS] A.2 restricts the samples per class once each shows one object."""
+    root = files.open_images(tmp_path)
+    merged = {"leaf_only": False, "merge": {"Man": "Person", "Woman": "Person"}}
+    everything = single_object(read(root, **merged))
+    counts = np.bincount(everything.labels)
+    assert counts.max() > 2
+    for cap in (1, 2, 100):
+        whole = read(root, **merged, cap_objects=cap)
+        data = single_object(whole)
+        assert np.bincount(data.labels, minlength=len(counts)).tolist() == np.minimum(counts, cap).tolist()
+        assert set(data.ids) <= set(everything.ids)
+        assert whole.ids == read(root, **merged).ids  # every image stays, and so do the boxes to be covered
+        assert len(whole.boxes.labels) == len(read(root, **merged).boxes.labels)
+    assert (
+        single_object(read(root, **merged, cap_objects=1)).ids == single_object(read(root, **merged, cap_objects=1)).ids
+    )
+    chosen = {single_object(read(root, **merged, cap_objects=1, seed=s)).ids for s in range(9)}
+    assert len(chosen) > 1
+    with pytest.raises(ValueError, match="cap_objects must be a whole number of at least 1, got 0"):
+        read(root, cap_objects=0)
 
 
 COLUMNS = "line with another number of columns"

@@ -1,4 +1,7 @@
-"""20 Newsgroups, sorted by date: ``20news-bydate-{train,test}/<group>/<document>``.
+"""20 Newsgroups: sorted by date, ``20news-bydate-{train,test}/<group>/<document>``, or as it first came.
+
+The original collection is one folder of 19,997 messages, ``20_newsgroups/<group>/<document>``: its split is ``all``, of
+which a recipe cuts the test set with ``test_share``.
 
 Every file is looked at when the data set is opened, and read again when it is asked for: files that are not UTF-8 (they
 are read as latin-1), that hold carriage returns or nothing at all are kept and reported.
@@ -21,7 +24,7 @@ from calibrant.data.sources import TextFiles
 
 Part = Literal["headers", "footers", "quotes"]
 
-_FOLDERS = {split: f"20news-bydate-{split}" for split in ("train", "test")}
+_FOLDERS = {"train": "20news-bydate-train", "test": "20news-bydate-test", "all": "20_newsgroups"}
 _QUOTE = re.compile(r"writes in|writes:|wrote:|says:|said:|^In article|^Quoted from|^\||^>")
 
 
@@ -66,16 +69,20 @@ def _splits(root: Path) -> tuple[str, ...]:
     return tuple(split for split, folder in _FOLDERS.items() if (root / folder).is_dir())
 
 
-@reader("newsgroups", summary="20news-bydate-{train,test}/<group>/<document>, raw messages", splits=_splits)
+@reader(
+    "newsgroups",
+    summary="20news-bydate-{train,test}/<group>/<document> or 20_newsgroups/<group>/<document>, raw messages",
+    splits=_splits,
+)
 def newsgroups(folder: DataFolder, *, remove: Sequence[Part] | set[Part] | frozenset[Part] = ()) -> Dataset:
     """Read 20 Newsgroups.
 
     Args:
-        folder: That holds 20news-bydate-train and 20news-bydate-test.
+        folder: That holds 20news-bydate-train and 20news-bydate-test, or 20_newsgroups.
         remove: Which of ``"headers"``, ``"footers"`` and ``"quotes"`` to take out of each message (see `stripped`).
     """
     root, home = folder.root, _FOLDERS[folder.split]
-    # Over both splits, so that a group that is missing from one of them does not shift the labels.
+    # Over all splits, so that a group that is missing from one of them does not shift the labels.
     classes = sorted({name for split in _splits(root) for name in folders_in(root / _FOLDERS[split])})
     labels = {
         name: label

@@ -10,11 +10,12 @@ Departures from other layouts: images without a box of the classes asked for are
 Images were never annotated, and so are boxes of images that are not there, since most users hold a part. torchvision
 has no reader for it.
 
-[ALS] A.2 takes the leaf classes, merges confusing ones and caps the images per class.
+[ALS] A.2 takes the leaf classes, merges confusing ones and caps the objects per class.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import itertools
@@ -69,6 +70,7 @@ def open_images(
     leaf_only: bool = True,
     merge: Mapping[str, str] | None = None,
     cap: int | None = None,
+    cap_objects: int | None = None,
     seed: int = 0,
 ) -> Dataset:
     """Read Open Images; an image's class is that of its largest box that is not a group.
@@ -79,11 +81,15 @@ def open_images(
         merge: New class names by old ones; an empty new name drops a class's boxes.
         cap: At most so many images per class; which ones follows from a hash of ``seed`` and the id, not from the rest
             of the set.
-        seed: Of the choice under ``cap``.
+        cap_objects: At most so many objects per class, for samples of one object each ([ALS] A.2): the boxes beyond, by
+            a hash of ``seed``, the id and the number of the box, lose their class, so that `single_object` covers them
+            and makes no sample of them. Boxes of groups do not count.
+        seed: Of the choice under ``cap`` and ``cap_objects``.
     """
     root, split, findings, samples = folder.root, folder.split, folder.findings, BoxSamples(folder)
-    if cap is not None:
-        whole("cap", cap, 1)
+    for name, count in (("cap", cap), ("cap_objects", cap_objects)):
+        if count is not None:
+            whole(name, count, 1)
     names = _class_names(root)
     parents = _parents(root) if leaf_only else set()
     leaves = {key: name for key, name in names.items() if key not in parents}
@@ -104,7 +110,8 @@ def open_images(
         else:
             findings.leave_out(path, "image without a box of the classes asked for")
     data = samples.dataset("open-images", classes)
-    return data if cap is None else _capped(data, cap, seed, findings)
+    data = data if cap is None else _capped(data, cap, seed, findings)
+    return data if cap_objects is None else _with_capped_objects(data, cap_objects, seed)
 
 
 @dataclass
@@ -225,7 +232,7 @@ def _by_stem(split: str, images: tuple[str, ...], findings: Findings) -> dict[st
 
 def _capped(data: Dataset, cap: int, seed: int, findings: Findings) -> Dataset:
     """At most ``cap`` images of each class: those whose ids hash lowest."""
-    hashes = [hashlib.blake2b(f"{seed}:{name}".encode(errors="surrogateescape")).digest() for name in data.ids]
+    hashes = [_hash(seed, name) for name in data.ids]
     counts: Counter[int] = Counter()
     is_kept = np.zeros(len(data), dtype=bool)
     for i in sorted(range(len(data)), key=hashes.__getitem__):
@@ -235,3 +242,22 @@ def _capped(data: Dataset, cap: int, seed: int, findings: Findings) -> Dataset:
     for name in itertools.compress(data.ids, ~is_kept):
         findings.leave_out(name, "image beyond the cap of its class")
     return data.take(is_kept, report=findings.report())
+
+
+def _with_capped_objects(data: Dataset, cap: int, seed: int) -> Dataset:
+    """At most ``cap`` boxes of each class keep it: those whose ids hash lowest."""
+    boxes = data.boxes
+    if boxes is None or boxes.labels is None:
+        return data
+    number = np.arange(len(boxes.labels)) - boxes.offsets[boxes.owners]  # of the box among those of its image
+    counted = np.flatnonzero((boxes.labels >= 0) & ~boxes.crowd & (boxes.areas > 0))
+    ranks = np.array([_hash(seed, f"{data.ids[boxes.owners[j]]}#{number[j]}") for j in counted], dtype="S8")
+    order = counted[np.lexsort((ranks, boxes.labels[counted]))]  # by class, and by hash within
+    first = np.searchsorted(boxes.labels[order], boxes.labels[order])  # where the class of each begins
+    labels = boxes.labels.copy()
+    labels[order[np.arange(len(order)) - first >= cap]] = NO_CLASS
+    return data.replace(boxes=dataclasses.replace(boxes, labels=labels))
+
+
+def _hash(seed: int, name: str) -> bytes:
+    return hashlib.blake2b(f"{seed}:{name}".encode(errors="surrogateescape")).digest()
