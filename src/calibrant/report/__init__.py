@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from calibrant._imports import lazy_names
 
 if TYPE_CHECKING:
-    from calibrant.report.figures import figure_path, new_figure, save_figure
+    from calibrant.report.figures import figure_path, in_style, new_figure, save_figure
     from calibrant.report.figures.audit import (
         draw_confidence_histogram,
         draw_logit_scatter,

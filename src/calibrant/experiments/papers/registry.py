@@ -6,6 +6,7 @@ follow from that. Each paper has a module of its own; adding an item touches tha
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -84,7 +85,15 @@ def item(
     def register(make: Callable[[Workbench], Output]) -> Callable[[Workbench], Output]:
         if name in _ITEMS:
             raise ValueError(f"{name!r} is registered twice")
-        _ITEMS[name] = PaperItem(name, title, tuple(recipes), minutes, make)
+
+        @functools.wraps(make)
+        def make_in_style(bench: Workbench) -> Output:
+            from calibrant.report import in_style  # here: it brings matplotlib along
+
+            with in_style():
+                return make(bench)
+
+        _ITEMS[name] = PaperItem(name, title, tuple(recipes), minutes, make_in_style)
         return make
 
     return register

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -31,6 +32,7 @@ STYLE: dict[Any, Any] = {
     "ytick.color": MUTED,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.prop_cycle": cycler(color=SERIES),
     "svg.hashsalt": "calibrant",
 }
 
@@ -46,10 +48,14 @@ def figure_path(path: str | Path) -> Path:
     return path
 
 
+def in_style() -> contextlib.AbstractContextManager[None]:
+    """Figures and axes that are made inside of it have our style."""
+    return matplotlib.rc_context(STYLE)
+
+
 def new_figure(size: tuple[float, float]) -> Figure:
-    """An empty figure of ``size`` inches in our style."""
-    with matplotlib.rc_context(STYLE):
-        return Figure(figsize=size, layout="constrained")
+    """An empty figure of ``size`` inches; its axes are to be made `in_style`."""
+    return Figure(figsize=size, layout="constrained")
 
 
 def save_figure(figure: Figure, path: Path) -> None:
