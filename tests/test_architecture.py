@@ -90,7 +90,8 @@ PUBLIC = {
         "adaptive_targets", "hard_targets", "mixed_adaptive_targets", "objectness", "uniform_targets",
     ],
     "calibrant.training": [
-        "DivergedError", "Recipe", "estimate", "load", "load_model", "predict", "predict_run", "train",
+        "DivergedError", "Recipe", "estimate", "load", "load_model", "predict", "predict_mean", "predict_run",
+        "train",
     ],
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from calibrant._files import written_aside
 from calibrant.experiments import tables
 from calibrant.experiments.papers.registry import Output, PaperItem
+from calibrant.experiments.spaces import methods, title_of
 from calibrant.report import PaperPart, save_figure, write_paper_page
 
 WRITERS = {"md": tables.markdown, "tex": tables.latex, "csv": tables.csv, "html": tables.html}
@@ -49,5 +50,6 @@ def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, l
         notes=output.notes,
         files=names,
         command=command,
+        methods={method: title_of(method) for method in methods()},
     )
     return [*files, page]

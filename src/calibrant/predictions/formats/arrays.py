@@ -194,6 +194,9 @@ def open_arrays(
     if "kind" not in facts and "labels" in arrays and _are_tokens(shape, arrays["labels"].shape):
         facts["kind"] = "tokens"
     schema = columns.schema(numbers.dtype, shape, facts, path)
+    labels = arrays.get("labels")
+    if isinstance(labels, StoredArray) and labels.shape[1:] == (1,) and not schema.shape_of("labels"):
+        arrays["labels"] = replace(labels, shape=labels.shape[:1])  # a column, as frames and networks have them
     if schema.is_turned(columns.holds):
         arrays[columns.holds] = TurnedArray(numbers)
     return ArrayReader(path, arrays, columns, schema)
