@@ -18,8 +18,7 @@ from calibrant.report.figures import BASE, DASHES, DOWN, INK, MUTED, SERIES, axi
 from calibrant.report.text import round_percent
 
 if TYPE_CHECKING:
-    from calibrant.selective import MSPBin
-    from calibrant.selective.logit_analysis import RankStatistics
+    from calibrant.selective import MSPBin, RankStatistics
 
 Doubles = npt.NDArray[np.float64]
 
