@@ -10,7 +10,7 @@ losses and audits ignore.
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 import torch
 from comparison import compare
@@ -130,4 +130,8 @@ def without_shift(seed: int = 0, epochs: int = 30) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    without_shift() if sys.argv[1:] == ["--without-shift"] else main()
+    parser = argparse.ArgumentParser(
+        description="Train a small causal language model with cross-entropy and with MbLS."
+    )
+    parser.add_argument("--without-shift", action="store_true", help="show what goes wrong without the shift")
+    without_shift() if parser.parse_args().without_shift else main()

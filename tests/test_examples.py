@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.examples import EXAMPLES, range_rows, seed_rows
 from calibrant import Audit, Predictions
 from calibrant.losses import get
 from calibrant.metrics import ConfidenceSketch, ece  # the sketch first: it makes torchvision importable
@@ -292,3 +293,18 @@ def test_timm_s_own_script(tmp_path: Path) -> None:
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "training with ACLS(margin=1.0)" in done.stderr
+
+
+# ---------------------------------------------------------------------- ten seeds
+
+
+def test_claim_of_the_examples_is_counted() -> None:
+    run = {"ce_accuracy": 0.7, "ce_ece": 0.16, "ce_ece_low": 0.12, "ce_gap": 0.15, "accuracy": 0.71, "ece": 0.08}
+    runs = {"own_loop": {0: run, 1: run | {"ece": 0.081}, 2: run | {"ce_gap": -0.15}, 3: run | {"ce_ece_low": 0.04}}}
+    assert [row[-1] for row in seed_rows(runs)] == ["yes", "no", "no", "no"]
+    assert range_rows(runs) == [
+        ["own_loop", "70.0% to 70.0%", "16.0% to 16.0%", "71.0% to 71.0%", "8.0% to 8.1%", "1 of 4"]
+    ]
+    assert {path.stem for path in (ROOT / "examples").glob("*.py") if "def main(loss" in path.read_text()} == set(
+        EXAMPLES
+    )

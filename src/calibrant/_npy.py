@@ -49,7 +49,9 @@ class ArrayHeader(NamedTuple):
     def dtype(self) -> np.dtype[Any]:
         """The type; an error if it is no number, text or date."""
         if self.kind == "V":
-            raise ValueError(f"arrays of numbers or text are read and nothing is unpickled, got {shorten(self.code)!r}")
+            hint = " (objects: save text as labels.astype(str), numbers as .astype(float))" if "O" in self.code else ""
+            got = f"{shorten(self.code)!r}{hint}"
+            raise ValueError(f"arrays of numbers or text are read and nothing is unpickled, got {got}")
         try:
             return np.dtype(self.code)
         except TypeError:

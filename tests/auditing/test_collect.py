@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, audit
-from calibrant.auditing.audit import _why_not_the_same
+from calibrant.auditing.audit import why_not_the_same
 from calibrant.auditing.collect import collect
 from calibrant.auditing.shards import Offsets, collect_part, merge
 
@@ -24,7 +24,7 @@ def softmax(z):
 
 def reason(first, second):
     """Why two sets of predictions are not compared; None if they are."""
-    return _why_not_the_same(collect(first), collect(second))
+    return why_not_the_same(collect(first), collect(second))
 
 
 def opened(predictions, path):

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
 from calibrant import Predictions, audit
@@ -82,3 +83,30 @@ def test_a_calibrated_model_with_little_data_is_not_called_safe():
     found = audit(Predictions.from_logits(z, y), replicates=50)
     assert found.document["verdict"]["level"] == "unknown"
     assert "could be up to" in found.verdict
+
+
+def test_labels_of_one_class_cannot_judge_a_model():
+    p = np.random.default_rng(0).uniform(0.05, 0.95, 400)
+    found = audit(Predictions.from_probabilities(p, ["no"] * 400, positive="yes"), replicates=50)
+    assert found.verdict.startswith("All labels are no.")
+    assert found.document["verdict"]["level"] == "unknown"
+    assert titles(found)[0] == "All labels are no"
+
+
+def test_a_column_of_the_other_class_is_suspected_first():
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.5, 0.5, 600)
+    labels = np.where(rng.random(600) < p, "yes", "no")
+    right = audit(Predictions.from_probabilities(p, labels, positive="yes"), replicates=50)
+    assert not any("opposite" in title for title in titles(right))
+    wrong = audit(Predictions.from_probabilities(p, labels, positive="no"), replicates=50)
+    assert wrong.verdict.startswith("Wrong in ")
+    assert "if it is the probability of yes, add --positive yes." in wrong.models[0]["findings"][0]["text"]
+    assert max(row["misplaced"] for row in wrong.models[0]["labels_table"]) <= 1
+
+
+def test_classes_in_another_order_are_asked_about():
+    z, y = drawn(2000, 4, 1.0, 3)
+    found = audit(Predictions.from_logits(z[:, [1, 2, 3, 0]], y), replicates=50)
+    texts = {finding["title"]: finding["text"] for finding in found.models[0]["findings"]}
+    assert texts["No better than the majority class"].endswith("Are the columns in the order of the labels?")

@@ -42,10 +42,30 @@ def test_the_commands_of_the_page(files, run):
 def test_what_is_missing_is_said_in_one_sentence(files, refuse):
     assert "add --column probabilities=score" in refuse("audit", "test.csv")
     sentence = refuse("audit", "test.csv", "--column", "probabilities=score")
-    assert "the classes are no, yes; add --positive NAME" in sentence
+    assert "the classes are no, yes; add --positive no or --positive yes" in sentence
 
 
 def test_a_promise_that_is_no_better_than_the_majority_is_warned_of(files, run):
     code, out, _ = run("fit", "val.csv", "--column", "probabilities=score", "--positive", "yes", "--target-risk", "0.3")
     assert code == 0
     assert "Warning: Always answering no would be wrong in" in " ".join(out.split())
+
+
+def test_the_way_from_scikit_learn_to_onnx(tmp_path, monkeypatch, run, capsys):
+    monkeypatch.chdir(tmp_path)
+    way = PAGE.read_text().partition("## From scikit-learn to ONNX")[2]
+    (training,) = re.findall(r"^```python\n(.*?)^```", way, re.DOTALL | re.MULTILINE)
+    commands, serving = re.findall(r"^```text\n(.*?)^```", way, re.DOTALL | re.MULTILINE)
+    exec(training, {})
+    for line in commands.splitlines():
+        code, _, error = run(*shlex.split(line)[1:])
+        assert code == 0, (line, error)
+    namespace = {}
+    exec(serving, namespace)
+    rows = list(csv.DictReader(Path("decisions.csv").read_text().splitlines()))
+    accepted = [row["accept"] == "true" for row in rows]
+    assert np.mean(accepted) > 0.3
+    # The forest computes in float32 in ONNX, so that some of many rows may fall on the other side.
+    assert np.mean(namespace["accept"] == accepted) > 0.99
+    assert np.mean(namespace["label"] == [int(row["label"]) for row in rows]) > 0.99
+    assert json.loads(Path("policy.json").read_text())["class_names"] == ["no", "yes"]

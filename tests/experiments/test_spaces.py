@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrant.experiments.spaces import changes, draw, grid, methods, space
+from calibrant.experiments.spaces import changes, draw, grid, methods, space, title_of
 from calibrant.losses import describe
 from tests.helpers.digit_studies import recipe
 
@@ -37,3 +37,9 @@ def test_random_combinations_are_some_of_the_grid():
     assert all(one in grid(describe("acls").search) for one in some)
     assert some == draw(describe("acls").search, 5, seed=0) != draw(describe("acls").search, 5, seed=1)
     assert draw(describe("acls").search, 100, seed=0) == grid(describe("acls").search)
+
+
+def test_every_method_has_a_title():
+    titles = [title_of(method) for method in methods()]
+    assert all(title[0].isupper() for title in titles)
+    assert len(set(titles)) == len(methods())

@@ -36,7 +36,7 @@ def test_nothing_differs_beyond_chance():
     assert stats.ttest_1samp(noise, 0).pvalue > 0.5
     verdict = judge_methods(results, "ce")
     assert (verdict.level, verdict.headline) == ("info", "Nothing differs from ce beyond chance over 5 seeds.")
-    assert verdict.text.startswith("By the means alone: lowest ECE 4.96% (ls), highest Accuracy 95.04% (ls). Tested")
+    assert verdict.text.startswith("By the means alone: lowest ECE 4.96% (ls), highest accuracy 95.04% (ls). Tested")
 
 
 def test_the_reference_is_the_best():
@@ -87,7 +87,7 @@ def test_sentences_and_marks_never_disagree():
         table = summary(results, MEASURES, reference="ce")
         verdict = judge_methods(results, "ce")
         words = f"{verdict.headline} {verdict.text}"
-        for k, label in enumerate(("ECE", "Accuracy", "AURC")):
+        for k, label in enumerate(("ECE", "accuracy", "AURC")):
             marks = {line.method: line.cells[k].change for line in table.rows}
             sentence = next(
                 (part for part in words.split(". ") if f" {label}" in part and "By the means" not in part), ""

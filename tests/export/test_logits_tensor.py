@@ -6,7 +6,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
+from calibrant import Policy, Predictions
 from calibrant.export import export_onnx
+from calibrant.export.logits_tensor import one_column_hint
 from calibrant.posthoc import TemperatureScaling
 from calibrant.selective.scores import Score
 from tests.helpers.exports import RNG, C, X, agree, alone, build, linear, make_policy, run, sklearn_model
@@ -349,3 +351,40 @@ def test_outputs_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"\[N, 7\], (the model gives|got z)"):
         export_onnx(make_policy(classes=7), tmp_path / "m.onnx", onnx_model=hidden, output="z")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("shape", "takes", "positive", "how"),
+    [
+        ((None, 1), "logits", 1, "end the model in torch.cat([torch.zeros_like(z), z], 1)"),
+        ((7,), "probabilities", 1, "end the model in torch.cat([1 - p[:, None], p[:, None]], 1)"),
+        ((None, 1), "probabilities", 0, "end the model in torch.cat([p, 1 - p], 1)"),
+        ((None, 2), "logits", 1, ""),
+    ],
+)
+def test_a_model_with_one_column_is_told_how_to_give_both(shape, takes, positive, how):
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.01, 0.99, 300)
+    labels = (rng.random(300) < p).astype(int)
+    values = p if takes == "probabilities" else np.log(p / (1 - p))
+    make = Predictions.from_probabilities if takes == "probabilities" else Predictions.from_logits
+    policy = Policy.fit(make(values, labels, positive=positive), target_risk=0.3)
+    hint = one_column_hint(policy, shape)
+    assert how in hint
+    assert bool(how) == bool(hint)
+
+
+def test_a_module_with_one_column_is_refused_with_the_remedy_which_works(tmp_path):
+    torch.manual_seed(0)
+    z = torch.randn(400, 1).numpy()
+    labels = (np.random.default_rng(0).random(400) < 1 / (1 + np.exp(-2 * z[:, 0]))).astype(int)
+    policy = Policy.fit(Predictions.from_logits(2 * z, labels), target_risk=0.3)
+
+    class Both(nn.Linear):
+        def forward(self, x):
+            z = super().forward(x)
+            return torch.cat([torch.zeros_like(z), z], 1)
+
+    with pytest.raises(ValueError, match=r"the model gives \[2, 1\]: it gives one column, .* torch.cat\("):
+        export_onnx(policy, tmp_path / "a.onnx", model=nn.Linear(4, 1), input_shape=[4])
+    assert export_onnx(policy, tmp_path / "a.onnx", model=Both(4, 1), input_shape=[4]).difference < 1e-5

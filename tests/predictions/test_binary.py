@@ -133,12 +133,9 @@ def test_the_singular_is_one_column(column, tmp_path):
 
 
 REFUSED = {
-    "unsaid": (
-        {},
-        "the classes are no, yes; add --positive NAME (in Python positive=NAME), for example --positive yes",
-    ),
+    "unsaid": ({}, "the classes are no, yes; add --positive no or --positive yes (in Python positive=...)"),
     "other": ({"positive": "Yes"}, "positive must be one of the labels no, yes, got 'Yes'; did you mean 'yes'?"),
-    "names alone": ({"class_names": ["no", "yes"]}, "for example --positive yes"),
+    "names alone": ({"class_names": ["no", "yes"]}, "add --positive no or --positive yes"),
     "names": ({"class_names": ["a", "b"], "positive": "a"}, "must be among the class names a, b, got 'yes'"),
     "three": ({"class_names": ["no", "yes", "so"], "positive": "so"}, "class_names must be 2, one per class, got 3"),
 }
@@ -156,7 +153,9 @@ def test_bad_values_are_named_as_they_are(tmp_path):
     path = write(tmp_path / "x.csv", [0.5, 1.5], [0, 1])
     assert refusal_of(Predictions.open, path).endswith("probabilities must lie in 0..1, got 1.5 in line 3")
     message = refusal_of(Predictions.from_probabilities, np.array([[0.5], [-2.5]]), [0, 1])
-    assert message.endswith("got -2.5 in row 1 (counted from 0) (if these are logits, name them logits)")
+    assert message.endswith(
+        "got -2.5 in row 1 (counted from 0) (if these are logits or logarithms of probabilities, name them logits)"
+    )
     assert refusal_of(Predictions.from_logits, [0.5, np.inf], [0, 1]).endswith("got inf in row 1 (counted from 0)")
     assert Predictions.from_probabilities([1 + 1e-7, 0.0], [1, 0]).probabilities.tolist() == [[0, 1 + 1e-7], [1, 0]]
 

@@ -57,11 +57,12 @@ def test_missing_names_are_met_with_the_nearest(tmp_path):
     assert text == f"{path}: no column 'truelabel' (given as labels); did you mean 'true_label'? {holds}"
     text = refusal_of(Predictions.open, path, columns=columns | {"probabilities": ["p_cat", "p_dgo", "p_bird"]})
     assert "no column 'p_dgo' (given as probabilities); did you mean 'p_dog'?" in text
-    text = refusal_of(Predictions.open, path, columns={"probabilities": "p_*"})
-    assert text.endswith('for example --column labels=true_label (in Python columns={"labels": "true_label"})')
+    assert Predictions.open(path, columns={"probabilities": "p_*"}).labels.tolist() == (
+        Predictions.open(path, columns=columns).labels.tolist()
+    )
     path = write_table(tmp_path / "b.csv", "logits_0,logits_1,logits_2,y", [0, 1, 2, 0])
     text = refusal_of(Predictions.open, path)
-    assert text.endswith('for example --column labels=NAME (in Python columns={"labels": "NAME"})')
+    assert text.endswith('for example --column labels=y (in Python columns={"labels": "y"})')
     assert "got 'labls'; did you mean 'labels'?" in refusal_of(Predictions.open, path, columns={"labls": "y"})
     assert "labels once, got labels and label" in refusal_of(
         Predictions.open, path, columns={"labels": "y", "label": "y"}
@@ -101,13 +102,9 @@ def test_missing_and_ambiguous_columns_say_what_there_is(tmp_path):
     np.savez(tmp_path / "a.npz", scores=z, truth=y)
     refused(
         tmp_path / "a.npz",
-        r"no logits, probabilities or confidence, expected .*; it holds scores, truth: .* --column logits=NAME ",
+        r"no logits, .*; it holds scores, truth: .* --column labels=truth --column probabilities=scores \(in Python",
     )
-    refused(
-        tmp_path / "a.npz",
-        r"no labels; it holds scores, truth: .* --column labels=truth ",
-        columns={"logits": "scores"},
-    )
+    assert Predictions.open(tmp_path / "a.npz", columns={"logits": "scores"}).labels.tolist() == [0, 1, 2]
     refused(
         tmp_path / "a.npz",
         r"no column 'y' \(given as labels\); it holds scores, truth$",
@@ -131,14 +128,12 @@ def test_missing_and_ambiguous_columns_say_what_there_is(tmp_path):
     refused(
         tmp_path / "b.csv", r"labels must be among the numbers of the classes, 1, 2, got 0 in line 2 \(the labels are 0"
     )
-    (tmp_path / "c.csv").write_text("confidence;correct\n0.5;1\n")
-    refused(tmp_path / "c.csv", r"expected columns separated by commas, the header line has ';'$")
     (tmp_path / "d.csv").write_text("confidence,correct,correct\n0.5,1,1\n")
     refused(tmp_path / "d.csv", r"column names must differ, got 'correct' 2 times$")
     (tmp_path / "e.csv").write_text("label,score\nyes,0.5\n")
-    refused(tmp_path / "e.csv", r"if score is the probability of one of two classes, add --column probabilities=score")
+    refused(tmp_path / "e.csv", r"say which is which, probably --column probabilities=score .* --positive NAME says")
     (tmp_path / "e.csv").write_text("label,predicted,probability\nyes,no,0.5\n")
-    refused(tmp_path / "e.csv", r"'probability' may be of the predicted class or of the positive one: say which")
+    refused(tmp_path / "e.csv", r"'probability' may be of the positive class or of the predicted one: say which")
     for bad, message in (
         ({"truth": "labels"}, "expected logits, .* group.NAME, got 'truth'"),
         ({"labels": ["a", "b"]}, r"one name for labels, got \['a', 'b'\]"),

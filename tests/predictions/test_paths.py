@@ -89,7 +89,7 @@ def test_paths_that_lead_nowhere(tmp_path, monkeypatch):
         refused(f"no/logits{suffix}", "no such file$")
     refused("folder", "^folder: the folder holds no predictions, expected files that end in .csv")
     refused("runs/*.parquet", "the pattern matches no predictions")
-    refused("notes.txt", "files that end in .*, got '.txt'$")
+    refused("notes.txt", "files that end in .*, got '.txt' .if it has columns, name it .csv")
     np.save("array.npy", np.eye(3))
     refused("array.npy", "must say what it holds: end it in logits or probabilities or confidence$")
     p = SOME

@@ -17,19 +17,17 @@ ENDS = {
     "not from 1": (lambda: Predictions.from_logits(Q, [0, 2, 3, 1]), "got 3 in row 2 (counted from 0)"),
     "4": (lambda: Predictions.from_logits(Q, [1, 4, 3, 1]), "got 4 in row 1 (counted from 0)"),
     "ignored": (lambda: Predictions.from_logits(Q, [1, 9, 3, 1], ignore_index=9), "(labels count from 0)"),
-    "logits": (lambda: Predictions.from_probabilities(4 * Q - 1, [0] * 4), "(if these are logits, name them logits)"),
+    "logits": (lambda: Predictions.from_probabilities(4 * Q - 1, [0] * 4), "probabilities, name them logits)"),
     "rounding": (lambda: Predictions.from_probabilities(Q - 1e-9, [0] * 4), "row 1 (counted from 0), class 0"),
-    "float": (lambda: Predictions.from_logits(Q, [1.0, 0.0, 2.0, 1.0]), "got float64 [4] (use .astype(int))"),
-    "half": (lambda: Predictions.from_logits(Q, [1.5, 0.0, 2.0, 1.0]), "got float64 [4]"),
+    "half": (lambda: Predictions.from_logits(Q, [1.5, 0.0, 2.0, 1.0]), "got 1.5 in row 0 (counted from 0)"),
     "one-hot": (lambda: Predictions.from_logits(Q, [[1, 0, 0]] * 4), "got int64 [4, 3] (use .argmax(1))"),
-    "column": (lambda: Predictions.from_logits(Q, [[0], [1], [2], [0]]), "got int64 [4, 1] (use .squeeze(1))"),
     "digits": (
         lambda: Predictions.from_probabilities(ROUGH, [0] * 4),
         "(saved with too few digits? renormalise them: p / p.sum(1, keepdims=True))",
     ),
     "sums": (
         lambda: Predictions.from_probabilities(Q * [[0.99], [1], [1], [0.9]], [0] * 4),
-        "0.99 in row 0 (counted from 0)",
+        "0.9 in row 3 (counted from 0)",
     ),
 }  # fmt: skip
 
@@ -70,10 +68,13 @@ REFUSED = {
         r"got inf in row 1 .counted from 0., class 1, pixel \[1, 2\]$",
     ),
     "few labels": (lambda: logits(Z, Y[:3]), r"^labels must be whole numbers \[5\], got int64 \[3\]$"),
-    "float labels": (lambda: logits(Z, Y * 1.0), r"labels must be whole numbers \[5\], got float64"),
+    "float labels": (lambda: logits(Z, Y + 0.5), r"labels must be whole numbers, got 0.5 in row 0"),
     "bool labels": (lambda: logits(Z, Y > 0), r"labels must be whole numbers \[5\], got bool"),
     "label 3": (lambda: logits(Z, [0, 1, 3, 2, 0]), r"^labels must lie in 0..2, got 3 in row 2 .counted from 0.$"),
-    "label -1": (lambda: logits(Z, Y - 1), r"labels must lie in 0..2, got -1 in row 0 .counted from 0.$"),
+    "label -1": (
+        lambda: logits(Z, Y - 1),
+        r"labels must lie in 0..2, got -1 in row 0 .counted from 0.: .*ignore_index=-1.$",
+    ),
     "huge label": (
         lambda: logits(Z, Y.astype(np.uint64) + np.uint64(2**63)),
         "got 9223372036854775808 in row 0 .counted from 0.$",
@@ -84,11 +85,11 @@ REFUSED = {
     ),
     "names without classes": (
         lambda: logits(Z, list("abcab")),
-        "class names given, got 'a' in row 0 .counted from 0. .* class_names=.*--class-names.$",
+        r"class names given, got 'a' in row 0 .counted from 0.: .*--class-names.* class_names=\[...\]\)$",
     ),
     "unknown name": (
         lambda: logits(Z, list("abcxa"), class_names=list("abc")),
-        "labels must be among the class names a, b, c, got 'x' in row 3 .* class_names=.*--class-names.$",
+        "labels must be among the class names a, b, c, got 'x' in row 3 .*; leave out labels of other",
     ),
     "few names": (lambda: logits(Z, Y, class_names=["a", "b"]), "class_names must be 3, .* got 2$"),
     "name twice": (lambda: logits(Z, Y, class_names=["a", "b", "a"]), "must differ, got 'a' twice$"),
@@ -104,8 +105,8 @@ REFUSED = {
     "above 1": (lambda: probabilities(P + 1e-5, Y), r"probabilities must lie in 0..1, got 1.00001 in row 1"),
     "below 0": (lambda: probabilities(P - 1e-9, Y), r"in 0..1, got -1e-09 in row 1 .counted from 0., class 1$"),
     "sum": (
-        lambda: probabilities(np.where(P == 0.375, 0.377, P), Y),
-        r"probabilities must sum to 1 within 0.001, got 1.002 in row 2 .*digits.*p / p.sum\(1, keepdims=True\)\)$",
+        lambda: probabilities(np.where(P == 0.375, 0.3771234, P), Y),
+        r"probabilities must sum to 1 within 0.001, got 1.00212.* in row 2 .*digits.*p / p.sum\(1, keepdims=True\)\)$",
     ),
     "half sum": (
         lambda: probabilities(np.where(P == 0.375, 0.5, P).astype("f2"), Y),
@@ -165,3 +166,37 @@ def test_checking_needs_no_memory_of_the_size_of_the_data():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < p.nbytes / 8
+
+
+def test_labels_that_are_whole_floats_or_a_column():
+    logits = np.zeros((3, 4))
+    assert Predictions.from_logits(logits, np.array([[3.0], [0.0], [2.0]])).labels.tolist() == [3, 0, 2]
+    assert Predictions.from_probabilities(np.full((3, 1), 0.5), np.array([1.0, 0.0, 1.0])).labels.tolist() == [1, 0, 1]
+    with pytest.raises(ValueError, match=r"labels must be whole numbers, got 0.5 in row 1 "):
+        Predictions.from_logits(logits, [0.0, 0.5, 1.0])
+    with pytest.raises(ValueError, match=r"labels has no value in row 2 .*: fill it in, or leave such rows out$"):
+        Predictions.from_logits(logits, [0.0, 1.0, np.nan])
+
+
+def test_soft_labels_are_not_taken_for_several():
+    soft = np.array([[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]])
+    with pytest.raises(ValueError, match=r"shares of several classes are not supported; give the class that happened"):
+        Predictions.from_logits(np.zeros((3, 2)), soft)
+
+
+@pytest.mark.parametrize("void", [255, -1])
+def test_a_label_that_marks_what_does_not_count(void):
+    with pytest.raises(
+        ValueError, match=rf"got {void} in row 1 .*: if that marks .* --ignore-index {void} \(in Python"
+    ):
+        Predictions.from_logits(np.zeros((3, 4)), [0, void, 2])
+
+
+@pytest.mark.parametrize(("write", "most"), [(np.round, 0.01), (lambda p, k: np.floor(p * 10**k) / 10**k, 0.03)])
+def test_sums_that_few_digits_explain(write, most):
+    written = write(np.random.default_rng(0).dirichlet(np.ones(7), 200), 2)
+    assert most < np.abs(written.sum(1) - 1).max() <= 0.06
+    written = written[np.abs(written.sum(1) - 1) <= 0.05]
+    Predictions.from_probabilities(written, np.zeros(len(written), int))
+    with pytest.raises(ValueError, match=r"must sum to 1 within 0.001, got 0.8\d* in row 0"):
+        Predictions.from_probabilities(np.array([[0.4, 0.4], [0.5, 0.5]]), [0, 1])

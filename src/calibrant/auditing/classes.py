@@ -115,7 +115,7 @@ def check_classes(collected: Collected, level: float) -> Classes | None:
     with np.errstate(invalid="ignore", divide="ignore"):
         claimed = np.where(counts > 0, sums / counts, 0.0)
     beyond = np.where(looked_at, np.maximum(np.maximum(claimed - high, low - claimed), 0.0), 0.0)
-    misplaced = (beyond * counts).sum(1) / np.maximum(np.maximum(sums.sum(1), labels), 1.0)
+    misplaced = np.minimum((beyond * counts).sum(1) / np.maximum(np.maximum(sums.sum(1), labels), 1.0), 1.0)
     rows = []
     for k, name in enumerate(names):
         worst = None

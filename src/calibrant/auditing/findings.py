@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -64,6 +65,10 @@ def with_limits(share: Interval) -> str:
 def verdict(evidence: Evidence) -> tuple[str, str, str]:
     """Level, headline and a second sentence: by the top label, and no better than the worst class allows."""
     level, headline, text = _top_label_verdict(evidence)
+    doubt = next(_doubts(evidence), None)
+    if doubt is not None:
+        is_constant = evidence.classes is not None and not evidence.classes.majority.errors
+        return "unknown" if is_constant else "poor", f"{doubt.title}.", f"{doubt.text} {headline} {text}"
     row = None if evidence.classes is None else evidence.classes.worst
     if row is None or row.worst is None or level == "poor" or evidence.collected.samples < NO_CLAIM:
         return level, headline, text
@@ -129,8 +134,37 @@ def list_findings(evidence: Evidence) -> list[Finding]:
     findings += _little_data(evidence)
     order = {"poor": 0, "fair": 1, "info": 2, "good": 3}
     words = rounding_words(evidence.collected)
-    first = [] if words is None else [Finding("info", *words)]
+    first = [*_doubts(evidence), *([] if words is None else [Finding("info", *words)])]
     return first + sorted(findings, key=lambda finding: order[finding.level])
+
+
+def _doubts(evidence: Evidence) -> Iterator[Finding]:
+    """Signs that labels or columns are not what they are taken for: all alike, or of the other class."""
+    classes, n = evidence.classes, evidence.collected.samples
+    if classes is None or n < NO_CLAIM:
+        return
+    majority = classes.majority
+    others = "the other class" if len(classes.rows) == 2 else "other classes"
+    if not majority.errors:
+        yield Finding(
+            "poor",
+            f"All labels are {majority.name}",
+            f"Nothing can be learnt from them about {others}; a policy that is fitted on them would always answer "
+            f"{majority.name}.",
+            f"{count(n)} samples, {count(majority.model_errors)} of them predicted otherwise.",
+        )
+    elif len(classes.rows) == 2 and majority.model_errors > n / 2 and majority.model_errors > majority.errors:
+        if majority.p_value >= 1 - evidence.confidence_level:
+            return
+        other = "" if classes.positive is None else classes.rows[1 - classes.positive].name
+        yield Finding(
+            "poor",
+            f"Wrong in {percent(majority.model_errors / n)}, so that the opposite would be right more often",
+            "The labels may be swapped, or the column may be of the other class"
+            + (f": if it is the probability of {other}, add --positive {shlex.quote(other)}." if other else "."),
+            f"{count(majority.model_errors)} errors among {count(n)} samples; always answering {majority.name} makes "
+            f"{count(majority.errors)}.",
+        )
 
 
 def _classes(evidence: Evidence) -> Iterator[Finding]:
@@ -163,12 +197,14 @@ def _majority(evidence: Evidence) -> Iterator[Finding]:
     is_better = majority.model_errors < majority.errors and majority.p_value < 1 - evidence.confidence_level
     if majority.error.value > 0.5 and is_better:
         return  # among many classes that is no rival
+    is_worse = majority.model_errors > majority.errors and majority.p_value < 1 - evidence.confidence_level
+    order = " Are the columns in the order of the labels?" if is_worse and len(evidence.classes.rows) > 2 else ""
     yield Finding(
         "info" if is_better else "fair",
         "Better than always answering the majority class" if is_better else "No better than the majority class",
         f"{constant}, the model in {error}."
         if is_better
-        else f"{constant}; the model in {error}, no less beyond chance.",
+        else f"{constant}; the model in {error}, no less beyond chance.{order}",
         f"{count(majority.errors)} and {count(majority.model_errors)} errors among {count(n)} samples (McNemar's exact "
         f"test, {p_words(majority.p_value)}).",
     )

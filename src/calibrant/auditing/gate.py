@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from calibrant._numbers import count, difference, difference_span, quantity, span_words
 from calibrant._progress import Progress, silent, track
 from calibrant.auditing.requirement import Requirement, parse_requirement
 from calibrant.metrics import Interval, check_level, describe
@@ -277,19 +278,18 @@ def _two_digits(number: float) -> int:
 
 
 def _sentence(requirement: Requirement, judgement: Judgement) -> str:
-    def number(value: float) -> str:
-        sign = "+" if requirement.is_relative else ""
-        return f"{100 * value:{sign}.2f}%" if requirement.is_share else f"{value:{sign}.4f}"
-
+    unit = "share" if requirement.is_share else "number"
+    measured, limits = quantity(judgement.value, unit), span_words(judgement.low, judgement.high, unit, judgement.value)
+    if requirement.is_relative:
+        limits = difference_span(judgement.low, judgement.high, unit).strip("[]").replace(", ", " to ")
+        measured = f"difference {difference(judgement.value, unit)}"
     where = f" in {judgement.group}" if judgement.group else ""
     words = f"{_WORDS[judgement.status]}: {requirement.text}{where}"
     if math.isnan(judgement.value):
-        return f"{words}; there is no such number on {judgement.samples:,} samples"
-    difference = "difference " if requirement.is_relative else ""
+        return f"{words}; there is no such number on {count(judgement.samples)} samples"
     if math.isnan(judgement.low):
-        measured = f"{difference}{number(judgement.value)} on {judgement.samples:,} samples, too few for an interval"
+        measured = f"{measured} on {count(judgement.samples)} samples, too few for an interval"
     else:
-        span = f"{number(judgement.low)} to {number(judgement.high)}"
-        measured = f"{difference}{number(judgement.value)} ({span}) on {judgement.samples:,} samples"
-    advice = f"; about {judgement.needed:,} samples would do" if judgement.needed is not None else ""
+        measured = f"{measured} ({limits}) on {count(judgement.samples)} samples"
+    advice = f"; about {count(judgement.needed)} samples would do" if judgement.needed is not None else ""
     return f"{words}; {measured}{advice}"

@@ -55,7 +55,7 @@ def paper_command(
         bench = papers.Workbench(output, small, data, existing, parse_seeds(seeds), progress=progress)
         made = item.make(bench)
     source = "drawn scenes, in small" if small else "finished runs" if existing else _data_of(item)
-    lead = f"{item.title}. Made from {source}." if item.recipes else f"{item.title}. Computed; nothing was trained."
+    lead = f"Made from {source}." if item.recipes else "Computed from the formulas; nothing was trained."
     files = papers.write_item(item, made, output / item.name, command=shlex.join(["calibrant", *invocation]), lead=lead)
     if as_json:
         print_json({"item": item.name, "files": [str(file) for file in files]})

@@ -100,28 +100,39 @@ def train_command(
 
 
 def predict_command(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="The folder of a run; probabilities of several are averaged.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="File of predictions: .npz, .parquet, ...")],
     data: Data = None,
     split: Annotated[str | None, typer.Option(help="The split; the recipe's test split if left out.")] = None,
     layout: Annotated[str | None, typer.Option(help="Layout of --data, if it is not the data set trained on.")] = None,
     checkpoint: Annotated[str, typer.Option(help="kept (the model that was evaluated), last or best.")] = "kept",
+    dropout_passes: Annotated[
+        int | None, typer.Option(help="MC dropout: average so many passes with dropout.", min=1, max=10_000)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the passes with dropout.")] = 0,
     accelerator: Accelerator = "auto",
     trust_code: TrustCode = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict a split of a data set with a trained model."""
+    """Predict a split of a data set with a trained model, or with the mean probability of several: a deep ensemble."""
     from calibrant.predictions import format_of
-    from calibrant.training import predict_run
+    from calibrant.training import predict_mean, predict_run
 
     check_output(output)
     format_of(output)
+    trusted = all(trusts_run(run, trust_code) for run in runs)
+    options: dict[str, Any] = {
+        "data": data, "split": split, "layout": layout, "checkpoint": _checkpoint(checkpoint),
+        "accelerator": accelerator, "trust_code": trusted,
+    }  # fmt: skip
     with show_progress(quiet) as progress:
-        predictions = predict_run(
-            run, data=data, split=split, layout=layout, checkpoint=_checkpoint(checkpoint), accelerator=accelerator,
-            trust_code=trusts_run(run, trust_code), progress=progress,
-        )  # fmt: skip
+        if len(runs) == 1 and dropout_passes is None:
+            predictions = predict_run(runs[0], progress=progress, **options)
+        else:
+            predictions = predict_mean(runs, dropout_passes=dropout_passes, seed=seed, progress=progress, **options)
     predictions.save(output)
     if as_json:
         print_json({"samples": len(predictions), "file": str(output)})

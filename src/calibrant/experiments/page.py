@@ -198,13 +198,13 @@ def document(comparison: Comparison, tables_by_name: dict[str, Table]) -> dict[s
                 {"run": f.run, "name": f.method, "seed": f.seed, "error": f.error} for f in comparison.failures
             ],
             "files": [
-                ["all numbers", "results.csv"],
-                ["all numbers, Parquet", "results.parquet"],
-                ["every run", "runs.csv"],
+                ["All numbers", "results.csv"],
+                ["All numbers, Parquet", "results.parquet"],
+                ["Every run", "runs.csv"],
                 *(
-                    [f"{name}, {suffix}", f"tables/{name}.{suffix}"]
-                    for name in tables_by_name
-                    for suffix in ("md", "tex")
+                    [f"{table.title}, {kind}", f"tables/{name}.{suffix}"]
+                    for name, table in tables_by_name.items()
+                    for suffix, kind in (("md", "Markdown"), ("tex", "LaTeX"))
                 ),
             ],
             "commands": [],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from calibrant._numbers import significant
 from calibrant.experiments.cells import Column, Line, Table, TableCell, cell_of, mark_best, parse_column
 from calibrant.experiments.labels import Label, choices, is_untuned, label_of, rows_of_method
 from calibrant.experiments.results import Results
@@ -65,4 +66,4 @@ def _cell(rows: Results, label: Label, column: Column) -> TableCell | None:
     temperatures = [row.parameter for row in numbers if not math.isnan(row.parameter)]
     if cell is None or not temperatures or not repair.startswith("temperature") or column.metric == "accuracy":
         return cell
-    return cell._replace(remark=f"T {math.fsum(temperatures) / len(temperatures):.3g}")
+    return cell._replace(remark=f"T {significant(math.fsum(temperatures) / len(temperatures), 3)}")

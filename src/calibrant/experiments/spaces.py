@@ -35,7 +35,14 @@ BEYOND_LOSSES: dict[str, Settings] = {
     "mixup": {"mixing": {"name": "mixup"}},
 }
 
-_TITLES = {"als": "Adaptive label smoothing", "als+context": "Adaptive label smoothing with context-only samples"}
+#: Their names in words.
+_TITLES = {
+    "als": "Adaptive label smoothing",
+    "als+context": "Adaptive label smoothing with context-only samples",
+    "cutmix": "CutMix",
+    "ricap": "Random image cropping and patching",
+    "mixup": "Mixup",
+}
 
 
 def title_of(method: str) -> str:

@@ -46,7 +46,9 @@ class _Measure(NamedTuple):
 
     @property
     def label(self) -> str:
-        return describe(self.column.metric).label
+        """What the measure is called in the middle of a sentence."""
+        label = describe(self.column.metric).label
+        return label.lower() if label[1:].islower() else label
 
     @property
     def best(self) -> list[int]:

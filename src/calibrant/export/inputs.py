@@ -15,7 +15,15 @@ from calibrant._arrays import Array, as_numpy
 from calibrant._files import read_regular
 from calibrant._npy import MAGIC, read_header, read_values
 from calibrant.export.graph import GROUP
-from calibrant.export.logits_tensor import INPUT, LogitsModel, TensorInfo, asked_shape, check_values, has_rank
+from calibrant.export.logits_tensor import (
+    INPUT,
+    LogitsModel,
+    TensorInfo,
+    asked_shape,
+    check_values,
+    has_rank,
+    one_column_hint,
+)
 from calibrant.export.onnx_model import Feeds, Runner, runner
 from calibrant.export.verify import CheckBatch
 from calibrant.selective import Policy
@@ -124,7 +132,10 @@ def check_logits(logits: Any, policy: Policy) -> None:
     """Raise unless what a model gave has the shape that the policy takes."""
     shape = list(logits.shape)
     if not has_rank(policy, len(shape)) or shape[1] != policy.num_classes:
-        raise ValueError(f"the policy is for {policy.kind} and takes {asked_shape(policy)}, the model gives {shape}")
+        hint = one_column_hint(policy, shape)
+        raise ValueError(
+            f"the policy is for {policy.kind} and takes {asked_shape(policy)}, the model gives {shape}{hint}"
+        )
 
 
 # ---------------------------------------------------------------------- arrays for the inputs of a graph

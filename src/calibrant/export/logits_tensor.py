@@ -6,6 +6,7 @@ refused, by what made the tensor and by its values, whether it was found or name
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,8 @@ def prepare(model: ModelProto, policy: Policy, output: str | None, *, inside: bo
         inferred = graph
     logits = _choose(graph, inferred, policy, output)
     if not _fits(logits, policy):
-        raise ValueError(f"the policy is for {policy.kind} and takes {asked_shape(policy)}, got {logits}")
+        hint = one_column_hint(policy, logits.dims)
+        raise ValueError(f"the policy is for {policy.kind} and takes {asked_shape(policy)}, got {logits}{hint}")
     _check_maker(graph, logits.name, policy, named=output is not None, inside=inside)
     remarks += _check_order_of_classes(graph, policy)
     inputs = tuple(_tensor_info(value) for value in graph.input)
@@ -174,8 +176,9 @@ def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, wanted: str
         fitting = [name for name in outputs if tensor(name).is_floating and _fits(tensor(name), policy)]
         asked = asked_shape(policy)
         if not fitting:
+            hint = next(filter(None, (one_column_hint(policy, tensor(name).dims) for name in outputs)), "")
             raise ValueError(
-                f"no output of the model can be {asked}, which the policy takes; the outputs are {described}"
+                f"no output of the model can be {asked}, which the policy takes; the outputs are {described}{hint}"
             )
         if len(fitting) > 1:
             several = ", ".join(fitting)
@@ -200,6 +203,19 @@ def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, wanted: str
 def asked_shape(policy: Policy) -> str:
     """What a policy takes, for a message."""
     return f"{policy.takes} [N, {policy.num_classes}" + (", H, W]" if policy.kind == "segmentation" else "]")
+
+
+def one_column_hint(policy: Policy, dims: Sequence[Any] | None) -> str:
+    """How a model with one number for two classes comes to give both; nothing where that is not what it has."""
+    if policy.num_classes != 2 or dims is None or not (len(dims) == 1 or (len(dims) == 2 and dims[1] == 1)):
+        return ""
+    column = ("p" if policy.takes == "probabilities" else "z") + ("" if len(dims) == 2 else "[:, None]")
+    pair = (f"1 - {column}" if policy.takes == "probabilities" else f"torch.zeros_like({column})", column)
+    names = "" if policy.class_names is None else f", {policy.class_names[0]} and {policy.class_names[1]}"
+    how = f"torch.cat([{', '.join(pair[::-1] if policy.positive == 0 else pair)}], 1)"
+    return (
+        f": it gives one column, and the graph needs both classes{names}: end the model in {how}, or the same in ONNX"
+    )
 
 
 def has_rank(policy: Policy, rank: int) -> bool:

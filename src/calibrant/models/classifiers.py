@@ -36,7 +36,7 @@ _TABLE = "torchvision's table of weights"
 _register_torchvision = functools.partial(_register, published_in=_TABLE, torchvision=True)
 
 
-def _resnet(name: str, num_classes: int, stem: str, in_channels: int) -> nn.Module:
+def _resnet(name: str, num_classes: int, stem: str, in_channels: int, dropout: float) -> nn.Module:
     _torchvision.ensure()
     from torchvision import models
 
@@ -52,6 +52,8 @@ def _resnet(name: str, num_classes: int, stem: str, in_channels: int) -> nn.Modu
     if stem == "64":
         model.avgpool = nn.AdaptiveAvgPool2d(2)
         model.fc = nn.Linear(4 * model.fc.in_features, num_classes)
+    if below_one("dropout", dropout):  # beside the pooling, which has no weights whose names would change
+        model.avgpool = nn.Sequential(model.avgpool, nn.Dropout(dropout))
     return model
 
 
@@ -65,8 +67,10 @@ def _register_resnet(depth: int, published: int, source: str) -> None:
         published=published,
         stems=("imagenet", "64", "32"),
     )
-    def build_resnet(num_classes: int, *, stem: str = "imagenet", in_channels: int = 3) -> nn.Module:
-        return _resnet(name, num_classes, stem, in_channels)
+    def build_resnet(
+        num_classes: int, *, stem: str = "imagenet", dropout: float = 0.0, in_channels: int = 3
+    ) -> nn.Module:
+        return _resnet(name, num_classes, stem, in_channels, dropout)
 
 
 _register_resnet(18, 11_689_512, "He et al. 2016")

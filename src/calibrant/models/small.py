@@ -9,21 +9,21 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from calibrant._validation import size
+from calibrant._validation import below_one, size
 from calibrant.models.blocks import Trunk, TrunkClassifier, convolution
 from calibrant.models.registry import register
 
 
 class MLP(nn.Module):
-    """Linear layers of the widths ``hidden`` with ReLU between them; an input of any shape is flattened."""
+    """Linear layers of the widths ``hidden`` with ReLU, and dropout if wanted, between them; inputs are flattened."""
 
-    def __init__(self, inputs: int, hidden: Sequence[int], num_classes: int):
+    def __init__(self, inputs: int, hidden: Sequence[int], num_classes: int, dropout: float = 0.0):
         super().__init__()
         self.inputs = inputs
         widths = [inputs, *hidden]
         layers: list[nn.Module] = []
         for before, after in pairwise(widths):
-            layers += [nn.Linear(before, after), nn.ReLU()]
+            layers += [nn.Linear(before, after), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
         self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], num_classes))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -44,11 +44,15 @@ class MLP(nn.Module):
     published_in="by hand from LR's text: 785 x 1024 + 1025 x 1024 + 1025 x 10",
 )
 def mlp(
-    num_classes: int, *, input_size: int | Sequence[int] = (1, 28, 28), hidden: int | Sequence[int] = (1024, 1024)
+    num_classes: int,
+    *,
+    input_size: int | Sequence[int] = (1, 28, 28),
+    hidden: int | Sequence[int] = (1024, 1024),
+    dropout: float = 0.0,
 ) -> nn.Module:
     """LR's network for MNIST; ``input_size`` is a count or a shape, ``hidden`` the width of each hidden layer."""
     inputs = size("the product of input_size", math.prod(_sizes("input_size", input_size)))
-    return MLP(inputs, _sizes("hidden", hidden), num_classes)
+    return MLP(inputs, _sizes("hidden", hidden), num_classes, below_one("dropout", dropout))
 
 
 #: Numbers in a shape, or layers: a longer list is a mistake, and would take minutes to build.
@@ -69,7 +73,7 @@ def _sizes(parameter: str, sizes: int | Sequence[int]) -> list[int]:
     input_size=(3, 32, 32),
     num_classes=10,
 )
-def small_cnn(num_classes: int, *, width: int = 24, in_channels: int = 3) -> nn.Module:
+def small_cnn(num_classes: int, *, width: int = 24, dropout: float = 0.0, in_channels: int = 3) -> nn.Module:
     """Strides of 2, 2, 2 and 1, then the mean over the image."""
     width = size("width", width)
 
@@ -78,7 +82,8 @@ def small_cnn(num_classes: int, *, width: int = 24, in_channels: int = 3) -> nn.
 
     layers = [*block(size("in_channels", in_channels), width, 5, 2), *block(width, 2 * width, 3, 2)]
     layers += [*block(2 * width, 4 * width, 3, 2), *block(4 * width, 4 * width, 3, 1)]
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, num_classes)]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), *([nn.Dropout(dropout)] if below_one("dropout", dropout) else [])]
+    layers.append(nn.Linear(4 * width, num_classes))
     return nn.Sequential(*layers)
 
 

@@ -8,6 +8,7 @@ custom where the classes are 0 and 1, False and True, or -1 and 1; else the file
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -148,8 +149,8 @@ def _position(said: str, classes: Names, prefix: str) -> int:
     if custom is None:
         what = f"the classes are {listing(classes, 2)}" if len(classes) > 1 else f"all labels are {listing(classes)}"
         raise ValueError(
-            f"{prefix}one column is of one class, and it is not said of which: {what}; add --positive NAME (in Python "
-            f"positive=NAME), for example --positive {shorten(classes[-1])}"
+            f"{prefix}one column is of one class, and it is not said of which: {what}; add "
+            f"{' or '.join(f'--positive {shlex.quote(shorten(name))}' for name in classes)} (in Python positive=...)"
         )
     return custom
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ import numpy as np
 
 from calibrant._validation import closest, did_you_mean, listing, shorten
 from calibrant.predictions.binary import as_name, customary_positive, is_one_column, two_shape
+from calibrant.predictions.customary import NUMBERED, column_options, customary, one_column_kind, propose
 from calibrant.predictions.labels import (
     Naming,
     codes_of,
@@ -39,9 +41,6 @@ LABELS_ARE, POSITIONS = "labels_are", "positions"
 #: Another: which of two classes is the positive one, where custom does not say.
 POSITIVE = "positive_class"
 FILE_FACTS = (*FACTS, LABELS_ARE, POSITIVE)
-#: What one column of two classes may be called, where it is not mapped.
-ONE_COLUMN = {"probability": "probabilities", "proba": "probabilities", "prob": "probabilities", "logit": "logits"}
-
 Columns = str | tuple[str, ...]
 
 
@@ -199,7 +198,7 @@ class _Matcher:
                 several = [column for column in self.names if re.fullmatch(r"labels?[_.].+", column)]
                 if len(several) > 1:
                     raise ValueError(f"{self.path}: holds {listing(several, 3)} as labels, but {SINGLE_LABEL}")
-                raise self._lacking("no labels", name, ("true_label", "target", "truth"))
+                raise self._lacking("no labels", name, ("y", "true", "class", "actual"))
         columns |= self._groups()
         if not isinstance(sources, str):
             data_columns = set(sources)
@@ -239,12 +238,21 @@ class _Matcher:
                 return correct
         predicted = self._single(PREDICTED, (PREDICTED,))
         if predicted is None:
-            missing = "confidence, but nothing that says whether it was right: correct, or predicted beside labels"
-            raise self._lacking(missing, "correct")
+            raise self._no_outcome()
         labels = self._single("labels", SINGLE["labels"])
         if labels is None:
             raise self._lacking("predicted, but no labels to compare with", "labels")
         return predicted, labels
+
+    def _no_outcome(self) -> ValueError:
+        """The error about confidences of which nobody says whether they were right."""
+        missing = "confidence, but nothing that says whether it was right: correct, or predicted beside labels"
+        columns = propose(self.names, table=self.table)
+        if not {"labels", PREDICTED} <= set(columns):
+            return self._lacking(missing, "correct")
+        pair = {role: columns[role] for role in (PREDICTED, "labels")}
+        how = f"say which is which, probably {column_options(pair)}"
+        return ValueError(f"{self.path}: {missing}; it holds {listing(self.names)}: {how}")
 
     def _single(self, name: str, aliases: Sequence[str]) -> str | None:
         if name in self.options.columns:
@@ -252,10 +260,15 @@ class _Matcher:
             if column not in self.present:
                 raise self._absent(column, name)
             return column
-        aliases = [alias for alias in aliases if alias in self.present]
+        mapped = {str(column) for column in self.options.columns.values()}
+        aliases = [alias for alias in aliases if alias in self.present and alias not in mapped]
+        if name in ("labels", PREDICTED, "correct"):
+            # What is called label may be what was predicted, where another column states the truth.
+            aliases = list(dict.fromkeys([*aliases, *(n for n in customary(name, self.names) if n not in mapped)]))
         if len(aliases) > 1:
             raise ValueError(
-                f"{self.path}: holds {' and '.join(aliases)}: choose with {_column_option(name, aliases[0])}"
+                f"{self.path}: holds {' and '.join(map(shorten, aliases[:3]))}: choose with "
+                f"{column_options({name: aliases[-1]})}"
             )
         return aliases[0] if aliases else None
 
@@ -266,56 +279,73 @@ class _Matcher:
             return chosen, *self._mapped(chosen, self.options.columns[chosen])
         forms = []
         for name in DATA if chosen is None else (chosen,):
-            if name in self.present:
-                forms.append((name, name))
+            forms += [(name, column) for column in self.names if column.lower() == name]
             if self.table and name != "confidence":
                 forms += [(name, f"{name}{mark}*") for mark in "_." if self._per_class(name, mark)]
-        if not forms and chosen is None and (alias := self._one_column()):
-            return ONE_COLUMN[alias], alias, Naming()
+        if not forms and chosen is None:
+            forms = [("probabilities", f"{word}_*") for word in NUMBERED if len(self._per_class(word, "_")) > 1]
+        if not forms and chosen is None and (column := self._one_column()):
+            return one_column_kind(column), column, Naming()
         if not forms:
             raise self._no_data(chosen)
         if len(forms) > 1:
             (name, first), (_, second) = forms[:2]
-            raise ValueError(f"{self.path}: holds {first} and {second}: choose with {_column_option(name, first)}")
+            raise ValueError(f"{self.path}: holds {first} and {second}: choose with {column_options({name: first})}")
         name, form = forms[0]
-        if form == name:
-            return name, name, Naming()
-        mark = form[len(name)]
-        columns = self._per_class(name, mark)
+        if not form.endswith("*"):
+            return name, form, Naming()
+        word, mark = form[:-2], form[-2]
+        columns = self._per_class(word, mark)
         others = [column for column in self.names if column.startswith(form[:-1]) and column not in columns]
         if len(columns) == 1 and others:
             raise ValueError(
                 f"{self.path}: holds {shorten(columns[0])} and {listing(others, 3)}, expected one column per class: "
-                f"say which it is with {_column_option(name, columns[0])}, or list all of them"
+                f"say which it is with {column_options({name: columns[0]})}, or list all of them"
             )
-        ordered, parts = sort_columns(columns, [column[len(name) + 1 :] for column in columns], self.path)
+        ordered, parts = sort_columns(columns, [column[len(word) + 1 :] for column in columns], self.path)
         return name, *self._with_requested(name, name_own_columns(parts, dotted=mark == "."), ordered)
 
     def _one_column(self) -> str | None:
         """A column that is called the probability or the logit, of which there is one for two classes."""
-        aliases = [name for name in self.names if name in ONE_COLUMN]
-        if len(aliases) == 1 and PREDICTED in self.present | set(self.options.columns):
+        columns = [name for name in self.names if one_column_kind(name)]
+        if len(columns) != 1:
+            return None
+        if customary(PREDICTED, self.names) or PREDICTED in self.options.columns:
             # It may be the probability of what was predicted, or of the positive class.
-            options = f"--column confidence={aliases[0]} or --column {ONE_COLUMN[aliases[0]]}={aliases[0]}"
-            what = f"{shorten(aliases[0])!r} may be of the predicted class or of the positive one"
-            raise ValueError(f"{self.path}: {what}: say which, {options}")
-        return aliases[0] if len(aliases) == 1 else None
+            (column,) = columns
+            options = (
+                f"--column {shlex.quote(f'{role}={column}')}" for role in (one_column_kind(column), "confidence")
+            )
+            what = f"{shorten(column)!r} may be of the positive class or of the predicted one"
+            raise ValueError(f"{self.path}: {what}: say which, {' or '.join(options)}")
+        return columns[0]
 
     def _no_data(self, chosen: str | None) -> ValueError:
-        """The error about a file without data that are called so; a single further column may be what is meant."""
+        """The error about a file without data that are called so, with the options that would probably read it."""
         what = "no logits, probabilities or confidence" if chosen is None else f"no {chosen}"
-        ours = {alias for aliases in SINGLE.values() for alias in aliases} | {PREDICTED}
-        ours |= {str(column) for column in self.options.columns.values()} | set(self.options.groups)
-        others = [name for name in self.names if name not in ours and not name.startswith(GROUP)]
-        if chosen is None and len(others) == 1 and PREDICTED not in self.present:
-            name = shorten(others[0])
-            how = f"--column probabilities={name} (or logits={name}), and --positive NAME says of which class it is"
-            return ValueError(
-                f"{self.path}: {what}; it holds {listing(self.names)}: if {name} is the probability of one of two "
-                f"classes, add {how}"
-            )
-        guess = next((name for name in DATA if closest(name, self.names)), "logits")
-        return self._lacking(f"{what}, expected {EXPECTED}", chosen or guess)
+        used = {str(column) for column in self.options.columns.values()} | set(self.options.groups)
+        columns = propose([name for name in self.names if name not in used], table=self.table)
+        if self.names and all(re.fullmatch(r"[-+.0-9e]+", name) for name in self.names):
+            return ValueError(f"{self.path}: the first line must name the columns, got {listing(self.names, 5)}")
+        if self.names and all(re.fullmatch(r"arr_[0-9]+", name) for name in self.names):
+            how = "save them by name, np.savez('x.npz', logits=..., labels=...)"
+            return ValueError(f"{self.path}: {what}; it holds {listing(self.names)}: {how}")
+        if chosen is not None or not columns:
+            guess = next((name for name in DATA if closest(name, self.names)), "logits")
+            return self._lacking(f"{what}, expected {EXPECTED}", chosen or guess)
+        if columns.get("labels") in SINGLE["labels"]:
+            del columns["labels"]
+        columns = {role: column for role, column in columns.items() if role not in self.options.columns}
+        name = next((name for name in columns if name in ("probabilities", "logits")), "")
+        hints = ""
+        if name == "probabilities":
+            hints = ", or logits= if they are logits"
+            if isinstance(columns[name], str) and "*" not in columns[name]:
+                hints += "; of one column for two classes, --positive NAME says which class it is of"
+        holds = f"it holds {listing(self.names)}"
+        return ValueError(
+            f"{self.path}: {what}; {holds}: say which is which, probably {column_options(columns)}{hints}"
+        )
 
     def _per_class(self, name: str, mark: str) -> list[str]:
         """Columns such as logits_0 (numbers only, so that logits_file is none) or logits.cat."""
@@ -328,6 +358,8 @@ class _Matcher:
             return self._listed(name, pattern)
         if pattern in self.present:
             return pattern, Naming()
+        if self.table and any(column.startswith(f"{pattern}.") for column in self.names):
+            pattern = f"{glob.escape(pattern)}.*"  # the parts of an object
         columns = [column for column in self.names if fnmatch.fnmatchcase(column, pattern)]
         if not self.table or not glob.has_magic(pattern) or not columns:
             raise self._absent(pattern, name)
@@ -369,14 +401,10 @@ class _Matcher:
         used = {str(column) for column in self.options.columns.values()} | set(DATA)
         free = [column for column in self.names if column not in used]
         guess = next((other for alias in (name, *aliases) if (other := closest(alias, free))), "NAME")
-        how = f"say which it is, for example {_column_option(name, guess)}"
+        how = f"say which it is, for example {column_options({name: guess})}"
         if not free:
             how = f"save {name} in the same file"
         return ValueError(f"{self.path}: {what}; it holds {listing(self.names)}: {how}")
-
-
-def _column_option(name: str, column: str) -> str:
-    return f'--column {name}={column} (in Python columns={{"{name}": "{column}"}})'
 
 
 def facts_of(schema: Schema) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import numpy as np
 from calibrant._arrays import Array
 from calibrant._validation import listing, shorten
 from calibrant.predictions.schema import Schema, as_numbers, is_whole
-from calibrant.predictions.values import GIVE_NAMES, NO_CLASS, Location, value_error
+from calibrant.predictions.values import GIVE_NAMES, NO_CLASS, Location, value_error, whole_labels
 
 MOST_VALUES = 100_000  # different labels that are remembered
 _NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.0+)?")
@@ -202,6 +202,8 @@ class LabelValues:
 
     def add_array(self, labels: Array) -> None:
         """Take those of an array, if it holds whole numbers, text or truth values; these are False and True."""
+        if labels.dtype.kind == "f" and np.array_equal(labels, np.trunc(labels)):  # and none is NaN
+            labels = labels.astype(np.int64)
         if labels.dtype.kind in "biuU":
             values = np.unique(labels).tolist()
             self.add(map(str, values) if labels.dtype.kind == "b" else values)
@@ -247,6 +249,7 @@ class LabelDecoder:
             lower = [name.lower() for name in self.names or ()]
             positions = [lower.index("false"), lower.index("true")] if "true" in lower and "false" in lower else [0, 1]
             return np.array(positions)[labels.astype(np.int64)]
+        labels = whole_labels(title, labels, location)
         if labels.dtype.kind not in "iu":
             return labels
         if self.unclear:

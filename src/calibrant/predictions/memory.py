@@ -83,6 +83,9 @@ def store_arrays(
     holds = next(iter(data))
     values_of = data | (further or {}) | {"ids": ids, "objectness": objectness} | _group_columns(groups)
     arrays = {name: as_numpy(name, values) for name, values in values_of.items() if values is not None}
+    if "labels" in arrays and arrays[holds][0].ndim <= 2 and arrays["labels"][0].shape[1:] == (1,):
+        labels, is_ours = arrays["labels"]
+        arrays["labels"] = labels[:, 0], is_ours
     said = as_name(facts.pop("positive", None))
     if facts.get("class_names") is None:
         facts["class_names"] = _frame_names(holds, data[holds])

@@ -25,7 +25,20 @@ SUFFIXES = (".csv", ".jsonl", ".npy", ".npz", ".parquet", ".safetensors")
 #: What is read, each with the suffix of its format.
 READ = {suffix: suffix for suffix in SUFFIXES} | dict.fromkeys((".tsv", ".csv.gz", ".tsv.gz"), ".csv")
 READ |= dict.fromkeys((".ndjson", ".jsonl.gz", ".ndjson.gz"), ".jsonl")
-PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt")
+#: What to do with files that are not read.
+INSTEAD = (
+    (
+        (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt"),
+        "save arrays instead: np.savez('x.npz', logits=..., labels=...); pickles are never read",
+    ),
+    ((".xlsx", ".xls", ".ods"), "save the sheet as .csv"),
+    (
+        (".json",),
+        "write one object per line and name it .jsonl; in pandas to_json('x.jsonl', orient='records', lines=True)",
+    ),
+    ((".txt", ".dat"), "if it has columns, name it .csv, or .tsv if tabs separate them"),
+    ((".feather", ".arrow", ".h5", ".hdf5", ".mat"), "write it as .parquet or .npz"),
+)
 
 #: What reading a damaged or hostile file raises: NumPy, Arrow, JSON and Python itself, zipfile, zlib and csv.
 _ERRORS = (ValueError, OSError, EOFError, LookupError, TypeError, SyntaxError, OverflowError, MemoryError, RuntimeError)
@@ -179,8 +192,8 @@ def suffix_of(file: Any) -> str:
 def _check_suffix(file: Any) -> None:
     suffix = suffix_of(file)
     if suffix not in READ:
-        save = " (save arrays instead: np.savez('x.npz', logits=..., labels=...); pickles are never read)"
-        got = f"{suffix or file.name!r}{save if suffix in PICKLES else ''}"
+        how = next((how for suffixes, how in INSTEAD if suffix.removesuffix(".gz") in suffixes), "")
+        got = f"{suffix or file.name!r}{how and f' ({how})'}"
         raise ValueError(f"{file}: predictions are files that end in {', '.join(READ)}, got {got}")
 
 

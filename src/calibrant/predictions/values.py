@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibrant._arrays import Array
-from calibrant._validation import did_you_mean, listing, shorten
+from calibrant._validation import FARTHEST_SUM, did_you_mean, listing, shorten
 from calibrant.predictions.digits import decimal_places
 from calibrant.predictions.schema import GROUP, IGNORED, Schema, as_text
 
@@ -22,13 +22,21 @@ SINGLE_LABEL = (
     "several labels per sample are not supported; audit each label as a binary problem of its own, with its column of "
     "probabilities and its labels 0 and 1"
 )
+SOFT_LABEL = (
+    "shares of several classes are not supported; give the class that happened, one whole number or name per sample"
+)
 NO_CLASS = np.iinfo(np.int64).min  # a label that is none, until the error about it
-GIVE_NAMES = "give the names in the order of the classes: class_names=[...], on the command line --class-names"
+GIVE_NAMES = "give the names in the order of the classes, --class-names A,B,... (in Python class_names=[...])"
 
 
 def count_row(row: int) -> str:
     """What errors call a row, unless the file has lines."""
     return f"row {row} (counted from 0)"
+
+
+def no_value(title: str, row: str) -> str:
+    """The sentence about a value that is missing."""
+    return f"{title} has no value in {row}: fill it in, or leave such rows out"
 
 
 class Location(NamedTuple):
@@ -101,10 +109,7 @@ def _class_texts(values: Array) -> Array:
 def _shape_error(title: str, expected: str, array: Array, shape: tuple[int, ...], location: Location) -> ValueError:
     hint = ""
     if "whole" in expected:
-        fits = array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.trunc(array)).all()
-        hint = shape_hint(array, shape)
-        if array.shape == shape and (fits or array.dtype.kind == "b"):
-            hint = " (use .astype(int))"
+        hint = " (use .astype(int))" if array.shape == shape and array.dtype.kind == "b" else shape_hint(array, shape)
     got = f"{array.dtype} {list(array.shape)}{hint}"
     return ValueError(f"{location.prefix}{title} must be {expected} {list(shape)}, got {got}")
 
@@ -117,8 +122,24 @@ def shape_hint(array: Array, expected: tuple[int, ...]) -> str:
         return " (use .squeeze(1))"
     if array.dtype.kind not in "biuf":
         return ""
-    one_hot = bool(((array == 0) | (array == 1)).all() and (array.sum(1) == 1).all())
-    return " (use .argmax(1))" if one_hot else f": {SINGLE_LABEL}"
+    sums = array.sum(1)
+    if ((array == 0) | (array == 1)).all():
+        return " (use .argmax(1))" if (sums == 1).all() else f": {SINGLE_LABEL}"
+    is_soft = array.dtype.kind == "f" and array.min() >= 0 and bool((np.abs(sums - 1) <= 1e-3).all())
+    return f": {SOFT_LABEL}" if is_soft else f": {SINGLE_LABEL}"
+
+
+def whole_labels(title: str, labels: Array, location: Location) -> Array:
+    """Labels that are whole numbers written as floating point, 1.0, as whole numbers; others as they are."""
+    if labels.dtype.kind != "f":
+        return labels
+    missing = np.isnan(labels)
+    if missing.any():
+        raise ValueError(location.prefix + no_value(title, location.at(int(np.argwhere(missing)[0][0]))))
+    odd = ~(np.isfinite(labels) & (labels == np.trunc(labels)) & (np.abs(labels) < 2**53))
+    if odd.any():
+        raise value_error(f"{title} must be whole numbers", labels, odd, location)
+    return labels.astype(np.int64)
 
 
 def _check_floats(title: str, array: Array, shape: tuple[int, ...], location: Location) -> Array:
@@ -159,7 +180,7 @@ def _check_share(name: str, title: str, array: Array, location: Location) -> Non
                 low, top = float(array.min()), float(array.max())
                 hint = " (percentages? divide by 100)" if low >= 0 and 2 < top <= 100.5 else ""
                 if name == "probabilities" and low < -1e-3:
-                    hint = " (if these are logits, name them logits)"
+                    hint = " (if these are logits or logarithms of probabilities, name them logits)"
                 text = f"{title} must lie in 0..1"
                 raise value_error(text, block, outside, location, start=start, classes=True, hint=hint)
 
@@ -188,18 +209,19 @@ def _check_sums(array: Array, location: Location) -> None:
             text = f"probabilities must sum to 1 within {tolerance:g}"
             if largest > 0.05:
                 hint = f" (are the classes not exclusive? then {SINGLE_LABEL})" if largest > 0.5 else ""
-            raise value_error(text, sums, errors > tolerance, location, start=start, hint=hint)
+            raise value_error(text, sums, errors == errors.max(), location, start=start, hint=hint)
 
 
 def _rounding(block: Array) -> float:
-    """How far rounding to a few decimal places can have moved the sum of a row, up to what metrics take for 1."""
+    """How far writing few decimal places, rounded or cut off, can have moved the sum of a row, at most."""
     places = decimal_places(block, 1)
-    return 0.0 if places is None else min(1e-2, block.shape[1] * 0.5 * 10.0**-places) * (1 + 1e-6)
+    return 0.0 if places is None else min(FARTHEST_SUM, block.shape[1] * 10.0**-places) * (1 + 1e-6)
 
 
 def _check_labels(title: str, array: Array, shape: tuple[int, ...], schema: Schema, location: Location) -> Array:
     if array.dtype.kind == "U" and array.shape == shape:
         return class_positions(title, array, schema, location)
+    array = whole_labels(title, array, location) if array.shape == shape else array
     if array.shape != shape or array.dtype.kind not in "iu":
         raise _shape_error(title, "whole numbers", array, shape, location)
     classes = schema.num_classes or 0
@@ -208,11 +230,19 @@ def _check_labels(title: str, array: Array, shape: tuple[int, ...], schema: Sche
             outside = _outside(block, schema)
             if outside.any():
                 from_1 = (array[_outside(array, schema)] == classes).all() and (array != 0).all()
-                hint = " (labels count from 0)" if from_1 else ""
+                hint = " (labels count from 0)" if from_1 else _void_hint(array, schema)
                 ignored = "" if schema.ignore_index in (None, IGNORED) else f" or be the ignored {schema.ignore_index}"
                 text = f"{title} must lie in 0..{classes - 1}{ignored}"
                 raise value_error(text, block, outside, location, start=start, hint=hint)
     return array.astype(np.int64, copy=False)
+
+
+def _void_hint(labels: Array, schema: Schema) -> str:
+    """How to leave out a single label that is no class, as 255 and -1 often are."""
+    odd = np.unique(labels[_outside(labels, schema)])
+    if len(odd) > 1 or odd[0] not in (255, -1):
+        return ""
+    return f": if that marks what does not count, add --ignore-index {odd[0]} (in Python ignore_index={odd[0]})"
 
 
 def _outside(labels: Array, schema: Schema) -> Array:
@@ -222,6 +252,10 @@ def _outside(labels: Array, schema: Schema) -> Array:
 
 def class_positions(title: str, labels: Array, schema: Schema, location: Location) -> Array:
     """Labels that are names of classes, as positions."""
+    empty = np.flatnonzero(labels.reshape(-1) == "")
+    if len(empty) and "" not in (schema.class_names or ()):
+        row = int(empty[0]) // max(1, math.prod(labels.shape[1:]))
+        raise ValueError(location.prefix + no_value(title, location.at(row)))
     if schema.class_names is None:
         raise _unnamed(title, labels, location)
     position = {} if schema.ignore_index is None else {str(schema.ignore_index): schema.ignore_index}
@@ -233,7 +267,8 @@ def class_positions(title: str, labels: Array, schema: Schema, location: Locatio
         positions[start : start + len(block)] = indices[codes].reshape(block.shape)
         if (indices == NO_CLASS).any():
             unknown = (indices == NO_CLASS)[codes].reshape(block.shape)
-            hint = f"{did_you_mean(block[unknown][0].item(), schema.class_names)} ({GIVE_NAMES})"
+            guess = did_you_mean(block[unknown][0].item(), schema.class_names)
+            hint = f"{guess or ';'} leave out labels of other classes, or {GIVE_NAMES}"
             text = f"{title} must be among the class names {listing(schema.class_names, 5)}"
             raise value_error(text, block, unknown, location, start=start, hint=hint)
     return positions
@@ -247,7 +282,7 @@ def _unnamed(title: str, labels: Array, location: Location) -> ValueError:
         odd = next((text for text in flat.tolist() if not text.isdecimal()), flat[0].item())
         hint = " (use .astype(int))" if (numbers == np.trunc(numbers)).all() else ""
     except ValueError:
-        odd, hint = flat[0].item(), f" ({GIVE_NAMES})"
+        odd, hint = flat[0].item(), f": {GIVE_NAMES}"
     text = f"{title} must be whole numbers, or text with class names given"
     row = location.at(int(np.argwhere(labels == odd)[0][0]))
     return ValueError(f"{location.prefix}{text}, got {shorten(odd)!r} in {row}{hint}")

@@ -45,6 +45,8 @@ def majority_words(
     if not isinstance(error, float) or not isinstance(number, int) or error > RIVAL:
         return ""
     name = names[number] if names is not None and number < len(names) else str(number)
+    if error == 0:
+        return f"Warning: all labels are {name}: nothing was learnt about other classes, and no promise is about them."
     text = f"Always answering {name} would be wrong in {percent(error)} of all samples."
     if promised is not None and promised >= error:
         worth = f"The promise of at most {allowed(promised)} is no better"

@@ -14,7 +14,7 @@ import numpy as np
 
 from calibrant._arrays import Array, as_numpy, cache_chunks, class_rows, given_back
 from calibrant._numbers import allowed, count, percent, round_percent, span_words
-from calibrant._validation import as_logits, check_finite, listing
+from calibrant._validation import FARTHEST_SUM, as_logits, check_finite, listing
 from calibrant.metrics import Doubles
 from calibrant.posthoc import Calibrator, NumpyOps, Ops, softmax
 from calibrant.predictions import FLOOR, is_one_column, widen
@@ -131,7 +131,7 @@ class Rule:
     def method_summary(self) -> str:
         """Calibrator and score, in a sentence."""
         calibrated = "not calibrated" if self.calibrator is None else f"calibrated by {self.calibrator.title.lower()}"
-        return f"Confidence {calibrated}; answers ranked by {self.score}."
+        return f"Confidence {calibrated}; answers ranked by the {self.score.words}."
 
     @property
     def calibration_summary(self) -> str:
@@ -225,7 +225,7 @@ def _checked(rule: Rule, values: Any) -> Array:
         raise ValueError(f"the policy is for {rule.kind}, got {rule.takes} {list(z.shape)}")
     if rule.takes == "probabilities":
         off = np.abs(z.sum(1, dtype=np.float64) - 1).max()
-        if float(z.min()) < 0 or not float(off) <= 1e-2:
+        if float(z.min()) < 0 or not float(off) <= FARTHEST_SUM:
             low, high = float(z.min()), float(z.max())
             got = "NaN" if math.isnan(low) else f"values from {low:.4g} to {high:.4g} with sums off by up to {off:.4g}"
             raise ValueError(f"the policy takes probabilities, in 0..1 and summing to 1 over the classes, got {got}")

@@ -57,6 +57,16 @@ FORMULAS: dict[str, Callable[[Ops[Any], Any], Any]] = {
     "energy": _energy,
 }
 
+#: The scores in words.
+_WORDS = {
+    "msp": "largest probability (MSP)",
+    "max_logit": "largest logit",
+    "margin": "lead of the largest probability over the second",
+    "negative_entropy": "negative entropy",
+    "energy": "energy",
+    NORMALISED: "normalised max logit",
+}
+
 
 @dataclass(frozen=True)
 class Score:
@@ -83,7 +93,19 @@ class Score:
             whole("p", self.p, 1, 1000)
 
     def __str__(self) -> str:
-        words = self.name
+        return self._with_settings(self.name)
+
+    @property
+    def words(self) -> str:
+        """What it is, in words.
+
+        Example:
+            >>> Score("msp").words, Score("max_logit", "calibrated").words
+            ('largest probability (MSP)', 'largest logit of calibrated logits')
+        """
+        return self._with_settings(_WORDS[self.name])
+
+    def _with_settings(self, words: str) -> str:
         if self.p is not None:
             words += f" (p = {self.p}, {'centred' if self.centre else 'not centred'})"
         return words if self.of == "logits" else f"{words} of calibrated logits"

@@ -1,6 +1,7 @@
 """Training by recipe, runs that survive being killed, and what a model says about a data set."""
 
 from calibrant._imports import needs_torch
+from calibrant.training.averaging import predict_mean
 from calibrant.training.datasets import Sets, load_sets
 from calibrant.training.distributed import make_fabric
 from calibrant.training.forward import rehearse
@@ -23,4 +24,6 @@ from calibrant.training.settings import (
 )
 from calibrant.training.step import DivergedError
 
-__all__ = ["DivergedError", "Recipe", "estimate", "load", "load_model", "predict", "predict_run", "train"]
+__all__ = [
+    "DivergedError", "Recipe", "estimate", "load", "load_model", "predict", "predict_mean", "predict_run", "train",
+]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -239,6 +239,7 @@ def predict_run(
     checkpoint: Literal["kept", "last", "best"] = "kept",
     accelerator: str = "auto",
     trust_code: bool = False,
+    wrap: Callable[[nn.Module], nn.Module] | None = None,
     progress: Progress = silent,
 ) -> Predictions:
     """Predict a split with the model of a run.
@@ -253,6 +254,7 @@ def predict_run(
         accelerator: As Lightning Fabric takes it.
         trust_code: Import and call the run's model also if it is neither Calibrant's, torchvision's nor timm's: it
             is the run folder that names it.
+        wrap: What the model is put into before it predicts, if anything.
         progress: Called after every batch.
     """
     run_folder = RunFolder(folder)
@@ -270,6 +272,7 @@ def predict_run(
             dataset = as_tokens(dataset, sets.vocabulary, recipe.data.text)
     model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, trust_code=trust_code, filled=True)
     restore_network(model, file)
+    model = model if wrap is None else wrap(model)
     device = make_fabric(recipe, accelerator, 1, 1).device
     with memory_errors():
         return predict_dataset(recipe, model.to(device), dataset, device, progress=progress)

@@ -29,8 +29,6 @@ def test_tabs_and_compression_are_read_and_pickles_are_not(tmp_path):
     for cut in (broken[:-20], broken[:5], b"", b"hello"):
         (tmp_path / "a.csv.gz").write_bytes(cut)
         assert refusal_of(Predictions.open, tmp_path / "a.csv.gz").startswith(f"{tmp_path / 'a.csv.gz'}: ")
-    (tmp_path / "a.csv").write_text(body.replace(",", "\t"))
-    assert refusal_of(Predictions.open, tmp_path / "a.csv").endswith(r"the header line has '\t' (name it .tsv)")
     for name in ("x.pt", "x.pth", "x.pkl"):
         text = refusal_of(Predictions.open, tmp_path / name)
         end = "(save arrays instead: np.savez('x.npz', logits=..., labels=...); pickles are never read)"
@@ -106,16 +104,68 @@ def test_an_honest_compressed_table_is_streamed(tmp_path):
     [
         ("logits_0,logits_1,labels\n1,{digits}x,0\n", "in line 2"),
         ("logits_0,logits_1,labels\n1,2,{digits}\n", "(use .astype(int))"),
-        ("logits_0,logits_1,labels\n1,2,{digits}x\n", "--class-names)"),
+        ("logits_0,logits_1,labels\n1,2,{digits}x\n", "class_names=[...])"),
         ("confidence,predicted,labels\n0.5,{digits}x,{digits}\n", "got text and numbers"),
         ("confidence,correct\n0.5,{digits}\n", "in line 2"),
         ("logits_0,logits_1,labels,note\n1,x,0,{digits}{digits}\n", "has more than 131,072 characters"),
         ("logits_0,logits_1,labels,note\n1,nan,0,{digits}{digits}\n", "got nan in row 0 (counted from 0), class 1"),
         ("logits_0,logits_1,labels,{digits}{digits}\n1,2,0,1\n", "has more than 131,072 characters"),
-        ("logits_{digits},logits_1,labels\n1,2,2\n", "names the class '1', which is not among the classes 2"),
+        ("logits_{digits},logits_1,labels\n1,2,2\n", "or list all of them"),
     ],
 )
 def test_fields_of_very_many_digits(body, end, tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(body.format(digits="9" * 131_000))
     assert refusal(path).endswith(end)
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_a_header_without_commas_says_what_separates_columns(tmp_path, mark):
+    body = write_table(tmp_path / "a.csv", "logits_0,logits_1,logits_2,labels", [0, 1, 2, 0]).read_text()
+    (tmp_path / "b.csv").write_text(body.replace(",", mark))
+    predictions = Predictions.open(tmp_path / "b.csv")
+    assert (predictions.logits.tolist(), predictions.labels.tolist()) == (Q.tolist(), [0, 1, 2, 0])
+
+
+def test_decimal_commas_beside_semicolons(tmp_path):
+    rows = "labels;logits_0;logits_1\n0;1,5;-0,25\n1;2;1,5e-1\n"
+    (tmp_path / "a.csv").write_text(rows)
+    assert Predictions.open(tmp_path / "a.csv").logits.tolist() == [[1.5, -0.25], [2.0, 0.15]]
+    (tmp_path / "a.csv").write_text(rows + "1;2;x\n")
+    assert "column 'logits_1' must be a number, got 'x' in line 4" in refusal_of(Predictions.open, tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text('labels,logits_0,logits_1\n0,"1,5","0,5"\n')
+    assert "a decimal comma? write 0.5" in refusal_of(Predictions.open, tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("label,prob\n1,0.5\n,0.5\n", "labels (column 'label') has no value in line 3: fill it in, or leave such rows"),
+        ("label,logits_0,logits_1\n1,1,2\n,1,2\n", "has no value in line 3: fill it in"),
+        ("label,logits.a,logits.b\na,1,2\n,1,2\n", "has no value in line 3: fill it in"),
+        ("label,prob\n1,50%\n", "got '50%' in line 2 (percentages? leave out the % and divide by 100)"),
+        ("label,prob\n1,0.5,\n", "line 2 has 3 fields, expected 2 (does every line end in ','?)"),
+        ("label,prob\n1,0.5,7\n", "line 2 has 3 fields, expected 2"),
+    ],
+)
+def test_mistakes_of_people_are_said_with_their_remedy(tmp_path, body, message):
+    (tmp_path / "a.csv").write_text(body)
+    assert message in refusal_of(lambda path: Predictions.open(path).load(), tmp_path / "a.csv")
+
+
+def test_text_that_is_not_utf8(tmp_path):
+    body = "label,logits.für,logits.wider\nfür,1,2\nwider,2,1\n"
+    (tmp_path / "a.csv").write_bytes(body.encode("latin-1"))
+    assert "save the file as UTF-8" in refusal_of(lambda path: Predictions.open(path).load(), tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_bytes(body.encode("utf-16"))
+    assert "save the file as UTF-8" in refusal_of(Predictions.open, tmp_path / "a.csv")
+
+
+def test_labels_that_are_whole_numbers_with_a_point(tmp_path):
+    (tmp_path / "a.csv").write_text("label,prob\n1.0,0.75\n0.0,0.25\n")
+    predictions = Predictions.open(tmp_path / "a.csv")
+    assert (predictions.labels.tolist(), predictions.probabilities[:, 1].tolist()) == ([1, 0], [0.75, 0.25])
+    (tmp_path / "a.csv").write_text("label,logits_0,logits_1,logits_2\n2.0,1,2,3\n0.0,1,2,3\n")
+    assert Predictions.open(tmp_path / "a.csv").labels.tolist() == [2, 0]
+    (tmp_path / "a.csv").write_text("label,logits_0,logits_1,logits_2\n2.5,1,2,3\n0.0,1,2,3\n")
+    assert "got '2.5' in line 2" in refusal_of(lambda path: Predictions.open(path).load(), tmp_path / "a.csv")

@@ -53,7 +53,7 @@ def test_names_columns_and_groups(tmp_path):
         ('{"logits": "1 2 3", "label": "b"}', r"column 'logits' must be a list of numbers, got .* in line 2"),
         ('{"logits": [1, 2, 3]}', r"column 'label' has no value in line 2"),
         ('{"logits": [1, 2, 3], "label": 1}', r"column 'label' must be text, got 1 in line 2"),
-        ("[1, 2, 3]", r"line 2 must be an object, got \[1, 2, 3\]"),
+        ("[1, 2, 3]", r"line 2 must be an object such as .*, got \[1, 2, 3\]"),
         ("[" * 100_000, r"line 2 is not an object in JSON: nested deeper"),
         ('{"logits": [1, 2, 1e999], "label": "b"}', r"line 2 is not an object in JSON"),
         ('{"label": "b", "label": "b"}', r"line 2 is not an object in JSON: the name 'label' appears twice"),
@@ -72,3 +72,42 @@ def test_files_without_objects_and_truncated_ones(tmp_path):
     (tmp_path / "cut.jsonl.gz").write_bytes(whole[:-20])
     with pytest.raises(ValueError, match=r"cut.jsonl.gz: "):
         Predictions.open(tmp_path / "cut.jsonl.gz", class_names=["a", "b", "c"]).load()
+
+
+def test_objects_and_rankings_of_pipelines_are_columns(tmp_path):
+    lines = [
+        {"scores": [{"label": "dog", "score": 0.75}, {"label": "cat", "score": 0.25}], "label": "cat"},
+        {"scores": [{"label": "cat", "score": 0.5}, {"label": "dog", "score": 0.5}], "label": "dog"},
+    ]
+    p = opened(tmp_path, *lines, columns={"probabilities": "scores"})
+    assert (p.class_names, p.probabilities.tolist()) == (("cat", "dog"), [[0.25, 0.75], [0.5, 0.5]])
+    assert p.labels.tolist() == [0, 1]
+    lines = [{"logits": {"dog": 2, "cat": 1.5}, "label": "cat"}, {"label": "dog", "logits": {"cat": 0, "dog": 1}}]
+    p = opened(tmp_path, *lines)
+    assert (p.class_names, p.logits.tolist(), p.labels.tolist()) == (("dog", "cat"), [[2, 1.5], [1, 0]], [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            [{"truth": "a", "prediction": {"label": "a", "score": 0.5}}],
+            r"--column labels=truth --column predicted=prediction.label --column confidence=prediction.score \(",
+        ),
+        (
+            [[{"label": "a", "score": 0.5}]],
+            r'line 1 must be an object such as \{"scores": \[...\], "label": ...\}, got',
+        ),
+        (
+            [{"probabilities": [{"label": "a", "score": 0.5}, {"label": "a", "score": 0.5}], "label": "a"}],
+            r"line 1 must give each label in 'probabilities' one score, got several",
+        ),
+        (
+            [{"probabilities": {"a": 0.5, "b": 0.5}, "label": "a"}, {"probabilities": {"a": 1}, "label": "a"}],
+            r"column 'probabilities.b' has no value in line 2",
+        ),
+    ],
+)
+def test_rankings_that_cannot_be_read(tmp_path, lines, message):
+    with pytest.raises(ValueError, match=message):
+        opened(tmp_path, *lines).load()

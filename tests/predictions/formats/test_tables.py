@@ -154,7 +154,11 @@ def test_values_that_do_not_belong_in_a_table(tmp_path):
         logits=[[1.0, 2.0], [3.0, 4.0], [1.0, 2.0, 3.0]],
         labels=y,
     )
-    parquet("column 'logits' has no value in row 1 .counted from 0.$", logits=[[1.0, 2.0], None, [1.0, 2.0]], labels=y)
+    parquet(
+        "column 'logits' has no value in row 1 .counted from 0.: fill it in",
+        logits=[[1.0, 2.0], None, [1.0, 2.0]],
+        labels=y,
+    )
     parquet(
         "column 'logits' has no value in the list of row 2 .counted from 0.$",
         logits=[[1.0, 2.0], [1.0, 2.0], [1.0, None]],
@@ -162,9 +166,13 @@ def test_values_that_do_not_belong_in_a_table(tmp_path):
     )
     parquet("column 'logits' must be floating point, got .*string", logits=[["1", "2"]] * 3, labels=y)
     parquet("one column is of two classes, and the labels are of 3", logits=[0.5] * 3, labels=[0, 1, 2])
-    parquet("column 'labels' has no value in row 2 .counted from 0.$", logits=[[1.0, 2.0]] * 3, labels=[0, 1, None])
     parquet(
-        "labels must be whole numbers, or text with class names given, got 'a' in row 0 .*class_names=.*--class-names",
+        "column 'labels' has no value in row 2 .counted from 0.: fill it in",
+        logits=[[1.0, 2.0]] * 3,
+        labels=[0, 1, None],
+    )
+    parquet(
+        "labels must be whole numbers, or text with class names given, got 'a' in row 0 .*--class-names.*class_names=",
         logits=[[1.0, 2.0]] * 3,
         labels=["a"] * 3,
     )
@@ -182,7 +190,10 @@ def test_values_that_do_not_belong_in_a_table(tmp_path):
         refused(tmp_path / "a.csv", message)
 
     text(r"column 'logits_1' must be a number, got 'x' in line 3$", "logits_0,logits_1,labels\n1,2,0\n1,x,0\n")
-    text(r"column 'logits_0' must be a number, got '' in line 2$", "logits_0,logits_1,labels\n,2,0\n1,3,0\n")
+    text(
+        r"column 'logits_0' has no value in line 2: fill it in, or leave such rows out$",
+        "logits_0,logits_1,labels\n,2,0\n1,3,0\n",
+    )
     text(r"line 3 has 2 fields, expected 3$", "logits_0,logits_1,labels\n1,2,0\n1,3\n")
     text(r"logits must be finite, got nan in line 3, class 0$", "logits_0,logits_1,labels\n1,2,0\nnan,3,1\n")
     text(

@@ -12,7 +12,6 @@ def test_empty_bins_are_left_out_and_names_are_literal():
     assert list(line.get_ydata()) == [0.4, 0.6]
     assert line.get_label() == "a \\$model\\$"
     assert list(diagonal.get_xdata()) == list(diagonal.get_ydata()) == [0, 1]
-    assert not axis.spines["top"].get_visible()  # our style, though the axis came after the figure
 
 
 def test_peaks_are_the_probabilities():

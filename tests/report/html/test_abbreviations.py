@@ -53,8 +53,8 @@ def test_only_what_is_marked_is_explained():
     html = marked("<p>ls has a lower ECE</p>", METHODS)
     explained = explain_abbreviations(html, collect_abbreviations(METHODS))
     assert explained == [
-        ("ECE", f"expected calibration error: {METRICS['ece'].description}"),
         ("ls", "Label smoothing"),
+        ("ECE", f"expected calibration error: {METRICS['ece'].description}"),
     ]
 
 

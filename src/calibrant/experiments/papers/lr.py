@@ -72,7 +72,8 @@ def simplex(bench: Workbench) -> Output:
     draw_simplex(
         right,
         [Mark(label.tolist(), "$p$"), point,
-         Mark(nearest.tolist(), "nearest in $Q$", colour="#c0392b", beside=(-68, -3)), *(Mark(p, "", filled=False) for p in inside)],
+         Mark(nearest.tolist(), "nearest in $Q$", colour="#c0392b", beside=(-68, -3)),
+         *(Mark(p, "", filled=False) for p in inside)],
         region=region,
         arrows=[(predicted.tolist(), nearest.tolist())],
         title="label relaxation",

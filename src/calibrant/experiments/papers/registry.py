@@ -6,7 +6,9 @@ follow from that. Each paper has a module of its own; adding an item touches tha
 
 from __future__ import annotations
 
+import functools
 import importlib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -83,7 +85,15 @@ def item(
     def register(make: Callable[[Workbench], Output]) -> Callable[[Workbench], Output]:
         if name in _ITEMS:
             raise ValueError(f"{name!r} is registered twice")
-        _ITEMS[name] = PaperItem(name, title, tuple(recipes), minutes, make, section)
+
+        @functools.wraps(make)
+        def make_in_style(bench: Workbench) -> Output:
+            from calibrant.report import in_style  # here: it brings matplotlib along
+
+            with in_style():
+                return make(bench)
+
+        _ITEMS[name] = PaperItem(name, title, tuple(recipes), minutes, make_in_style, section)
         return make
 
     return register
@@ -98,8 +108,13 @@ def items() -> dict[str, PaperItem]:
     """
     for paper in PAPERS:
         importlib.import_module(f"calibrant.experiments.papers.{paper.lower()}")
-    order = {paper: at for at, paper in enumerate(PAPERS)}
-    return dict(sorted(_ITEMS.items(), key=lambda entry: order[entry[1].paper]))
+    return dict(sorted(_ITEMS.items(), key=lambda entry: _position(entry[1])))
+
+
+def _position(item: PaperItem) -> tuple[int, str, int, str]:
+    """Paper, then figures and tables by their numbers; those of appendices have letters and come last."""
+    number = re.search(r"\d+", item.name.partition(".")[2])
+    return PAPERS.index(item.paper), item.kind, int(number[0]) if number else len(_ITEMS) + 100, item.name
 
 
 def find_item(name: str) -> PaperItem:

@@ -7,6 +7,7 @@ from pathlib import Path
 from calibrant._files import written_aside
 from calibrant.experiments import tables
 from calibrant.experiments.papers.registry import Output, PaperItem
+from calibrant.experiments.spaces import methods, title_of
 from calibrant.report import PaperPart, save_figure, write_paper_page
 
 WRITERS = {"md": tables.markdown, "tex": tables.latex, "csv": tables.csv, "html": tables.html}
@@ -31,7 +32,8 @@ def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, l
         for suffix in FIGURES:
             files.append(folder / f"{name}.{suffix}")
             save_figure(figure, files[-1])
-        parts.append(PaperPart(name, figure=folder / f"{name}.svg"))
+        heading = item.place if len(output.figures) == 1 else f"{item.place}: {name}"
+        parts.append(PaperPart(heading, figure=folder / f"{name}.svg"))
     for name, table in output.tables.items():
         for suffix, writer in WRITERS.items():
             files.append(folder / f"{name}.{suffix}")
@@ -48,5 +50,6 @@ def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, l
         notes=output.notes,
         files=names,
         command=command,
+        methods={method: title_of(method) for method in methods()},
     )
     return [*files, page]

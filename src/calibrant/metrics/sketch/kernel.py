@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import CHUNK, Array, Doubles, Precision, import_compiled, in_threads, is_half, row_slices
-from calibrant._validation import Bools, Ints
+from calibrant._validation import FARTHEST_SUM, Bools, Ints
 from calibrant.metrics.sketch.grid import BASE, cells_of, cells_of_confidence
 
 SATURATED = 1.0 + 2.0**-7
@@ -177,7 +177,7 @@ def _check_sums(total: Doubles, kind: str) -> None:
 
 def _check_sum(furthest: float) -> None:
     """Raise if probabilities do not sum to 1."""
-    if abs(furthest - 1) > 1e-2:
+    if abs(furthest - 1) > FARTHEST_SUM:
         raise ValueError(f"probabilities must sum to 1, got a row that sums to {furthest:g}")
 
 

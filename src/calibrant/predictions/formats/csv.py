@@ -1,4 +1,7 @@
-"""CSV: comma-separated text with a header line, streamed by Arrow's reader; ``.tsv`` with tabs, ``.gz`` compressed.
+"""CSV: text with a header line, streamed by Arrow's reader; ``.tsv`` with tabs, ``.gz`` compressed.
+
+A header line without commas may have semicolons or tabs instead; beside semicolons numbers may have decimal commas, as
+spreadsheets write them where that is the custom.
 
 Written with one column per class, ``logits_0`` or, with class names, ``logits.cat``; numbers so that they read back as
 the same float64. Ids and groups are whole numbers if every row is one, else text: that, and the number of rows, takes
@@ -20,7 +23,7 @@ import zlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,25 +42,39 @@ from calibrant.predictions.labels import LabelDecoder, LabelValues, are_digits, 
 from calibrant.predictions.memory import BATCH
 from calibrant.predictions.paths import BROKEN, file_errors, suffix_of
 from calibrant.predictions.schema import GROUP, WHOLE, Schema, is_whole
-from calibrant.predictions.values import Location, count_row
+from calibrant.predictions.values import Location, count_row, no_value
 
 LONGEST_LINE = 1 << 24  # bytes
+LOOKED_AT = 20  # lines that tell how numbers are written
+NOT_UTF8 = "expected text in UTF-8, got other bytes: save the file as UTF-8"
 MOST_HEADER = 1 << 22  # bytes in which the header line must end
 SEARCHED = 1 << 24  # characters that are looked through for the line of an error
 SAMPLE = 1 << 23  # bytes of a compressed file that are decompressed before anything else
 NUMBER = r"\s*[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?|nan|inf(inity)?)\s*"
 NUMBERS = f"(?i)^{NUMBER}$"  # for Arrow's expressions
+WHOLE_FLOAT = r"^-?[0-9]{1,15}\.0*$"
 EXPECTED = {pa.bool_(): "true or false, or 0 or 1", pa.int64(): "a whole number", pa.float64(): "a number"}
 _is_number = re.compile(NUMBER, re.IGNORECASE).fullmatch
+_is_whole_float = re.compile(WHOLE_FLOAT).match
+_is_decimal_comma = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(e[-+]?[0-9]+)?\s*", re.IGNORECASE).fullmatch
 _ARROW_ERROR = re.compile(r"In CSV column #([0-9]+): .*?invalid value '(.*)'", re.DOTALL)
+
+
+class Dialect(NamedTuple):
+    """How a file is written: what separates fields, and what stands before the decimals of a number."""
+
+    delimiter: str = ","
+    decimal_point: str = "."
 
 
 class CsvReader(Reader):
     """A CSV file of which only the header line has been read, to be read in blocks of so many bytes."""
 
-    def __init__(self, file: DataFile, columns: ColumnMap, schema: Schema, header: list[str], block: int):
+    def __init__(
+        self, file: DataFile, columns: ColumnMap, schema: Schema, header: list[str], dialect: Dialect, block: int
+    ):
         super().__init__(file.path, columns, schema, None)
-        self.file, self.block = file, block
+        self.file, self.dialect, self.block = file, dialect, block
         self.header = [name.strip() for name in header]
         self.raw = dict(zip(self.header, header, strict=True))
         self.types: dict[str, Any] = {}
@@ -72,7 +89,9 @@ class CsvReader(Reader):
     def name_row(self, row: int) -> str:
         """The line of the file that a row starts in, as an editor counts it; for errors, so it raises none itself."""
         try:
-            return next(f"line {line}" for number, (line, _) in enumerate(_read_lines(self.file)) if number == row)
+            return next(
+                f"line {line}" for number, (line, _) in enumerate(_read_lines(self.file, self.dialect)) if number == row
+            )
         except (StopIteration, *BROKEN):
             return count_row(row)
 
@@ -101,7 +120,9 @@ class CsvReader(Reader):
         batches = self._batches({column: pa.string()})
         first = next(batches, None)
         batches.close()
-        return pa.int64() if first is None or _all_match(first.column(column), WHOLE) else pa.string()
+        if first is None or _all_match(first.column(column), WHOLE):
+            return pa.int64()
+        return pa.float64() if _all_match(first.column(column), WHOLE_FLOAT) else pa.string()
 
     def needs_labels(self) -> bool:
         """Whether all labels must be seen to know how they are read: several names may be meant, or some numbers."""
@@ -118,12 +139,17 @@ class CsvReader(Reader):
         """Read labels like this from now on; numbers are then read as numbers."""
         super().set_decoder(replace(decoder, numeric=False))
         if self.labels is not None:
-            self.types["labels"] = pa.int64() if decoder.numeric else pa.string()
+            kind = pa.int64() if decoder.numeric else pa.string()
+            self.types["labels"] = pa.float64() if self.labels.numbers else kind
 
     def _batches(self, types: dict[str, Any]) -> Generator[Any, None, None]:
         raw = {self.raw[column]: kind for column, kind in types.items()}
         convert = pacsv.ConvertOptions(
-            column_types=raw, include_columns=list(raw), null_values=[], strings_can_be_null=False
+            column_types=raw,
+            include_columns=list(raw),
+            null_values=[],
+            strings_can_be_null=False,
+            decimal_point=self.dialect.decimal_point,
         )
         with file_errors(self.path), self.file.opened() as handle:
             try:
@@ -132,7 +158,7 @@ class CsvReader(Reader):
                     pacsv.open_csv(
                         stream,
                         read_options=pacsv.ReadOptions(block_size=self.block),
-                        parse_options=pacsv.ParseOptions(delimiter=_delimiter(self.path), newlines_in_values=True),
+                        parse_options=pacsv.ParseOptions(delimiter=self.dialect.delimiter, newlines_in_values=True),
                         convert_options=convert,
                     ) as reader,
                 ):
@@ -140,7 +166,49 @@ class CsvReader(Reader):
             except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
                 if "straddl" in str(error):
                     raise ValueError(f"{self.path}: a line must have at most {self.block:,} bytes") from error
-                raise _explain(error, self.file, self.header, types) from error
+                raise self._explain(error, types) from error
+
+    def _empty_label(self, column: str) -> ValueError:
+        """The error about a label that is missing."""
+        index = self.header.index(column)
+        line = next(
+            (f"line {line}" for line, row in _read_lines(self.file, self.dialect) if not row[index]), "some line"
+        )
+        return ValueError(f"{self.path}: {no_value(self.columns.title('labels'), line)}")
+
+    def _explain(self, error: pa.ArrowException, types: dict[str, Any]) -> Exception:
+        """The error of Arrow's reader with the line that it is about, if that is not too far away."""
+        index = {name: i for i, name in enumerate(self.header)}
+        line = 1
+        if "UTF8" in str(error):
+            return ValueError(f"{self.path}: {NOT_UTF8}")
+        try:
+            for line, row in _read_lines(self.file, self.dialect):
+                if len(row) != len(self.header):
+                    at_end = len(row) == len(self.header) + 1 and not row[-1]
+                    hint = f" (does every line end in {self.dialect.delimiter!r}?)" if at_end else ""
+                    expected = f"line {line} has {len(row)} fields, expected {len(self.header)}"
+                    return ValueError(f"{self.path}: {expected}{hint}")
+                for column, kind in types.items():
+                    if not self._fits(row[index[column]], kind):
+                        return _field_error(column, kind, row[index[column]], f" in line {line}", self.file)
+        except csv.Error:
+            limit = csv.field_size_limit()
+            return ValueError(f"{self.path}: a field after line {line} has more than {limit:,} characters")
+        match = _ARROW_ERROR.search(str(error))
+        if match and int(match[1]) < len(types):
+            column, kind = list(types.items())[int(match[1])]
+            return _field_error(column, kind, match[2], "", self.file)
+        return error
+
+    def _fits(self, text: str, kind: Any) -> bool:
+        if kind == pa.bool_():
+            return text.lower() in ("0", "1", "true", "false")
+        if kind == pa.int64():
+            return is_whole(text) is not None
+        if self.dialect.decimal_point == ",":
+            text = text.replace(",", ".")
+        return kind == pa.string() or _is_number(text) is not None
 
     def _bounded(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Refuse a compressed file that becomes far larger than it is; a field has a character and a mark, at least."""
@@ -166,8 +234,13 @@ class CsvReader(Reader):
                 survey.add(batch.column(column), numbers=column in compared)
             for column in label:
                 values.add(distinct_values(batch, column, f"{self.path}: "))
+        if "" in values.texts:
+            raise self._empty_label(label[0])
         if not count:
             raise ValueError(f"{self.path}: no rows after the header line")
+        class_names = set[str]().union(*self.naming.spellings)
+        if values.texts and not values.texts <= class_names and all(map(_is_whole_float, values.texts)):
+            values = LabelValues({int(float(text)) for text in values.texts})
         self.count, self.labels = count, values if labels else self.labels
         self.types |= {name: pa.int64() if surveys[column].all_whole else pa.string() for name, column in names.items()}
         if compared:
@@ -212,38 +285,25 @@ def _all_match(column: Any, expression: str) -> bool:
 def open_file(path: Path, options: OpenOptions) -> CsvReader:
     """Read the header line and find our columns."""
     with open_first(path) as (file, handle):
-        header, length = _read_header(handle, path, file.stamp.size)
-    try:
-        columns = match_columns([name.strip() for name in header], options, str(path), table=True)
-    except ValueError as error:
-        mark = next((mark for mark in ",;\t|" if len(header) == 1 and mark in header[0]), None)
-        if mark is None:
-            raise
-        marks, hint = "tabs" if _delimiter(path) == "\t" else "commas", " (name it .tsv)" if mark == "\t" else ""
-        raise ValueError(
-            f"{path}: expected columns separated by {marks}, the header line has {mark!r}{hint}"
-        ) from error
+        header, dialect, length = _read_header(handle, path, file.stamp.size)
+    columns = match_columns([name.strip() for name in header], options, str(path), table=True)
     sources = columns.sources(columns.holds)
     columns, shape = columns.widened((1,) if columns.is_single else (1, len(sources)))
     schema = columns.schema(np.dtype(np.float64), shape, options.facts, str(path))
     # Arrow reads many blocks ahead, so that their size decides how much memory a pass takes.
-    return CsvReader(file, columns, schema, header, max(1 << 18, min(LONGEST_LINE, 8 * length)))
+    return CsvReader(file, columns, schema, header, dialect, max(1 << 18, min(LONGEST_LINE, 8 * length)))
 
 
 def _is_gzip(path: str | Path) -> bool:
     return suffix_of(Path(path)).endswith(".gz")
 
 
-def _delimiter(path: str | Path) -> str:
-    return "\t" if suffix_of(Path(path)).startswith(".tsv") else ","
-
-
 def _decompress(handle: IO[bytes], path: str | Path) -> Any:
     return gzip.GzipFile(fileobj=handle) if _is_gzip(path) else handle
 
 
-def _read_header(handle: IO[bytes], path: Path, size: int) -> tuple[list[str], int]:
-    """The names in the header line, and its length in bytes."""
+def _read_header(handle: IO[bytes], path: Path, size: int) -> tuple[list[str], Dialect, int]:
+    """The names in the header line, how the file is written, and the length of that line in bytes."""
     if _is_gzip(path):
         _check_start(handle, f"{path}: the file", size)
         handle.seek(0)
@@ -251,16 +311,34 @@ def _read_header(handle: IO[bytes], path: Path, size: int) -> tuple[list[str], i
     if not start.strip():
         raise ValueError(f"{path}: the file is empty")
     if b"\0" in start[:4096]:
-        raise ValueError(f"{path}: expected text in UTF-8, got bytes that are none")
-    text = io.StringIO(start.decode("utf-8-sig", errors="replace"), newline="")
+        raise ValueError(f"{path}: {NOT_UTF8}")
+    decoded = start.decode("utf-8-sig", errors="replace")
+    text = io.StringIO(decoded, newline="")
     try:
-        header = next((row for row in csv.reader(text, delimiter=_delimiter(path)) if row), [])
+        delimiter = _delimiter(decoded, path)
+        header = next((row for row in csv.reader(text, delimiter=delimiter) if row), [])
     except csv.Error:
         limit = f"{csv.field_size_limit():,} characters"
         raise ValueError(f"{path}: a name in the header line has more than {limit}") from None
     if len(start) == MOST_HEADER and text.tell() >= len(text.getvalue()):
         raise ValueError(f"{path}: the header line does not end within {MOST_HEADER:,} bytes")
-    return header, text.tell()
+    return header, Dialect(delimiter, _decimal_point(decoded, delimiter)), text.tell()
+
+
+def _delimiter(text: str, path: Path) -> str:
+    """What separates fields: tabs in a .tsv file, else commas, or what a header line without commas has."""
+    if suffix_of(path).startswith(".tsv"):
+        return "\t"
+    fields = next((row for row in csv.reader(io.StringIO(text, newline="")) if row), [])
+    return next((mark for mark in ";\t|" if len(fields) == 1 and mark in fields[0]), ",")
+
+
+def _decimal_point(text: str, delimiter: str) -> str:
+    """A comma where it does not separate fields and a number of the first lines has one, else a point."""
+    if delimiter == ",":
+        return "."
+    rows = itertools.islice(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), 1, LOOKED_AT)
+    return "," if any(_is_decimal_comma(field) for row in rows for field in row) else "."
 
 
 def _check_start(handle: IO[bytes], name: str, size: int) -> None:
@@ -278,11 +356,11 @@ def _check_start(handle: IO[bytes], name: str, size: int) -> None:
         check_expansion(name, count, min(size, SAMPLE))
 
 
-def _read_lines(file: DataFile) -> Iterator[tuple[int, list[str]]]:
+def _read_lines(file: DataFile, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     """The rows after the header, each with the number of the line it starts in; empty lines are no rows."""
     with file.opened() as handle:
         text = io.TextIOWrapper(_decompress(handle, file.path), "utf-8-sig", errors="replace", newline="")
-        rows = csv.reader(_first_lines(text), delimiter=_delimiter(file.path))
+        rows = csv.reader(_first_lines(text), delimiter=dialect.delimiter)
         end, header = 0, True
         for row in rows:
             start, end = end + 1, rows.line_num
@@ -300,38 +378,15 @@ def _first_lines(text: io.TextIOWrapper) -> Iterator[str]:
             yield line
 
 
-def _explain(error: pa.ArrowException, file: DataFile, header: list[str], types: dict[str, Any]) -> Exception:
-    """The error of Arrow's reader with the line that it is about, if that is not too far away."""
-    index = {name: i for i, name in enumerate(header)}
-    line = 1
-    try:
-        for line, row in _read_lines(file):
-            if len(row) != len(header):
-                return ValueError(f"{file.path}: line {line} has {len(row)} fields, expected {len(header)}")
-            for column, kind in types.items():
-                if not _fits(row[index[column]], kind):
-                    return _field_error(column, kind, row[index[column]], f" in line {line}", file)
-    except csv.Error:
-        limit = csv.field_size_limit()
-        return ValueError(f"{file.path}: a field after line {line} has more than {limit:,} characters")
-    match = _ARROW_ERROR.search(str(error))
-    if match and int(match[1]) < len(types):
-        column, kind = list(types.items())[int(match[1])]
-        return _field_error(column, kind, match[2], "", file)
-    return error
-
-
 def _field_error(column: str, kind: Any, text: str, where: str, file: DataFile) -> ValueError:
+    if not text.strip():
+        return ValueError(f"{file.path}: {no_value(f'column {shorten(column)!r}', where.removeprefix(' in '))}")
     expected = EXPECTED.get(kind, "text in UTF-8")
+    if kind == pa.float64() and text.rstrip().endswith("%"):
+        where += " (percentages? leave out the % and divide by 100)"
+    if kind == pa.float64() and _is_decimal_comma(text):
+        where += " (a decimal comma? write 0.5, or separate columns by semicolons)"
     return ValueError(f"{file.path}: column {shorten(column)!r} must be {expected}, got {shorten(text)!r}{where}")
-
-
-def _fits(text: str, kind: Any) -> bool:
-    if kind == pa.bool_():
-        return text.lower() in ("0", "1", "true", "false")
-    if kind == pa.int64():
-        return is_whole(text) is not None
-    return kind == pa.string() or _is_number(text) is not None
 
 
 def save(store: Store, path: Path) -> None:

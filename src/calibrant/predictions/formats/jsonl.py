@@ -1,5 +1,9 @@
 """JSON lines: one object per line, ``{"logits": [1.5, -0.2], "label": 0}``; ``.ndjson`` too, and both with ``.gz``.
 
+A field may hold an object, ``{"scores": {"cat": 0.9, "dog": 0.1}}``, or the list of a pipeline of Hugging Face,
+``{"scores": [{"label": "cat", "score": 0.9}, ...]}``: they become the columns ``scores.cat`` and ``scores.dog``, of a
+list in the order of their names.
+
 The first line says which columns there are and what labels, ids and groups are, whole numbers or text; every other line
 must be like it. Lines are parsed one by one, by the parser of all JSON here, and columns of them become those of a
 table. Written with the data as a list, or as a number for confidences.
@@ -172,8 +176,27 @@ def _parse(text: bytes, number: int, path: str) -> dict[str, Any]:
         reason = str(error).removesuffix(" in line 1").removesuffix(" in line 2")
         raise ValueError(f"{path}: line {number} is {reason}") from None
     if not isinstance(fields, dict):
-        raise ValueError(f"{path}: line {number} must be an object, got {shorten(json.dumps(fields))}")
-    return fields
+        example = ' such as {"scores": [...], "label": ...}' if isinstance(fields, list) else ""
+        raise ValueError(f"{path}: line {number} must be an object{example}, got {shorten(json.dumps(fields))}")
+    if not any(isinstance(value, dict) or _is_ranking(value) for value in fields.values()):
+        return fields
+    columns: dict[str, Any] = {}
+    for name, value in fields.items():
+        parts = sorted((str(entry["label"]), entry["score"]) for entry in value) if _is_ranking(value) else []
+        if len(dict(parts)) < len(parts):
+            raise ValueError(f"{path}: line {number} must give each label in {shorten(name)!r} one score, got several")
+        parts = list(value.items()) if isinstance(value, dict) else parts
+        columns |= {f"{name}.{part}": number for part, number in parts} if parts else {name: value}
+    return columns
+
+
+def _is_ranking(value: Any) -> bool:
+    """Whether a field is the list of labels and scores that a pipeline of Hugging Face gives."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(entry, dict) and {"label", "score"} <= set(entry) for entry in value)
+    )
 
 
 def save(store: Store, path: Path) -> None:

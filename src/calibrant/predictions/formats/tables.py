@@ -23,7 +23,7 @@ from calibrant.predictions.labels import LabelValues, compare
 from calibrant.predictions.memory import BATCH, MemoryStore, first_dtypes
 from calibrant.predictions.paths import file_errors
 from calibrant.predictions.schema import UNITS, Schema, check_texts, check_width
-from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row
+from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row, no_value
 
 PIECE = 1 << 19  # numbers per record batch: large enough for Arrow's threads, small enough for the cache
 NUMBERS_OR_TEXT = "whole numbers or text"
@@ -264,6 +264,8 @@ def distinct_values(batch: Any, column: str, prefix: str) -> list[Any]:
     values = plain(batch.column(batch.schema.get_field_index(column)))
     if pa.types.is_boolean(values.type):
         return [str(value) for value in values.unique().to_pylist() if value is not None]
+    if pa.types.is_floating(values.type):
+        return [int(value) for value in values.unique().to_pylist() if value is not None and float(value).is_integer()]
     if not is_text(values.type) and not pa.types.is_integer(values.type):
         return []
     texts = [value for value in values.unique().to_pylist() if value is not None]
@@ -277,7 +279,7 @@ def _column(batch: Any, name: str, location: Location) -> Any:
     column = plain(batch.column(batch.schema.get_field_index(name)))
     if column.null_count:
         row = int(np.argmax(as_array(column.is_null())))
-        raise ValueError(f"{location.prefix}column {shorten(name)!r} has no value in {location.at(row)}")
+        raise ValueError(location.prefix + no_value(f"column {shorten(name)!r}", location.at(row)))
     return column
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -31,6 +34,7 @@ STYLE: dict[Any, Any] = {
     "ytick.color": MUTED,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.prop_cycle": cycler(color=SERIES),
     "svg.hashsalt": "calibrant",
 }
 
@@ -46,24 +50,27 @@ def figure_path(path: str | Path) -> Path:
     return path
 
 
-class StyledFigure(Figure):
-    """A figure whose axes are in our style, whenever they are added."""
-
-    def subplots(self, *arguments: Any, **settings: Any) -> Any:
-        """Axes, as matplotlib's own method gives them."""
-        with matplotlib.rc_context(STYLE):
-            return super().subplots(*arguments, **settings)
+def in_style() -> contextlib.AbstractContextManager[None]:
+    """Figures and axes that are made inside of it have our style."""
+    return matplotlib.rc_context(STYLE)
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
-    """An empty figure of ``size`` inches in our style."""
-    with matplotlib.rc_context(STYLE):
-        return StyledFigure(figsize=size, layout="constrained")
+    """An empty figure of ``size`` inches; its axes are to be made `in_style`."""
+    return Figure(figsize=size, layout="constrained")
+
+
+def new_axes(size: tuple[float, float], columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure of ``size`` inches in our style with axes beside each other, row after row."""
+    with in_style():
+        figure = new_figure(size)
+        return figure, list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
 
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure; the same figure gives the same file."""
-    with written_aside(path) as aside, matplotlib.rc_context(STYLE):
+    with written_aside(path) as aside, matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # class names come in any script
         figure.savefig(aside, dpi=160, metadata=_UNDATED.get(path.suffix.lower()))
 
 

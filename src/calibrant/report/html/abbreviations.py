@@ -40,16 +40,16 @@ def collect_abbreviations(methods: Mapping[str, str] | None = None) -> dict[str,
         'Label smoothing'
     """
     entries: dict[str, Abbreviation] = {}
+    for method, title in (methods or {}).items():
+        # A title that repeats the name explains nothing.
+        if title.lower() != method.lower():
+            entries[method.lower()] = Abbreviation("", title, title)
     for metric in METRICS.values():
         if metric.title:
             is_told = metric.title in metric.description
             explained = metric.description if is_told else f"{metric.title}: {metric.description}"
             entry = Abbreviation(metric.label, metric.title, explained)
             entries |= {metric.label.lower(): entry, metric.name: entry}
-    for method, title in (methods or {}).items():
-        # A title that repeats the name explains nothing.
-        if title.lower() != method.lower():
-            entries[method.lower()] = Abbreviation("", title, title)
     return entries
 
 

@@ -56,10 +56,11 @@ def _reliability(document: Part) -> ReportSection:
 
 
 def _pictures(document: Part) -> ReportSection:
+    shown = [f"first {len(document[key])} that it {verb}" for key, verb in
+             (("answered", "answers"), ("declined", "declines")) if document[key]]  # fmt: skip
     lede = (
-        f'<p class="lede">The first {len(document["answered"])} samples of the test set that it answers, and the first '
-        f"{len(document['declined'])} that it declines: not chosen. Below each picture is what it says and how sure it "
-        "is after the repair; where it is wrong, what is true.</p>"
+        f'<p class="lede">Of the samples of the test set the {", and the ".join(shown)}: not chosen. Below each '
+        "picture is what it says and how sure it is after the repair; where it is wrong, what is true.</p>"
     )
     rows = _row("Answered", document["answered"]) + _row("Declined", document["declined"])
     return ReportSection("pictures", "What it answers and what it declines", "Pictures", lede + rows)
@@ -74,7 +75,7 @@ def _row(heading: str, samples: Sequence[Part]) -> str:
         f'<span class="truth">{"right" if sample["right"] else "wrong: " + escape(sample["truth"])}</span></li>'
         for sample in samples
     )
-    return f'<h3>{heading}</h3><ul class="pictures">{items}</ul>'
+    return f'<h3>{heading}</h3><ul class="pictures">{items}</ul>' if items else ""
 
 
 def _own_file(document: Part) -> ReportSection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +38,12 @@ def write_paper_page(
     notes: Sequence[str],
     files: Sequence[str],
     command: str,
+    methods: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the page of a table or figure; the file appears whole or not at all."""
+    """Write the page of a table or figure; the file appears whole or not at all.
+
+    ``methods`` are titles by name; those that the page names are marked and explained.
+    """
     sections = [
         ReportSection(f"part-{k}", part.heading, part.heading, part.html()) for k, part in enumerate(parts, start=1)
     ]
@@ -59,4 +63,5 @@ def write_paper_page(
         top=f'<p class="lead">{escape(lead)}</p>',
         skip="Skip to the table or figure",
         style=asset("comparison.css") + asset("paper.css"),
+        methods=methods,
     )

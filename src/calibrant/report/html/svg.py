@@ -71,7 +71,7 @@ class Plot:
         self.add(words("label middle", (left + end) / 2, label_at or self.height - 6, x_label))
         centre = (top + foot) / 2
         turn = f' transform="rotate(-90 13 {short(centre)})"'
-        self.add(f'<text class="label middle" x="13" y="{short(centre)}"{turn}>{escape(y_label)}</text>')
+        self.add(f'<text class="label middle turned" x="13" y="{short(centre)}"{turn}>{escape(y_label)}</text>')
 
     def box(self, kind: str, x: Point, y: Point, tip: str = "") -> str:
         """A rectangle between two values of each axis."""
