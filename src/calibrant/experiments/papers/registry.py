@@ -11,7 +11,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from calibrant._validation import did_you_mean
 from calibrant.experiments.cells import Table
@@ -66,11 +66,16 @@ class PaperItem:
         return next(paper for paper in PAPERS if paper.lower() == self.name.partition(".")[0])
 
     @property
+    def kind(self) -> Literal["figure", "table", "text"]:
+        """What the paper prints it as."""
+        return "text" if self.section else "figure" if ".fig" in self.name else "table"
+
+    @property
     def place(self) -> str:
         """Where it stands: ``"ACLS, Table 3"``."""
         if self.section:
             return f"{self.paper}, {self.section}"
-        word, number = ("Fig.", "fig") if ".fig" in self.name else ("Table", "table")
+        word, number = ("Fig.", "fig") if self.kind == "figure" else ("Table", "table")
         return f"{self.paper}, {word} {self.name.partition('.')[2].removeprefix(number).upper()}"
 
 
