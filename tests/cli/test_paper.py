@@ -22,6 +22,7 @@ def test_the_list_has_every_item(capsys):
 def test_an_item_is_made_and_then_listed_as_made(tmp_path, capsys):
     assert run("paper", "lr.fig2", "-o", tmp_path) == 0
     assert (tmp_path / "lr.fig2" / "index.html").exists()
+    capsys.readouterr()
     assert run("paper", "list", "--json", "-o", tmp_path) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["lr.fig2"]["here"] == "made"
