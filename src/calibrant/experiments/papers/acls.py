@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibrant import lens
+from calibrant._lens import lens
 from calibrant.experiments.cells import Column, Line, Table, TableCell, cell_of
 from calibrant.experiments.papers.recipe_items import beside_of, mean_of, tables_beside
 from calibrant.experiments.papers.registry import Output, item
