@@ -37,6 +37,7 @@ ORDER = [
     "report",
     "auditing",
     "export",
+    "sklearn",
     "recipes",
     "training",
     "experiments",
@@ -86,6 +87,7 @@ PUBLIC = {
         "normalised_max_logit", "risk_coverage_by_method", "threshold_for_coverage", "threshold_for_risk",
         "thresholds_by_group",
     ],
+    "calibrant.sklearn": ["SelectiveClassifier"],
     "calibrant.targets": [
         "adaptive_targets", "hard_targets", "mixed_adaptive_targets", "objectness", "uniform_targets",
     ],
