@@ -33,7 +33,8 @@ def samples(classes, n=900, names=None):
     """Three parts of features and labels, to train on, to fit on, to look at; a linear model is the truth."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3 * n, 4)).astype(np.float32)
-    y = (3 * x @ rng.normal(size=(4, classes)) + rng.gumbel(size=(3 * n, classes))).argmax(1)
+    steepness = 1.3 if classes == 2 else 3.0  # a tenth to a fifth of the best answers are wrong
+    y = (steepness * x @ rng.normal(size=(4, classes)) + rng.gumbel(size=(3 * n, classes))).argmax(1)
     y = y if names is None else np.asarray(names)[y]
     return [(x[part::3], y[part::3]) for part in range(3)]
 
@@ -210,7 +211,7 @@ def test_decision_functions_of_pairs_are_refused():
             fitted(classes, model=SVC(decision_function_shape="ovo"))
     selective, (x, y) = fitted(3, model=SVC(break_ties=True))
     assert selective.policy_.takes == "logits"
-    assert selective.score(x, y) > 0.9
+    assert selective.score(x, y) > selective.estimator.score(x, y)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +318,7 @@ def test_cross_validated_answers():
     selective, (x, y) = fitted(names=TEXT, abstain="?")
     answers = cross_val_predict(clone(selective), x, y, cv=3)
     assert {*answers.tolist()} == {*TEXT.tolist(), "?"}
-    assert (answers == y)[answers != "?"].mean() > 0.9
+    assert (answers == y)[answers != "?"].mean() > selective.estimator.score(x, y)
     selective, (x, y) = fitted()  # here scikit-learn replaces labels by their positions
     probabilities = cross_val_predict(clone(selective), x, y, cv=3, method="predict_proba")
     np.testing.assert_allclose(probabilities, selective.estimator.predict_proba(x), atol=1e-9)  # not calibrated
