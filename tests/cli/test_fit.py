@@ -181,3 +181,19 @@ def test_test_data_are_refused(here, capsys):
     code, _, err = run(capsys, "fit", "test.npz")
     assert code == 2
     assert "marked split='test'" in err
+
+
+@pytest.mark.parametrize(
+    ("option", "centre", "words"), [("--centre", True, "centred"), ("--no-centre", False, "not centred")]
+)
+def test_the_reading_of_logit_normalisation_is_chosen_and_said(here, capsys, option, centre, words):
+    code, out, _ = run(capsys, "fit", "val.npz", "--score", "normalised_max_logit", option)
+    assert code == 0
+    assert f", {words})" in " ".join(out.split())
+    assert Policy.load("policy.json").score.centre is centre
+
+
+def test_a_reading_is_for_normalised_logits_only(here, capsys):
+    code, _, err = run(capsys, "fit", "val.npz", "--score", "msp", "--no-centre")
+    assert code == 2
+    assert "centre is for the score normalised_max_logit, got score 'msp'" in err

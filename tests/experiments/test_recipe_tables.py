@@ -72,3 +72,13 @@ def test_a_table_names_methods_of_the_recipe():
         check_recipe(broken, "here")
     with pytest.raises(ValueError, match="repairs 'x', which is no method with runs of its own"):
         check_recipe(RECIPE | {"methods": {"y": {"of": "x", "repair": "temperature"}}, "tables": {}}, "here")
+
+
+def test_a_row_that_says_what_it_is_tuned_for_shows_nothing_else():
+    recipe = check_recipe(RECIPE | {"tables": {"1": {"rows": ["ce", "ls, tuned for ece"], "columns": ["ece"]}}}, "here")
+    untuned = [row._replace(settings='{"alpha": 0.1}') for row in rows("ls", "none", "ece", [0.3])]
+    table = recipe_table(Results([*rows("ce", "none", "ece", [0.2]), *untuned]), recipe, "1")
+    assert [line.cells[0] and line.cells[0].mean for line in table.rows] == [0.2, None]
+    tuned = [row._replace(tuned_for="ece") for row in untuned]
+    table = recipe_table(Results([*rows("ce", "none", "ece", [0.2]), *untuned, *tuned]), recipe, "1")
+    assert [line.cells[0].mean for line in table.rows] == [0.2, 0.3]

@@ -133,3 +133,22 @@ def test_runs_with_other_labels_are_not_put_into_one_table(compared):
             compare(plan, compared, engine=Nobody())
     Predictions.from_logits(logits, labels, ids=ids, class_names=data.class_names).save(run)
     compare(plan, compared, engine=Nobody())
+
+
+def test_what_a_method_holds_out_stays_held_out_and_is_drawn_for_every_seed():
+    """LR: the price of temperature scaling is that its part of the data is never trained on."""
+    recipe = check_recipe(PLAIN | {"search": {"ls": {"alpha": [0.1, 0.2]}}}, "here")
+    own = {"data.hold_out": {"fraction": 0.15}}
+    plan = Study(recipe, {"ls": Contender("ls", {}), "ce on 85%": Contender("ce", own)}, (3, 4), ("ece",))
+    assert plan.final("ls", {"alpha": 0.1}, 4, "ece").recipe.data.hold_out is None
+    for seed in (3, 4):
+        held_out = plan.final("ce on 85%", own, seed, "ece").recipe.data.hold_out
+        assert (held_out.fraction, held_out.seed) == (0.15, seed)
+
+
+def test_a_method_with_a_whole_loss_takes_over_nothing_but_the_ignored_label():
+    plain = {**PLAIN, "loss": {"name": "acls", "margin": 3.0, "ignore_index": 7}}
+    whole = Contender("acls", {"loss": {"name": "acls", "lambda1": 0.2}})
+    plan = Study(check_recipe(plain, "here"), {"own": Contender("acls", {}), "row": whole}, (0,))
+    losses = {run.method: run.recipe.loss.parameters for run in plan.finals({})}
+    assert losses == {"own": {"margin": 3.0, "ignore_index": 7}, "row": {"lambda1": 0.2, "ignore_index": 7}}

@@ -89,3 +89,17 @@ def test_readings_that_tie_are_taken_as_centred():
 def _judged(z, y):
     plain, _, correct = top_label(z, y)
     return plain, scores_by_reading(z), correct
+
+
+@pytest.mark.parametrize("centre", [True, False])
+def test_a_reading_that_is_asked_for_is_the_only_one(centre):
+    rng = np.random.default_rng(5)
+    z = rng.standard_normal((300, 6)) + rng.standard_normal((300, 1))
+    y = np.where(rng.random(300) < 0.4, (z.argmax(1) + 1) % 6, z.argmax(1))
+    alone = LogitNorm(centre=centre).fit(z, y)
+    asked = fit_best_norm(z, y, centre=centre)
+    assert (asked.centre, asked.p_, asked.aurc_) == (centre, alone.p_, alone.aurc_)
+    scores = scores_by_reading(z, centre)
+    assert list(scores) == [centre]
+    v = z - z.mean(1, keepdims=True) if centre else z
+    np.testing.assert_allclose(scores[centre][3], v.max(1) / (abs(v) ** 3).sum(1) ** (1 / 3))

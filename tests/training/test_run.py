@@ -1,8 +1,10 @@
 """What a run is prepared with."""
 
+import pytest
+
 from calibrant.data import read
 from calibrant.data.text import tokens
-from calibrant.training import load_model, train
+from calibrant.training import load, load_model, train
 from calibrant.training.recipe import check_recipe
 from tests.helpers import recipe_data
 
@@ -32,3 +34,12 @@ def test_word_vectors_start_the_embedding(tmp_path):
     first = table[2].tolist()  # 0 and 1 are padding and unknown words
     assert [abs(first[0]) % 1, abs(first[1]) % 1, first[2]] == [0.5, 0.25, 0.125]
     assert len(classes) > 1
+
+
+@pytest.mark.parametrize("name", ["small/camvid", "small/newsgroups_gpcn"])
+def test_mixing_is_refused_where_it_would_do_nothing(name, tmp_path):
+    few = {"small/camvid": [], "small/newsgroups_gpcn": ["data.hold_out.count=2"]}[name]
+    recipe = load(name, ["mixing.name=cutmix", "training.batch_size=2", *few])
+    data = recipe_data.written(recipe.data.layout, tmp_path / "data")
+    with pytest.raises(ValueError, match=r"mixing is for data of images with one class each, and .* train is not"):
+        train(recipe, tmp_path / "run", data=str(data))

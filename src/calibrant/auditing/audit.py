@@ -102,6 +102,7 @@ def audit(
     replicates: int = 1000,
     seed: int = 0,
     policy: Policy | None = None,
+    centre: bool | None = None,
     reproduce: str | None = None,
     commands: CommandWords | None = None,
     progress: Progress = silent,
@@ -123,6 +124,7 @@ def audit(
         seed: of the bootstrap.
         policy: a fitted policy: what it does to the (first) model's predictions, whether its promise is kept, and the
             audit of the confidence it calibrates beside that of the plain one.
+        centre: whether logit normalisation is that of centred logits; both readings are tried if left out.
         reproduce: the command that makes this audit, for the report.
         commands: the words of that command, from which the next one is made; without them it is a line of Python.
         progress: called as each stage advances.
@@ -185,7 +187,7 @@ def audit(
 
     sampling = {"level": level, "replicates": replicates, "seed": seed}
     described = [
-        describe(name, model, held_out if name == first else None, **sampling)  # type: ignore[arg-type]
+        describe(name, model, held_out if name == first else None, centre=centre, **sampling)  # type: ignore[arg-type]
         for name, model in track(collected.items(), "intervals and repairs", len(collected), progress)
     ]
     documents = [model.document for model in described]

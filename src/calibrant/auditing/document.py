@@ -85,9 +85,16 @@ class Described:
 
 
 def describe(
-    name: str, collected: Collected, val: Collected | None, *, level: float, replicates: int, seed: int
+    name: str,
+    collected: Collected,
+    val: Collected | None,
+    *,
+    level: float,
+    replicates: int,
+    seed: int,
+    centre: bool | None = None,
 ) -> Described:
-    """Everything about one model."""
+    """Everything about one model; ``centre`` leaves one reading of logit normalisation."""
     summary = collected.summary()
     independent = collected.kind == "classification"
     values, numbers, classwise = numbers_of(collected, summary, level, replicates, seed)
@@ -98,8 +105,9 @@ def describe(
         for column, (levels, part) in collected.groups.items()
     }
     plain = {key: float(value) for key, value in values.items()}
-    choice = choose_as_fit(collected if val is None else val)
-    repairs = judge_repairs(collected, val, choice, plain, level=level, replicates=replicates, seed=seed)
+    choice = choose_as_fit(collected if val is None else val, centre)
+    sampling = {"level": level, "replicates": replicates, "seed": seed}
+    repairs = judge_repairs(collected, val, choice, plain, centre=centre, **sampling)
     logits, logit_gap = logit_windows(collected, level)
     overall, bins = collected.overall.rows(["all"])[0], summary.reliability(15)
     by_confidence = ScoreCurve("msp", "confidence (MSP)", summary.risk_coverage_curve(), summary.samples)
@@ -134,7 +142,7 @@ def describe(
         "labels_table": [] if classes is None else describe_classes(classes, level),
         "reliability": reliability_series(summary, level),
         "histogram": _histogram(summary),
-        "curves": [_curve(*curve, level) for curve in (by_confidence, *other_scores(collected, val))],
+        "curves": [_curve(*curve, level) for curve in (by_confidence, *other_scores(collected, val, centre))],
         "logits": logits,
         "classes_table": _rows(by_class, level, dict(zip(names, classwise, strict=True)) if len(classwise) else {}),
         "groups": [{"column": column, "rows": _rows(rows, level, {})} for column, rows in by_group.items()],

@@ -92,13 +92,20 @@ def logits_of(collected: Collected, other: Collected | None = None) -> tuple[Arr
 
 
 def judge_repairs(
-    collected: Collected, val: Collected | None, choice: Selection | None, values: Mapping[str, float], **sampling: Any
+    collected: Collected,
+    val: Collected | None,
+    choice: Selection | None,
+    values: Mapping[str, float],
+    *,
+    centre: bool | None = None,
+    **sampling: Any,
 ) -> list[Repair]:
     """The gain of temperature scaling, of what a fit would choose, and of logit normalisation.
 
     Each is fitted on ``val`` if given, else by cross-validation. Empty where there is nothing to fit or to repair:
     without logits, with few samples, or when all or none are right. ``choice`` is what `choose_as_fit` gives,
-    ``values`` are the metrics before; ``sampling`` has the level, replicates and seed of the intervals.
+    ``values`` are the metrics before; ``centre`` leaves one reading of logit normalisation; ``sampling`` has the level,
+    replicates and seed of the intervals.
     """
     if collected.holds == "confidence" or collected.samples < FEWEST or values["accuracy"] in (0.0, 1.0):
         return []
@@ -117,14 +124,14 @@ def judge_repairs(
         title = repaired.fitted[0].title
         repairs.append(Repair(title, fitted, "ece_15", values["ece_15"], change["ece"]))
         repairs.append(Repair(title, fitted, "nll", values["nll"], change["nll"]))
-    ranked = _ranked(collected, z, before, folds, val)
+    ranked = _ranked(collected, z, before, folds, val, centre)
     first, second = (Judged(before.confidence, before.correct, score=s) for s in (ranked.plain, ranked.normalised))
     change = _changes(collected, first, second, sampling)
     fitted = _norm_words(ranked.norms, val)
     return [*repairs, Repair(LogitNorm.title, fitted, "aurc", values["aurc"], change["aurc"])]
 
 
-def choose_as_fit(collected: Collected) -> Selection | None:
+def choose_as_fit(collected: Collected, centre: bool | None = None) -> Selection | None:
     """What `calibrant fit` would choose on these predictions: the same rows, the same candidates, the same rule.
 
     The same rows unless there were too many to keep, or they are pixels: then a random part, as there. None where
@@ -136,7 +143,7 @@ def choose_as_fit(collected: Collected) -> Selection | None:
     samples = kept_for_choice(values, labels.astype(np.int64), unit.astype(np.int64))
     if samples is None or len(np.unique(folds_of(samples.rows.unit))) < FOLDS:
         return None
-    return select(samples, collected.holds, quick=True, floor=collected.floor)
+    return select(samples, collected.holds, quick=True, floor=collected.floor, centre=centre)
 
 
 def _fitted_on(val: Collected, collected: Collected, make: Callable[[], Calibrator], z: Array) -> Repaired[Calibrator]:
@@ -169,11 +176,13 @@ def _folds(collected: Collected) -> Ints:
     return folds_of(np.arange(len(labels)) if collected.kind == "classification" else image)
 
 
-def _ranked(collected: Collected, z: Array, before: Judged, folds: Ints, val: Collected | None) -> Ranked:
+def _ranked(
+    collected: Collected, z: Array, before: Judged, folds: Ints, val: Collected | None, centre: bool | None
+) -> Ranked:
     """Both scores as ranks, and the chosen norms."""
     if val is None:
-        return crossfit_ranks(before.confidence, scores_by_reading(z), before.correct, folds)
-    norm, plain = fit_best_norm(*logits_of(val, collected)), rank_shares(before.confidence)
+        return crossfit_ranks(before.confidence, scores_by_reading(z, centre), before.correct, folds)
+    norm, plain = fit_best_norm(*logits_of(val, collected), centre=centre), rank_shares(before.confidence)
     return Ranked(plain, plain if norm.p_ is None else rank_shares(norm.score(z)), [norm])
 
 
@@ -198,7 +207,7 @@ def _norm_words(norms: Sequence[LogitNorm], val: Collected | None) -> str:
     return "; ".join(filter(None, [powers, ", ".join(readings)]))
 
 
-def other_scores(collected: Collected, val: Collected | None) -> list[ScoreCurve]:
+def other_scores(collected: Collected, val: Collected | None, centre: bool | None = None) -> list[ScoreCurve]:
     """Curves of other scores of the kept logits; logit normalisation on rows that its p was not chosen on."""
     if collected.holds == "confidence" or collected.samples < FEWEST:
         return []
@@ -208,10 +217,10 @@ def other_scores(collected: Collected, val: Collected | None) -> list[ScoreCurve
     if collected.holds == "logits":
         curves.append(ScoreCurve("max_logit", "max logit", risk_coverage_curve(z.max(1), correct), len(y)))
     if val is None:
-        norm = fit_best_norm(z[::2], y[::2])
+        norm = fit_best_norm(z[::2], y[::2], centre=centre)
         z, correct, where = z[1::2], correct[1::2], "p chosen on one half of the kept samples, drawn on the other"
     else:
-        norm, where = fit_best_norm(*logits_of(val, collected)), "p chosen on the validation data"
+        norm, where = fit_best_norm(*logits_of(val, collected), centre=centre), "p chosen on the validation data"
     if norm.p_ is not None:
         title = f"normalised max logit (p = {norm.p_}, {READINGS[norm.centre]}; {where})"
         curves.append(ScoreCurve("logit_norm", title, risk_coverage_curve(norm.score(z), correct), len(correct)))

@@ -15,6 +15,7 @@ from calibrant.auditing import Audit, CommandWords, audit
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     Address,
+    Centre,
     ClassNames,
     Column,
     Engine,
@@ -56,6 +57,7 @@ def audit_command(
     policy: Annotated[
         Path | None, typer.Option(help="A policy from calibrant fit: check its guarantee on these samples.")
     ] = None,
+    centre: Centre = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Report to write (report.html if not given), or 'none'.")
     ] = None,
@@ -112,6 +114,7 @@ def audit_command(
             reproduce=shlex.join(["calibrant", *invocation]),
             commands=CommandWords(_names(files), val, None if policy is None else str(policy), reading),
             policy=fitted,
+            centre=centre,
             collecting=collecting,
             progress=progress,
         )

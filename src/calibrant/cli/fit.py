@@ -11,7 +11,17 @@ import typer
 from calibrant._files import check_output
 from calibrant._numbers import allowed, count, difference, number, percent, round_percent
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
-from calibrant.cli.options import ClassNames, Column, IgnoreIndex, Json, Positive, Quiet, Segmentation, how_to_open
+from calibrant.cli.options import (
+    Centre,
+    ClassNames,
+    Column,
+    IgnoreIndex,
+    Json,
+    Positive,
+    Quiet,
+    Segmentation,
+    how_to_open,
+)
 from calibrant.predictions import Predictions
 from calibrant.selective import Policy, Threshold, to_dict
 
@@ -39,6 +49,7 @@ def fit_command(
     score: Annotated[
         str, typer.Option(help="auto, msp, max_logit, margin, negative_entropy, energy or normalised_max_logit.")
     ] = "auto",
+    centre: Centre = None,
     group: Annotated[str | None, typer.Option(help="Fit a separate threshold for each value of this column.")] = None,
     column: Column = None,
     class_names: ClassNames = None,
@@ -68,6 +79,7 @@ def fit_command(
             method=method,  # type: ignore[arg-type]  # checked there
             calibrator=calibrator,
             score=score,
+            centre=centre,
             group=group,
             seed=seed,
             progress=progress,

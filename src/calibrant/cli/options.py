@@ -39,6 +39,16 @@ Positive = Annotated[
 Segmentation = Annotated[bool, typer.Option("--segmentation", help="Each sample is an image with one label per pixel.")]
 IgnoreIndex = Annotated[int | None, typer.Option(help="Label to ignore, for example 255; else the file's, or -100.")]
 
+#: Which reading of logit normalisation is tried.
+Centre = Annotated[
+    bool | None,
+    typer.Option(
+        "--centre/--no-centre",
+        help="Normalise centred logits, or logits as they are (SC Eq. 17); without either both are tried, and the "
+        "better is taken.",
+    ),
+]
+
 # Where work is done.
 Engine = Annotated[str, typer.Option(help="local or ray.")]
 Address = Annotated[str | None, typer.Option(help="Address of a Ray cluster, or auto; else one starts here.")]

@@ -150,19 +150,32 @@ def _read(norms: Sequence[LogitNorm], data: Stream) -> tuple[Doubles, npt.NDArra
     return confidence, correct, by_power
 
 
-def fit_best_norm(logits: Any, labels: Any = None, *, ignore_index: int | None = None) -> LogitNorm:
-    """Fit both readings, centred and not, in one pass over held-out data, and return the better; see `best_norm`."""
-    norms = [LogitNorm(centre=centre) for centre in READINGS]
+def fit_best_norm(
+    logits: Any, labels: Any = None, *, ignore_index: int | None = None, centre: bool | None = None
+) -> LogitNorm:
+    """Fit both readings, centred and not, in one pass over held-out data, and return the better; see `best_norm`.
+
+    ``centre`` leaves one reading to choose p for.
+    """
+    readings = _readings(centre)
+    norms = [LogitNorm(centre=reading) for reading in readings]
     data = Stream(logits, labels, ignore_index=ignore_index)
     confidence, correct, scores = _read(norms, data)
-    best = best_norm(confidence, dict(zip(READINGS, scores, strict=True)), correct)
+    best = best_norm(confidence, dict(zip(readings, scores, strict=True)), correct)
     best.floor_ = data.floor
     return best
 
 
-def scores_by_reading(logits: Any) -> dict[bool, dict[int, Array]]:
-    """The scores of each row for every p: of centred logits under True, of logits as they are under False."""
-    return {centre: LogitNorm(centre=centre).scores(logits) for centre in READINGS}
+def scores_by_reading(logits: Any, centre: bool | None = None) -> dict[bool, dict[int, Array]]:
+    """The scores of each row for every p: of centred logits under True, of logits as they are under False.
+
+    ``centre`` asks for one of the two.
+    """
+    return {reading: LogitNorm(centre=reading).scores(logits) for reading in _readings(centre)}
+
+
+def _readings(centre: bool | None) -> tuple[bool, ...]:
+    return READINGS if centre is None else (centre,)
 
 
 def best_norm(

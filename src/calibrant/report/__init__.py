@@ -5,15 +5,21 @@ from typing import TYPE_CHECKING
 from calibrant._imports import lazy_names
 
 if TYPE_CHECKING:
-    from calibrant.report.figures import figure_path, in_style, new_figure, save_figure
+    from calibrant.report.figures import figure_path, in_style, new_axes, new_figure, save_figure
     from calibrant.report.figures.audit import (
         draw_confidence_histogram,
         draw_logit_scatter,
         draw_reliability,
         draw_risk_coverage,
     )
-    from calibrant.report.figures.data import Cell, draw_contact_sheet, draw_data_summary
+    from calibrant.report.figures.data import Cell, contact_sheet, draw_contact_sheet, draw_data_summary
     from calibrant.report.figures.lens import draw_lens
+    from calibrant.report.figures.logits import (
+        draw_normalised_given_max_logit,
+        draw_rank_statistics,
+        draw_regularisation,
+        draw_regularisation_by_error,
+    )
     from calibrant.report.figures.selective import (
         draw_errors_by_source,
         draw_max_logit_given_msp,

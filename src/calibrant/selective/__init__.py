@@ -3,7 +3,8 @@
 `scores` rank predictions; `bounds`, `search` and `thresholds` find where to accept, `policy_thresholds` and
 `image_thresholds` those of a policy, `menu` what else could be promised; `rule` is what a policy consists of and its
 formula; `holdout` and `selection` choose its parts, `policy` fits it, `policy_file` writes it, `policy_entries` and
-`policy_consistency` check a file, `module` is it in PyTorch, `outcome` what it does to predictions; `analysis` is SC's.
+`policy_consistency` check a file, `module` is it in PyTorch, `outcome` what it does to predictions; `analysis` and
+`logit_analysis` are SC's.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +13,13 @@ from calibrant._imports import lazy_names
 from calibrant.selective.bounds import binomial_tail, coverage_interval, risk_interval
 from calibrant.selective.holdout import FEWEST as FEWEST_FOR_CHOICE
 from calibrant.selective.holdout import kept_for_choice
+from calibrant.selective.logit_analysis import (
+    MSPBin,
+    RankStatistics,
+    SortedLogits,
+    normalised_given_max_logit,
+    sorted_logits,
+)
 from calibrant.selective.outcome import FORMATS, Outcome, apply_policy
 from calibrant.selective.policy import Policy
 from calibrant.selective.rule import Decision, Decisions, decision
@@ -42,9 +50,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Decisions",
     "ErrorsBySource",
+    "MSPBin",
     "MaxLogitGivenMSP",
     "MethodCurve",
     "Policy",
+    "RankStatistics",
+    "SortedLogits",
     "Threshold",
     "Windows",
     "energy",
@@ -54,8 +65,10 @@ __all__ = [
     "max_logit_given_msp",
     "msp",
     "negative_entropy",
+    "normalised_given_max_logit",
     "normalised_max_logit",
     "risk_coverage_by_method",
+    "sorted_logits",
     "threshold_for_coverage",
     "threshold_for_risk",
     "thresholds_by_group",

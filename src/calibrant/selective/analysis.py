@@ -213,7 +213,7 @@ def max_logit_given_msp(
     height = _shaped("max_logit", real("max_logit", max_logit).values, "msp", msp)
     within("max_logit", height, -np.inf, np.inf)
     low, high = (rounded(np.round(at + s * width / 2, 12), precision) for s in (-1, 1))
-    both = [_windows(confidence[mask], height[mask], low, high, fewest) for mask in (right, ~right)]
+    both = [window_statistics(confidence[mask], height[mask], low, high, fewest) for mask in (right, ~right)]
     return MaxLogitGivenMSP(at, width, *both)
 
 
@@ -226,7 +226,7 @@ def _middles(points: int | ArrayLike) -> Doubles:
     return middles
 
 
-def _windows(x: Floats, y: Floats, low: Doubles, high: Doubles, fewest: int) -> Windows:
+def window_statistics(x: Floats, y: Floats, low: Doubles, high: Doubles, fewest: int) -> Windows:
     """Statistics of y where x lies in [low, high].
 
     The sorted samples are cut at every end of a window. Each piece is summed once, about its own mean; a window is a

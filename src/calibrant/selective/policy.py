@@ -26,7 +26,7 @@ from calibrant.selective.image_thresholds import threshold_over_images
 from calibrant.selective.majority import count_labels, describe_majority
 from calibrant.selective.policy_thresholds import ThresholdTarget, threshold_over_samples
 from calibrant.selective.rule import Decisions, Rule, decide
-from calibrant.selective.scores import FORMULAS, Score
+from calibrant.selective.scores import FORMULAS, NORMALISED, Score
 from calibrant.selective.selection import Selection, select
 from calibrant.selective.thresholds import Method, Threshold, abstaining
 
@@ -70,6 +70,7 @@ class Policy(Rule):
         method: Method = "best",
         calibrator: str = "auto",
         score: str = "auto",
+        centre: bool | None = None,
         group: str | None = None,
         seed: int = 0,
         progress: Progress = silent,
@@ -89,6 +90,7 @@ class Policy(Rule):
                 promises nothing. ``"best"`` takes of the first two the one that covers more on the choice's samples.
             calibrator: ``"auto"``, ``"none"``, or ``"temperature"``, ``"ensemble"``, ``"vector"``, ``"isotonic"``.
             score: ``"auto"``, or a score's name; ``"normalised_max_logit"`` chooses its p.
+            centre: whether the normalised largest logit is that of centred logits; both are tried if left out.
             group: a group column of the predictions: a threshold for every group, all of them guaranteed together.
             seed: of the split.
             progress: called as the two passes over the predictions advance.
@@ -111,6 +113,8 @@ class Policy(Rule):
         target = ThresholdTarget(target_risk, target_coverage, confidence, method)
         seed = whole("seed", seed, 0, LARGEST_SEED)
         _check_fittable(predictions, target, score, group)
+        if centre is not None and score not in ("auto", NORMALISED):
+            raise ValueError(f"centre is for the score {NORMALISED}, got score {score!r}")
         samples, masks = len(predictions), predictions.kind == "segmentation"
 
         is_closed = calibrator == "none" and score in FORMULAS
@@ -124,7 +128,9 @@ class Policy(Rule):
             batches = track(predictions.batches(), "reading for the choice", samples, progress, size=len)
             held_out = for_choice(batches, seed, share, group, digits)
             if chooses:
-                selection = select(held_out, predictions.holds, calibrator, score, seed, floor=digits.floor)
+                selection = select(
+                    held_out, predictions.holds, calibrator, score, seed, floor=digits.floor, centre=centre
+                )
         policy = cls(
             num_classes=int(predictions.num_classes),
             class_names=predictions.class_names,

@@ -100,8 +100,11 @@ def select(
     *,
     quick: bool = False,
     floor: float = FLOOR,
+    centre: bool | None = None,
 ) -> Selection:
     """Choose on these samples; ``"auto"`` leaves the choice open, a name closes it; ``floor`` is of probabilities.
+
+    ``centre`` leaves one reading of the normalised largest logit to choose from, of centred logits or of others.
 
     With ``quick`` scores that rank no better have no limits, which changes no choice: an audit asks for it.
     """
@@ -116,7 +119,7 @@ def select(
     ranked = z if fitted is None or fitted.keeps_order else crossfitted
     correct = ranked.argmax(1) == y
     calibrated = None if fitted is None else crossfitted
-    best, scores = _select_score(z, calibrated, takes, correct, folds, score, seed, quick=quick)
+    best, scores = _select_score(z, calibrated, takes, correct, folds, score, seed, quick=quick, centre=centre)
     return Selection(fitted, best, calibrators, scores, judged)
 
 
@@ -174,14 +177,23 @@ def _difference(change: Doubles, unit: Ints, level: float) -> tuple[float, float
 
 
 def _select_score(
-    z: Array, calibrated: Array | None, takes: str, correct: Bools, folds: Ints, asked: str, seed: int, *, quick: bool
+    z: Array,
+    calibrated: Array | None,
+    takes: str,
+    correct: Bools,
+    folds: Ints,
+    asked: str,
+    seed: int,
+    *,
+    quick: bool,
+    centre: bool | None,
 ) -> tuple[Score, tuple[Candidate, ...]]:
     """The score with the least AURC among those that beat plain MSP beyond chance."""
     check_choice("score", asked, ("auto", *FORMULAS, NORMALISED))
     if asked in FORMULAS:
         value = aurc(_values(Score(asked), z, z), correct)
         return Score(asked), (Candidate(asked, value, chosen=True),)
-    plain, readings = _values(Score(), z, z), scores_by_reading(z)
+    plain, readings = _values(Score(), z, z), scores_by_reading(z, centre)
     normalised = crossfit_ranks(plain, readings, correct, folds).normalised
     norm = best_norm(plain, readings, correct)
     if asked == NORMALISED:

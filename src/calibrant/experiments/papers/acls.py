@@ -1,4 +1,4 @@
-"""Tables and figures of ACLS [Park2023]."""
+"""Tables and figures of ACLS."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -108,8 +109,13 @@ def items() -> dict[str, PaperItem]:
     """
     for paper in PAPERS:
         importlib.import_module(f"calibrant.experiments.papers.{paper.lower()}")
-    order = {paper: at for at, paper in enumerate(PAPERS)}
-    return dict(sorted(_ITEMS.items(), key=lambda entry: order[entry[1].paper]))
+    return dict(sorted(_ITEMS.items(), key=lambda entry: _position(entry[1])))
+
+
+def _position(item: PaperItem) -> tuple[int, str, int, str]:
+    """Paper, then figures and tables by their numbers; those of appendices have letters and come last."""
+    number = re.search(r"\d+", item.name.partition(".")[2])
+    return PAPERS.index(item.paper), item.kind, int(number[0]) if number else len(_ITEMS) + 100, item.name
 
 
 def find_item(name: str) -> PaperItem:

@@ -1,1 +1,292 @@
-"""Tables and figures of SC."""
+"""Figures of SC: what label smoothing does to selective classification, and what undoes it.
+
+The paper prints no numbers beside its figures. Curves are those of the first seed; the tables have every seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from calibrant.experiments import tables
+from calibrant.experiments.cells import Column
+from calibrant.experiments.papers import sc_logits
+from calibrant.experiments.papers.registry import Output, item
+from calibrant.experiments.papers.sc_runs import (
+    CE,
+    LS,
+    READINGS,
+    check_shifted,
+    count_words,
+    judge,
+    label_of,
+    normalise,
+    reading_words,
+    seeds_of,
+    seeds_table,
+    shifted_name,
+    smoothing_runs,
+    spread_words,
+    winner_words,
+)
+from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.metrics import aurc, coverage_at_risk
+from calibrant.report import draw_errors_by_source, draw_risk_coverage_by_method, new_axes
+from calibrant.selective import errors_by_source, risk_coverage_by_method
+
+_RESNET, _VIT, _DENSENET, _DEEPLAB = (
+    "sc_imagenet_resnet50", "sc_imagenet_vit_s16", "sc_cifar100_densenet", "sc_cityscapes_deeplabv3plus",
+)  # fmt: skip
+_AURC, _COVERAGES = Column("aurc"), (Column("coverage_at_risk_0.05"), Column("coverage_at_risk_0.01"))
+#: Share of the pooled set whose errors Fig. 8 and 11 count.
+_ACCEPTED = 0.1
+_PIXELS = "The paper's curves are of pixels of Cityscapes; in small they are of a classifier on drawn scenes."
+
+
+# ---------------------------------------------------------------------- risk by smoothing: Fig. 1, 4, 15
+
+
+@item("sc.fig1", "Risk against coverage by level of label smoothing, ResNet-50", recipes=[_RESNET], minutes=0.8)
+def fig1(bench: Workbench) -> Output:
+    """ResNet-50 on ImageNet."""
+    return _risk_by_smoothing(bench, _RESNET, "fig1")
+
+
+@item("sc.fig4", "Risk against coverage by level of label smoothing, ViT-S/16", recipes=[_VIT], minutes=0.8)
+def fig4(bench: Workbench) -> Output:
+    """ViT-S/16 on ImageNet: the left half of the figure."""
+    note = "The paper's second panel, DeepLabV3+ on Cityscapes, is not drawn: it belongs to the segmentation figures."
+    return _risk_by_smoothing(bench, _VIT, "fig4", note)
+
+
+@item("sc.fig15", "Risk against coverage by level of label smoothing, DenseNet", recipes=[_DENSENET], minutes=0.8)
+def fig15(bench: Workbench) -> Output:
+    """DenseNet-BC on CIFAR-100."""
+    return _risk_by_smoothing(bench, _DENSENET, "fig15")
+
+
+def _risk_by_smoothing(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
+    runs = smoothing_runs(bench, recipe, wanted=[CE])
+    first = {label_of(runs, method): judge(runs, method, seeds_of(runs, method)[0]) for method in runs.folders}
+    curves = risk_coverage_by_method(
+        {label: judged.msp for label, judged in first.items()},
+        {label: judged.correct for label, judged in first.items()},
+    )
+    ceilings = {label_of(runs, method): _ceiling(runs, method) for method in runs.folders}
+    marks = {
+        label: float((first[label].msp > ceiling).mean()) for label, ceiling in ceilings.items() if ceiling is not None
+    }
+    figure, (axis,) = new_axes((4.2, 3.6))
+    draw_risk_coverage_by_method(axis, curves, marks=marks)
+    columns = (Column("accuracy"), _AURC, *_COVERAGES)
+    table = tables.summary(runs.results, columns, methods=list(runs.folders), reference=CE, title="Every seed")
+    above = "; ".join(f"{share:.1%} with {label}" for label, share in marks.items())
+    dots = f"Dots: where the MSP falls below (1 - alpha) + alpha/K, the largest target. Predictions above it: {above}."
+    return Output(
+        tables={f"{name}-numbers": table},
+        figures={name: figure},
+        notes=(
+            f"Risk is the error rate of the accepted predictions, ranked by the MSP. {_seed_words(runs)}",
+            *([dots] if marks else []),
+            _aurc_words(runs, "test"),
+            *notes,
+        ),
+    )
+
+
+def _ceiling(runs: RunSet, method: str) -> float | None:
+    """The largest probability that label smoothing trains towards; None for other losses."""
+    seed = seeds_of(runs, method)[0]
+    loss = runs.folders[method][seed].recipe().loss.model_dump()
+    if loss["name"] != "ls":
+        return None
+    alpha, classes = float(loss["alpha"]), runs.outputs(method, seed).logits.shape[1]
+    return 1 - alpha + alpha / classes
+
+
+def _seed_words(runs: RunSet) -> str:
+    seeds = sorted({seed for method in runs.folders for seed in runs.folders[method]})
+    return f"Curves are of seed {seeds[0]}, the table of seeds {', '.join(map(str, seeds))}." if len(seeds) > 1 else ""
+
+
+def _aurc_words(runs: RunSet, name: str) -> str:
+    """The AURC of every method, and in how many runs it is above that of cross-entropy with the same seed."""
+    areas = {
+        method: [
+            aurc(judged.msp, judged.correct)
+            for seed in seeds_of(runs, method)
+            if (judged := judge(runs, method, seed, name))
+        ]
+        for method in runs.folders
+    }
+    words = [f"AURC of {label_of(runs, CE)}: {spread_words(areas[CE], _AURC)}"]
+    for method, values in areas.items():
+        if method != CE:
+            words.append(f"of {label_of(runs, method)}: {spread_words(values, _AURC)}")
+            if seeds_of(runs, method) == seeds_of(runs, CE):
+                words[-1] += f", {count_words(areas[CE], values, 'higher')}"
+    return "; ".join(words) + "."
+
+
+# ---------------------------------------------------------------------- pooled with a shifted set: Fig. 8, 11
+
+
+@item("sc.fig8", "Pooled with sketches: risk against coverage, and where the accepted errors come from, ResNet-50",
+      recipes=[_RESNET], minutes=0.8)  # fmt: skip
+def fig8(bench: Workbench) -> Output:
+    """ResNet-50 on ImageNet and ImageNet-Sketch."""
+    return _pooled(bench, _RESNET, "fig8")
+
+
+@item("sc.fig11", "Pooled with sketches: risk against coverage, and where the accepted errors come from, ViT-S/16",
+      recipes=[_VIT], minutes=0.8)  # fmt: skip
+def fig11(bench: Workbench) -> Output:
+    """ViT-S/16 on ImageNet and ImageNet-Sketch."""
+    return _pooled(bench, _VIT, "fig11")
+
+
+def _pooled(bench: Workbench, recipe: str, name: str) -> Output:
+    check_shifted(bench, recipe)
+    runs = smoothing_runs(bench, recipe, wanted=[CE])
+    shifted = shifted_name(runs)
+    rows: dict[str, list[list[float]]] = {}
+    drawn, scores, correct = {}, {}, {}
+    for method in runs.folders:
+        label, numbers = label_of(runs, method), []
+        for seed in seeds_of(runs, method):
+            sets = [judge(runs, method, seed, part) for part in ("test", shifted)]
+            msp, right = (np.concatenate([getattr(part, field) for part in sets]) for field in ("msp", "correct"))
+            origin = np.repeat([False, True], [len(part.msp) for part in sets])
+            sources = errors_by_source(msp, right, origin, _ACCEPTED)
+            accepted = float(sources.accepted[0])
+            numbers.append([aurc(msp, right), sources.risk[0], sources.shifted_errors[0] / accepted])
+            if label not in drawn:
+                drawn[label], scores[label], correct[label] = sources, msp, right
+        rows[label] = [list(column) for column in zip(*numbers, strict=True)]
+    figure, (left, right_axis) = new_axes((8.0, 3.6), 2)
+    draw_risk_coverage_by_method(left, risk_coverage_by_method(scores, correct), title="pooled set")
+    draw_errors_by_source(right_axis, drawn, sources=("the test set", f"the set {shifted}"))
+    risk = f"risk_at_coverage_{_ACCEPTED:g}"
+    columns = (_AURC, Column(risk, title="Errors at 10% coverage"), Column(risk, title=f"Errors from {shifted}"))
+    words = "; ".join(
+        f"{label}: {spread_words(values[1], columns[1])} of what is accepted are errors, "
+        f"{spread_words(values[2], columns[2])} errors from {shifted}"
+        for label, values in rows.items()
+    )
+    return Output(
+        tables={f"{name}-numbers": seeds_table("Pooled set, every seed", columns, rows)},
+        figures={name: figure},
+        notes=(
+            f"The test set and {_SHIFT_WORDS[shifted]}, ranked together by the MSP. {_seed_words(runs)}",
+            f"At 10% coverage, {words}.",
+            _higher_than_ce(runs, rows),
+        ),
+    )
+
+
+_SHIFT_WORDS = {"sketch": "ImageNet-Sketch", "texture": "scenes with colours and patterns that training never showed"}
+
+
+def _higher_than_ce(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]]) -> str:
+    before = rows[label_of(runs, CE)]
+    words = [
+        f"{label}: AURC {count_words(before[0], values[0], 'higher')}, errors at 10% coverage "
+        f"{count_words(before[1], values[1], 'higher')}"
+        for label, values in rows.items()
+        if label != label_of(runs, CE) and len(values[0]) == len(before[0])
+    ]
+    return f"Against cross-entropy with the same seed: {'; '.join(words)}."
+
+
+# ---------------------------------------------------------------------- before and after normalisation: Fig. 9, 12, 16
+
+
+@item("sc.fig9", "Logit normalisation, and the largest logit given the MSP, ResNet-50 and ViT-S/16",
+      recipes=[_RESNET, _VIT], minutes=0.8)  # fmt: skip
+def fig9(bench: Workbench) -> Output:
+    """Risk against coverage before and after normalisation (left), and the largest logit of ResNet-50 (right)."""
+    left = _normalised(bench, _RESNET, "fig9-left")
+    right = sc_logits.max_logit_panels(bench, _RESNET, "fig9-right")
+    outputs = [left, right]
+    if not (bench.small or bench.runs):
+        outputs.insert(1, _normalised(bench, _VIT, "fig9-left-vit"))
+    return merged(outputs)
+
+
+@item(
+    "sc.fig12",
+    "Risk against coverage before and after logit normalisation, DeepLabV3+",
+    recipes=[_DEEPLAB],
+    minutes=0.8,
+)
+def fig12(bench: Workbench) -> Output:
+    """DeepLabV3+ on Cityscapes."""
+    return _normalised(bench, _DEEPLAB, "fig12", *([_PIXELS] if bench.small else []))
+
+
+@item(
+    "sc.fig16", "Risk against coverage before and after logit normalisation, DenseNet", recipes=[_DENSENET], minutes=0.8
+)
+def fig16(bench: Workbench) -> Output:
+    """DenseNet-BC on CIFAR-100."""
+    return _normalised(bench, _DENSENET, "fig16")
+
+
+def _normalised(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
+    runs = smoothing_runs(bench, recipe, wanted=[CE, LS])
+    columns = (_AURC, *_COVERAGES)
+    rows: dict[str, list[list[float]]] = {}
+    scores, correct, families, words = {}, {}, {}, []
+    for method in (CE, LS):
+        sets = [normalise(runs, method, seed) for seed in seeds_of(runs, method)]
+        own = {"MSP": [part.plain.msp for part in sets]}
+        own |= {word: [part.scores[centre] for part in sets] for centre, word in READINGS.items()}
+        for word, ranked in own.items():
+            label = f"{label_of(runs, method)}, {word}"
+            pairs = list(zip(ranked, (part.plain.correct for part in sets), strict=True))
+            rows[label] = [
+                [aurc(*pair) for pair in pairs],
+                *([coverage_at_risk(*pair, risk) for pair in pairs] for risk in (0.05, 0.01)),
+            ]
+            scores[label], correct[label], families[label] = ranked[0], sets[0].plain.correct, method
+        words.append(_change_words(label_of(runs, method), rows))
+        words.append(
+            f"{label_of(runs, method)}: the validation data choose {winner_words([part.winner for part in sets])}. "
+            f"Of the two readings, {reading_words(sets)}; p drawn: {_power_words([part.powers for part in sets])}."
+        )
+    figure, (axis,) = new_axes((4.6, 4.2))
+    draw_risk_coverage_by_method(axis, risk_coverage_by_method(scores, correct), families=families)
+    return Output(
+        tables={f"{name}-numbers": seeds_table("Before and after logit normalisation, every seed", columns, rows)},
+        figures={name: figure},
+        notes=(
+            "Ranked by the MSP, and by the largest logit over the p-norm: of logits that are not centred, as SC prints "
+            f"it (Eq. 17), and of centred ones. p has the least AURC on validation data. {_seed_words(runs)}",
+            *words,
+            *notes,
+        ),
+    )
+
+
+def _change_words(label: str, rows: Mapping[str, Sequence[Sequence[float]]]) -> str:
+    before = rows[f"{label}, MSP"][0]
+    changes = [
+        f"{spread_words(after, _AURC)} {word} ({count_words(before, after, 'lower')})"
+        for word in READINGS.values()
+        if (after := rows[f"{label}, {word}"][0])
+    ]
+    return f"{label}: test AURC {spread_words(before, _AURC)} by the MSP, {', '.join(changes)}."
+
+
+def _power_words(powers: Sequence[Mapping[bool, int]]) -> str:
+    return "; ".join(f"{', '.join(str(own[centre]) for own in powers)} {word}" for centre, word in READINGS.items())
+
+
+def merged(outputs: Sequence[Output]) -> Output:
+    """Several outputs as one, in their order."""
+    return Output(
+        tables={name: table for output in outputs for name, table in output.tables.items()},
+        figures={name: figure for output in outputs for name, figure in output.figures.items()},
+        notes=tuple(dict.fromkeys(note for output in outputs for note in output.notes)),
+    )

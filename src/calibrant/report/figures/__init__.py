@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -58,9 +60,17 @@ def new_figure(size: tuple[float, float]) -> Figure:
     return Figure(figsize=size, layout="constrained")
 
 
+def new_axes(size: tuple[float, float], columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure of ``size`` inches in our style with axes beside each other, row after row."""
+    with in_style():
+        figure = new_figure(size)
+        return figure, list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
+
+
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure; the same figure gives the same file."""
-    with written_aside(path) as aside, matplotlib.rc_context(STYLE):
+    with written_aside(path) as aside, matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # class names come in any script
         figure.savefig(aside, dpi=160, metadata=_UNDATED.get(path.suffix.lower()))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,24 +42,27 @@ class Cell:
     crop: tuple[float, float, float, float] | None = None
 
 
-def draw_contact_sheet(
-    path: str | Path,
+def draw_contact_sheet(path: str | Path, cells: Sequence[Cell], **settings: Any) -> None:
+    """Draw pictures on one sheet and write it as ``.png``, ``.svg`` or ``.pdf``, with what `contact_sheet` takes."""
+    path = figure_path(path)
+    save_figure(contact_sheet(cells, **settings), path)
+
+
+def contact_sheet(
     cells: Sequence[Cell],
     *,
     title: str = "",
     columns: int = 6,
     legend: Mapping[str, tuple[float, float, float]] | None = None,
-) -> None:
-    """Draw pictures with their boxes, crops and captions on one sheet; each box has its class written at it.
+) -> Figure:
+    """Pictures with their boxes, crops and captions on one sheet; each box has its class written at it.
 
     Args:
-        path: ``.png``, ``.svg`` or ``.pdf``.
         cells: What to draw, in rows.
         title: Written above.
         columns: Pictures in a row.
         legend: What colours stand for (the classes of masks), each red, green, blue in 0..1; written below.
     """
-    path = figure_path(path)
     if not cells:
         raise ValueError("a contact sheet needs at least one picture")
     columns = min(columns, len(cells))
@@ -68,8 +70,7 @@ def draw_contact_sheet(
     names = sorted({name for cell in cells for name in cell.box_names})
     colours = {name: SERIES[i % (len(SERIES) - 1)] for i, name in enumerate(names)}
     lines = max(cell.caption.count("\n") + 1 for cell in cells)
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # class names come in any script
+    with matplotlib.rc_context(STYLE):
         tall = float(np.median([cell.pixels.shape[0] / cell.pixels.shape[1] for cell in cells]))
         height = 2.0 * min(max(tall, 0.4), 2.0) + 0.17 * lines
         below = 0.25 * -(-len(legend or ()) // columns)
@@ -86,7 +87,7 @@ def draw_contact_sheet(
         if legend:
             patches = [Patch(color=colour, label=_cut(name)) for name, colour in legend.items()]
             figure.legend(handles=patches, loc="outside lower center", ncols=columns, frameon=False, fontsize=7)
-        save_figure(figure, path)
+    return figure
 
 
 def _picture(axis: Axes, cell: Cell, colours: Mapping[str, str]) -> None:
@@ -126,8 +127,7 @@ def draw_data_summary(path: str | Path, splits: Mapping[str, Mapping[str, Any]],
     path = figure_path(path)
     with_boxes = {name: facts["boxes"] for name, facts in splits.items() if facts["boxes"].get("number")}
     panels = 1 + (3 if with_boxes else 0)
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(3.1 * panels if panels > 1 else 6.0, 3.3), layout="constrained")
         axes = np.ravel(figure.subplots(1, panels, squeeze=False))
         if title:

@@ -7,7 +7,7 @@ it hides least.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ def draw_risk_coverage_by_method(
     curves: Mapping[str, MethodCurve],
     *,
     target_risk: float | None = None,
+    marks: Mapping[str, float] | None = None,
+    families: Mapping[str, str] | None = None,
     title: str | None = None,
 ) -> None:
     """Draw risk against coverage, one line for each method, with the areas in the legend.
@@ -40,6 +42,8 @@ def draw_risk_coverage_by_method(
         target: a path, or an axis to draw on.
         curves: what `risk_coverage_by_method` gives.
         target_risk: an error rate to mark with a line across.
+        marks: coverages by the curve's name, each marked with a dot on its curve.
+        families: of curves by name: those of one family have one colour and differ in their dashes.
         title: written above.
 
     Example:
@@ -61,11 +65,12 @@ def draw_risk_coverage_by_method(
     top = risk_top(parts)
     with axis_at(target, (3.6, 2.6 + 0.15 * (len(curves) + (target_risk is not None)))) as axis:
         handles, words = [], []
-        for k, (name, curve) in enumerate(curves.items()):
-            handles += axis.plot(
-                curve.coverage, curve.risk, DASHES[k % len(DASHES)], color=SERIES[k % len(SERIES)], linewidth=1.4
-            )
+        for (name, curve), (colour, dash) in zip(curves.items(), _line_styles(curves, families or {}), strict=True):
+            handles += axis.plot(curve.coverage, curve.risk, dash, color=colour, linewidth=1.4)
             words.append(f"{_short(name)}, AURC {number(curve.aurc)}")
+            if (at := (marks or {}).get(name)) is not None:
+                height = np.interp(at, curve.coverage, curve.risk)
+                axis.plot([at], [height], "o", color=colour, markersize=7, markeredgecolor="white", zorder=4)
         if target_risk is not None:
             handles.append(axis.axhline(target_risk, color=MUTED, linewidth=0.8, dashes=(2, 2), zorder=1))
             words.append(f"target risk {round_percent(target_risk)}")
@@ -178,6 +183,20 @@ def draw_errors_by_source(
         words = [f"from {_short(sources[0])}", f"from {_short(sources[1])} (with its share)"]
         _legend(axis, bars, words, columns=2)
         set_title(axis, title)
+
+
+def _line_styles(names: Iterable[str], families: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Colour and dashes of each curve: one colour for each family, and in it other dashes for each curve."""
+    members: dict[str, list[str]] = {}
+    for name in names:
+        members.setdefault(families.get(name, name), []).append(name)
+    order = list(members)
+    styles = []
+    for k, name in enumerate(names):
+        family = families.get(name, name)
+        dash = members[family].index(name) if families else k
+        styles.append((SERIES[order.index(family) % len(SERIES)], DASHES[dash % len(DASHES)]))
+    return styles
 
 
 def _at_coverage(name: str, result: ErrorsBySource, coverage: float | None) -> Mapping[str, float]:

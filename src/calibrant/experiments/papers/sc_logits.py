@@ -1,0 +1,292 @@
+"""SC's figures of pictures and logits: overconfident errors, the regularisation gradient, and the largest logit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from calibrant._arrays import Doubles
+from calibrant.experiments.cells import Column
+from calibrant.experiments.papers.registry import Output, item
+from calibrant.experiments.papers.sc_runs import (
+    CE,
+    LS,
+    READINGS,
+    JudgedSet,
+    judge,
+    label_of,
+    normalise,
+    seeds_of,
+    seeds_table,
+    smoothing_runs,
+    spread_words,
+)
+from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.losses import get
+from calibrant.posthoc import rank_shares
+from calibrant.predictions import Predictions
+from calibrant.report import (
+    Cell,
+    contact_sheet,
+    draw_max_logit_given_msp,
+    draw_normalised_given_max_logit,
+    draw_rank_statistics,
+    draw_regularisation,
+    draw_regularisation_by_error,
+    new_axes,
+)
+from calibrant.selective import MSPBin, max_logit_given_msp, normalised_given_max_logit, sorted_logits
+from calibrant.training import load_sets
+
+_RESNET, _VIT, _DENSENET, _DEEPLAB = (
+    "sc_imagenet_resnet50", "sc_imagenet_vit_s16", "sc_cifar100_densenet", "sc_cityscapes_deeplabv3plus",
+)  # fmt: skip
+_PICTURES = 8
+#: SC's windows of the MSP, side by side, for the mean gap between wrong and right predictions.
+_WINDOW = 0.05
+
+
+# ---------------------------------------------------------------------- overconfident examples: Fig. 5
+
+
+@item("sc.fig5", "Overconfident errors of the model with label smoothing, and both models' ranks", recipes=[_RESNET],
+      minutes=0.8)  # fmt: skip
+def fig5(bench: Workbench) -> Output:
+    """Pictures that both models get wrong, those first whose rank label smoothing lowers most."""
+    runs = smoothing_runs(bench, _RESNET, wanted=[CE, LS])
+    seed = min(set(seeds_of(runs, CE)) & set(seeds_of(runs, LS)))
+    judged = {method: judge(runs, method, seed) for method in (CE, LS)}
+    ranks = {method: rank_shares(-part.msp) for method, part in judged.items()}
+    both = np.flatnonzero(~judged[CE].correct & ~judged[LS].correct)
+    chosen = both[np.argsort(ranks[LS][both] - ranks[CE][both], kind="stable")][:_PICTURES]
+    if not len(chosen):
+        raise ValueError("no picture is misclassified by both models: there is no overconfident error to show")
+    predictions = Predictions.open(runs.folders[LS][seed] / "test.npz")
+    cells = []
+    for k, (pixels, truth) in zip(chosen, _pictures(bench, runs, seed, predictions, chosen), strict=True):
+        lines = [_rank_line(runs, method, judged[method], ranks[method], k, predictions) for method in (LS, CE)]
+        cells.append(Cell(pixels, "\n".join([truth, *lines])))
+    words = {method: label_of(runs, method) for method in (CE, LS)}
+    surer, means = float((ranks[LS][both] < ranks[CE][both]).mean()), {m: ranks[m][both].mean() for m in (CE, LS)}
+    return Output(
+        figures={"fig5": contact_sheet(cells, columns=4)},
+        notes=(
+            "Above each picture its class, then what each model says and the rank of its uncertainty among the "
+            f"{len(predictions):,} test pictures, in percent: the surest have the lowest. Seed {seed}.",
+            f"The {len(chosen)} pictures are the extremes of {len(both):,} that both models get wrong: those with the "
+            f"largest difference of the ranks. Of all of them {surer:.1%} rank as surer with {words[LS]}; their mean "
+            f"rank is {means[LS]:.1%} with it and {means[CE]:.1%} with {words[CE]}.",
+        ),
+    )
+
+
+def _rank_line(runs: RunSet, method: str, judged: JudgedSet, ranks: Doubles, row: int, predictions: Predictions) -> str:
+    names, label = predictions.class_names, int(judged.predicted[row])
+    return f"{label_of(runs, method)}: {label if names is None else names[label]}, {ranks[row]:.1%}"
+
+
+def _pictures(
+    bench: Workbench, runs: RunSet, seed: int, predictions: Predictions, rows: np.ndarray
+) -> list[tuple[np.ndarray, str]]:
+    """The pixels and the class of some rows of the test predictions, found by their ids."""
+    data = load_sets(runs.folders[LS][seed].recipe(), bench.data).test
+    at = {name: index for index, name in enumerate(data.ids)}
+    ids = [str(predictions.ids[row]) for row in rows] if predictions.ids is not None else []
+    if not ids or any(name not in at for name in ids):
+        raise ValueError(f"the pictures of the run's test set are not in {data.title}; --data says where they lie")
+    return [
+        (np.asarray(data.inputs[at[name]].convert("RGB")), data.classes[int(data.labels[at[name]])]) for name in ids
+    ]
+
+
+# ---------------------------------------------------------------------- the regularisation gradient: Fig. 7
+
+#: Softmax of the model and true distribution: sure and right, sure and wrong, unsure and wrong, unsure and right.
+_CASES: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "low U, P(error) as it says": ((0.86, 0.06, 0.04, 0.03, 0.01), (0.86, 0.06, 0.04, 0.03, 0.01)),
+    "low U, overconfident": ((0.86, 0.06, 0.04, 0.03, 0.01), (0.25, 0.45, 0.15, 0.10, 0.05)),
+    "high U, P(error) as it says": ((0.36, 0.24, 0.18, 0.13, 0.09), (0.36, 0.24, 0.18, 0.13, 0.09)),
+    "high U, underconfident": ((0.36, 0.24, 0.18, 0.13, 0.09), (0.90, 0.04, 0.03, 0.02, 0.01)),
+}
+_ALPHA = 0.2
+
+
+@item("sc.fig7", "The regularisation gradient of label smoothing by the probability of an error", minutes=0.1)
+def fig7(bench: Workbench) -> Output:
+    """Four cases of sure and unsure predictions, and the gradient on the largest logit (Eq. 16)."""
+    figure, axes = new_axes((6.4, 5.0), 2, 2)
+    on_top = {}
+    for axis, (words, (softmax, truth)) in zip(axes, _CASES.items(), strict=True):
+        p, q = np.array(softmax), np.array(truth)
+        gradient = regularisation_gradient(np.log(p)[None], q[None], _ALPHA)[0]
+        on_top[words] = (1 - q[0], gradient[0])
+        draw_regularisation(axis, p, q, gradient, title=words)
+    error = np.linspace(0, 1, 51)
+    classes = len(next(iter(_CASES.values()))[0])
+    lines = {f"alpha = {alpha:g}": (error, gradient_by_error(error, classes, alpha)) for alpha in (0.1, 0.2, 0.3)}
+    beside, (axis,) = new_axes((3.4, 2.8))
+    draw_regularisation_by_error(axis, lines, title=f"{classes} classes")
+    pressed = "; ".join(f"{words} (P(error) {wrong:.0%}): {value:+.3f}" for words, (wrong, value) in on_top.items())
+    return Output(
+        figures={"fig7": figure, "fig7-eq16": beside},
+        notes=(
+            f"Label smoothing's gradient minus that of cross-entropy, by autograd of both losses (alpha = {_ALPHA:g}); "
+            "arrows point where descent moves each logit, those of the paper's Eq. 15.",
+            f"Gradient on the largest logit: {pressed}. A larger one lowers the logit more.",
+        ),
+    )
+
+
+def regularisation_gradient(logits: Doubles, truth: Doubles, alpha: float) -> Doubles:
+    """The gradient of label smoothing minus that of cross-entropy at each logit ``[N, K]``, by autograd (SC Eq. 15)."""
+    z, q = torch.tensor(logits, dtype=torch.float64, requires_grad=True), torch.tensor(truth, dtype=torch.float64)
+    difference = get("ls", alpha=alpha, reduction="sum")(z, q) - get("ce", reduction="sum")(z, q)
+    (gradient,) = torch.autograd.grad(difference, z)
+    return np.asarray(gradient.numpy())
+
+
+def gradient_by_error(error: Doubles, classes: int, alpha: float) -> Doubles:
+    """That gradient at the predicted class, where the other classes share the probability of an error."""
+    truth = np.repeat(error[:, None] / (classes - 1), classes, axis=1)
+    truth[:, 0] = 1 - error
+    logits = np.zeros_like(truth)
+    logits[:, 0] = 2.0  # the first class is predicted; the gradient does not depend on how surely
+    return regularisation_gradient(logits, truth, alpha)[:, 0]
+
+
+# ---------------------------------------------------------------------- the largest logit: Fig. 9, 13, 14, 17
+
+
+@item("sc.fig13", "The largest logit given the MSP, right and wrong predictions, ViT-S/16", recipes=[_VIT], minutes=0.8)
+def fig13(bench: Workbench) -> Output:
+    """ViT-S/16 on ImageNet."""
+    return max_logit_panels(bench, _VIT, "fig13")
+
+
+@item(
+    "sc.fig14",
+    "The largest logit given the MSP, right and wrong predictions, DeepLabV3+",
+    recipes=[_DEEPLAB],
+    minutes=0.8,
+)
+def fig14(bench: Workbench) -> Output:
+    """DeepLabV3+ on Cityscapes."""
+    note = "The paper's predictions are pixels of Cityscapes; in small they are those of a classifier on drawn scenes."
+    return max_logit_panels(bench, _DEEPLAB, "fig14", *([note] if bench.small else []))
+
+
+@item(
+    "sc.fig17",
+    "The largest logit given the MSP, right and wrong predictions, DenseNet",
+    recipes=[_DENSENET],
+    minutes=0.8,
+)
+def fig17(bench: Workbench) -> Output:
+    """DenseNet-BC on CIFAR-100."""
+    return max_logit_panels(bench, _DENSENET, "fig17")
+
+
+def max_logit_panels(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
+    """The largest logit given the MSP, of cross-entropy and of label smoothing, and the gap of wrong and right."""
+    runs = smoothing_runs(bench, recipe, wanted=[CE, LS])
+    figure, axes = new_axes((7.0, 3.2), 2)
+    middles = np.arange(_WINDOW / 2, 1, _WINDOW)
+    rows = {}
+    for axis, method in zip(axes, (CE, LS), strict=True):
+        sets = [judge(runs, method, seed) for seed in seeds_of(runs, method)]
+        columns = [(part.msp, part.logits.max(1), part.correct) for part in sets]
+        draw_max_logit_given_msp(axis, max_logit_given_msp(*columns[0]), title=label_of(runs, method))
+        windows = [max_logit_given_msp(*column, points=middles) for column in columns]
+        rows[label_of(runs, method)] = [[mean_gap(part.wrong.mean - part.right.mean) for part in windows]]
+    column = Column("", title="Largest logit, wrong minus right", direction="none")
+    words = "; ".join(f"{label}: {spread_words(values[0], column)}" for label, values in rows.items())
+    return Output(
+        tables={f"{name}-numbers": seeds_table("At equal MSP, every seed", [column], rows)},
+        figures={name: figure},
+        notes=(
+            f"Mean and one standard deviation of the largest logit in windows of the MSP, {_WINDOW:g} wide, of seed "
+            f"{seeds_of(runs, CE)[0]}. Windows with fewer than 10 predictions are left out.",
+            f"Wrong minus right, averaged over the windows side by side that have both: {words}. Above 0 the largest "
+            "logit is higher for errors, as SC reports it for label smoothing.",
+            *notes,
+        ),
+    )
+
+
+def mean_gap(gaps: Doubles) -> float:
+    """The mean over windows that have both kinds; NaN if none has."""
+    finite = gaps[np.isfinite(gaps)]
+    return float(finite.mean()) if len(finite) else float("nan")
+
+
+# ---------------------------------------------------------------------- sorted and normalised logits: Fig. 18, 19
+
+
+@item("sc.fig18", "Sorted logits, their fifth power and their exponential, alpha = 0.2", recipes=[_RESNET], minutes=0.8)
+def fig18(bench: Workbench) -> Output:
+    """ResNet-50 with label smoothing on ImageNet."""
+    runs = smoothing_runs(bench, _RESNET, wanted=[LS])
+    seed = seeds_of(runs, LS)[0]
+    statistics = sorted_logits(judge(runs, LS, seed).logits)
+    figure, axes = new_axes((8.4, 2.8), 3)
+    parts = {
+        "$v$": statistics.plain,
+        f"$v^{statistics.power}$": statistics.powered,
+        "$\\exp v$": statistics.exponential,
+    }
+    for axis, (label, part) in zip(axes, parts.items(), strict=True):
+        draw_rank_statistics(axis, part, label=label)
+    shares = np.cumsum(statistics.exponential.mean) / statistics.exponential.mean.sum()
+    classes, positive = len(shares), int((statistics.plain.mean > 0).sum())
+    return Output(
+        figures={"fig18": figure},
+        notes=(
+            f"Mean and one standard deviation over the test set, of {label_of(runs, LS)}, seed {seed}.",
+            f"The largest {int(np.searchsorted(shares, 0.95)) + 1} of {classes} logits make up 95% of the mean sum of "
+            f"exp v, the largest one {shares[0]:.1%}; the first {positive} ranks are above 0 on average.",
+        ),
+    )
+
+
+@item("sc.fig19", "The normalised largest logit given the largest, for similar MSPs, alpha = 0.2", recipes=[_RESNET],
+      minutes=0.8)  # fmt: skip
+def fig19(bench: Workbench) -> Output:
+    """ResNet-50 with label smoothing on ImageNet, in both readings of the normalisation."""
+    runs = smoothing_runs(bench, _RESNET, wanted=[LS])
+    sets = [normalise(runs, LS, seed) for seed in seeds_of(runs, LS)]
+    figure, axes = new_axes((7.6, 3.0), 2)
+    slopes: dict[str, dict[bool, list[float]]] = {}
+    for axis, (centre, word) in zip(axes, READINGS.items(), strict=True):
+        by_seed = [
+            normalised_given_max_logit(part.plain.msp, part.plain.logits.max(1), part.scores[centre]) for part in sets
+        ]
+        draw_normalised_given_max_logit(axis, by_seed[0], title=f"{word}, p = {sets[0].powers[centre]}")
+        for bins in by_seed:
+            for part in bins:
+                slopes.setdefault(_bin_words(part), {}).setdefault(centre, []).append(part.slope)
+    rows = {bin_: [own.get(centre, []) for centre in READINGS] for bin_, own in sorted(slopes.items())}
+    columns = [Column("", title=f"Slope, {word}", direction="none") for word in READINGS.values()]
+    return Output(
+        tables={"fig19-numbers": seeds_table("Slope over the largest logit in each bin, every seed", columns, rows)},
+        figures={"fig19": figure},
+        notes=(
+            "Mean and one standard deviation of the largest logit over the p-norm, in windows of the largest logit 0.2 "
+            "wide and within two standard deviations of its mean, for bins of the MSP. Left: logits that are not "
+            f"centred, as SC prints it (Eq. 17); right: centred. {label_of(runs, LS)}, seed {seeds_of(runs, LS)[0]}.",
+            f"The line through a bin falls, so that a larger logit ranks as less sure, in {_falling(rows)}.",
+        ),
+    )
+
+
+def _bin_words(part: MSPBin) -> str:
+    return f"MSP {part.low:g} to {part.high:g}"
+
+
+def _falling(rows: dict[str, list[list[float]]]) -> str:
+    counts = []
+    for k, word in enumerate(READINGS.values()):
+        values: Sequence[float] = [slope for columns in rows.values() for slope in columns[k] if slope == slope]
+        counts.append(f"{sum(slope < 0 for slope in values)} of {len(values)} bins of all runs ({word})")
+    return " and in ".join(counts)
