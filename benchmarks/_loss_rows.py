@@ -110,11 +110,15 @@ class Row:
         loss, ids = get(self.method, **self.options), batch.ids
         target = batch.soft if self.method == "soft" else batch.labels
         history: Any = getattr(loss, "history", None)
-        if history is None:
+        if history is not None:
+            random = torch.Generator().manual_seed(1)
+            history.counts = torch.randint(0, 6, (max(TRAINING_SET, ids.numel()),), generator=random)
+            history.epochs += 5
+        elif loss.has_memory:
+            loss.update(batch.z.detach(), target, ids=ids)
+            loss.end_epoch()
+        else:
             return lambda z: loss(z, target)
-        random = torch.Generator().manual_seed(1)
-        history.counts = torch.randint(0, 6, (max(TRAINING_SET, ids.numel()),), generator=random)
-        history.epochs += 5
         return lambda z: loss(z, target, ids=ids)
 
     def record(self) -> dict[str, Any]:

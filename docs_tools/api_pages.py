@@ -13,6 +13,7 @@ PACKAGES = (
     "calibrant", "calibrant.predictions", "calibrant.metrics", "calibrant.posthoc", "calibrant.selective",
     "calibrant.report", "calibrant.export", "calibrant.losses", "calibrant.targets", "calibrant.data",
     "calibrant.models", "calibrant.training", "calibrant.experiments", "calibrant.torchmetrics",
+    "calibrant.sklearn",
 )  # fmt: skip
 
 

@@ -124,8 +124,11 @@ def _helps() -> Iterator[tuple[list[str], str]]:
         if result.exit_code:
             raise RuntimeError(f"calibrant {' '.join(words)} --help failed: {result.output}")
         yield ["calibrant", *words], "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
-        inner = getattr(command, "commands", {})
-        waiting = [([*words, name], each) for name, each in inner.items() if not each.hidden] + waiting
+        # Asked for by name: commands are loaded when they are used.
+        context = typer.Context(command)
+        inner = getattr(command, "list_commands", lambda _: [])(context)
+        parts = {name: command.get_command(context, name) for name in inner}
+        waiting = [([*words, name], each) for name, each in parts.items() if not each.hidden] + waiting
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ LOGITS, LABEL = [8.0, 4.0, 1.0, 0.0], 0
 SEEN = {
     "crl": "A sample with logits 8, 4, 1, 0 that was right in one of four epochs, in a batch with one that was right "
     "in all of them and has the logits 5, 4, 1, 0: it is surer than its past allows.",
+    "cape": "A sample with logits 8, 4, 1, 0, one of four predicted with this confidence, of which three were "
+    "right: its confidence of 0.98 is drawn to 0.75.",
     "soft": "One sample, logits 8, 4, 1, 0, with a label of 0.7 for its class and 0.1 for each other.",
 }
 PLAIN = "One sample, logits 8, 4, 1, 0, its class the first{settings}."
@@ -133,6 +135,11 @@ def draw(name: str, path: Path) -> None:
             wrong = z[:1].flip(1) if not right else z[:1]
             loss.update(torch.cat([wrong, z[1:]]), y, ids=ids)
             loss.end_epoch()
+    if name == "cape":
+        ids = torch.zeros(1, dtype=torch.int64)
+        loss = get(name, bins=1)
+        loss.update(z.repeat(4, 1), torch.tensor([LABEL, LABEL, LABEL, 1 - LABEL]), ids=torch.arange(4))
+        loss.end_epoch()
     seen = lens(loss, z, y, ids=ids)
     draw_lens(
         path,

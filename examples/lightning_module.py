@@ -3,8 +3,8 @@
     pip install lightning
     python examples/lightning_module.py            # cross-entropy, then MbLS; half a minute
 
-The loss is a module, so its memory, if it has one (CRL), is in Lightning's checkpoints; the sketch is a torchmetrics
-metric, so Lightning moves it to the device and its numbers are of all processes.
+The loss is a module, so its memory, if it has one (CRL, CaPE), is in Lightning's checkpoints; the sketch is a
+torchmetrics metric, so Lightning moves it to the device and its numbers are of all processes.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Classifier(lightning.LightningModule):
         logits = self.network(x)
         self.log_dict({f"train/{name}": term for name, term in self.loss.terms(logits.detach(), y, ids=ids).items()})
         loss: Tensor = self.loss(logits, y, ids=ids)
-        self.loss.update(logits, y, ids=ids)  # for CRL; the other losses ignore it
+        self.loss.update(logits, y, ids=ids)  # for CRL and CaPE; the other losses ignore it
         return loss
 
     def on_train_epoch_end(self) -> None:
-        """For CRL too."""
+        """For CRL and CaPE too."""
         self.loss.end_epoch()
 
     def validation_step(self, batch: Batch, _: int) -> None:

@@ -2,7 +2,8 @@
 
     python examples/own_loop.py            # cross-entropy, then MbLS; some seconds
 
-The two calls marked CRL keep the memory of losses that have one; the other losses ignore them, so one loop serves all.
+The two calls marked CRL, CaPE keep the memory of losses that have one; the other losses ignore them, so one loop
+serves all.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def train(loss: Loss, seed: int = 0, epochs: int = 30) -> Predictions:
             optimiser.zero_grad()
             loss(logits, y[batch], ids=batch).backward()  # instead of nn.CrossEntropyLoss()(logits, y[batch])
             optimiser.step()
-            loss.update(logits, y[batch], ids=batch)  # CRL
-        loss.end_epoch()  # CRL
+            loss.update(logits, y[batch], ids=batch)  # CRL, CaPE
+        loss.end_epoch()  # CRL, CaPE
     with torch.no_grad():
         return Predictions.from_logits(model(x_test), y_test)
 

@@ -6,7 +6,7 @@ The script builds its loss from flags and cannot be given one. With `--smoothing
 `timm.loss.LabelSmoothingCrossEntropy`; with `--mixup` or `--cutmix`, `timm.loss.SoftTargetCrossEntropy`. Here both
 names give the Calibrant loss before the script is read. The value of `--smoothing` is then a switch only, except with
 mixing, where timm smooths the labels by it: pass 0 there. Validation keeps its cross-entropy. Leave out `--bce-loss`
-and `--jsd-loss`. Losses that need sample ids (CRL) cannot be used: the script does not pass any.
+and `--jsd-loss`. Losses that need sample ids (CRL, CaPE) cannot be used: the script does not pass any.
 
 The first argument is a loss as in `calibrant lens --losses`; the second the path of timm's `train.py`, which is in
 timm's repository, not in its package.

@@ -60,3 +60,11 @@ def test_needing_pytorch():
     assert imports.needs_torch
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         imports.nothing  # noqa: B018
+
+
+def test_needing_scikit_learn(monkeypatch):
+    imports = importlib.import_module("calibrant._imports")
+    assert imports.needs_sklearn
+    monkeypatch.setattr(imports, "_is_installed", lambda package: False)
+    with pytest.raises(MissingExtraError, match=r"needs scikit-learn: pip install 'calibrant\[train\]'"):
+        imports.needs_sklearn  # noqa: B018

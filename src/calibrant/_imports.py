@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_TITLES = {"torch": "PyTorch", "ray": "Ray"}
+_TITLES = {"torch": "PyTorch", "ray": "Ray", "sklearn": "scikit-learn"}
+_NEEDED = {"needs_torch": "torch", "needs_sklearn": "sklearn"}
 
 
 class MissingExtraError(ImportError, ValueError):
@@ -84,8 +85,11 @@ def _typed_imports(package: str) -> dict[str, str]:
 
 
 def __getattr__(name: str) -> bool:
-    """``from calibrant._imports import needs_torch`` raises `MissingExtraError` where PyTorch is not installed."""
-    if name != "needs_torch":
+    """``from calibrant._imports import needs_torch`` raises `MissingExtraError` where PyTorch is not installed.
+
+    ``needs_sklearn`` does so for scikit-learn.
+    """
+    if name not in _NEEDED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    need("this part of Calibrant", "train", "torch")
+    need("this part of Calibrant", "train", _NEEDED[name])
     return True

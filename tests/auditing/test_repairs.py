@@ -20,6 +20,22 @@ def test_logit_normalisation_is_advised_only_where_it_helps():
     assert plain["high"] >= 0
 
 
+def test_a_reading_of_logit_normalisation_can_be_asked_for():
+    """The offset of a row says whether it is wrong: centred logits do not have it, SC's Eq. 17 sees it."""
+    rng = np.random.default_rng(3)
+    z = rng.standard_normal((1500, 6))
+    y = np.where(rng.random(1500) < 0.3, (z.argmax(1) + 1) % 6, z.argmax(1))
+    z += np.where(y == z.argmax(1), 0.0, 4.0)[:, None]
+    fixes = {
+        centre: audit(Predictions.from_logits(z, y), replicates=100, centre=centre).models[0]["fixes"][-1]
+        for centre in (None, False, True)
+    }
+    assert "of logits that are not centred" in fixes[False]["fitted"]
+    assert fixes[None] == fixes[False]  # the better of both
+    assert "not centred" not in fixes[True]["fitted"]
+    assert fixes[False]["high"] < fixes[True]["low"]
+
+
 def test_held_out_data_must_fit():
     z, y = drawn(200, 5, 2.0, 14)
     with pytest.raises(ValueError, match="same classes"):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 
-from calibrant.cli import app
+from calibrant.cli import COMMANDS, app
 from calibrant.losses import describe, names
 from docs_tools import build, method_pages, rest, table2
 
@@ -55,6 +55,7 @@ def test_generated_page_is_current(name: str) -> None:
 
 def test_generated_pages_do_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = build.cli_page()
+    assert all(f"\n## calibrant {name}\n" in wide for name in COMMANDS)
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert build.cli_page() == wide

@@ -13,6 +13,7 @@ from tests.reference import losses as R
 
 SAMPLES, CLASSES = 7, 5
 COUNTS, EPOCHS = [3, 1, 2, 2, 0, 5, 1], 5
+CONFIDENCE, CORRECT = [0.9, 0.35, 0.97, 0.6, 0.55, 0.8, 0.42], [1, 0, 1, 0, 1, 1, 0]
 
 
 class Case:
@@ -26,16 +27,22 @@ class Case:
     def __str__(self) -> str:
         return f"{self.loss.__name__}({','.join(f'{k}={v}' for k, v in self.parameters.items())})"
 
+    @property
+    def remembers(self) -> bool:
+        """Whether the loss looks samples up by their ids."""
+        return self.check.ranks or self.check.calibrates
+
     def make(self, **common: Any) -> L.Loss:
         loss = self.loss(**self.parameters, **common)
-        return remember(loss) if self.check.ranks else loss
+        return remember(loss) if self.remembers else loss
 
     def extra(self, n: int = SAMPLES) -> dict[str, Tensor]:
-        return {"ids": torch.arange(n) % len(COUNTS)} if self.check.ranks else {}
+        return {"ids": torch.arange(n) % len(COUNTS)} if self.remembers else {}
 
     def hyper(self) -> dict[str, Any]:
-        correctness = {"correctness": np.array(COUNTS) / EPOCHS} if self.check.ranks else {}
-        return {**self.parameters, **correctness}
+        past: dict[str, Any] = {"correctness": np.array(COUNTS) / EPOCHS} if self.check.ranks else {}
+        past |= {"confidence": CONFIDENCE, "correct": CORRECT} if self.check.calibrates else {}
+        return {**self.parameters, **past}
 
     def reference_terms(self, z: Tensor, y: Tensor, **more: Any) -> dict[str, np.ndarray]:
         return self.check.reference(z.detach().numpy(), y.numpy(), **self.hyper(), **more)
@@ -51,7 +58,11 @@ class Case:
 
 
 def remember(loss: L.Loss) -> L.Loss:
-    """The loss with a past of five epochs, of samples 0 to 6."""
+    """The loss with a past of samples 0 to 6: of five epochs, or of one whose predictions it learns from now."""
+    if hasattr(loss, "memory"):
+        loss.memory.record(torch.arange(SAMPLES), torch.tensor(CONFIDENCE, dtype=torch.float64), torch.tensor(CORRECT))
+        loss.end_epoch()
+        return loss
     loss.history.counts, loss.history.epochs = torch.tensor(COUNTS), torch.tensor(EPOCHS)
     return loss
 

@@ -36,6 +36,7 @@ class Check(NamedTuple):
         frozen: the reference's gradient needs the stop-gradient.
         shift_invariant: a number added to all logits changes nothing.
         ranks: the loss knows how often each sample was right, and the reference takes it as ``correctness``.
+        calibrates: the loss knows earlier predictions, and the reference takes their ``confidence`` and ``correct``.
         halved: the gradient of the regulariser is half the derivative of its value.
     """
 
@@ -45,6 +46,7 @@ class Check(NamedTuple):
     frozen: bool = False
     shift_invariant: bool = True
     ranks: bool = False
+    calibrates: bool = False
     halved: bool = False
 
 
@@ -524,6 +526,65 @@ def crl(
                 wanted = 0.0 if variant == "paper" else abs(float(c[i] - c[j]))
                 regulariser[i] += strength * _relu(-s * float(kappa[i] - kappa[j]) + wanted)
     return _terms(cross_entropy(logits, labels)["fidelity"], regulariser)
+
+
+# ---- empirical probabilities -----------------------------------------------------------------------------------------
+
+
+def empirical_probability(
+    confidence: npt.ArrayLike,
+    correct: npt.ArrayLike,
+    *,
+    form: str = "bin",
+    bins: int = 15,
+    bandwidth: float = 0.1,
+    window: int = 500,
+) -> Array:
+    """How often samples of similar confidence were right, for each sample [N].
+
+    bin: sorted by confidence, sample number floor(b N / bins) up to the next such number form bin b. kernel: Gaussian
+    weights over the ``window`` samples before and after it in that order, and itself.
+    """
+    _one_of("form", form, "bin", "kernel")
+    r, c = [float(v) for v in np.asarray(confidence)], [float(v) for v in np.asarray(correct)]
+    order = sorted(range(len(r)), key=lambda n: (r[n], n))
+    out = np.empty(len(r))
+    if form == "bin":
+        for b in range(bins):
+            members = order[b * len(r) // bins : (b + 1) * len(r) // bins]
+            for n in members:
+                out[n] = math.fsum(c[m] for m in members) / len(members)
+        return out
+    for place, n in enumerate(order):
+        near = order[max(0, place - window) : place + window + 1]
+        weights = [math.exp(-((r[n] - r[m]) ** 2) / (2 * bandwidth**2)) for m in near]
+        out[n] = math.fsum(w * c[m] for w, m in zip(weights, near, strict=True)) / math.fsum(weights)
+    return out
+
+
+@checks("cape", {"bins": 3}, {"bins": 20}, {"strength": 0.6, "bins": 2}, calibrates=True)
+@checks("cape", {"form": "kernel", "bandwidth": 0.2}, calibrates=True)
+@checks("cape", {"form": "kernel", "window": 2, "strength": 0.3}, calibrates=True)
+def cape(
+    logits: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    confidence: npt.ArrayLike,
+    correct: npt.ArrayLike,
+    strength: float = 1.0,
+    **estimate: Any,
+) -> Terms:
+    """Liu2022, an epoch that calibrates: (1 - s) CE + s [-t log r - (1 - t) log(1 - r)], r the largest probability.
+
+    t is the empirical probability of sample n from the ``confidence`` [N] and ``correct`` [N] of earlier predictions.
+    """
+    z, t = _as_logits(logits), empirical_probability(confidence, correct, **estimate)
+    predicted = np.array([first_argmax(row) for row in z])
+    log_p, log_rest = log_softmax(z), log_one_minus_p(z, predicted)
+    regulariser = np.empty(len(z))
+    for n in range(len(z)):
+        regulariser[n] = -strength * (t[n] * log_p[n, predicted[n]] + (1 - t[n]) * log_rest[n])
+    return _terms((1 - strength) * cross_entropy(logits, labels)["fidelity"], regulariser)
 
 
 # ---- credal targets --------------------------------------------------------------------------------------------------

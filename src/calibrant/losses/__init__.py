@@ -27,6 +27,7 @@ from calibrant.losses.mdca import MDCA
 from calibrant.losses.cpc import CPC
 from calibrant.losses.mbls import MbLS
 from calibrant.losses.crl import CRL
+from calibrant.losses.cape import CaPE
 from calibrant.losses.acls import ACLS
 from calibrant.losses.label_relaxation import LabelRelaxation
 from calibrant.losses.soft_targets import SoftTargetCrossEntropy
@@ -40,6 +41,7 @@ __all__ = [
     "FLSD",
     "MDCA",
     "MMCE",
+    "CaPE",
     "ConfidencePenalty",
     "CrossEntropy",
     "Focal",

@@ -78,7 +78,7 @@ class RankingLoss(Loss):
             if t.labels is None:
                 raise ValueError(f"{name} records correct predictions: it needs class labels, not soft")
             correct = z.argmax(1) == t.labels
-            ids = _checked_ids(name, ids, t.labels)
+            ids = checked_ids(name, ids, t.labels)
             self.history.record(ids, correct if t.valid is None else correct & t.valid)
 
     def end_epoch(self) -> None:
@@ -96,11 +96,11 @@ class RankingLoss(Loss):
         if ids is None:
             raise ValueError(f"{type(self).__name__} ranks samples by id: call it with ids=...")
         like = t.labels if t.labels is not None else z[:, 0].detach()
-        ids = _checked_ids(type(self).__name__, ids, like)
+        ids = checked_ids(type(self).__name__, ids, like)
         return z, t._replace(correctness=self.history.correctness(ids).flatten().to(z.dtype))
 
 
-def _checked_ids(name: str, ids: Tensor, like: Tensor) -> Tensor:
+def checked_ids(name: str, ids: Tensor, like: Tensor) -> Tensor:
     """Ids as whole numbers from 0, one per position of ``like`` (a single one for unbatched logits)."""
     if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise ValueError(f"{name} takes sample ids as whole numbers from 0, got {type_words(ids)}")

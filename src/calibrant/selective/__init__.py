@@ -13,7 +13,13 @@ from calibrant._imports import lazy_names
 from calibrant.selective.bounds import binomial_tail, coverage_interval, risk_interval
 from calibrant.selective.holdout import FEWEST as FEWEST_FOR_CHOICE
 from calibrant.selective.holdout import kept_for_choice
-from calibrant.selective.logit_analysis import MSPBin, SortedLogits, normalised_given_max_logit, sorted_logits
+from calibrant.selective.logit_analysis import (
+    MSPBin,
+    RankStatistics,
+    SortedLogits,
+    normalised_given_max_logit,
+    sorted_logits,
+)
 from calibrant.selective.outcome import FORMATS, Outcome, apply_policy
 from calibrant.selective.policy import Policy
 from calibrant.selective.rule import Decision, Decisions, decision
@@ -48,6 +54,7 @@ __all__ = [
     "MaxLogitGivenMSP",
     "MethodCurve",
     "Policy",
+    "RankStatistics",
     "SortedLogits",
     "Threshold",
     "Windows",

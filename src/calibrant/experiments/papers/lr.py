@@ -1,4 +1,4 @@
-"""Tables and figures of LR [Lienen2021]."""
+"""Tables and figures of LR."""
 
 from __future__ import annotations
 
