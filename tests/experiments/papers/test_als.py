@@ -37,6 +37,9 @@ def test_a_table_of_images_without_objects(bench, recipe, monkeypatch):
     monkeypatch.setattr(als, "_RECIPE", recipe)
     table = find_item("als.table1").make(bench).tables["table1"]
     runs = bench.run(recipe, ("hard", "als"))
+    least = min(line.cells[1].mean for line in table.rows)
+    assert [line.cells[1].best for line in table.rows] == [line.cells[1].mean == least for line in table.rows]
+    assert [column.better for column in table.columns] == ["low", "low"]
     for line, method in zip(table.rows, ("hard", "als"), strict=True):
         values = runs.results.by_seed(method=method, set="context", posthoc="none", metric="mean_confidence")
         assert line.cells[1].mean == pytest.approx(np.mean(list(values.values())))

@@ -26,6 +26,7 @@ def tables_beside(
     tune: Sequence[str] = (),
     changes: Mapping[str, Any] | None = None,
     layout: Layout | None = None,
+    directions: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
 ) -> Output:
     """A table of recipes as the paper prints it, and its numbers beside ours, for every recipe; in small for the first.
@@ -37,20 +38,29 @@ def tables_beside(
         tune: Metrics for which settings are searched.
         changes: In small: values of the experiment to replace, by section.
         layout: Of the tables of all recipes; one below the other if left out.
+        directions: By metric, which end is better here: ``"low"`` or ``"high"``, if not the metric's own.
         notes: Sentences for the page.
     """
     sets = {
         recipe: bench.run(recipe, load(recipe).tables[number].rows, tune=tune, changes=changes)
         for recipe in bench.recipes(recipes)
     }
-    return beside_of(sets, number, layout=layout, notes=notes)
+    return beside_of(sets, number, layout=layout, directions=directions, notes=notes)
 
 
 def beside_of(
-    sets: Mapping[str, RunSet], number: str, *, layout: Layout | None = None, notes: Sequence[str] = ()
+    sets: Mapping[str, RunSet],
+    number: str,
+    *,
+    layout: Layout | None = None,
+    directions: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
 ) -> Output:
     """As `tables_beside`, of runs that are there."""
-    own = {recipe: recipe_table(runs.results, runs.recipe, number) for recipe, runs in sets.items()}
+    own = {
+        recipe: _directed(recipe_table(runs.results, runs.recipe, number), directions or {})
+        for recipe, runs in sets.items()
+    }
     head = f"table{number.lower()}"
     names = {recipe: head if len(sets) == 1 else f"{head}-{recipe}" for recipe in sets}
     made: dict[str, Table] = {}
@@ -64,6 +74,12 @@ def beside_of(
     said = [*notes, *(words for table in own.values() for words in _leaders(table))]
     said += [words for runs in sets.values() for words in runs.notes]
     return Output(tables=made, notes=tuple(said))
+
+
+def _directed(table: Table, directions: Mapping[str, str]) -> Table:
+    """The table with its best cells marked by other ends of some metrics."""
+    columns = tuple(column._replace(direction=directions.get(column.metric)) for column in table.columns)
+    return Table(table.title, table.note, columns, mark_best(columns, table.rows)) if directions else table
 
 
 def beside(runs: RunSet, number: str) -> Table:
