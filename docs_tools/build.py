@@ -1,6 +1,7 @@
 """Write the generated pages and build the site.
 
-``docs/cli.md`` comes from ``--help``, ``docs/methods/`` from the files of the losses.
+``docs/cli.md`` comes from ``--help``, ``docs/methods/`` from the files of the losses, ``docs/papers.md`` from the
+registry of the papers' tables and figures.
 
 Run ``./dev docs`` to write them and to build the site into ``docs/_build``, ``./dev docs --check`` to see whether they
 are up to date.
@@ -25,7 +26,7 @@ from calibrant.cli import app, demo_study
 from calibrant.cli.lens import draw, look
 from calibrant.cli.options import parse_losses
 from calibrant.losses import describe, names
-from docs_tools import method_pages, table2
+from docs_tools import method_pages, paper_pages, table2
 
 FOLDER = Path(__file__).parents[1] / "docs"
 #: Columns of the help texts, whatever the terminal.
@@ -98,6 +99,7 @@ def site(target: Path) -> None:
 def pages() -> dict[Path, str]:
     """The text of each generated page."""
     texts = {"cli": cli_page(), "methods/index": method_pages.index_page(), "methods/table2": table2.page()}
+    texts["papers"] = f"{NOTE.format(source='docs_tools/paper_pages.py')}\n\n{paper_pages.papers_page()}"
     texts |= {f"methods/{name}": method_pages.method_page(describe(name)) for name in names()}
     return {FOLDER / f"{name}.md": text for name, text in texts.items()}
 

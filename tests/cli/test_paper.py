@@ -22,6 +22,7 @@ def test_the_list_has_every_item(capsys):
 def test_an_item_is_made_and_then_listed_as_made(tmp_path, capsys):
     assert run("paper", "lr.fig2", "-o", tmp_path) == 0
     assert (tmp_path / "lr.fig2" / "index.html").exists()
+    capsys.readouterr()
     assert run("paper", "list", "--json", "-o", tmp_path) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["lr.fig2"]["here"] == "made"
@@ -41,3 +42,17 @@ def test_what_cannot_be_made_is_one_sentence(words, sentence, tmp_path, capsys):
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1
+
+
+def test_the_list_fits_a_hundred_columns(capsys):
+    assert run("paper", "list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum(line.startswith("name ") for line in lines) == 1  # in one table
+    assert any(line.startswith("als.fig3 ") and "imagenet" in line for line in lines)
+
+
+def test_finished_runs_are_taken_instead_of_training(tmp_path, capsys):
+    paths = tmp_path / "nothing", tmp_path / "more"
+    assert run("paper", "acls.table3", "--runs", *paths, "-o", tmp_path / "out") == 2
+    assert "neither the folder of a finished run nor that of a comparison" in capsys.readouterr().err

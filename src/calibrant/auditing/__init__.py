@@ -2,7 +2,8 @@
 
 `collect` goes through predictions once and fills in `breakdown`, `shards` does so on a cluster; `repairs`, `findings`,
 `repair_findings` and `policy_check` judge, `headline` answers what was asked, `next_step` says what to do, `document`
-is what a page draws, `audit` puts them together. `gate` judges every `requirement` by its interval.
+is what a page draws, `audit` puts them together. `gate` judges every `requirement` by its interval, `object_size` is of
+images whose objects are known by their size.
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from calibrant.auditing.document import reliability_series
     from calibrant.auditing.gate import Check, Judgement, check
     from calibrant.auditing.next_step import CommandWords
+    from calibrant.auditing.object_size import confidence_by_objectness
     from calibrant.auditing.shards import collect_on_ray
 
 __all__ = ["Audit", "Check", "Judgement", "audit", "check"]

@@ -15,6 +15,7 @@ from calibrant._numbers import count
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import Bools, Ints, check_finite
 from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, ClasswiseSums, Columns, HashSample, Levels
+from calibrant.auditing.object_size import ObjectSizes
 from calibrant.auditing.policy_check import calibrate
 from calibrant.metrics import (
     BLOCK,
@@ -85,6 +86,7 @@ class Collected:
     of_ids: int | None = None
     of_values: int = 0
     clusters: Clusters | None = None
+    object_sizes: ObjectSizes | None = None
     remarks: list[str] = field(default_factory=list)
     digits: Digits | None = None
     class_levels: Levels | None = None
@@ -163,6 +165,8 @@ def begin(predictions: Predictions, groups: Iterable[str]) -> Collected:
         clusters=None if predictions.kind == "classification" else Clusters(),
         digits=Digits(classes) if holds == "probabilities" else None,
     )
+    if "objectness" in predictions._store.names and predictions.kind == "classification":
+        collected.object_sizes = ObjectSizes()
     if "predicted" in predictions._store.names:
         collected.by_class, collected.class_levels = Breakdown(), Levels("predicted")
     if classes:
@@ -298,6 +302,8 @@ def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: Ar
         for name, (levels, breakdown) in collected.groups.items():
             codes = levels.encode(np.asarray(batch.groups[name])[rows_of])
             breakdown.add(codes, top, bins, len(levels.codes))
+    if collected.object_sizes is not None and batch.objectness is not None:
+        collected.object_sizes.add(np.asarray(batch.objectness)[top.rows()], top.confidence, top.correct)
     _keep_worst(collected, batch, top)
     _keep_sample(collected, top, values)
     collected.samples += len(top.labels)

@@ -48,7 +48,7 @@ POINTS = 1000  # of a curve
 #: What an audit shows, in this order.
 SHOWN_METRICS = (
     "accuracy", "nll", "brier", "ece_15", "ece_10", "ece_100", "aece", "mce", "classwise_ece", "smooth_ece",
-    "mean_confidence", "overconfidence", "underconfidence", "aurc", "e_aurc", "augrc",
+    "mean_confidence", "overconfidence", "underconfidence", "objectness_deviation", "aurc", "e_aurc", "augrc",
     *(f"coverage_at_risk_{risk:g}" for risk in RISKS), *(f"risk_at_coverage_{coverage:g}" for coverage in COVERAGES),
 )  # fmt: skip
 
@@ -64,6 +64,7 @@ CONVENTIONS = [
     ["Class-wise ECE", "For each class the ECE of its probability over all samples; mean over classes."],
     ["Smooth ECE", "Gaussian kernel reflected at 0 and 1, as wide as the result (Blasiok and Nakkiran)."],
     ["Over-/underconfidence", "Mean confidence of wrong predictions; mean of 1 - confidence of right ones."],
+    ["Objectness deviation", "Mean distance of the confidence from the share of the image that the object covers."],
     ["AURC", "Mean over i of the error rate of the i most confident predictions; ties in expected order. "
      "E-AURC: minus that of the best order. AUGRC: with the share of all samples that are accepted and wrong."],
     ["Coverage at risk", "Largest coverage whose error rate is at most the target, 0 if none; ties are not split."],
@@ -142,6 +143,7 @@ def describe(
         "labels_table": [] if classes is None else describe_classes(classes, level),
         "reliability": reliability_series(summary, level),
         "histogram": _histogram(summary),
+        "objects": None if collected.object_sizes is None else collected.object_sizes.series(),
         "curves": [_curve(*curve, level) for curve in (by_confidence, *other_scores(collected, val, centre))],
         "logits": logits,
         "classes_table": _rows(by_class, level, dict(zip(names, classwise, strict=True)) if len(classwise) else {}),
@@ -159,12 +161,17 @@ def numbers_of(
 ) -> tuple[dict[str, Approximate], dict[str, Interval], npt.NDArray[np.float64]]:
     """Values and intervals of every metric, and class-wise ECE by class."""
     values = dict(summary.metrics())
+    own: dict[str, Interval] = {}
+    if collected.object_sizes is not None:
+        own["objectness_deviation"] = collected.object_sizes.deviation(level)
+        values["objectness_deviation"] = Approximate(own["objectness_deviation"].value)
     if collected.clusters is None:
         numbers = intervals(summary, level=level, replicates=replicates, seed=seed)
     else:
         numbers = collected.clusters.intervals(summary, level=level, replicates=replicates, seed=seed)
         if collected.impossible:  # which of the images they are in was not kept
             numbers["nll"] = Interval(float(values["nll"]), math.nan, math.nan)
+    numbers |= own
     if collected.classwise is None:
         return values, numbers, np.empty(0)
     classwise = collected.classwise.by_class()

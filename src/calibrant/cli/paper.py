@@ -87,8 +87,28 @@ def _list(output: Path, data: str | None, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    heads = ("name", "shows", "data", "here", "small, min", "full")
-    print_table("Tables and figures of the papers", heads, [[f"{value}" for value in row.values()] for row in rows])
+    lines = [
+        [
+            str(row["name"]),
+            _cut(str(row["shows"]), 48),
+            _first(str(row["data"])),
+            str(row["here"]),
+            f"{row['minutes']:g}",
+        ]
+        for row in rows
+    ]
+    # Data and full length of every item are in --json.
+    print_table("Tables and figures of the papers; minutes of --small", ("name", "shows", "data", "here", "min"), lines)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _first(data: str) -> str:
+    """The first of several data sets, and how many more."""
+    first, *more = data.split(", ")
+    return first + (f" +{len(more)}" if more else "")
 
 
 def _data_of(item: Any) -> str:

@@ -37,6 +37,7 @@ class Column(NamedTuple):
         title: what the head says instead of the metric's name.
         kind: what the cells are: values of the metric, average ranks by it, or one side of a comparison.
         direction: which end is better here, if not the metric's own: ``"low"``, ``"high"`` or ``"none"``.
+        unit: ``"share"`` or ``"number"``, if it is not the metric's own.
     """
 
     metric: str
@@ -45,6 +46,7 @@ class Column(NamedTuple):
     title: str | None = None
     kind: Kind = "value"
     direction: str | None = None
+    unit: str = ""
 
     @property
     def better(self) -> str:
@@ -56,7 +58,9 @@ class Column(NamedTuple):
     @property
     def is_share(self) -> bool:
         """Whether values are printed in percent."""
-        return self.kind != "rank" and bool(self.metric) and describe(self.metric).unit == "share"
+        if self.unit or not self.metric:
+            return self.unit == "share"
+        return self.kind != "rank" and describe(self.metric).unit == "share"
 
     @property
     def name(self) -> str:

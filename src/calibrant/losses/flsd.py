@@ -68,16 +68,16 @@ class FLSD(Loss):
         self.variant = choice("variant", variant, ("released", "paper"))
 
     def formula(self, z: Tensor, t: Target) -> Terms:
-        """Focal loss with `_gamma`."""
-        value = focal_formula(z, t, self._gamma)
+        """Focal loss with `gamma_of`."""
+        value = focal_formula(z, t, self.gamma_of)
         return Terms(self._weighted(value, t))
 
     def closed_form(self, z: Tensor, t: Target) -> tuple[Tensor, Tensor]:
         """The gradient of focal loss; gamma is constant."""
-        return focal_closed_form(z, t, self._gamma)
+        return focal_closed_form(z, t, self.gamma_of)
 
-    def _gamma(self, p_label: Tensor, p_top: Tensor) -> Tensor:
-        """The rule of the table above, per position."""
+    def gamma_of(self, p_label: Tensor, p_top: Tensor) -> Tensor:
+        """The exponent of each position by the probabilities of its label and of the prediction: the table above."""
         released = self.variant == "released"
         p = p_label if released else p_top
         gamma = torch.full_like(p, self.gamma)

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
         draw_regularisation,
         draw_regularisation_by_error,
     )
+    from calibrant.report.figures.objects import draw_confidence_by_objectness, draw_peaks
+    from calibrant.report.figures.reliability import draw_reliability_zoom
     from calibrant.report.figures.selective import (
         draw_errors_by_source,
         draw_max_logit_given_msp,
         draw_risk_coverage_by_method,
     )
+    from calibrant.report.figures.simplex import Mark, draw_simplex
+    from calibrant.report.figures.training import draw_regulariser, draw_sweep
     from calibrant.report.html.audit_page import write_audit
     from calibrant.report.html.comparison_page import write_comparison
     from calibrant.report.html.comparison_table import PrintedNumber, render_comparison_table

@@ -26,7 +26,13 @@ from calibrant.training import checkpoints
 from calibrant.training.datasets import Sets, evaluation_pipeline, load_sets
 from calibrant.training.distributed import ending_together, make_fabric
 from calibrant.training.forward import memory_errors, rehearse
-from calibrant.training.prediction import DatasetTally, check_logits_fit, logits_by_batch, predict_dataset
+from calibrant.training.prediction import (
+    DatasetTally,
+    check_logits_fit,
+    logits_by_batch,
+    object_numbers,
+    predict_dataset,
+)
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run, prepare_run, restore_run, save_run, unwrap
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RESULT, RunFolder
@@ -202,8 +208,9 @@ def _evaluate(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> N
         for name, dataset in sets.evaluated.items():
             event_log("predicting", {"set": name})
             tally = DatasetTally(dataset, run.fabric.device)
-            predict_dataset(run.recipe, model, dataset, run.fabric.device, tally=tally).save(folder / f"{name}.npz")
-            numbers[name] = tally.compute()
+            predictions = predict_dataset(run.recipe, model, dataset, run.fabric.device, tally=tally)
+            predictions.save(folder / f"{name}.npz")
+            numbers[name] = tally.compute() | object_numbers(predictions)
             event_log("predicted", {"set": name, **numbers[name]})
         checkpoints.save(folder / MODEL, {checkpoints.NETWORK: model.state_dict()}, {})
         first = evaluation_pipeline(run.recipe, sets.test).batch([0]).inputs

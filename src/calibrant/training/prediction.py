@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from calibrant._progress import Progress, silent, track
 from calibrant.data import Batch, Batches, Dataset, Pipeline, Step, normalised, sample_generator
+from calibrant.metrics import objectness_deviation, top_label
 from calibrant.models import require_trust
 from calibrant.predictions import Predictions
 from calibrant.torchmetrics import ConfidenceSketch
@@ -175,6 +176,14 @@ def predict_dataset(
         model, evaluation_pipeline(recipe, dataset), mean=mean, std=std, batch_size=recipe.training.eval_batch_size,
         workers=recipe.training.workers, device=device, pixels=recipe.data.pixels, tally=tally, progress=progress,
     )  # fmt: skip
+
+
+def object_numbers(predictions: Predictions) -> dict[str, float]:
+    """The mean distance of confidence and object size, where the predictions know how large objects are."""
+    if predictions.objectness is None:
+        return {}
+    confidence = top_label(np.asarray(predictions.logits), np.asarray(predictions.labels))[0]
+    return {"objectness_deviation": objectness_deviation(confidence, np.asarray(predictions.objectness, np.float64))}
 
 
 def check_logits_fit(pipeline: Pipeline, pixels: int | None) -> None:

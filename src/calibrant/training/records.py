@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from calibrant._files import parse_json, read_regular
 from calibrant._validation import short
-from calibrant.metrics import METRICS, base_name
+from calibrant.metrics import describe
 from calibrant.training.settings import MOST_STEPS, Number, SetName, Whole
 
 #: Largest size of such a file, in bytes.
@@ -50,10 +50,10 @@ class DamagedError(ValueError):
 
 def check_metric(name: str, value: float | None) -> None:
     """Raise unless a metric is known and a value is one that it can have."""
-    metric = METRICS.get(base_name(name))
-    if metric is None:
-        raise ValueError(f"no metric is called {short(name)}")
-    low, high = metric.bounds
+    try:
+        low, high = describe(name).bounds
+    except ValueError:
+        raise ValueError(f"no metric is called {short(name)}") from None
     if value is not None and not low - _SLACK <= value <= high + _SLACK:
         raise ValueError(f"{name} must be from {low:g} to {high:g}, got {value:g}")
 

@@ -2,17 +2,235 @@
 
 from __future__ import annotations
 
-from calibrant.experiments.papers.recipe_items import tables_beside
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from calibrant._lens import lens
+from calibrant.experiments.cells import Column, Line, Table, TableCell, cell_of
+from calibrant.experiments.papers.recipe_items import beside_of, mean_of, tables_beside
 from calibrant.experiments.papers.registry import Output, item
-from calibrant.experiments.papers.workbench import Workbench
+from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.losses import FLSD
+from calibrant.report import draw_regulariser, draw_sweep, new_figure
+from calibrant.training import LastEpoch, last_epoch, load
 
-_CLASSIFICATION = (
-    "acls_cifar10_resnet50", "acls_cifar10_resnet101", "acls_tiny_imagenet_resnet50", "acls_tiny_imagenet_resnet101",
-    "acls_imagenet_resnet50",
-)  # fmt: skip
+_TINY = "acls_tiny_imagenet_resnet50"
+_BOTH = (_TINY, "acls_tiny_imagenet_resnet101")
+_CLASSIFICATION = ("acls_cifar10_resnet50", "acls_cifar10_resnet101", *_BOTH, "acls_imagenet_resnet50")
+#: Of Table A, and those of the paper's other tables, which are the method "acls".
+_LAMBDA1, _LAMBDA2 = (0.0, 0.05, 0.1, 0.15), (0.0, 0.005, 0.01, 0.015)
+_CHOSEN = (0.1, 0.01)
+#: Of Fig. A, whose values are not printed.
+_MARGINS = (0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0)
+#: Fig. 3 cuts the regulariser off here, and has so many bins.
+_CUT, _BINS = 0.1, 20
+#: Sizes of a gradient step on the logits.
+_STEPS = (0.1, 1.0)
 
 
-@item("acls.table3", "Accuracy, ECE and AECE of eleven losses on image data", recipes=_CLASSIFICATION, minutes=2)
+@item("acls.table3", "Accuracy, ECE and AECE of eleven losses", recipes=_CLASSIFICATION, minutes=2)
 def table3(bench: Workbench) -> Output:
     """A table for each data set and network; in small one, of the first."""
     return tables_beside(bench, _CLASSIFICATION, "3")
+
+
+@item("acls.table5", "The adaptive and the conditional part alone", recipes=_BOTH, minutes=1.5)
+def table5(bench: Workbench) -> Output:
+    """A table for each network."""
+    return tables_beside(bench, _BOTH, "5")
+
+
+@item("acls.table6", "Ranking or margin as the condition", recipes=(_TINY,), minutes=1)
+def table6(bench: Workbench) -> Output:
+    """CRL and ACLS, each with both conditions."""
+    return tables_beside(bench, (_TINY,), "6")
+
+
+@item("acls.fig3", "The regulariser over samples, by condition", recipes=(_TINY,), minutes=0.5)
+def regulariser(bench: Workbench) -> Output:
+    """Histograms of L_REG of the training samples at the end of training, with the memory of the ranking condition."""
+    runs = bench.run(_TINY, ("acls, ranking", "acls"))
+    figure = new_figure((6.4, 2.7))
+    axes = figure.subplots(1, 2, sharey=True)
+    lines, notes = [], []
+    for axis, method, printed in zip(axes, ("acls, ranking", "acls"), (0.85, 0.05), strict=True):
+        by_seed = [_regulariser(epoch) for epoch in _last_epochs(bench, runs, method)]
+        values = np.concatenate(by_seed)
+        zeros = [float(np.mean(part == 0)) for part in by_seed]
+        counts, edges = np.histogram(values.clip(0, _CUT), bins=_BINS, range=(0, _CUT))
+        title = "ACLS with ranking condition" if method != "acls" else "ACLS"
+        draw_regulariser(axis, counts, edges, float(np.mean(values == 0)), title=title)
+        ours = cell_of(zeros)
+        lines.append(Line(title, "", (TableCell(printed, np.nan, 0), ours)))
+        notes.append(
+            f"{title}: the regulariser is 0 for {100 * np.mean(zeros):.1f}% of the training samples (paper: "
+            f"{100 * printed:.0f}%)."
+        )
+    columns = (_share("Regulariser is 0, paper"), _share("Regulariser is 0, ours"))
+    table = Table("Samples that the regulariser leaves alone", "", columns, tuple(lines))
+    notes.append(
+        "Logits of the training samples by the network of the last epoch, without augmentation; pairs for the ranking "
+        "are neighbours in the batches of that epoch."
+    )
+    return Output({"fig3-numbers": table}, {"fig3": figure}, tuple(notes))
+
+
+def _share(title: str) -> Column:
+    return Column("", title=title, direction="none", unit="share")
+
+
+def _last_epochs(bench: Workbench, runs: RunSet, method: str) -> Iterator[LastEpoch]:
+    for folder in runs.folders[method].values():
+        yield last_epoch(folder.path, data=None if bench.small else bench.data)
+
+
+def _regulariser(epoch: LastEpoch) -> Any:
+    """Of every sample of the last epoch."""
+    epoch.loss.reduction = "none"
+    with torch.no_grad():
+        parts = [epoch.loss.terms(z, labels, ids=ids)["regulariser"] for z, labels, ids in epoch.batches()]
+    return torch.cat(parts).double().numpy()
+
+
+@item(
+    "acls.altered", "Predictions that a step of the loss would alter", recipes=(_TINY,), minutes=0.5,
+    section="Sec. 4.3, limitation",
+)  # fmt: skip
+def altered(bench: Workbench) -> Output:
+    """How many right predictions a gradient step on the logits would change at the end of training."""
+    runs = bench.run(_TINY, ("acls",))
+    epochs = list(_last_epochs(bench, runs, "acls"))
+    lines = []
+    for step in _STEPS:
+        shares = [_altered(epoch, step) for epoch in epochs]
+        lines.append(Line(f"step {step:g}", "", tuple(cell_of(column) for column in zip(*shares, strict=True))))
+    columns = (_share("Altered by the whole loss"), _share("Altered by the regulariser alone"))
+    note = "Of the training samples: right now, and predicted otherwise after the step."
+    cell = lines[-1].cells[0]
+    assert cell is not None
+    words = (
+        f"With a step of 1 the loss alters {100 * cell.mean:.2f}% of the predictions; the paper counts 0.29% in the "
+        "last epoch on Tiny-ImageNet, after a step of the weights.",
+        "Here the step is on the logits of each sample, z - step dL/dz, by the network of the last epoch without "
+        "augmentation: what the loss asks for, before the weights mix samples.",
+    )
+    return Output({"altered": Table("Right predictions that a step alters", note, columns, tuple(lines))}, {}, words)
+
+
+def _altered(epoch: LastEpoch, step: float) -> tuple[float, float]:
+    """Shares of samples that are right and would not be after a step: of the whole loss, and of its regulariser."""
+    counts = np.zeros(2)
+    for z, labels, ids in epoch.batches():
+        seen = lens(epoch.loss, z, labels, ids=ids)
+        now = z.argmax(1)
+        for k, slope in enumerate((seen.probs - seen.effective, seen.target - seen.effective)):
+            counts[k] += int(((now == labels) & ((z.double() - step * slope).argmax(1) != now)).sum())
+    samples = sum(map(len, epoch.order))
+    return float(counts[0] / samples), float(counts[1] / samples)
+
+
+@item(
+    "acls.flsd", "FLSD's gamma: how many samples have which", recipes=(_TINY,), minutes=0.5, section="Supplement S1.1"
+)
+def flsd_gamma(bench: Workbench) -> Output:
+    """Shares of training and test samples by the exponent that FLSD gives them, by both of its rules."""
+    runs = bench.run(_TINY, ("flsd",))
+    rules = {"by the largest probability (Eq. 1)": FLSD(variant="paper"), "by the label's (released)": FLSD()}
+    lines, notes = [], []
+    for name in ("training samples", "test samples"):
+        for words, loss in rules.items():
+            shares = [_at_five(loss, *part) for part in _samples(bench, runs, name)]
+            at_three = cell_of(1 - share for share in shares)
+            lines.append(Line(f"{name}, {words}", "", (cell_of(shares), at_three)))
+            notes.append(f"gamma is 3 for {100 * (1 - np.mean(shares)):.1f}% of the {name}, {words}.")
+    columns = (_share("gamma = 5"), _share("gamma = 3"))
+    notes.append("The paper finds gamma = 3 for 95% of samples on Tiny-ImageNet, and does not say of which.")
+    return Output({"flsd": Table("Samples by FLSD's gamma", "", columns, tuple(lines))}, {}, tuple(notes))
+
+
+def _samples(bench: Workbench, runs: RunSet, name: str) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Logits and labels, of every seed."""
+    if name == "training samples":
+        for epoch in _last_epochs(bench, runs, "flsd"):
+            yield epoch.logits, epoch.labels
+        return
+    for seed in runs.folders["flsd"]:
+        data = runs.outputs("flsd", seed)
+        yield torch.tensor(data.logits), torch.tensor(data.labels)
+
+
+def _at_five(loss: FLSD, logits: torch.Tensor, labels: torch.Tensor) -> float:
+    """The share of samples whose exponent is 5."""
+    probabilities = logits.double().softmax(1)
+    gamma = loss.gamma_of(probabilities.gather(1, labels[:, None])[:, 0], probabilities.amax(1))
+    return float((gamma == 5).double().mean())
+
+
+@item("acls.tablea", "Accuracy and ECE over lambda1 and lambda2", recipes=(_TINY,), minutes=3)
+def table_a(bench: Workbench) -> Output:
+    """A row for each lambda1, columns for each lambda2, on the held-out data."""
+    runs = bench.run(_TINY, load(_TINY).tables["A"].rows)
+    output = beside_of({_TINY: runs}, "A")
+    columns = tuple(
+        Column(metric, "val", title=f"{word}, lambda2 = {second:g}")
+        for second in _LAMBDA2
+        for word, metric in (("Acc", "accuracy"), ("ECE", "ece"))
+    )
+    lines = tuple(
+        Line(
+            f"lambda1 = {first:g}",
+            "",
+            tuple(_grid_cell(runs, first, second, c.metric) for second in _LAMBDA2 for c in columns[:2]),
+        )
+        for first in _LAMBDA1
+    )
+    first = output.tables["tablea"]
+    grid = Table(first.title, f"On the held-out data. {first.note}", columns, lines)
+    ece = {(a, b): cell.mean for a in _LAMBDA1 for b in _LAMBDA2 if (cell := _grid_cell(runs, a, b, "ece")) is not None}
+    best = min(ece, key=lambda pair: ece[pair])
+    words = (
+        f"The smallest ECE on the held-out data is {100 * ece[best]:.2f}%, at lambda1 = {best[0]:g} and lambda2 = "
+        f"{best[1]:g} (paper: 1.31% at 0.1 and 0.01).",
+    )
+    beside = {name: table for name, table in output.tables.items() if name.endswith("-beside")}
+    return Output({"tablea": grid, **beside}, {}, (*words, *runs.notes))
+
+
+def _grid_cell(runs: RunSet, lambda1: float, lambda2: float, metric: str) -> TableCell | None:
+    name = "acls" if (lambda1, lambda2) == _CHOSEN else f"acls, lambda1={lambda1:g}, lambda2={lambda2:g}"
+    cell = mean_of(runs, name, metric, name="val")
+    return cell if cell.runs else None
+
+
+@item("acls.figa", "ECE over the margin", recipes=(_TINY,), minutes=2)
+def margins(bench: Workbench) -> Output:
+    """ECE of ACLS on the held-out data for margins from 0 on."""
+    methods = {f"acls, margin={m:g}": {"loss": {"name": "acls", "margin": m}} for m in _MARGINS}
+    runs = bench.run(_TINY, methods=methods)
+    cells = [mean_of(runs, method, "ece", name="val") for method in methods]
+    figure = new_figure((3.8, 2.8))
+    curve = (_MARGINS, [cell.mean for cell in cells], [cell.std for cell in cells])
+    draw_sweep(figure.subplots(), {"ACLS": curve}, label="margin", metric="ECE, held-out data")
+    columns = (Column("accuracy", "val"), Column("ece", "val"))
+    lines = [
+        Line(f"margin = {m:g}", "", (mean_of(runs, method, "accuracy", name="val"), cell))
+        for m, method, cell in zip(_MARGINS, methods, cells, strict=True)
+    ]
+    means = np.array([cell.mean for cell in cells])
+    best = int(np.nanargmin(means))
+    words = (
+        f"ECE on the held-out data is smallest at margin {_MARGINS[best]:g} ({100 * means[best]:.2f}%); it is "
+        f"{100 * means[0]:.2f}% at {_MARGINS[0]:g} and {100 * means[-1]:.2f}% at {_MARGINS[-1]:g}.",
+        "The paper's figure prints no numbers.",
+    )
+    return Output({"figa-numbers": Table("ACLS over the margin", "", columns, tuple(lines))}, {"figa": figure}, words)
+
+
+@item("acls.tableb", "Other ways to calibrate, 10 and 15 bins", recipes=(_TINY,), minutes=1)
+def table_b(bench: Workbench) -> Output:
+    """Rows that Calibrant does not compute are left out, and said."""
+    note = "Of the paper's rows CaPE-bin, MCdrop and those taken from Patra et al. are not computed here."
+    return tables_beside(bench, (_TINY,), "B", notes=(note,))

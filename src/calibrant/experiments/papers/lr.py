@@ -2,35 +2,236 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
 import numpy as np
 import torch
 
+from calibrant.experiments import tables
+from calibrant.experiments.cells import Column, Table, TableCell
+from calibrant.experiments.papers.recipe_items import beside_of, side_by_side
 from calibrant.experiments.papers.registry import Output, item
-from calibrant.experiments.papers.workbench import Workbench
+from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.experiments.results import Results
 from calibrant.losses import get
-from calibrant.report import new_figure
+from calibrant.report import Mark, draw_simplex, new_figure
+from calibrant.training import load
 
-#: Smoothing and relaxation in the figures.
-_ALPHA = 0.1
+_ALPHAS = (0.1, 0.25, 0.4)
+#: Smoothing and relaxation in Fig. 1.
+_ALPHA = 0.3
+_TABLE1 = ("lr_mnist_mlp", "lr_fashion_mnist_mlp")
+_TABLE2 = tuple(
+    f"lr_{data}_{model}" for model in ("vgg16", "resnet56v2", "densenet") for data in ("cifar10", "cifar100")
+)
+_TARGETS = ("accuracy", "ece")
+_METHODS = ("ce", "ls", "ecp", "focal", "lr")
+#: In small: no validation data of its own, so that what a method holds out it is not trained on.
+_ALONE: dict[str, Any] = {"data": {"val": None}}
+#: What stands for a second data set in Table 3 in small: a third of the images.
+_FEWER: dict[str, Any] = {
+    "data": {"val": None, "split_options": {"train": {"samples": 500}, "test": {"samples": 3000}}}
+}
+#: Table 3 as printed: by loss, ranks by accuracy and by ECE of what was tuned for accuracy, for ECE, and of both.
+PRINTED_RANKS = {
+    "ce": (1.88, 3.63, 4.13, 2.5, 3.0, 3.06),
+    "ls": (2.75, 3.38, 1.25, 3.25, 2.0, 3.31),
+    "ecp": (2.75, 4.25, 1.88, 4.75, 2.31, 4.5),
+    "focal": (3.5, 2.25, 4.5, 2.25, 4.0, 2.25),
+    "lr": (2.5, 1.5, 2.63, 1.63, 2.56, 1.56),
+}
 
 
-@item("lr.fig2", "Losses of a binary problem against the probability of the label", minutes=0.1)
+@item("lr.fig1", "Smoothing and relaxation in the simplex", minutes=0.1)
+def simplex(bench: Workbench) -> Output:
+    """The triangle of distributions of three classes: a shifted target, and a set of targets with the nearest of it."""
+    predicted = np.array([0.45, 0.2, 0.35])  # the label is the third class, in the lower right corner
+    label, uniform = np.array([0.0, 0.0, 1.0]), np.full(3, 1 / 3)
+    smoothed = (1 - _ALPHA) * label + _ALPHA * uniform
+    rest = np.where(label > 0, 0.0, predicted)
+    nearest = (1 - _ALPHA) * label + _ALPHA * rest / rest.sum()  # Eq. 6
+    inside = ([0.05, 0.05, 0.9], [0.15, 0.02, 0.83], [0.04, 0.16, 0.8])
+    region = np.array([label, (_ALPHA, 0.0, 1 - _ALPHA), (0.0, _ALPHA, 1 - _ALPHA)])
+    figure = new_figure((6.6, 2.9))
+    left, right = figure.subplots(1, 2)
+    point = Mark(predicted.tolist(), "$\\hat p$", colour="#c0392b")
+    draw_simplex(
+        left,
+        [
+            Mark(label.tolist(), "$p$"),
+            Mark(uniform.tolist(), "$u$"),
+            Mark(smoothed.tolist(), "$p^s$", beside=(-20, -6)),
+            point,
+        ],
+        arrows=[(label.tolist(), smoothed.tolist()), (predicted.tolist(), smoothed.tolist())],
+        title="label smoothing",
+    )
+    draw_simplex(
+        right,
+        [Mark(label.tolist(), "$p$"), point,
+         Mark(nearest.tolist(), "nearest in $Q$", colour="#c0392b", beside=(-68, -3)),
+         *(Mark(p, "", filled=False) for p in inside)],
+        region=region,
+        arrows=[(predicted.tolist(), nearest.tolist())],
+        title="label relaxation",
+    )  # fmt: skip
+    logits = torch.tensor(np.log(predicted))[None]
+    target = torch.tensor([2])
+    losses = {name: float(get(name, alpha=_ALPHA)(logits, target)) for name in ("ls", "lr")}
+    words = (
+        f"alpha = {_ALPHA:g}. The prediction is {_row(predicted)}; its nearest distribution in Q (Eq. 6) is "
+        f"{_row(nearest)}, where the loss is their Kullback-Leibler divergence, {losses['lr']:.3f}.",
+        f"Label smoothing has the cross-entropy to {_row(smoothed)}, {losses['ls']:.3f}, which is smallest there and "
+        "grows again towards the label.",
+        "Open circles: distributions of Q, each as good as the label itself.",
+    )
+    return Output(figures={"fig1": figure}, notes=words)
+
+
+def _row(values: Any) -> str:
+    return f"({', '.join(f'{value:.2f}' for value in values)})"
+
+
+@item("lr.fig2", "Losses of two classes by the label's probability", minutes=0.1)
 def loss_curves(bench: Workbench) -> Output:
-    """Cross-entropy, label smoothing, focal loss and label relaxation of two classes."""
-    probability = np.linspace(0.005, 0.995, 199)
+    """Left: cross-entropy with and without label smoothing; right: label relaxation."""
+    probability = np.linspace(0.005, 0.9999, 400)
+    figure = new_figure((6.6, 2.8))
+    words = []
+    for axis, name, title in zip(
+        figure.subplots(1, 2, sharey=True), ("ls", "lr"), ("cross-entropy", "label relaxation"), strict=True
+    ):
+        axis.plot(probability, _loss("ce", probability), color="#1f2933", label="alpha = 0")
+        for alpha, dash in zip(_ALPHAS, ("--", "-.", ":"), strict=True):
+            axis.plot(probability, _loss(name, probability, alpha=alpha), dash, label=f"alpha = {alpha:g}")
+        axis.set_xlabel("probability of the label")
+        axis.set_ylim(0, 4)
+        axis.set_title(title, fontsize=9, loc="left")
+        axis.legend(fontsize=7, frameon=False)
+    figure.axes[0].set_ylabel("loss")
+    for alpha in _ALPHAS:
+        smoothed, relaxed = (_loss(name, probability, alpha=alpha) for name in ("ls", "lr"))
+        words.append(
+            f"alpha = {alpha:g}: with smoothing the loss is smallest at {probability[smoothed.argmin()]:.2f} and rises "
+            f"after it; relaxation is 0 from {probability[np.flatnonzero(relaxed == 0)[0]]:.2f} on."
+        )
+    return Output(figures={"fig2": figure}, notes=tuple(words))
+
+
+def _loss(name: str, probability: Any, **settings: float) -> Any:
     logits = torch.tensor(np.log(np.stack([probability, 1 - probability], 1)))
     labels = torch.zeros(len(probability), dtype=torch.int64)
-    figure = new_figure((4.2, 3.0))
-    axis = figure.subplots()
-    for name, label, settings in (
-        ("ce", "cross-entropy", {}),
-        ("ls", "label smoothing", {"alpha": _ALPHA}),
-        ("focal", "focal loss", {"gamma": 2.0}),
-        ("lr", "label relaxation", {"alpha": _ALPHA}),
-    ):
-        axis.plot(probability, get(name, reduction="none", **settings)(logits, labels).numpy(), label=label)
-    axis.set_xlabel("probability of the label")
-    axis.set_ylabel("loss")
-    axis.set_ylim(0, 4)
-    axis.legend(frameon=False)
-    return Output(figures={"fig2": figure})
+    return get(name, reduction="none", **settings)(logits, labels).numpy()
+
+
+def _runs(bench: Workbench, recipe: str, number: str, changes: dict[str, Any] | None = None) -> RunSet:
+    return bench.run(recipe, load(recipe).tables[number].rows, tune=_TARGETS, changes=changes or _ALONE)
+
+
+def _table(bench: Workbench, recipes: tuple[str, ...], number: str) -> Output:
+    """A table of several data sets side by side, with the ranks of the losses averaged over them."""
+    sets = {recipe: _runs(bench, recipe, number) for recipe in bench.recipes(recipes)}
+    layout = partial(side_by_side, title=f"LR, Table {number}")
+    output = beside_of(sets, number, layout=lambda parts: layout({_title(name): part for name, part in parts.items()}))
+    ranked = {f"table{number}-ranks": _ranks(sets)}
+    return Output({**output.tables, **ranked}, notes=(*output.notes, *_price(sets)))
+
+
+def _title(recipe: str) -> str:
+    return recipe.removeprefix("lr_").replace("_", " ")
+
+
+@item("lr.table1", "Five losses on MNIST and Fashion-MNIST, tuned", recipes=_TABLE1, minutes=3.5)
+def table1(bench: Workbench) -> Output:
+    """Cross-entropy, LS, CP, FL and LR; cross-entropy with a temperature is trained on 85%."""
+    return _table(bench, _TABLE1, "1")
+
+
+@item("lr.table2", "Five losses on CIFAR, three networks, tuned", recipes=_TABLE2, minutes=3.5)
+def table2(bench: Workbench) -> Output:
+    """As Table 1, for VGG16, ResNet56 and DenseNet-BC."""
+    return _table(bench, _TABLE2, "2")
+
+
+@item("lr.table3", "Average ranks of the losses over all data sets", recipes=(*_TABLE1, *_TABLE2), minutes=7)
+def table3(bench: Workbench) -> Output:
+    """Ranks of what was tuned for accuracy, for ECE, and of both; with several finished runs, over those."""
+    if bench.runs:
+        sets = {path.name: _runs(replace(bench, runs=(path,)), *_recipe_of(bench, path)) for path in bench.runs}
+    elif bench.small:
+        sets = {"scenes": _runs(bench, _TABLE1[0], "1"), "a third of the scenes": _runs(bench, _TABLE1[0], "1", _FEWER)}
+    else:
+        sets = {name: _runs(bench, name, "1" if name in _TABLE1 else "2") for name in (*_TABLE1, *_TABLE2)}
+    table = _ranks(sets)
+    return Output({"table3": table, "table3-beside": _printed(table)}, notes=_said(table, sets))
+
+
+def _recipe_of(bench: Workbench, path: Any) -> tuple[str, str]:
+    """The recipe that a folder's runs are of, and its table."""
+    name = replace(bench, small=False, runs=(path,)).recipes((*_TABLE1, *_TABLE2))[0]
+    return name, "1" if name in _TABLE1 else "2"
+
+
+def _ranks(sets: Mapping[str, RunSet]) -> Table:
+    judged = {name: _judged(runs) for name, runs in sets.items()}
+    methods = [m for m in _METHODS if all(m in results.column("method") for results in judged.values())]
+    stand_ins = {"ece": {"ce": "ce + temperature"}}
+    has_both = all("ce + temperature" in results.column("method") for results in judged.values())
+    return tables.average_ranks(
+        judged, _TARGETS, methods=methods, ties="min", decimals=3, stand_ins=stand_ins if has_both else None,
+        title="Average ranks of the losses",
+    )  # fmt: skip
+
+
+def _judged(runs: RunSet) -> Results:
+    """Numbers as the tables take them: a row that repairs another has those of that one after the repair."""
+    final = runs.results.where(stage="final")
+    rows = list(final.where(posthoc="none"))
+    for name, method in runs.recipe.methods.items():
+        if method.of is not None:
+            repaired = final.where(method=method.of, posthoc=method.repair)
+            rows += [row._replace(method=name, posthoc="none") for row in repaired]
+    return Results(rows)
+
+
+def _printed(table: Table) -> Table:
+    """The printed ranks beside ours."""
+    columns, lines = [], []
+    for column in table.columns:
+        name = column.name
+        columns += [column._replace(title=f"{name}, paper"), column, Column("", title="Difference", kind="difference")]
+    for line in table.rows:
+        cells: list[TableCell | None] = []
+        for value, cell in zip(PRINTED_RANKS[line.method], line.cells, strict=False):
+            gap = None if cell is None or not cell.runs else TableCell(cell.mean - value, np.nan, cell.runs)
+            cells += [TableCell(value, np.nan, 0), cell, gap]
+        lines.append(line._replace(cells=tuple(cells)))
+    return Table("The paper's ranks and ours", "Difference: ours minus the paper's.", tuple(columns), tuple(lines))
+
+
+def _said(table: Table, sets: Mapping[str, RunSet]) -> tuple[str, ...]:
+    words = [f"Ranks over {len(sets)} data set{'s' * (len(sets) != 1)}: {', '.join(sets)}."]
+    for k, column in enumerate(table.columns):
+        means = {line.method: cell.mean for line in table.rows if (cell := line.cells[k]) is not None and cell.runs}
+        if means:
+            best = min(means, key=lambda name: means[name])
+            words.append(f"By {column.name}, {best} has the smallest average rank, {means[best]:.2f}.")
+    return tuple(words)
+
+
+def _price(sets: Mapping[str, RunSet]) -> list[str]:
+    """What holding data out for a temperature costs, in accuracy."""
+    words = []
+    for name, runs in sets.items():
+        judged = _judged(runs).where(set="test", metric="accuracy")
+        pair = [judged.where(method=m).by_seed(tuned_for="accuracy") for m in ("ce", "ce + temperature")]
+        if all(pair):
+            whole, part = (float(np.mean(list(values.values()))) for values in pair)
+            words.append(
+                f"{_title(name)}: cross-entropy is right {100 * whole:.2f}% of the time trained on all of the data, "
+                f"and {100 * part:.2f}% trained on the part that the temperature leaves it."
+            )
+    return words

@@ -1,1 +1,127 @@
-"""Tables and figures of MbLS."""
+"""Tables and figures of MbLS's appendix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from calibrant.experiments.cells import Column, Line, Table
+from calibrant.experiments.papers.recipe_items import amount, mean_of, methods_across, tables_beside
+from calibrant.experiments.papers.registry import Output, item
+from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.metrics import ConfidenceSketch
+from calibrant.report import draw_reliability_zoom, draw_sweep, new_figure
+
+_TINY = "mbls_tiny_imagenet_resnet50"
+_TABLE1 = (_TINY, "mbls_cifar10_resnet50", "mbls_cub_resnet101", "mbls_20news_gpcn")
+_TABLE2 = ("mbls_cifar10_vit", "mbls_tiny_imagenet_vit")
+_NAMES = {
+    _TINY: "Tiny-ImageNet", "mbls_cifar10_resnet50": "CIFAR-10", "mbls_cub_resnet101": "CUB-200-2011",
+    "mbls_20news_gpcn": "20 News", "mbls_cifar10_vit": "CIFAR-10", "mbls_tiny_imagenet_vit": "Tiny-ImageNet",
+}  # fmt: skip
+#: Balancing weights of Fig. 1, whose values are not printed.
+_WEIGHTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+_BINS = 25
+_ZOOM = (0.5, 1.0)
+
+
+def _across(parts: Mapping[str, Table], *, title: str, small: bool) -> Table:
+    heads = {"ece": "ECE", "accuracy": "Acc"}
+    named = {}
+    for recipe, table in parts.items():
+        columns = tuple(
+            c._replace(title="PosT" if c.posthoc != "none" else "PreT" if c.metric == "ece" and len(table.columns) == 2
+                       and table.columns[1].posthoc != "none" else heads.get(c.metric, c.name))
+            for c in table.columns
+        )  # fmt: skip
+        # In small every network is the same small one.
+        rows = tuple(line._replace(method=_plain(line.method)) for line in table.rows) if small else table.rows
+        named["Scenes" if small else _NAMES[recipe]] = Table(table.title, table.note, columns, rows)
+    return methods_across(named, title)
+
+
+def _plain(label: str) -> str:
+    """The name of a method without that of its network: "CE" of "CE, R-50"."""
+    return label.partition(", ")[0]
+
+
+@item("mbls.table1", "ECE before and after temperature scaling", recipes=_TABLE1, minutes=1)
+def table1(bench: Workbench) -> Output:
+    """A row for each data set and network; T, by the smallest ECE on the held-out data, in brackets."""
+    layout = partial(
+        _across, title="MbLS, appendix, Table 1: ECE before and after temperature scaling", small=bench.small
+    )
+    return tables_beside(bench, _TABLE1, "1", layout=layout)
+
+
+@item("mbls.fig1", "Accuracy and ECE over the balancing weight", recipes=(_TINY,), minutes=3.5)
+def balancing_weight(bench: Workbench) -> Output:
+    """Label smoothing over alpha, MbLS with margin 0 and 10 over lambda; validation left, test right."""
+    kinds: dict[str, Any] = {
+        "LS": lambda w: {"name": "ls", "alpha": w},
+        "MbLS, m = 0": lambda w: {"name": "mbls", "margin": 0.0, "strength": w},
+        "MbLS, m = 10": lambda w: {"name": "mbls", "margin": 10.0, "strength": w},
+    }
+    methods = {f"{kind}, {w:g}": {"loss": loss(w)} for kind, loss in kinds.items() for w in _WEIGHTS}
+    runs = bench.run(_TINY, methods=methods)
+    figure = new_figure((6.8, 4.8))
+    axes = figure.subplots(2, 2, sharex=True)
+    for row, (metric, word) in zip(axes, (("ece", "ECE"), ("accuracy", "accuracy")), strict=True):
+        for axis, (name, title) in zip(row, (("val", "validation"), ("test", "test")), strict=True):
+            curves = {kind: _curve(runs, kind, metric, name) for kind in kinds}
+            draw_sweep(axis, curves, label="lambda or alpha", metric=word, title=title, log=True)
+    columns = tuple(Column(metric, name) for name in ("val", "test") for metric in ("accuracy", "ece"))
+    lines = [Line(m, "", tuple(mean_of(runs, m, c.metric, name=c.set) for c in columns)) for m in methods]
+    words = []
+    for kind in kinds:
+        _, means, _ = _curve(runs, kind, "ece", "test")
+        low, high = (float(f(means)) for f in (np.nanmin, np.nanmax))
+        words.append(
+            f"{kind}: ECE on the test data goes from {100 * low:.2f}% to {100 * high:.2f}% over these weights."
+        )
+    words.append("The values that the paper's figure has on its axis are not printed.")
+    table = Table("Accuracy and ECE over the balancing weight", "", columns, tuple(lines))
+    return Output({"fig1-numbers": table}, {"fig1": figure}, (*words, *runs.notes))
+
+
+def _curve(runs: RunSet, kind: str, metric: str, name: str) -> tuple[Any, Any, Any]:
+    cells = [mean_of(runs, f"{kind}, {w:g}", metric, name=name) for w in _WEIGHTS]
+    return _WEIGHTS, [cell.mean for cell in cells], [cell.std for cell in cells]
+
+
+@item("mbls.fig2", "Reliability with 25 bins, and a part enlarged", recipes=(_TINY,), minutes=1)
+def reliability(bench: Workbench) -> Output:
+    """CE, LS, FL, FLSD and MbLS, all seeds together; below, the part where they differ."""
+    methods = ("ce", "ls", "focal", "flsd", "mbls")
+    runs = bench.run(_TINY, methods)
+    figure = new_figure((2.1 * len(methods), 4.4))
+    axes = figure.subplots(2, len(methods), squeeze=False)
+    words, column = [], Column("ece")
+    for k, method in enumerate(methods):
+        sketch = ConfidenceSketch()
+        for seed in runs.folders[method]:
+            data = runs.outputs(method, seed)
+            sketch.update(data.logits, data.labels)
+        bins = sketch.summary().reliability(_BINS)
+        part = {name: getattr(bins, name) for name in ("low", "high", "count", "confidence", "accuracy")}
+        label = _plain(runs.label(method))
+        draw_reliability_zoom((axes[0, k], axes[1, k]), part, zoom=_ZOOM, title=label)
+        gap = np.nansum(bins.count * (bins.confidence - bins.accuracy)) / bins.count.sum()
+        side = "more" if gap > 0 else "less"
+        ece = mean_of(runs, method, "ece").mean
+        words.append(
+            f"{label}: {100 * abs(gap):.2f} points {side} confident than right; ECE {amount(ece, column)} (15 bins)."
+        )
+    axes[0, 0].set_ylabel("accuracy")
+    axes[1, 0].set_ylabel("accuracy")
+    return Output(figures={"fig2": figure}, notes=tuple(words))
+
+
+@item("mbls.table2", "Accuracy and ECE with a vision transformer", recipes=_TABLE2, minutes=1)
+def table2(bench: Workbench) -> Output:
+    """A row for each data set; in small the network is the small one."""
+    layout = partial(_across, title="MbLS, appendix, Table 2: results with a vision transformer", small=bench.small)
+    return tables_beside(bench, _TABLE2, "2", layout=layout)

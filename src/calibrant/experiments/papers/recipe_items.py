@@ -1,19 +1,32 @@
-"""What items of several papers share: tables of recipes with the printed numbers beside ours."""
+"""What items of several papers share: tables of recipes, the printed numbers beside ours, and ways to lay them out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from calibrant.experiments import tables
-from calibrant.experiments.cells import Table
+from calibrant.experiments.cells import Column, Line, Table, TableCell, cell_of, mark_best, parse_column
 from calibrant.experiments.papers.registry import Output
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.recipe_tables import recipe_table
-from calibrant.training import load
+from calibrant.report import MINUS
+from calibrant.training import TUNED_FOR, load
+
+#: Lays out the tables of several recipes, by their names, as the paper's one table.
+Layout = Callable[[Mapping[str, Table]], Table]
 
 
 def tables_beside(
-    bench: Workbench, recipes: Sequence[str], number: str, *, tune: Sequence[str] = (), notes: Sequence[str] = ()
+    bench: Workbench,
+    recipes: Sequence[str],
+    number: str,
+    *,
+    tune: Sequence[str] = (),
+    changes: Mapping[str, Any] | None = None,
+    layout: Layout | None = None,
+    notes: Sequence[str] = (),
 ) -> Output:
     """A table of recipes as the paper prints it, and its numbers beside ours, for every recipe; in small for the first.
 
@@ -22,19 +35,125 @@ def tables_beside(
         recipes: By name; each has a table of that number.
         number: Of the table.
         tune: Metrics for which settings are searched.
+        changes: In small: values of the experiment to replace, by section.
+        layout: Of the tables of all recipes; one below the other if left out.
         notes: Sentences for the page.
     """
+    sets = {
+        recipe: bench.run(recipe, load(recipe).tables[number].rows, tune=tune, changes=changes)
+        for recipe in bench.recipes(recipes)
+    }
+    return beside_of(sets, number, layout=layout, notes=notes)
+
+
+def beside_of(
+    sets: Mapping[str, RunSet], number: str, *, layout: Layout | None = None, notes: Sequence[str] = ()
+) -> Output:
+    """As `tables_beside`, of runs that are there."""
+    own = {recipe: recipe_table(runs.results, runs.recipe, number) for recipe, runs in sets.items()}
+    head = f"table{number.lower()}"
+    names = {recipe: head if len(sets) == 1 else f"{head}-{recipe}" for recipe in sets}
     made: dict[str, Table] = {}
-    for recipe in recipes[:1] if bench.small else recipes:
-        runs = bench.run(recipe, load(recipe).tables[number].rows, tune=tune)
-        name = f"table{number.lower()}" if len(recipes) == 1 or bench.small else f"table{number.lower()}-{recipe}"
-        made[name] = recipe_table(runs.results, runs.recipe, number)
-        made[f"{name}-beside"] = beside(runs, number)
-    return Output(tables=made, notes=tuple(notes))
+    if layout is not None:
+        made[head] = layout(own)
+    for recipe, runs in sets.items():
+        made.setdefault(names[recipe], own[recipe])
+        printed = beside(runs, number)
+        if printed.rows:
+            made[f"{names[recipe]}-beside"] = printed
+    said = [*notes, *(words for table in own.values() for words in _leaders(table))]
+    said += [words for runs in sets.values() for words in runs.notes]
+    return Output(tables=made, notes=tuple(said))
 
 
 def beside(runs: RunSet, number: str) -> Table:
     """The numbers that the paper prints for the rows of a table, beside ours, with the difference."""
-    rows = {row.partition(", tuned for ")[0] for row in runs.recipe.tables[number].rows}
-    wanted = tuple(entry for entry in runs.recipe.expected if entry.method.partition(", tuned for ")[0] in rows)
-    return tables.expected(runs.results, runs.recipe.model_copy(update={"expected": wanted}))
+    recipe, table = runs.recipe, runs.recipe.tables[number]
+    columns = [parse_column(text) for text in table.columns]
+    rows = {row.partition(TUNED_FOR)[0] for row in table.rows}
+    # A column after a repair is printed under the name of the method that is repaired.
+    repairs = {column.posthoc for column in columns}
+    rows |= {name for name, method in recipe.methods.items() if method.of in rows and method.repair in repairs}
+    asked = {(column.metric, column.set) for column in columns}
+    wanted = []
+    for entry in recipe.expected:
+        values = {metric: value for metric, value in entry.values.items() if (metric, entry.where) in asked}
+        if values and entry.method.partition(TUNED_FOR)[0] in rows:
+            wanted.append(entry.model_copy(update={"values": values}))
+    return tables.expected(runs.results, recipe.model_copy(update={"expected": tuple(wanted)}))
+
+
+def _leaders(table: Table) -> list[str]:
+    """Who is best in each column, and by how much the next is worse, in a sentence a column."""
+    said = []
+    for k, column in enumerate(table.columns):
+        cells = [(cell.mean, line) for line in table.rows if (cell := line.cells[k]) is not None and cell.runs]
+        if column.better == "none" or len(cells) < 2:
+            continue
+        (first, best), (second, other), *_ = sorted(
+            cells, key=lambda pair: pair[0] if column.better == "low" else -pair[0]
+        )
+        said.append(
+            f"{column.name}: {_row(best)} is best with {amount(first, column)}, then {_row(other)} with "
+            f"{amount(second, column)}."
+        )
+    return said
+
+
+def _row(line: Line) -> str:
+    return line.method + (f", tuned for {line.tuned_for}" if line.tuned_for else "")
+
+
+def amount(value: float, column: Column) -> str:
+    """A number of a column in a sentence: shares with their unit."""
+    return f"{100 * value:.2f}%" if column.is_share else f"{value:.4g}".replace("-", MINUS)
+
+
+def side_by_side(parts: Mapping[str, Table], title: str = "") -> Table:
+    """Tables with the same rows as one, the name of each before the heads of its columns."""
+    if len(parts) == 1:
+        return next(iter(parts.values()))
+    keys = list(dict.fromkeys((line.method, line.tuned_for) for table in parts.values() for line in table.rows))
+    cells: dict[tuple[str, str], list[TableCell | None]] = {key: [] for key in keys}
+    columns: list[Column] = []
+    for name, table in parts.items():
+        columns += [column._replace(title=f"{name}: {column.name}") for column in table.columns]
+        rows = {(line.method, line.tuned_for): line.cells for line in table.rows}
+        for key in keys:
+            cells[key] += rows.get(key, (None,) * len(table.columns))
+    lines = [Line(*key, tuple(cells[key])) for key in keys]
+    first = next(iter(parts.values()))
+    return Table(title or first.title, first.note, tuple(columns), mark_best(columns, lines))
+
+
+def methods_across(parts: Mapping[str, Table], title: str) -> Table:
+    """A table as MbLS prints it: a row for each data set and network, columns for each method.
+
+    A row's name is the method, and after a comma the network: ``"CE, R-50"``.
+    """
+    values: dict[str, dict[str, tuple[TableCell | None, ...]]] = {}
+    for name, table in parts.items():
+        for line in table.rows:
+            method, _, network = line.method.partition(", ")
+            values.setdefault(", ".join(filter(None, (name, network))), {})[method] = line.cells
+    first = next(iter(parts.values()))
+    methods = list(dict.fromkeys(method for row in values.values() for method in row))
+    columns = tuple(column._replace(title=f"{method}, {column.name}") for method in methods for column in first.columns)
+    none = (None,) * len(first.columns)
+    lines = [
+        Line(name, "", tuple(cell for method in methods for cell in row.get(method, none)))
+        for name, row in values.items()
+    ]
+    plain = tuple(line._replace(cells=tuple(_unmarked(cell) for cell in line.cells)) for line in lines)
+    return Table(title, first.note, columns, plain)
+
+
+def _unmarked(cell: TableCell | None) -> TableCell | None:
+    """A cell without what was best among others than those that it stands beside now."""
+    return None if cell is None else cell._replace(best=False, second=False)
+
+
+def mean_of(runs: RunSet, method: str, metric: str, *, name: str = "test") -> TableCell:
+    """A metric of a method, mean and standard deviation over its seeds."""
+    values = runs.results.by_seed(method=method, stage="final", set=name, posthoc="none", metric=metric)
+    return cell_of(values.values()) or TableCell(math.nan, math.nan, 0)

@@ -50,6 +50,7 @@ class PaperItem:
         recipes: What it is made from: experiments whose runs it needs. None if it needs no training.
         minutes: How long ``--small`` takes on two cores, measured.
         make: Makes it.
+        section: Where the paper has it, if it is neither a table nor a figure: a number of its text.
     """
 
     name: str
@@ -57,6 +58,7 @@ class PaperItem:
     recipes: tuple[str, ...]
     minutes: float
     make: Callable[[Workbench], Output]
+    section: str = ""
 
     @property
     def paper(self) -> str:
@@ -64,13 +66,15 @@ class PaperItem:
         return next(paper for paper in PAPERS if paper.lower() == self.name.partition(".")[0])
 
     @property
-    def kind(self) -> Literal["table", "figure"]:
+    def kind(self) -> Literal["figure", "table", "text"]:
         """What the paper prints it as."""
-        return "figure" if ".fig" in self.name else "table"
+        return "text" if self.section else "figure" if ".fig" in self.name else "table"
 
     @property
     def place(self) -> str:
         """Where it stands: ``"ACLS, Table 3"``."""
+        if self.section:
+            return f"{self.paper}, {self.section}"
         word, number = ("Fig.", "fig") if self.kind == "figure" else ("Table", "table")
         return f"{self.paper}, {word} {self.name.partition('.')[2].removeprefix(number).upper()}"
 
@@ -79,7 +83,7 @@ _ITEMS: dict[str, PaperItem] = {}
 
 
 def item(
-    name: str, title: str, *, recipes: Iterable[str] = (), minutes: float
+    name: str, title: str, *, recipes: Iterable[str] = (), minutes: float, section: str = ""
 ) -> Callable[[Callable[[Workbench], Output]], Callable[[Workbench], Output]]:
     """Register the function below it as the maker of a table or figure."""
 
@@ -94,7 +98,7 @@ def item(
             with in_style():
                 return make(bench)
 
-        _ITEMS[name] = PaperItem(name, title, tuple(recipes), minutes, make_in_style)
+        _ITEMS[name] = PaperItem(name, title, tuple(recipes), minutes, make_in_style, section)
         return make
 
     return register

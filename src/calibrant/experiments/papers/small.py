@@ -33,7 +33,7 @@ EXPERIMENT: dict[str, Any] = {
 #: Sets of the papers, and those that stand for them.
 SETS = {"imagenet-v2": "texture", "imagenet-val": "test", "shifted": "texture"}
 #: Values of a recipe's data that belong to a method.
-_OF_A_METHOD = ("context_rate",)
+_OF_A_METHOD = ("context_rate", "hold_out")
 
 
 def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None) -> Recipe:

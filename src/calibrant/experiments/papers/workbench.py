@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from calibrant._progress import Progress, silent
-from calibrant.experiments.comparison import compare
-from calibrant.experiments.evaluation import Flat, flat, numbers
-from calibrant.experiments.folder import RUNS, STUDY
+from calibrant.experiments.comparison import Failure, compare
+from calibrant.experiments.evaluation import Flat, flat
 from calibrant.experiments.local_engine import Engine
-from calibrant.experiments.measures import more_numbers
+from calibrant.experiments.papers.existing import existing_runs, is_of
 from calibrant.experiments.papers.small import small_recipe
-from calibrant.experiments.recipe_tables import columns_of
-from calibrant.experiments.results import ResultRow, Results
+from calibrant.experiments.results import Results
 from calibrant.experiments.study import Study, contenders_of
 from calibrant.predictions import Predictions
-from calibrant.training import RESULT, TUNED_FOR, Recipe, RunFolder, check_recipe, load
+from calibrant.training import TUNED_FOR, Recipe, RunFolder, check_recipe, load
 
 #: Seeds of an item where nothing else is said.
 SEEDS = (0, 1, 2)
@@ -32,16 +30,35 @@ class RunSet:
         recipe: With the methods as its rows.
         results: Every number of every run.
         folders: The runs that are tested, by method and then by seed.
+        failures: Runs without numbers, each with the reason.
     """
 
     recipe: Recipe
     results: Results
     folders: Mapping[str, Mapping[int, RunFolder]]
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for each run that failed."""
+        return tuple(f"{f.method}, seed {f.seed}, has no numbers: {f.error}" for f in self.failures)
+
+    def folder(self, method: str, seed: int | None = None) -> RunFolder:
+        """Of a method's run with this seed, or with its first."""
+        runs = self.folders[method]
+        return runs[min(runs) if seed is None else seed]
+
+    def predictions(self, method: str, seed: int | None = None, name: str = "test") -> Predictions:
+        """Of a set, by a method's run with this seed, or with its first."""
+        return Predictions.open(self.folder(method, seed) / f"{name}.npz")
 
     def outputs(self, method: str, seed: int | None = None, name: str = "test") -> Flat:
         """Logits and labels of a set, of a method's run with this seed, or with its first."""
-        runs = self.folders[method]
-        return flat(Predictions.open(runs[min(runs) if seed is None else seed] / f"{name}.npz"))
+        return flat(self.predictions(method, seed, name))
+
+    def label(self, method: str) -> str:
+        """What the paper calls a method."""
+        return self.recipe.methods[method].label or method if method in self.recipe.methods else method
 
 
 @dataclass(frozen=True)
@@ -84,7 +101,7 @@ class Workbench:
             methods: More methods, as recipes write them, instead of rows of the recipe.
             seeds: Instead of the workbench's.
             tune: Metrics for which settings are searched.
-            changes: Values of the small experiment to replace, by section.
+            changes: In small: values of the experiment to replace, by section.
         """
         plan = load(recipe)
         if methods is not None:
@@ -100,54 +117,25 @@ class Workbench:
                 plan = check_recipe(plain | {k: plain[k] | dict(v) for k, v in changes.items()}, "the small recipe")
             names = [name for name in names if name in plan.methods]
         if self.runs:
-            return _existing(plan, self.runs)
+            return RunSet(plan, *existing_runs(plan, self.runs))
         study = Study(plan, contenders_of(plan, names), tuple(seeds or self.seeds), tuple(tune))
         folder = self.folder / "runs" / ("small" if self.small else recipe.replace("/", "-"))
         folder.parent.mkdir(parents=True, exist_ok=True)
         comparison = compare(
             study, folder, data=None if self.small else self.data, engine=self.engine, progress=self.progress
         )
-        if comparison.failures:
+        if comparison.failures and not comparison.finals:
             failure = comparison.failures[0]
             raise ValueError(f"{failure.method}, seed {failure.seed}, failed: {failure.error}")
         folders: dict[str, dict[int, RunFolder]] = {}
         for run in comparison.finals:
             folders.setdefault(run.method, {}).setdefault(run.seed, comparison.run_folder(run))
-        return RunSet(plan, comparison.results, folders)
+        return RunSet(plan, comparison.results, folders, comparison.failures)
 
-
-def _existing(recipe: Recipe, paths: Sequence[Path]) -> RunSet:
-    """Runs that others have made: of folders of runs and of comparisons, by the method of the recipe that they are."""
-    columns, rows = columns_of(recipe), []
-    folders: dict[str, dict[int, RunFolder]] = {}
-    for path in paths:
-        for folder in _run_folders(path):
-            run = RunFolder(folder)
-            own = run.recipe()
-            method = _method_of(recipe, own) or folder.name
-            if folders.setdefault(method, {}).setdefault(own.seed, run) is not run:
-                continue
-            labels = (own.key, method, "{}", "", "final", own.seed)
-            rows += [ResultRow(*labels, *number) for number in (*numbers(folder), *more_numbers(folder, columns))]
-    return RunSet(recipe, Results(rows), folders)
-
-
-def _run_folders(path: Path) -> list[Path]:
-    if (path / STUDY).exists():
-        return sorted(folder for folder in (path / RUNS).iterdir() if (folder / RESULT).exists())
-    if not (path / RESULT).exists():
-        raise ValueError(f"{path} is neither the folder of a finished run nor that of a comparison")
-    return [path]
-
-
-def _method_of(recipe: Recipe, run: Recipe) -> str | None:
-    """The method of a recipe that a run was trained by: the same loss, targets, mixing and context rate."""
-    for name, contender in contenders_of(recipe).items():
-        study = Study(recipe, {name: contender}, (run.seed,))
-        planned = study.final(name, contender.settings, run.seed, "").recipe
-        if planned.key == run.key or (
-            all(getattr(planned, part) == getattr(run, part) for part in ("loss", "targets", "mixing"))
-            and planned.data.context_rate == run.data.context_rate
-        ):
-            return name
-    return None
+    def recipes(self, names: Sequence[str]) -> list[str]:
+        """The recipes of an item that are made: all; in small the first; of finished runs those that they are of."""
+        if self.small:
+            return list(names[:1])
+        if self.runs:
+            return [name for name in names if is_of(load(name), self.runs)] or list(names[:1])
+        return list(names)

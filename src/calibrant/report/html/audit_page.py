@@ -261,6 +261,15 @@ def _histogram(document: Part, models: Sequence[Part]) -> ReportSection | None:
     return _section("histogram", "How sure it is, right and wrong", "Histogram", body)
 
 
+def _objects(document: Part, models: Sequence[Part]) -> ReportSection | None:
+    caption = (
+        "<p>Dots are the mean confidence of images whose object covers that share of the image, bars how many of them "
+        "are right. Adaptive label smoothing trains towards the diagonal: as sure as the object is large.</p>"
+    )
+    body = _figures(models, "objects", charts.object_sizes, caption, tables.object_numbers)
+    return _section("objects", "Confidence against object size", "Object size", body)
+
+
 def _risk(document: Part, models: Sequence[Part]) -> ReportSection | None:
     series = [s for s in explorer.all_series(models) if len(s.curve["coverage"])]
     if not series:
@@ -340,8 +349,9 @@ def _applies(term: str, models: Sequence[Part]) -> bool:
     """Whether a convention is about something on this page."""
     if term in ("By class", "By predicted class"):
         return any(model.get("classes_table") for model in models)
-    if term == "Class-wise ECE":
-        return any(m["name"] == "classwise_ece" for model in models for m in model.get("metrics") or ())
+    optional = {"Class-wise ECE": "classwise_ece", "Objectness deviation": "objectness_deviation"}
+    if term in optional:
+        return any(m["name"] == optional[term] for model in models for m in model.get("metrics") or ())
     return True
 
 
@@ -360,6 +370,7 @@ def _reproduce(document: Part, models: Sequence[Part]) -> ReportSection | None:
 
 
 _SECTIONS = (
-    _policy, _findings, _positive, _fixes, _next, _metrics, _comparisons, _reliability, _histogram, _risk, _logits,
+    _policy, _findings, _positive, _fixes, _next, _metrics, _comparisons, _reliability, _histogram, _objects, _risk,
+    _logits,
     _classes, _groups, _errors, _method, _reproduce,
 )  # fmt: skip

@@ -141,6 +141,35 @@ def histogram(ident: str, part: Part, name: str, unit: str) -> str:
     return plot.render(ident, f"Histogram of the confidence of {isolated(name)}", text)
 
 
+def object_sizes(ident: str, part: Part, name: str, unit: str) -> str:
+    """Mean confidence by the share of the image that the object covers, with the accuracy there as bars."""
+    plot = Plot(400, 360, (0, 1), (0, 1))
+    plot.axes("share that the object covers", "mean confidence", round_percent, round_percent)
+    points: list[Point] = []
+    keys = ("low", "high", "count", "objectness", "confidence", "accuracy")
+    for low, high, n, size, sure, right in zip(*(part[k] for k in keys), strict=True):
+        if not n or finite(sure) is None:
+            continue
+        tip = (
+            f"objects of {percent(low)} to {percent(high)}: mean confidence {percent(sure)}, accuracy "
+            f"{percent(right)}, {count(n)} {unit}"
+        )
+        plot.add(plot.box("bar", (low + 0.005, high - 0.005), (0, right), tip))
+        points.append((size, sure))
+    plot.add(line("diagonal", plot.at_x(0), plot.at_y(0), plot.at_x(1), plot.at_y(1)))
+    plot.add(f'<path class="mean right" d="{plot.path(points)}"/>')
+    plot.add(
+        *(f'<circle class="dot" cx="{short(plot.at_x(x))}" cy="{short(plot.at_y(y))}" r="2.8"/>' for x, y in points)
+    )
+    text = (
+        f"Mean confidence in {len(points)} bins of object size, from {percent(points[0][1])} for the smallest to "
+        f"{percent(points[-1][1])} for the largest; bars are accuracies."
+        if points
+        else "No objects."
+    )
+    return plot.render(ident, f"Confidence against object size of {isolated(name)}", text)
+
+
 def logit_scatter(ident: str, part: Part, name: str, unit: str) -> str:
     """The largest logit against the confidence: points, and mean with spread, of right and of wrong predictions."""
     points = part["points"]

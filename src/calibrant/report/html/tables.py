@@ -390,6 +390,16 @@ def histogram_numbers(part: Part, caption: str, unit: str) -> str:
     return figure_numbers(caption, ("Confidence", f"Right {unit}", f"Wrong {unit}"), rows)
 
 
+def object_numbers(part: Part, caption: str, unit: str) -> str:
+    """The numbers behind confidence against object size; the caption is HTML."""
+    keys = ("low", "high", "count", "confidence", "accuracy")
+    rows = (
+        (f"{percent(lo)} to {percent(hi)}", (count(n), percent(c), percent(a)))
+        for lo, hi, n, c, a in zip(*(part[key] for key in keys), strict=True)
+    )
+    return figure_numbers(caption, ("Object size", unit.capitalize(), "Mean confidence", "Accuracy"), rows)
+
+
 def figure_numbers(
     caption: str,
     words: Sequence[str],

@@ -1,0 +1,53 @@
+import pytest
+
+from calibrant.experiments.papers.existing import existing_runs, is_of, method_of
+from calibrant.training import check_recipe, load, replaced
+
+METHODS = {"ce": {}, "ls, alpha=0.3": {"loss": {"name": "ls", "alpha": 0.3}}}
+
+
+def test_of_methods_with_the_same_loss_it_is_the_one_that_agrees_in_the_rest():
+    plain = {
+        "data": {"layout": "scenes"},
+        "model": {"name": "mlp"},
+        "methods": {
+            "ce": {"loss": {"name": "ce"}},
+            "ce, large": {"loss": {"name": "ce"}, "model": {"name": "resnet20"}},
+            "ce on 85%": {"loss": {"name": "ce"}, "data": {"hold_out": {"fraction": 0.15}}},
+            "ls": {"loss": {"name": "ls", "alpha": 0.05}},
+        },
+    }
+    recipe = check_recipe(plain, "here")
+    run = replaced(recipe, {"loss": {"name": "ce"}, "training.epochs": 3, "methods": {}})
+    assert method_of(recipe, run) == "ce"
+    assert method_of(recipe, replaced(run, {"model.name": "resnet20"})) == "ce, large"
+    assert method_of(recipe, replaced(run, {"data.hold_out": {"fraction": 0.15}})) == "ce on 85%"
+    assert method_of(recipe, replaced(run, {"loss": {"name": "ls"}})) == "ls"  # 0.05 is its default
+    assert method_of(recipe, replaced(run, {"loss": {"name": "ls", "alpha": 0.4}})) is None
+    assert method_of(recipe, replaced(run, {"targets.name": "adaptive"})) is None
+
+
+def test_runs_of_a_search_are_not_taken_for_tested_ones(bench):
+    recipe = load("sc_cifar10_resnet20")
+    made = bench.run("sc_cifar10_resnet20", methods=METHODS, tune=("ece",), seeds=(0,))
+    folder = made.folder("ce").path.parents[1]
+    planned = check_recipe(recipe.model_dump(mode="json") | {"methods": METHODS, "tables": {}, "expected": []}, "here")
+    results, folders = existing_runs(planned, [folder])
+    assert set(results.column("stage")) == {"final"}
+    assert set(results.column("tuned_for")) == {"ece"}
+    assert {name: run[0].path.name for name, run in folders.items()} == {
+        name: run[0].path.name for name, run in made.folders.items()
+    }
+    for name in METHODS:
+        chosen = {"method": name, "set": "test", "posthoc": "none", "metric": "nll"}
+        assert results.by_seed(**chosen) == made.results.by_seed(stage="final", **chosen)
+
+
+def test_runs_are_of_a_recipe_with_their_data_and_network(bench):
+    made = bench.run("sc_cifar10_resnet20", methods=METHODS, tune=("ece",), seeds=(0,))
+    paths = [made.folder("ce").path]
+    assert not is_of(load("sc_cifar10_resnet20"), paths)
+    small = check_recipe({"data": {"layout": "scenes"}, "model": {"name": "mlp"}}, "here")
+    assert is_of(small, paths)
+    with pytest.raises(ValueError, match="neither the folder of a finished run nor that of a comparison"):
+        is_of(small, [paths[0].parent])
