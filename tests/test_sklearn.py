@@ -338,7 +338,7 @@ def test_without_scikit_learn_one_sentence_says_what_to_install(monkeypatch):
     "model",
     [
         LogisticRegression(),
-        RandomForestClassifier(16, random_state=0),  # votes that float32 holds exactly
+        RandomForestClassifier(20, random_state=0),
         make_pipeline(StandardScaler(), LogisticRegression()),
     ],
     ids=lambda model: type(model).__name__,
