@@ -1,5 +1,10 @@
 """Settings of the whole suite."""
 
+import os
+
+# Some virtual machines promise AMX and then kill the process that computes in bf16 with it; read when torch starts.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
 import pytest
 from hypothesis import settings
 
