@@ -40,7 +40,7 @@ def test_the_commands_of_the_page(files, run):
 
 
 def test_what_is_missing_is_said_in_one_sentence(files, refuse):
-    assert "add --column probabilities=score" in refuse("audit", "test.csv")
+    assert "probably --column probabilities=score" in refuse("audit", "test.csv")
     sentence = refuse("audit", "test.csv", "--column", "probabilities=score")
     assert "the classes are no, yes; add --positive no or --positive yes" in sentence
 

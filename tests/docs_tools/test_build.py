@@ -68,7 +68,7 @@ def test_check_names_the_page_that_drifted(
     monkeypatch.setattr(build, "FOLDER", folder)
     monkeypatch.setattr(build.method_pages, "draw", lambda name, path: path.write_text(name, encoding="utf-8"))
     assert build.main(["--pages"]) == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["cli.md", "lens.svg", "methods"]
+    assert sorted(path.name for path in folder.iterdir()) == ["cli.md", "lens.svg", "methods", "papers.md"]
     drawn = {path.stem for path in (folder / "methods").iterdir() if path.suffix == ".svg"}
     assert drawn == set(names())
     assert build.main(["--check"]) == 0

@@ -113,7 +113,7 @@ class ConfidenceMemory(nn.Module):
     "cape",
     "Calibrated probability estimation",
     paper="Liu2022",
-    equation="released code; ACLS supplement Table B",
+    equation="ACLS supplement Table B; released code",
     summary="trains, in some epochs, towards how often samples of similar confidence were right",
     use=(
         "Outcomes are uncertain by nature, so that the probability matters more than the class: in some epochs each "
