@@ -33,7 +33,7 @@ class DropoutPasses(nn.Module):
         >>> model = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3))
         >>> passes = DropoutPasses(model, 8, seed=0).eval()
         >>> logits = passes(torch.ones(2, 4))
-        >>> bool(torch.allclose(logits.exp().sum(1), torch.ones(2)))
+        >>> bool(torch.allclose(logits.exp().sum(1), torch.ones(2, dtype=torch.float64)))
         True
     """
 
