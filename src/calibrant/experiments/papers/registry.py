@@ -48,7 +48,7 @@ class PaperItem:
         name: ``"acls.table3"``.
         title: What it shows.
         recipes: What it is made from: experiments whose runs it needs. None if it needs no training.
-        minutes: How long ``--small`` takes on two cores, measured.
+        minutes: About how long ``--small`` takes on two cores, by the number of its runs.
         make: Makes it.
         section: Where the paper has it, if it is neither a table nor a figure: a number of its text.
     """
