@@ -22,7 +22,7 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 MOST_BINS = 100_000
 LARGEST_SEED = 2**63 - 1
 LARGEST_SIZE = 10**9  # a width, a number of classes, the pixels of an image
-FARTHEST_SUM = 0.05  # of probabilities from 1, where they were written with few digits
+FARTHEST_SUM = 1e-2  # of probabilities from 1, where they were written with few digits
 LARGEST_LOGIT = 1e100  # the squares of larger ones are not finite in float64
 _LARGEST = sys.float_info.max
 

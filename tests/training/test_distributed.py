@@ -16,7 +16,7 @@ from PIL import Image
 
 from calibrant import Predictions
 from calibrant.data import Batches
-from calibrant.training import train
+from calibrant.training import distributed, train
 from calibrant.training.recipe import check_recipe
 from tests.helpers import digit_runs
 from tests.helpers.processes import Command, run_command, run_ranks
@@ -219,3 +219,18 @@ def test_two_processes_train_as_one(tmp_path):
     subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, cwd=tmp_path)
     one, two = assert_alike(tmp_path / "one", tmp_path / "two")
     assert one["val_accuracy"] == pytest.approx(two["val_accuracy"], abs=0.01)
+
+
+def test_a_processor_that_dies_of_bf16_is_told_before_the_run(tmp_path, monkeypatch):
+    """The probe runs in a process of its own: here one that an illegal instruction ends, then one that lives."""
+    recipe = check_recipe(digit_runs.DIGITS | {"training": {"precision": "bf16-mixed", "max_steps": 1}}, "bf16")
+    checked = distributed.check_bf16.__wrapped__
+    monkeypatch.setattr(distributed, "check_bf16", checked)
+    real = subprocess.run
+    kill = f"import os, signal; os.kill(os.getpid(), {int(signal.SIGILL)})"
+    monkeypatch.setattr(subprocess, "run", lambda words, **options: real([*words[:2], kill], **options))
+    with pytest.raises(ValueError, match=r"fails at bf16.*ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"):
+        train(recipe, tmp_path / "run", accelerator="cpu")
+    assert not (tmp_path / "run" / "log.jsonl").exists()
+    monkeypatch.setattr(subprocess, "run", lambda words, **options: real([*words[:2], "pass"], **options))
+    checked()

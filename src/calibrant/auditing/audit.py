@@ -185,9 +185,9 @@ def audit(
     if held_out is not None:
         _check_val(collected[first], held_out)
 
-    sampling = {"level": level, "replicates": replicates, "seed": seed}
+    sampling: dict[str, Any] = {"level": level, "replicates": replicates, "seed": seed}
     described = [
-        describe(name, model, held_out if name == first else None, centre=centre, **sampling)  # type: ignore[arg-type]
+        describe(name, model, held_out if name == first else None, centre=centre, **sampling)
         for name, model in track(collected.items(), "intervals and repairs", len(collected), progress)
     ]
     documents = [model.document for model in described]

@@ -22,6 +22,7 @@ from calibrant.experiments.comparison import Comparison
 from calibrant.experiments.page import write
 from calibrant.experiments.pairs import pair_values
 from calibrant.experiments.results import Results
+from calibrant.experiments.small_scenes import EXPERIMENT
 from calibrant.experiments.spaces import Settings
 from calibrant.experiments.study import Contender, Study
 from calibrant.experiments.tables import Table
@@ -47,24 +48,7 @@ LEGEND = (
     "first. Lower is better.",
 )
 
-_RECIPE: dict[str, Any] = {
-    "title": "Six ways to train, on scenes",
-    "data": {
-        "layout": "scenes",
-        "val": "val",
-        "options": {"context": 0.7, "ambiguous": 0.0, "size": 16},
-        "split_options": {"train": {"samples": 1500}, "val": {"samples": 1000}, "test": {"samples": 3000}},
-        "also": {
-            "context": "context-only",
-            "texture": {"options": {"shift": "texture"}},
-            "mixed": {"options": {"shift": "texture"}, "pool": True},
-        },
-    },
-    "model": {"name": "mlp", "input_size": [3, 16, 16], "hidden": [256]},
-    "optimiser": {"rate": 0.05, "nesterov": True, "weight_decay": 1e-4},
-    "schedule": {"name": "cosine", "warmup": 1},
-    "training": {"epochs": 20, "batch_size": 50},
-}
+_RECIPE: dict[str, Any] = {"title": "Six ways to train, on scenes", **EXPERIMENT}
 #: Too little for any claim: it shows the way.
 _QUICK = {"train": {"samples": 200}, "val": {"samples": 200}, "test": {"samples": 300}}
 

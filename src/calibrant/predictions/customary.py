@@ -40,9 +40,9 @@ MOST_LISTED = 8  # columns that a proposal lists
 
 def customary(role: str, names: Collection[str]) -> list[str]:
     """The columns that custom has for a role: ours in other case, or other words for it."""
-    words = {"labels": ("label", "labels"), "predicted": ("predicted",)}.get(role, (role,))
-    known = {*words, *CUSTOMARY_NAMES.get(role, ())}
-    return [name for name in names if name.lower() in known]
+    words = {role, "label"} if role == "labels" else {role}
+    words |= {*CUSTOMARY_NAMES.get(role, ())}
+    return [name for name in names if name.lower() in words]
 
 
 def one_column_kind(name: str) -> str:
@@ -54,8 +54,8 @@ def column_options(columns: dict[str, str | Sequence[str]]) -> str:
     """How to say, on the command line and in Python, which columns are what."""
     texts = {role: value if isinstance(value, str) else ",".join(value) for role, value in columns.items()}
     words = " ".join(f"--column {shlex.quote(f'{role}={text}')}" for role, text in texts.items())
-    given = {role: value if isinstance(value, str) else list(value) for role, value in columns.items()}
-    return f"{words} (in Python columns={json.dumps(given, ensure_ascii=False)})"
+    arguments = {role: value if isinstance(value, str) else list(value) for role, value in columns.items()}
+    return f"{words} (in Python columns={json.dumps(arguments, ensure_ascii=False)})"
 
 
 def propose(names: Sequence[str], *, table: bool) -> dict[str, str | Sequence[str]]:

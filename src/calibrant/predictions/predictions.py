@@ -144,8 +144,7 @@ class Predictions:
     ) -> Predictions:
         """Predictions that are probabilities, in 0..1 and summing to 1 within 1e-3 (half precision: 1e-2).
 
-        Those with a few decimal places may be off by as much as rounding them or cutting them off explains, up to
-        0.05.
+        Those that were rounded to a few decimal places may be off by as much as rounding explains, up to 1e-2.
         The arguments are those of `from_logits`, one column is P(positive); nothing is clipped or normalised.
 
         Example:

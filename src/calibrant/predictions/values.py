@@ -213,9 +213,9 @@ def _check_sums(array: Array, location: Location) -> None:
 
 
 def _rounding(block: Array) -> float:
-    """How far writing few decimal places, rounded or cut off, can have moved the sum of a row, at most."""
+    """How far rounding to few decimal places can have moved the sum of a row, at most."""
     places = decimal_places(block, 1)
-    return 0.0 if places is None else min(FARTHEST_SUM, block.shape[1] * 10.0**-places) * (1 + 1e-6)
+    return 0.0 if places is None else min(FARTHEST_SUM, block.shape[1] * 0.5 * 10.0**-places) * (1 + 1e-6)
 
 
 def _check_labels(title: str, array: Array, shape: tuple[int, ...], schema: Schema, location: Location) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -31,6 +32,9 @@ _PATIENCE = 2.0
 
 _REASON = "calibrant/reason"
 
+#: Keeps oneDNN, which computes for torch, away from AMX.
+ISA_LIMIT = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
+
 
 def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> Any:
     """Lightning Fabric, launched."""
@@ -58,8 +62,21 @@ def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> A
     most = max(8, 2 * (os.cpu_count() or 1))
     if fabric.device.type == "cpu" and devices > most:
         raise ValueError(f"at most {most} processes make sense on this machine's cores, got {devices}")
+    if fabric.device.type == "cpu" and recipe.training.precision == "bf16-mixed":
+        check_bf16()
     fabric.launch()
     return fabric
+
+
+@functools.cache
+def check_bf16() -> None:
+    """Refuse bf16 where it would kill the process: some virtual machines promise instructions that they do not have."""
+    program = "import torch; square = torch.ones(128, 128, dtype=torch.bfloat16); square @ square"
+    if subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode < 0:
+        raise ValueError(
+            "this machine's processor fails at bf16 (an illegal instruction); set the environment variable "
+            f"{ISA_LIMIT}, or train with precision 32-true"
+        )
 
 
 @contextlib.contextmanager

@@ -179,8 +179,8 @@ def load_method(recipe: str | Path, name: str, overrides: Iterable[str] = ()) ->
     """
     plan = load(recipe, overrides)
     if name not in plan.methods:
-        known = ", ".join(plan.methods) or "none"
-        raise ValueError(f"{recipe}: no method {short(name)}; it has {known}{did_you_mean(name, plan.methods)}")
+        names = ", ".join(plan.methods) or "none"
+        raise ValueError(f"{recipe}: no method {short(name)}; it has {names}{did_you_mean(name, plan.methods)}")
     name = plan.methods[name].of or name
     loss = {"name": "ce"} | {k: v for k, v in plan.loss.parameters.items() if k == "ignore_index"}
     changes = plan.methods[name].changes

@@ -124,9 +124,9 @@ def _altered(epoch: LastEpoch, step: float) -> tuple[float, float]:
     """Shares of samples that are right and would not be after a step: of the whole loss, and of its regulariser."""
     counts = np.zeros(2)
     for z, labels, ids in epoch.batches():
-        seen = lens(epoch.loss, z, labels, ids=ids)
+        view = lens(epoch.loss, z, labels, ids=ids)
         now = z.argmax(1)
-        for k, slope in enumerate((seen.probs - seen.effective, seen.target - seen.effective)):
+        for k, slope in enumerate((view.probs - view.effective, view.target - view.effective)):
             counts[k] += int(((now == labels) & ((z.double() - step * slope).argmax(1) != now)).sum())
     samples = sum(map(len, epoch.order))
     return float(counts[0] / samples), float(counts[1] / samples)

@@ -63,7 +63,10 @@ def _runs(path: Path, recipe: Recipe) -> Iterator[tuple[RunFolder, list[tuple[st
         run = RunFolder(path / RUNS / key)
         method = None if purposes[0].method in recipe.methods else method_of(recipe, run.recipe())
         # Of a run that serves several methods or targets, each is a purpose of its own.
-        yield run, [tuple(row._replace(method=method or row.method)[:6]) for row in purposes]  # type: ignore[misc]
+        yield (
+            run,
+            [(row.run, method or row.method, row.settings, row.tuned_for, row.stage, row.seed) for row in purposes],
+        )
 
 
 def _run_folders(path: Path) -> list[RunFolder]:

@@ -30,7 +30,7 @@ _ZOOM = (0.5, 1.0)
 
 def _across(parts: Mapping[str, Table], *, title: str, small: bool) -> Table:
     heads = {"ece": "ECE", "accuracy": "Acc"}
-    named = {}
+    tables = {}
     for recipe, table in parts.items():
         columns = tuple(
             c._replace(title="PosT" if c.posthoc != "none" else "PreT" if c.metric == "ece" and len(table.columns) == 2
@@ -39,8 +39,8 @@ def _across(parts: Mapping[str, Table], *, title: str, small: bool) -> Table:
         )  # fmt: skip
         # In small every network is the same small one.
         rows = tuple(line._replace(method=_plain(line.method)) for line in table.rows) if small else table.rows
-        named["Scenes" if small else _NAMES[recipe]] = Table(table.title, table.note, columns, rows)
-    return methods_across(named, title)
+        tables["Scenes" if small else _NAMES[recipe]] = Table(table.title, table.note, columns, rows)
+    return methods_across(tables, title)
 
 
 def _plain(label: str) -> str:

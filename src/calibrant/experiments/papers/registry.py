@@ -124,9 +124,8 @@ def _position(item: PaperItem) -> tuple[int, str, int, str]:
 
 def find_item(name: str) -> PaperItem:
     """The item of a name; an error with the nearest names if there is none."""
-    known = items()
-    if name.lower() not in known:
-        raise ValueError(
-            f"no table or figure is called {name[:80]!r}; calibrant paper list shows them{did_you_mean(name, known)}"
-        )
-    return known[name.lower()]
+    registered = items()
+    if name.lower() not in registered:
+        hint = did_you_mean(name, registered)
+        raise ValueError(f"no table or figure is called {name[:80]!r}; calibrant paper list shows them{hint}")
+    return registered[name.lower()]

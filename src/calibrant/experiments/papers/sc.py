@@ -15,8 +15,12 @@ from calibrant.experiments.papers import sc_logits
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.sc_runs import (
     CE,
+    DEEPLAB,
+    DENSENET,
     LS,
     READINGS,
+    RESNET,
+    VIT,
     check_shifted,
     count_words,
     judge,
@@ -35,9 +39,6 @@ from calibrant.metrics import aurc, coverage_at_risk
 from calibrant.report import draw_errors_by_source, draw_risk_coverage_by_method, new_axes
 from calibrant.selective import errors_by_source, risk_coverage_by_method
 
-_RESNET, _VIT, _DENSENET, _DEEPLAB = (
-    "sc_imagenet_resnet50", "sc_imagenet_vit_s16", "sc_cifar100_densenet", "sc_cityscapes_deeplabv3plus",
-)  # fmt: skip
 _AURC, _COVERAGES = Column("aurc"), (Column("coverage_at_risk_0.05"), Column("coverage_at_risk_0.01"))
 #: Share of the pooled set whose errors Fig. 8 and 11 count.
 _ACCEPTED = 0.1
@@ -47,23 +48,23 @@ _PIXELS = "The paper's curves are of pixels of Cityscapes; in small they are of 
 # ---------------------------------------------------------------------- risk by smoothing: Fig. 1, 4, 15
 
 
-@item("sc.fig1", "Risk against coverage by level of label smoothing, ResNet-50", recipes=[_RESNET], minutes=0.8)
+@item("sc.fig1", "Risk against coverage by level of label smoothing, ResNet-50", recipes=[RESNET], minutes=0.8)
 def fig1(bench: Workbench) -> Output:
     """ResNet-50 on ImageNet."""
-    return _risk_by_smoothing(bench, _RESNET, "fig1")
+    return _risk_by_smoothing(bench, RESNET, "fig1")
 
 
-@item("sc.fig4", "Risk against coverage by level of label smoothing, ViT-S/16", recipes=[_VIT], minutes=0.8)
+@item("sc.fig4", "Risk against coverage by level of label smoothing, ViT-S/16", recipes=[VIT], minutes=0.8)
 def fig4(bench: Workbench) -> Output:
     """ViT-S/16 on ImageNet: the left half of the figure."""
     note = "The paper's second panel, DeepLabV3+ on Cityscapes, is not drawn: it belongs to the segmentation figures."
-    return _risk_by_smoothing(bench, _VIT, "fig4", note)
+    return _risk_by_smoothing(bench, VIT, "fig4", note)
 
 
-@item("sc.fig15", "Risk against coverage by level of label smoothing, DenseNet", recipes=[_DENSENET], minutes=0.8)
+@item("sc.fig15", "Risk against coverage by level of label smoothing, DenseNet", recipes=[DENSENET], minutes=0.8)
 def fig15(bench: Workbench) -> Output:
     """DenseNet-BC on CIFAR-100."""
-    return _risk_by_smoothing(bench, _DENSENET, "fig15")
+    return _risk_by_smoothing(bench, DENSENET, "fig15")
 
 
 def _risk_by_smoothing(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
@@ -133,17 +134,17 @@ def _aurc_words(runs: RunSet, name: str) -> str:
 
 
 @item("sc.fig8", "Pooled with sketches: risk against coverage, and where the accepted errors come from, ResNet-50",
-      recipes=[_RESNET], minutes=0.8)  # fmt: skip
+      recipes=[RESNET], minutes=0.8)  # fmt: skip
 def fig8(bench: Workbench) -> Output:
     """ResNet-50 on ImageNet and ImageNet-Sketch."""
-    return _pooled(bench, _RESNET, "fig8")
+    return _pooled(bench, RESNET, "fig8")
 
 
 @item("sc.fig11", "Pooled with sketches: risk against coverage, and where the accepted errors come from, ViT-S/16",
-      recipes=[_VIT], minutes=0.8)  # fmt: skip
+      recipes=[VIT], minutes=0.8)  # fmt: skip
 def fig11(bench: Workbench) -> Output:
     """ViT-S/16 on ImageNet and ImageNet-Sketch."""
-    return _pooled(bench, _VIT, "fig11")
+    return _pooled(bench, VIT, "fig11")
 
 
 def _pooled(bench: Workbench, recipe: str, name: str) -> Output:
@@ -203,34 +204,31 @@ def _higher_than_ce(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]])
 
 
 @item("sc.fig9", "Logit normalisation, and the largest logit given the MSP, ResNet-50 and ViT-S/16",
-      recipes=[_RESNET, _VIT], minutes=0.8)  # fmt: skip
+      recipes=[RESNET, VIT], minutes=0.8)  # fmt: skip
 def fig9(bench: Workbench) -> Output:
     """Risk against coverage before and after normalisation (left), and the largest logit of ResNet-50 (right)."""
-    left = _normalised(bench, _RESNET, "fig9-left")
-    right = sc_logits.max_logit_panels(bench, _RESNET, "fig9-right")
+    left = _normalised(bench, RESNET, "fig9-left")
+    right = sc_logits.max_logit_panels(bench, RESNET, "fig9-right")
     outputs = [left, right]
     if not (bench.small or bench.runs):
-        outputs.insert(1, _normalised(bench, _VIT, "fig9-left-vit"))
+        outputs.insert(1, _normalised(bench, VIT, "fig9-left-vit"))
     return merged(outputs)
 
 
 @item(
-    "sc.fig12",
-    "Risk against coverage before and after logit normalisation, DeepLabV3+",
-    recipes=[_DEEPLAB],
-    minutes=0.8,
+    "sc.fig12", "Risk against coverage before and after logit normalisation, DeepLabV3+", recipes=[DEEPLAB], minutes=0.8
 )
 def fig12(bench: Workbench) -> Output:
     """DeepLabV3+ on Cityscapes."""
-    return _normalised(bench, _DEEPLAB, "fig12", *([_PIXELS] if bench.small else []))
+    return _normalised(bench, DEEPLAB, "fig12", *([_PIXELS] if bench.small else []))
 
 
 @item(
-    "sc.fig16", "Risk against coverage before and after logit normalisation, DenseNet", recipes=[_DENSENET], minutes=0.8
+    "sc.fig16", "Risk against coverage before and after logit normalisation, DenseNet", recipes=[DENSENET], minutes=0.8
 )
 def fig16(bench: Workbench) -> Output:
     """DenseNet-BC on CIFAR-100."""
-    return _normalised(bench, _DENSENET, "fig16")
+    return _normalised(bench, DENSENET, "fig16")
 
 
 def _normalised(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:

@@ -12,8 +12,12 @@ from calibrant.experiments.cells import Column
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.sc_runs import (
     CE,
+    DEEPLAB,
+    DENSENET,
     LS,
     READINGS,
+    RESNET,
+    VIT,
     JudgedSet,
     judge,
     label_of,
@@ -40,9 +44,6 @@ from calibrant.report import (
 from calibrant.selective import MSPBin, max_logit_given_msp, normalised_given_max_logit, sorted_logits
 from calibrant.training import load_sets
 
-_RESNET, _VIT, _DENSENET, _DEEPLAB = (
-    "sc_imagenet_resnet50", "sc_imagenet_vit_s16", "sc_cifar100_densenet", "sc_cityscapes_deeplabv3plus",
-)  # fmt: skip
 _PICTURES = 8
 #: SC's windows of the MSP, side by side, for the mean gap between wrong and right predictions.
 _WINDOW = 0.05
@@ -51,11 +52,11 @@ _WINDOW = 0.05
 # ---------------------------------------------------------------------- overconfident examples: Fig. 5
 
 
-@item("sc.fig5", "Overconfident errors of the model with label smoothing, and both models' ranks", recipes=[_RESNET],
+@item("sc.fig5", "Overconfident errors of the model with label smoothing, and both models' ranks", recipes=[RESNET],
       minutes=0.8)  # fmt: skip
 def fig5(bench: Workbench) -> Output:
     """Pictures that both models get wrong, those first whose rank label smoothing lowers most."""
-    runs = smoothing_runs(bench, _RESNET, wanted=[CE, LS])
+    runs = smoothing_runs(bench, RESNET, wanted=[CE, LS])
     seed = min(set(seeds_of(runs, CE)) & set(seeds_of(runs, LS)))
     judged = {method: judge(runs, method, seed) for method in (CE, LS)}
     ranks = {method: rank_shares(-part.msp) for method, part in judged.items()}
@@ -159,33 +160,33 @@ def gradient_by_error(error: Doubles, classes: int, alpha: float) -> Doubles:
 # ---------------------------------------------------------------------- the largest logit: Fig. 9, 13, 14, 17
 
 
-@item("sc.fig13", "The largest logit given the MSP, right and wrong predictions, ViT-S/16", recipes=[_VIT], minutes=0.8)
+@item("sc.fig13", "The largest logit given the MSP, right and wrong predictions, ViT-S/16", recipes=[VIT], minutes=0.8)
 def fig13(bench: Workbench) -> Output:
     """ViT-S/16 on ImageNet."""
-    return max_logit_panels(bench, _VIT, "fig13")
+    return max_logit_panels(bench, VIT, "fig13")
 
 
 @item(
     "sc.fig14",
     "The largest logit given the MSP, right and wrong predictions, DeepLabV3+",
-    recipes=[_DEEPLAB],
+    recipes=[DEEPLAB],
     minutes=0.8,
 )
 def fig14(bench: Workbench) -> Output:
     """DeepLabV3+ on Cityscapes."""
     note = "The paper's predictions are pixels of Cityscapes; in small they are those of a classifier on drawn scenes."
-    return max_logit_panels(bench, _DEEPLAB, "fig14", *([note] if bench.small else []))
+    return max_logit_panels(bench, DEEPLAB, "fig14", *([note] if bench.small else []))
 
 
 @item(
     "sc.fig17",
     "The largest logit given the MSP, right and wrong predictions, DenseNet",
-    recipes=[_DENSENET],
+    recipes=[DENSENET],
     minutes=0.8,
 )
 def fig17(bench: Workbench) -> Output:
     """DenseNet-BC on CIFAR-100."""
-    return max_logit_panels(bench, _DENSENET, "fig17")
+    return max_logit_panels(bench, DENSENET, "fig17")
 
 
 def max_logit_panels(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
@@ -224,10 +225,10 @@ def mean_gap(gaps: Doubles) -> float:
 # ---------------------------------------------------------------------- sorted and normalised logits: Fig. 18, 19
 
 
-@item("sc.fig18", "Sorted logits, their fifth power and their exponential, alpha = 0.2", recipes=[_RESNET], minutes=0.8)
+@item("sc.fig18", "Sorted logits, their fifth power and their exponential, alpha = 0.2", recipes=[RESNET], minutes=0.8)
 def fig18(bench: Workbench) -> Output:
     """ResNet-50 with label smoothing on ImageNet."""
-    runs = smoothing_runs(bench, _RESNET, wanted=[LS])
+    runs = smoothing_runs(bench, RESNET, wanted=[LS])
     seed = seeds_of(runs, LS)[0]
     statistics = sorted_logits(judge(runs, LS, seed).logits)
     figure, axes = new_axes((8.4, 2.8), 3)
@@ -250,11 +251,11 @@ def fig18(bench: Workbench) -> Output:
     )
 
 
-@item("sc.fig19", "The normalised largest logit given the largest, for similar MSPs, alpha = 0.2", recipes=[_RESNET],
+@item("sc.fig19", "The normalised largest logit given the largest, for similar MSPs, alpha = 0.2", recipes=[RESNET],
       minutes=0.8)  # fmt: skip
 def fig19(bench: Workbench) -> Output:
     """ResNet-50 with label smoothing on ImageNet, in both readings of the normalisation."""
-    runs = smoothing_runs(bench, _RESNET, wanted=[LS])
+    runs = smoothing_runs(bench, RESNET, wanted=[LS])
     sets = [normalise(runs, LS, seed) for seed in seeds_of(runs, LS)]
     figure, axes = new_axes((7.6, 3.0), 2)
     slopes: dict[str, dict[bool, list[float]]] = {}

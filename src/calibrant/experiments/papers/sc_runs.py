@@ -17,6 +17,10 @@ from calibrant.posthoc import LogitNorm, fit_best_norm
 from calibrant.selective import normalised_max_logit
 from calibrant.training import load
 
+#: SC's recipes.
+RESNET, VIT, DENSENET, DEEPLAB = (
+    "sc_imagenet_resnet50", "sc_imagenet_vit_s16", "sc_cifar100_densenet", "sc_cityscapes_deeplabv3plus",
+)  # fmt: skip
 #: Rows of SC's recipes that its figures compare.
 CE, LS = "ce", "ls, alpha=0.2"
 #: Data of another kind than was trained on: ImageNet-Sketch in the paper, and what stands for it in small.

@@ -9,26 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from calibrant.experiments.small_scenes import EXPERIMENT
 from calibrant.training import TUNED_FOR, MethodSettings, Recipe, check_recipe
-
-#: Scenes of 16 x 16 pixels; ``texture`` shows colours and patterns never seen, ``mixed`` pools that with the test set.
-EXPERIMENT: dict[str, Any] = {
-    "data": {
-        "layout": "scenes",
-        "val": "val",
-        "options": {"context": 0.7, "ambiguous": 0.0, "size": 16},
-        "split_options": {"train": {"samples": 1500}, "val": {"samples": 1000}, "test": {"samples": 3000}},
-        "also": {
-            "context": "context-only",
-            "texture": {"options": {"shift": "texture"}},
-            "mixed": {"options": {"shift": "texture"}, "pool": True},
-        },
-    },
-    "model": {"name": "mlp", "input_size": [3, 16, 16], "hidden": [256]},
-    "optimiser": {"rate": 0.05, "nesterov": True, "weight_decay": 1e-4},
-    "schedule": {"name": "cosine", "warmup": 1},
-    "training": {"epochs": 20, "batch_size": 50},
-}
 
 #: Sets of the papers, and those that stand for them.
 SETS = {"imagenet-v2": "texture", "imagenet-val": "test", "shifted": "texture"}

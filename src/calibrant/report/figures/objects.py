@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
 
 from calibrant.report.document import Part
 from calibrant.report.figures import DASHES, INK, SERIES, literal, set_title, shares
@@ -31,7 +32,7 @@ def draw_confidence_by_objectness(axis: Axes, parts: Mapping[str, Part], *, titl
     set_title(axis, title)
 
 
-def draw_peaks(axes: Sequence[Axes], image: object, rows: Mapping[str, Sequence[float]], words: str) -> None:
+def draw_peaks(axes: Sequence[Axes], image: ArrayLike, rows: Mapping[str, Sequence[float]], words: str) -> None:
     """Draw an image, and beside it the probabilities that each model gives, as bars, with the largest in numbers.
 
     Args:
@@ -40,7 +41,7 @@ def draw_peaks(axes: Sequence[Axes], image: object, rows: Mapping[str, Sequence[
         rows: Probabilities by the model's name.
         words: Above the image.
     """
-    axes[0].imshow(image)  # type: ignore[arg-type]
+    axes[0].imshow(np.asarray(image))
     axes[0].set_axis_off()
     axes[0].set_title(literal(words), fontsize=7, loc="left")
     for k, (axis, (name, probabilities)) in enumerate(zip(axes[1:], rows.items(), strict=True)):
