@@ -97,6 +97,13 @@ def test_options_are_those_of_both_ways():
     )
 
 
+def test_names_that_no_one_would_type_are_not_repeated():
+    assert (
+        column_options({"labels": "y", "logits": ["a" * 300, "b" * 300]}) == "--column labels=NAME --column logits=NAME"
+    )
+    assert column_options({"labels": "two\nlines"}) == "--column labels=NAME"
+
+
 def test_files_without_names(tmp_path):
     np.savez(tmp_path / "a.npz", np.eye(3), np.arange(3))
     assert "save them by name, np.savez" in refusal_of(Predictions.open, tmp_path / "a.npz")

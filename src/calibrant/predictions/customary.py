@@ -36,6 +36,7 @@ _FURTHER = re.compile(
 #: What may be the truth, though not surely.
 _PERHAPS_LABELS = ("labels", "label", *CUSTOMARY_NAMES["labels"], "y", "true", "class", "actual", "gt", "outcome")
 MOST_LISTED = 8  # columns that a proposal lists
+LONGEST_OPTIONS = 400  # characters
 
 
 def customary(role: str, names: Collection[str]) -> list[str]:
@@ -51,9 +52,11 @@ def one_column_kind(name: str) -> str:
 
 
 def column_options(columns: dict[str, str | Sequence[str]]) -> str:
-    """How to say, on the command line and in Python, which columns are what."""
+    """How to say, on the command line and in Python, which columns are what; names too long to repeat are left out."""
     texts = {role: value if isinstance(value, str) else ",".join(value) for role, value in columns.items()}
     words = " ".join(f"--column {shlex.quote(f'{role}={text}')}" for role, text in texts.items())
+    if len(words) > LONGEST_OPTIONS or not words.isprintable():
+        return " ".join(f"--column {role}=NAME" for role in columns)
     arguments = {role: value if isinstance(value, str) else list(value) for role, value in columns.items()}
     return f"{words} (in Python columns={json.dumps(arguments, ensure_ascii=False)})"
 

@@ -3,19 +3,24 @@
 import pytest
 
 from calibrant.experiments.papers import Workbench, small
+from calibrant.experiments.small_scenes import EXPERIMENT
 from tests.experiments.conftest import Here
 
 TINY = {"train": {"samples": 60}, "val": {"samples": 80}, "test": {"samples": 120}}
 
 
 @pytest.fixture(scope="session")
-def bench(tmp_path_factory):
-    """In small, with two seeds; runs are shared by all tests of a session."""
-    patch = pytest.MonkeyPatch()
-    patch.setitem(small.EXPERIMENT, "data", small.EXPERIMENT["data"] | {"split_options": TINY})
-    patch.setitem(small.EXPERIMENT, "training", {"epochs": 1, "batch_size": 20})
-    yield Workbench(tmp_path_factory.mktemp("papers"), small=True, seeds=(0, 1), engine=Here())
-    patch.undo()
+def runs(tmp_path_factory):
+    """The folder of the runs, which all tests of a session share."""
+    return tmp_path_factory.mktemp("papers")
+
+
+@pytest.fixture
+def bench(runs, monkeypatch):
+    """In small, with two seeds."""
+    tiny = {"data": EXPERIMENT["data"] | {"split_options": TINY}, "training": {"epochs": 1, "batch_size": 20}}
+    monkeypatch.setattr(small, "EXPERIMENT", EXPERIMENT | tiny)
+    return Workbench(runs, small=True, seeds=(0, 1), engine=Here())
 
 
 #: Methods that items ask for by name; a recipe of a paper has them with the paper's values.

@@ -96,7 +96,8 @@ def beside(runs: RunSet, number: str) -> Table:
         values = {metric: value for metric, value in entry.values.items() if (metric, entry.where) in asked}
         if values and entry.method.partition(TUNED_FOR)[0] in rows:
             wanted.append(entry.model_copy(update={"values": values}))
-    return tables.expected(runs.results, recipe.model_copy(update={"expected": tuple(wanted)}))
+    title = f"{recipe.paper}, Table {number}: the paper's numbers and ours"
+    return tables.expected(runs.results, recipe.model_copy(update={"expected": tuple(wanted)}), title=title)
 
 
 def _leaders(table: Table) -> list[str]:

@@ -30,7 +30,7 @@ def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None) -> Recipe:
     wanted = list(recipe.methods) if rows is None else [row.partition(TUNED_FOR)[0] for row in rows]
     methods = _distinct({name: _reduced(recipe.methods[name]) for name in wanted}, recipe)
     plain = EXPERIMENT | {
-        "title": f"{recipe.title}, in small: scenes of 16 pixels",
+        "title": "drawn scenes, in small",
         "paper": recipe.paper,
         "table": recipe.table,
         "methods": methods,
