@@ -2,9 +2,9 @@
 
 `scores` rank predictions; `bounds`, `search` and `thresholds` find where to accept, `policy_thresholds` and
 `image_thresholds` those of a policy, `menu` what else could be promised; `rule` is what a policy consists of and its
-formula; `holdout` and `selection` choose its parts, `policy` fits it, `policy_file` writes it, `policy_entries` and
-`policy_consistency` check a file, `module` is it in PyTorch, `outcome` what it does to predictions; `analysis` and
-`logit_analysis` are SC's.
+formula; `holdout` and `selection` choose its parts, `policy` fits it, `reference` is what its samples looked like,
+`policy_file` writes it, `policy_entries` and `policy_consistency` check a file, `module` is it in PyTorch, `outcome`
+what it does to predictions; `analysis` and `logit_analysis` are SC's.
 """
 
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from calibrant.selective.logit_analysis import (
 )
 from calibrant.selective.outcome import FORMATS, Outcome, apply_policy
 from calibrant.selective.policy import Policy
+from calibrant.selective.reference import bin_counts, class_counts
 from calibrant.selective.rule import Decision, Decisions, decision
 from calibrant.selective.scores import (
     NORMALISED,

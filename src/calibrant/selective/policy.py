@@ -25,6 +25,7 @@ from calibrant.selective.holdout import (
 from calibrant.selective.image_thresholds import threshold_over_images
 from calibrant.selective.majority import count_labels, describe_majority
 from calibrant.selective.policy_thresholds import ThresholdTarget, threshold_over_samples
+from calibrant.selective.reference import Reference
 from calibrant.selective.rule import Decisions, Rule, decide
 from calibrant.selective.scores import FORMULAS, NORMALISED, Score
 from calibrant.selective.selection import Selection, select
@@ -146,10 +147,12 @@ class Policy(Rule):
         )
 
         plan = None if held_out is None else score_choice(policy, held_out)
-        fingerprint, check = Fingerprint(), CalibrationCheck()
+        fingerprint, check, reference = Fingerprint(), CalibrationCheck(), Reference(seed)
         batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
         counts = np.zeros(policy.num_classes, np.int64)
-        scored = score_for_threshold(policy, count_labels(batches, counts), seed, share, group, fingerprint, check)
+        scored = score_for_threshold(
+            policy, count_labels(batches, counts), seed, share, group, fingerprint, check, reference
+        )
         groups: dict[str, Threshold] | None = None
         if masks:
             assert plan is not None
@@ -166,6 +169,9 @@ class Policy(Rule):
             "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
             "majority": describe_majority(counts),
             "calibration": _calibration(check, selection, independent=not masks),
+            "reference": reference.evidence(
+                threshold.value if groups is None else {name: part.value for name, part in groups.items()}, counts
+            ),
             **selection.evidence(),
         }
         policy = replace(policy, threshold=threshold, groups=groups, group=group, evidence=evidence)
