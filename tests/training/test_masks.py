@@ -99,7 +99,7 @@ def test_logits_before_the_last_interpolation_have_the_labels_below_them(scenes,
 
 
 def test_what_cannot_be_excluded_or_left_uninterpolated_is_said(scenes):
-    with pytest.raises(ValueError, match="has no class 'bakground'.*background"):
+    with pytest.raises(ValueError, match=r"has no class 'bakground'.*background"):
         excluded_label(scenes, "bakground")
     with pytest.raises(ValueError, match="has none"):
         excluded_label(scenes.replace(masks=None), "background")
