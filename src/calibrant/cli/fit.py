@@ -112,6 +112,8 @@ def fit_command(
 def print_policy(policy: Policy) -> None:
     """What the policy does, promises and rests on, on standard output."""
     say(policy.summary)
+    if policy.kind == "segmentation" and not policy.abstains:
+        say(policy.threshold.reason)
     say(policy.method_summary)
     for line in filter(None, (policy.calibration_summary, policy.calibration_warning, policy.majority_summary)):
         say(line)

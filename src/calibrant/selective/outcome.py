@@ -20,6 +20,7 @@ from calibrant.metrics import Interval
 from calibrant.predictions import Predictions
 from calibrant.selective.bounds import UNKNOWN, binomial_tail, coverage_interval, risk_interval, upper_limit
 from calibrant.selective.holdout import Fingerprint
+from calibrant.selective.image_thresholds import AnsweredImages
 from calibrant.selective.policy import Policy
 from calibrant.selective.rule import Decisions
 from calibrant.selective.set_counts import SetCounts
@@ -47,6 +48,7 @@ class Outcome:
         errors: wrong answers, if labels are known.
         all_errors: what would be wrong if every sample was answered.
         groups: counts by group, where the policy has thresholds for each.
+        images: for segmentation, how many images were answered whole, in part and not at all.
         fingerprint: of the predictions.
         sets: the prediction sets, counted, where the policy gives them.
     """
@@ -58,6 +60,7 @@ class Outcome:
     errors: int = 0
     all_errors: int = 0
     groups: dict[str, Counts] = field(default_factory=dict)
+    images: AnsweredImages = field(default_factory=AnsweredImages)
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     sets: SetCounts | None = None
 
@@ -82,6 +85,10 @@ class Outcome:
         self.accepted += int(accept.sum())
         self.errors += int((accept & wrong).sum())
         self.all_errors += int(wrong.sum())
+        if self.policy.kind == "segmentation":
+            by_image = (part.reshape(len(part), -1).sum(1) for part in (accept, counted))
+            added_images = zip(self.images, AnsweredImages.of(*by_image), strict=True)
+            self.images = AnsweredImages(*map(sum, added_images))
         if self.policy.group is not None:
             names = np.asarray(batch.groups[self.policy.group]).astype(str)
             for name in np.unique(names).tolist():
@@ -168,6 +175,8 @@ class Outcome:
         text = [
             f"Answers {count(self.accepted)} of {count(self.samples)} {unit} ({percent(share)}), abstains on the rest."
         ]
+        if self.policy.kind == "segmentation":
+            text.append(f"{self.images.words().capitalize()}.")
         if self.policy.abstains:
             text = [f"Answers none of {count(self.samples)} {unit}: the policy never answers. {self.policy.summary}"]
         unknown = {name: part for name, part in self.groups.items() if name not in (self.policy.group_names or ())}
@@ -229,6 +238,7 @@ class Outcome:
             "target_risk": self.policy.target_risk,
             "promised_risk": self.policy.promised,
             "promise_kept": self.promise_kept,
+            "images": self.images._asdict() if self.policy.kind == "segmentation" else None,
             "groups": {
                 name: counts._asdict() | ({} if self.labelled else {"errors": None})
                 for name, counts in self.groups.items()

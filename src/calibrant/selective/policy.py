@@ -26,6 +26,7 @@ from calibrant.selective.image_thresholds import threshold_over_images
 from calibrant.selective.majority import count_labels, describe_majority
 from calibrant.selective.policy_thresholds import ThresholdTarget, threshold_over_samples
 from calibrant.selective.prediction_sets import SetTarget
+from calibrant.selective.reference import Reference
 from calibrant.selective.rule import Decisions, Rule, decide
 from calibrant.selective.scores import FORMULAS, NORMALISED, Score
 from calibrant.selective.selection import Selection, select
@@ -161,13 +162,15 @@ class Policy(Rule):
         )
 
         plan = None if held_out is None else score_choice(policy, held_out)
-        fingerprint, check = Fingerprint(), CalibrationCheck()
+        fingerprint, check, reference = Fingerprint(), CalibrationCheck(), Reference(seed)
         batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
         set_fit = None if set_target is None else SetFit(policy, set_target, held_out)
         if set_fit is not None:
             batches = set_fit.observe(batches, seed, share)
         counts = np.zeros(policy.num_classes, np.int64)
-        scored = score_for_threshold(policy, count_labels(batches, counts), seed, share, group, fingerprint, check)
+        scored = score_for_threshold(
+            policy, count_labels(batches, counts), seed, share, group, fingerprint, check, reference
+        )
         groups: dict[str, Threshold] | None = None
         if masks:
             assert plan is not None
@@ -184,6 +187,9 @@ class Policy(Rule):
             "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
             "majority": describe_majority(counts),
             "calibration": _calibration(check, selection, independent=not masks),
+            "reference": reference.evidence(
+                threshold.value if groups is None else {name: part.value for name, part in groups.items()}, counts
+            ),
             **selection.evidence(),
         }
         policy = replace(policy, threshold=threshold, groups=groups, group=group, evidence=evidence)

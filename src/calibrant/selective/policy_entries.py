@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from typing import Annotated, Any
+from itertools import pairwise
+from typing import Annotated, Any, Self
 
 from pydantic import (
     BaseModel,
@@ -16,6 +17,7 @@ from pydantic import (
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
+    model_validator,
 )
 from pydantic_core import ErrorDetails
 
@@ -115,10 +117,42 @@ class _Calibrator(_Entries):
     name: Annotated[str, must_be(f"one of {', '.join(CALIBRATORS)}")] = Field(pattern=f"^({'|'.join(CALIBRATORS)})$")
 
 
+class _Bins(_Entries):
+    edges: list[Limit]
+    counts: list[Count]
+
+    @model_validator(mode="after")
+    def _check_bins(self) -> Self:
+        if len(self.counts) != len(self.edges) + 1 or any(a >= b for a, b in pairwise(self.edges)):
+            raise refusal("must have edges that rise, and one count more than edges")
+        return self
+
+
+class _Cells(_Entries):
+    classes: list[Count]
+    counts: list[Count]
+
+    @model_validator(mode="after")
+    def _check_cells(self) -> Self:
+        if not self.classes or len(self.counts) != len(self.classes) + 1:
+            raise refusal("must have a count for every class, and one for all others")
+        return self
+
+
+class _Reference(_Entries):
+    rows: Count
+    score: _Bins
+    confidence: _Bins
+    predicted: _Cells
+    labels: list[Count] | None
+    implied_risk: Share | None
+
+
 class _Evidence(_Entries):
     model_config = ConfigDict(extra="allow")
     ignore_index: Label | None = None
     fingerprint: Text | None = None
+    reference: _Reference | None = None
 
 
 class PolicyEntries(_Entries):
@@ -162,6 +196,18 @@ class PolicyEntries(_Entries):
         if count > 1:
             raise refusal(f"must differ, got {excerpt(name)} {count} times")
         return names
+
+    @field_validator("evidence")
+    @classmethod
+    def _check_classes(cls, evidence: _Evidence, info: ValidationInfo) -> _Evidence:
+        classes, reference = info.data.get("classes"), evidence.reference
+        if classes is not None and reference is not None:
+            listed = reference.predicted.classes
+            if len(set(listed)) != len(listed) or max(listed) >= classes:
+                raise refusal(f"reference.predicted.classes must be different classes below {classes}")
+            if reference.labels is not None and len(reference.labels) != classes:
+                raise refusal(f"reference.labels must be {classes} counts or null")
+        return evidence
 
 
 def read_entries(data: dict[str, Any]) -> PolicyEntries:
