@@ -197,7 +197,8 @@ CHOICE_PART = """\
 is the NLL on the test half less that of the repair that is best on this file in hindsight. The former rule asked a
 repair to beat the best so far with 95% confidence, shared by all candidates. On few samples hardly anything passes, and
 a poor model stays as it is. Now it must win by more than one standard error, a textbook rule without a tuned number;
-"least" takes the least NLL whatever its error. A sixth of a file is what `fit` chooses on when it is given half.
+"least" takes the least NLL whatever its error. `fit` chooses on a part of what it is given; a sixth of a file shows
+what that costs.
 
 {rules}
 Odd and even files are those of the table below by turns, to show that no half of them carries the result. "least" would

@@ -21,12 +21,13 @@ from scipy import stats
 
 from benchmarks._evidence_files import LogitFile, Split, random_splits, read_logits
 from calibrant import Policy, Predictions
+from calibrant._arrays import Array, Doubles
+from calibrant._validation import Bools, Ints
 from calibrant.metrics import coverage_at_risk, wilson
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Digits
 from calibrant.selective import FEWEST_FOR_CHOICE, decision, select
-from calibrant.selective.calibration_check import CalibrationCheck
-from calibrant.selective.holdout import SHARE, Fingerprint, for_choice, score_choice, score_for_threshold
+from calibrant.selective.holdout import SHARE, draws, for_choice, score_choice
 from calibrant.selective.policy_thresholds import ScoredSamples, threshold_planned
 from calibrant.selective.rule import Rule
 from calibrant.selective.thresholds import abstaining
@@ -69,8 +70,8 @@ def fit_policies(split: Split) -> dict[float, Rule]:
         score=selection.score,
         threshold=abstaining("best", RISKS[0], CONFIDENCE),
     )
-    parts = list(score_for_threshold(rule, predictions.batches(), 0, SHARE, None, Fingerprint(), CalibrationCheck()))
-    score, correct = (np.concatenate([getattr(part, name) for part in parts]) for name in ("score", "correct"))
+    rest = draws(0, 0, len(predictions)) >= SHARE
+    score, correct = _score(rule, split.fit_logits[rest], split.fit_labels[rest])
     plan = score_choice(rule, chosen_on)
     return {
         risk: replace(rule, threshold=threshold_planned(ScoredSamples(score, correct), plan, risk, CONFIDENCE, "best"))
@@ -84,10 +85,15 @@ def _check_same(rule: Rule, split: Split) -> None:
         raise RuntimeError(f"Policy.fit has the threshold {policy.threshold.value}, here {rule.threshold.value}")
 
 
+def _score(rule: Rule, logits: Array, labels: Ints) -> tuple[Doubles, Bools]:
+    """The score of each row, and whether its answer is right."""
+    answer = decision(rule, NumpyOps(), logits.astype(np.float64))
+    return np.asarray(answer.score)[:, 0], np.asarray(answer.label)[:, 0] == labels
+
+
 def _judge(rule: Rule, split: Split, risk: float) -> dict[str, Any]:
     """Answers and errors on the other half, and the coverage of a clairvoyant with the same score."""
-    answer = decision(rule, NumpyOps(), split.test_logits.astype(np.float64))
-    score, correct = answer.score[:, 0], answer.label[:, 0] == split.test_labels
+    score, correct = _score(rule, split.test_logits, split.test_labels)
     accept = score >= rule.threshold.value
     return {
         "samples": len(correct),

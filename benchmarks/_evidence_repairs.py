@@ -1,7 +1,7 @@
 """The part of ./dev bench evidence about repairs: what each gains on samples it was not fitted on, and the choice.
 
-Of every split one half is fitted on, the other judged. "Half" fits on all of the first half, "sixth" on a third of it,
-which is what `calibrant fit` chooses on when it is given that half.
+Of every split one half is fitted on, the other judged. "Half" fits on all of the first half, "sixth" on a third of it:
+`calibrant fit` chooses on a part of what it is given, since the rest is for the threshold.
 """
 
 from __future__ import annotations
