@@ -201,9 +201,8 @@ a poor model stays as it is. Now it must win by more than one standard error, a 
 what that costs.
 
 {rules}
-Odd and even files are those of the table below by turns, to show that no half of them carries the result. "least" would
-regret a little less still. The margin is for those who must explain a policy: a model that needs no repair keeps its
-confidence.
+Odd and even files are those of the table below by turns, to show that no half of them carries the result: no number was
+tuned on either. The t-interval over files in the table of claims is wide, because few files carry most of the regret.
 
 {choices}"""
 
