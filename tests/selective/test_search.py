@@ -1,10 +1,14 @@
 """Tests of search."""
 
+import math
+from itertools import combinations
+
 import numpy as np
+from scipy.stats import binom
 
 from calibrant.selective import threshold_for_risk
 from calibrant.selective.bounds import binomial_tail
-from calibrant.selective.search import curve_of
+from calibrant.selective.search import FixedSequence, critical_ranks, curve_of, search
 
 
 def test_sgr_by_hand():
@@ -54,3 +58,44 @@ def test_curve_by_hand():
     assert curve.errors.tolist() == [0, 1, 1, 2]
     assert curve.at_rank([0, 1, 2, 3, 4]).tolist() == [0, 0, 1, 2, 3]
     assert curve.at_threshold([4.0, 3.0, 2.5, 2.0, 1.0, -9]).tolist() == [0, 1, 1, 2, 3, 3]
+
+
+def test_critical_ranks_are_where_an_error_more_is_allowed():
+    ranks = critical_ranks(300, 0.1, 0.1)
+    for rank in ranks[:-1].tolist():
+        errors = max(k for k in range(rank) if binom.cdf(k, rank, 0.1) <= 0.1)
+        assert binom.cdf(errors, rank - 1, 0.1) > 0.1
+    assert ranks[0] == 22  # 0.9^22 < 0.1
+    assert ranks[-1] == 300
+    assert not len(critical_ranks(21, 0.1, 0.1))
+
+
+def _violation(share, wrong, samples, ranks, risk, delta):
+    """The exact chance that a sequence of ranks accepts too high a risk: a sum over all counts of tied scores."""
+    values = np.repeat(np.arange(len(share), 0.0, -1), 2)
+    chance = np.stack([share * wrong, share * (1 - wrong)], axis=1).reshape(-1)
+    true = np.cumsum(share * wrong) / np.cumsum(share)
+    kinds, total, broken = len(chance), 0.0, 0.0
+    for bars in combinations(range(samples + kinds - 1), kinds - 1):  # stars and bars
+        ends = np.array([-1, *bars, samples + kinds - 1])
+        counts = np.diff(ends) - 1
+        weight = math.factorial(samples) * math.prod(p**c / math.factorial(c) for p, c in zip(chance, counts, strict=True))
+        curve = curve_of(np.repeat(values, counts), np.repeat(np.arange(kinds) % 2 == 1, counts))
+        result = search(curve, "fixed-sequence", risk, delta, FixedSequence(ranks=ranks))
+        total += weight
+        if result.at:
+            accepted = np.flatnonzero(np.arange(len(share), 0.0, -1) >= curve.threshold[result.at])
+            broken += weight * bool(true[accepted[-1]] > risk)
+    assert math.isclose(total, 1.0, rel_tol=1e-9)
+    return broken
+
+
+def test_a_sequence_of_ranks_keeps_its_level_whatever_the_ties():
+    """Three tied scores, the risk jumping up and down across the target: enumerated, not drawn."""
+    rng = np.random.default_rng(5)
+    risk, delta, worst = 0.5, 0.35, 0.0
+    for around in ([0.95, 0.2, 0.9], [0.55, 0.45, 0.55], [0.6, 0.4, 0.6], [0.2, 0.9, 0.4], [0.51, 0.51, 0.51]):
+        for _ in range(3):
+            share, wrong = rng.dirichlet(np.ones(3)), np.clip(around + rng.uniform(-0.05, 0.05, 3), 0, 1)
+            worst = max(worst, _violation(share, wrong, 6, np.array([2, 3, 5, 6]), risk, delta))
+    assert 0.2 < worst <= delta
