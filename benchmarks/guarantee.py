@@ -8,7 +8,8 @@ Scores are uniform on (0, 1), and a prediction is wrong with a known probability
 risk of every threshold is an integral. "violated" is the share of draws whose threshold has a true risk above the
 target; it may be 1 - confidence, and three standard errors more by chance. "power" is the mean coverage of the
 thresholds over that of a clairvoyant, who knows the risk, chooses the one threshold that is best to test, and tests it
-once on all samples. "planned" is what a policy does: a fifth of the samples decides what to test, the others are tested.
+once on all samples. "planned" is what a policy does: a fifth of the samples decides what to test, the others are
+tested.
 """
 
 from __future__ import annotations
@@ -209,7 +210,7 @@ def main() -> None:
         worst = max(own, key=lambda row: row["violated"] - (1 - row["confidence"]))
         say(
             f"{name}: {len(broken)} of {len(own)} settings violated beyond chance; most {worst['violated']:.2%} where "
-            f"{1 - worst['confidence']:.0%} is allowed; power {power:.2f} of the clairvoyant's coverage where the risk rises"
+            f"{1 - worst['confidence']:.0%} is allowed; power {power:.2f} of the clairvoyant's coverage"
         )
 
 
@@ -288,7 +289,14 @@ def _rows(job: tuple[Setting, int, int]) -> list[dict[str, Any]]:
     best, single = oracle(setting), clairvoyant(setting)
     found = simulate(setting, METHODS, draws, seed)
     return [
-        {**vars(setting), "method": name, "oracle": best, "clairvoyant": single, **vars(one), "holds": one.holds(setting.confidence)}
+        {
+            **vars(setting),
+            "method": name,
+            "oracle": best,
+            "clairvoyant": single,
+            **vars(one),
+            "holds": one.holds(setting.confidence),
+        }
         for name, one in found.items()
     ]
 

@@ -4,7 +4,7 @@ import math
 from itertools import combinations
 
 import numpy as np
-from scipy.stats import binom
+from scipy.stats import binom, multinomial
 
 from calibrant.selective import threshold_for_risk
 from calibrant.selective.bounds import binomial_tail
@@ -79,7 +79,7 @@ def _violation(share, wrong, samples, ranks, risk, delta):
     for bars in combinations(range(samples + kinds - 1), kinds - 1):  # stars and bars
         ends = np.array([-1, *bars, samples + kinds - 1])
         counts = np.diff(ends) - 1
-        weight = math.factorial(samples) * math.prod(p**c / math.factorial(c) for p, c in zip(chance, counts, strict=True))
+        weight = multinomial.pmf(counts, samples, chance)
         curve = curve_of(np.repeat(values, counts), np.repeat(np.arange(kinds) % 2 == 1, counts))
         result = search(curve, "fixed-sequence", risk, delta, FixedSequence(ranks=ranks))
         total += weight

@@ -72,7 +72,10 @@ def share_for_choice(samples: int, *, plans_only: bool = False) -> float:
 
     Example:
         >>> from calibrant.selective.holdout import share_for_choice
-        >>> [round(share_for_choice(samples), 2) for samples in (150, 200, 1000)], share_for_choice(1000, plans_only=True)
+        >>> (
+        ...     [round(share_for_choice(samples), 2) for samples in (150, 200, 1000)],
+        ...     share_for_choice(1000, plans_only=True),
+        ... )
         ([0.33, 0.25, 0.2], 0.1)
     """
     share, enough = (PLAN_SHARE, PLAN_ENOUGH) if plans_only else (SHARE, ENOUGH)

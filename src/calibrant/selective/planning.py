@@ -1,10 +1,11 @@
 r"""Which thresholds to test, and where to start: planned on other samples than those that are tested.
 
 A fixed sequence that fails at its first test promises nothing, and one that starts too strict may fail on its way for
-want of samples. So the tests are played through beforehand. The rows of the plan, ranked by their score, give a model of
-the error rate x ranks down, :math:`\mathrm{logit}\, \eta(x) = a + b (x - 1/2)` with a normal prior on a and b, and in
-each of `EDGES` a beta distribution around it, by which the rates may leave the curve where there are rows enough. Of
-`PLAYS` curves drawn from this model, and errors drawn by each, the start is the one with the largest mean coverage.
+want of samples. So the tests are played through beforehand. The rows of the plan, ranked by their score, give a model
+of the error rate x ranks down, :math:`\mathrm{logit}\, \eta(x) = a + b (x - 1/2)` with a normal prior on a and b, and
+in each part between `EDGES` a beta distribution around it, by which the rates may leave the curve where there are rows
+enough. Of `PLAYS` curves drawn from this model, and errors drawn by each, the start is the one with the largest mean
+coverage.
 
 Whatever the model says, the promise holds: it decides what is tested, not what passes.
 """

@@ -79,8 +79,8 @@ def curve_of(score: ArrayLike, correct: ArrayLike) -> Curve:
 def critical_ranks(samples: int, risk: float, delta: float, first: int | None = None, steps: int = STEPS) -> Ints:
     """Numbers of accepted samples to test, from the fewest that could be shown to hold (or ``first``) up to all.
 
-    Each is the smallest at which its number of errors is allowed: a few samples more would have to bear the same number,
-    at a lower level than delta.
+    Each is the smallest at which its number of errors is allowed: a few samples more would have to bear the same
+    number, at a lower level than delta.
 
     Example:
         >>> from calibrant.selective.search import critical_ranks
