@@ -27,7 +27,7 @@ from calibrant.metrics import coverage_at_risk, wilson
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Digits
 from calibrant.selective import FEWEST_FOR_CHOICE, decision, select
-from calibrant.selective.holdout import SHARE, draws, for_choice, score_choice
+from calibrant.selective.holdout import draws, for_choice, score_choice, share_for_choice
 from calibrant.selective.policy_thresholds import ScoredSamples, threshold_planned
 from calibrant.selective.rule import Rule
 from calibrant.selective.thresholds import abstaining
@@ -58,8 +58,9 @@ def fit_policies(split: Split) -> dict[float, Rule]:
     predictions = Predictions.from_logits(split.fit_logits, split.fit_labels)
     if len(predictions) < FEWEST_FOR_CHOICE:
         return {risk: Policy.fit(predictions, risk, CONFIDENCE) for risk in RISKS}
+    share = share_for_choice(len(predictions))
     digits = Digits(int(predictions.num_classes))
-    chosen_on = for_choice(predictions.batches(), 0, SHARE, None, digits)
+    chosen_on = for_choice(predictions.batches(), 0, share, None, digits)
     selection = select(chosen_on, "logits", quick=True, floor=digits.floor)
     rule = Rule(
         num_classes=int(predictions.num_classes),
@@ -70,7 +71,7 @@ def fit_policies(split: Split) -> dict[float, Rule]:
         score=selection.score,
         threshold=abstaining("best", RISKS[0], CONFIDENCE),
     )
-    rest = draws(0, 0, len(predictions)) >= SHARE
+    rest = draws(0, 0, len(predictions)) >= share
     score, correct = _score(rule, split.fit_logits[rest], split.fit_labels[rest])
     plan = score_choice(rule, chosen_on)
     return {
