@@ -34,7 +34,7 @@ from calibrant.selective.thresholds import abstaining
 
 CONFIDENCE = 0.95
 RISKS = (0.05, 0.01)
-SPLITS, COSTLY_SPLITS = 200, 25
+SPLITS, COSTLY_SPLITS = 50, 25
 LEVEL = 0.05  # of the test whether an observed risk is above the target
 ALLOWED = (1 - CONFIDENCE) + CONFIDENCE * LEVEL
 
