@@ -52,6 +52,10 @@ COMMANDS = {
         "demo:demo",
         "Train one network that claims too much, repair it, let it abstain with a promise, export it.",
     ),
+    "detect": (
+        "detect:detect_command",
+        "Train a detector on every backbone with every seed, and compare them; run it again to continue.",
+    ),
     "export": (
         "export:export_command",
         "Write a model and its policy as one ONNX graph: label, calibrated confidence, accept, probabilities.",
