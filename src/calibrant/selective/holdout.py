@@ -17,6 +17,7 @@ from calibrant.posthoc import NumpyOps, msp_formula
 from calibrant.predictions import Digits, Predictions, log_probabilities
 from calibrant.selective.calibration_check import CalibrationCheck
 from calibrant.selective.policy_thresholds import ScoredSamples
+from calibrant.selective.reference import Reference
 from calibrant.selective.rule import Rule, decision
 
 SHARE = 1 / 3  # of the samples, for the choice
@@ -175,10 +176,11 @@ def score_for_threshold(
     group: str | None,
     fingerprint: Fingerprint,
     check: CalibrationCheck,
+    reference: Reference,
 ) -> Iterator[ScoredSamples]:
     """The scores of the samples for the threshold, some at a time.
 
-    The fingerprint takes in every batch, the check the confidences of these samples.
+    The fingerprint takes in every batch, the check the confidences of these samples, the reference what they look like.
     """
     start = 0
     for batch in batches:
@@ -189,27 +191,29 @@ def score_for_threshold(
         for part in cache_chunks(values) if len(rows) else ():
             check_finite(part)
             y = labels[first : first + len(part)].reshape(-1)
-            score, correct, sure, before = _judge(rule, class_rows(part), y)
+            score, correct, sure, before, predicted = _judge(rule, class_rows(part), y)
             places = len(y) // len(part)
             counted = np.ones(len(y), dtype=bool) if batch.ignore_index is None else y != batch.ignore_index
             check.add((before[0][counted], before[1][counted]), (sure[counted], correct[counted]))
             image = np.repeat(np.arange(len(part)), places)[counted]
             own = names[first : first + len(part)][image]
+            if rule.kind == "classification":
+                reference.add(score[counted], sure[counted], predicted[counted], own)
             yield ScoredSamples(score[counted], correct[counted], own, image, len(part), places)
             first += len(part)
         start += len(batch)
 
 
-def _judge(rule: Rule, values: Array, labels: Array) -> tuple[Doubles, Bools, Doubles, tuple[Doubles, Bools]]:
-    """The score of each row, whether its prediction is right, its confidence, and the latter two uncalibrated."""
+def _judge(rule: Rule, values: Array, labels: Array) -> tuple[Doubles, Bools, Doubles, tuple[Doubles, Bools], Ints]:
+    """Of each row the score, whether it is right, its confidence, the latter two uncalibrated, and its class."""
     rows = values.astype(np.float64)
     answer = decision(rule, NumpyOps(), rows)
     sure, correct = np.clip(answer.confidence[:, 0], 0.0, 1.0), answer.label[:, 0] == labels
     if rule.calibrator is None:
-        return answer.score[:, 0], correct, sure, (sure, correct)
+        return answer.score[:, 0], correct, sure, (sure, correct), answer.label[:, 0]
     z = rows if rule.takes == "logits" else log_probabilities(rows, rule.floor)
     before = np.clip(msp_formula(NumpyOps(), z)[:, 0], 0.0, 1.0), rows.argmax(1) == labels
-    return answer.score[:, 0], correct, sure, before
+    return answer.score[:, 0], correct, sure, before, answer.label[:, 0]
 
 
 def kept_for_choice(values: Array, labels: Ints, unit: Ints, seed: int = 0) -> ForChoice | None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from calibrant.data import Batch, Batches, Dataset, Pipeline, read_glove
 from calibrant.training.datasets import Sets, evaluation_pipeline, training_pipeline
 from calibrant.training.forward import forward, inputs_and_target, rehearse
+from calibrant.training.masks import labels_at
 from calibrant.training.prediction import (
     DatasetTally,
     check_logits_fit,
@@ -72,7 +73,7 @@ class Classification(Task):
         logits = forward(run.model, part.inputs, run.recipe.model.name, first=not run.has_begun)
         run.has_begun = True
         try:
-            value = run.loss(logits, part.target, ids=part.ids)
+            value = run.loss(logits, labels_at(part.target, logits), ids=part.ids)
         except ValueError:
             if bool(torch.isfinite(logits).all()):
                 raise
@@ -81,7 +82,7 @@ class Classification(Task):
 
     def terms(self, run: Run, part: Part, output: Any) -> dict[str, float]:
         """Fidelity and regulariser."""
-        terms = run.loss.terms(output, part.target, ids=part.ids)
+        terms = run.loss.terms(output, labels_at(part.target, output), ids=part.ids)
         return {name: float(term) for name, term in terms.items()}
 
     def remember(self, run: Run, parts: list[Part], outputs: list[Any]) -> None:
@@ -97,10 +98,13 @@ class Classification(Task):
         pipeline = evaluation_pipeline(run.recipe, val)
         batches = Batches(len(pipeline), settings.eval_batch_size, shuffle=False, rank=run.fabric.global_rank,
                           world=run.fabric.world_size)  # fmt: skip
-        tally = DatasetTally(val, run.fabric.device, shared=True)
+        tally = DatasetTally(val, run.fabric.device, exclude=run.recipe.data.exclude, shared=True)
         loader = pipeline.loader(batches, settings.workers)
-        normalisation = run.recipe.data.normalisation
-        for batch, logits in logits_by_batch(unwrap(run.model), loader, *normalisation, run.fabric.device):
+        batches_with_logits = logits_by_batch(
+            unwrap(run.model), loader, *run.recipe.data.normalisation, run.fabric.device,
+            interpolate=run.recipe.data.interpolate,
+        )  # fmt: skip
+        for batch, logits in batches_with_logits:
             if not bool(torch.isfinite(logits).all()):
                 step = run.progress.step
                 raise DivergedError(f"logits of validation samples became NaN or infinite after step {step}")
@@ -112,7 +116,7 @@ class Classification(Task):
         model, device, numbers = unwrap(run.model), run.fabric.device, {}
         for name, dataset in sets.evaluated.items():
             event_log("predicting", {"set": name})
-            tally = DatasetTally(dataset, device)
+            tally = DatasetTally(dataset, device, exclude=run.recipe.data.exclude)
             predictions = predict_dataset(run.recipe, model, dataset, device, tally=tally)
             predictions.save(folder / f"{name}{PREDICTIONS}")
             numbers[name] = tally.compute() | object_numbers(predictions)

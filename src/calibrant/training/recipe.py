@@ -140,7 +140,10 @@ class Recipe(Settings):
         plain = self.model_dump(mode="json", exclude=_WORDS)
         plain["data"].pop("path")
         plain["data"].pop("pixels")
-        if self.detection is None:  # recipes from before it keep their keys
+        for name, usual in (("exclude", None), ("interpolate", True)):  # recipes from before them keep their keys
+            if plain["data"][name] == usual:
+                plain["data"].pop(name)
+        if self.detection is None:  # so do those from before it
             plain.pop("detection")
         elif self.detection.weights:
             plain["model"].pop("weights")  # a path, and their hash is among the settings
@@ -151,10 +154,10 @@ class Recipe(Settings):
         for also in plain["data"]["also"].values():
             if isinstance(also, dict):
                 also.pop("path")
-                if not also["pool"]:  # so do those from before it
+                if not also["pool"]:  # and from before this
                     also.pop("pool")
         text = plain["data"]["text"] or {}
-        for name, default in (("side", "first"), ("unknown", "token")):  # so do those
+        for name, default in (("side", "first"), ("unknown", "token")):  # and before these
             if text.get(name) == default:
                 text.pop(name)
         for name in ("workers", "checkpoint_seconds", "eval_batch_size", "tensorboard"):
