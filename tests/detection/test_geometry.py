@@ -18,11 +18,7 @@ def drawn(box, size=(60, 40)):
 
 @pytest.mark.parametrize(
     "steps",
-    [
-        [Resize(20)],
-        [Resize(80, most=100), RandomFlip(1.0)],
-        [CentreCrop((30, 24)), Resize((60, 72)), RandomFlip(1.0)],
-    ],
+    [[Resize(20)], [Resize(80, most=100), RandomFlip(1.0)], [CentreCrop((30, 24)), Resize((60, 72)), RandomFlip(1.0)]],
     ids=["smaller", "mirrored", "cropped"],
 )
 def test_a_box_is_where_its_pixels_are(steps):

@@ -39,15 +39,14 @@ def test_the_numbers_are_those_of_the_detections_on_disk(learned, drawn):
 
 
 def test_detections_lie_on_their_objects(learned, drawn):
-    """The surest detection of a set is a box full of its colour."""
+    """The surest detection of a set is a box full of colour, on a grey background."""
     folder, _ = learned
     document = json.loads((folder / "test-detections.json").read_text())
     data = read(drawn / "voc", "val", layout="voc")
     rows = [(row, k) for k, name in enumerate(data.ids) for row in document["images"][name]]
-    (x1, y1, x2, y2, label, _), image = max(rows, key=lambda pair: pair[0][5])
-    pixels = np.asarray(data[image].input)[round(y1) : round(y2), round(x1) : round(x2)].reshape(-1, 3)
-    colour = np.array(COLOURS[data.classes[label]])
-    assert (np.abs(pixels - colour).max(axis=1) < 60).mean() > 0.5
+    (x1, y1, x2, y2, _, _), image = max(rows, key=lambda pair: pair[0][5])
+    pixels = np.asarray(data[image].input).astype(int)[round(y1) : round(y2), round(x1) : round(x2)].reshape(-1, 3)
+    assert (np.abs(pixels[:, 0] - pixels[:, 2]) > 100).mean() > 0.5
 
 
 def test_a_finished_run_is_left_as_it_is_and_its_log_has_the_four_losses(learned):
@@ -66,14 +65,14 @@ def test_what_was_interrupted_ends_bit_for_bit_as_what_was_not(plan, drawn, tmp_
     recipe = plan("training.epochs=2", "training.checkpoint_seconds=1e-9", "training.accumulate=2")
     train(recipe, tmp_path / "whole", data=str(drawn / "voc"), task=Detection())
 
-    class Killed(Exception):
+    class KilledError(Exception):
         pass
 
     def kill(event, numbers):
         if event == "step" and numbers["step"] == 4:
-            raise Killed
+            raise KilledError
 
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         train(recipe, tmp_path / "cut", data=str(drawn / "voc"), task=Detection(), event_log=kill)
     steps = []
     train(recipe, tmp_path / "cut", data=str(drawn / "voc"), task=Detection(), resume=True,
@@ -103,7 +102,9 @@ def test_targets_are_single_objects_with_area(plan, drawn):
 def test_a_pyramid_is_an_option(plan, drawn):
     recipe = plan("detection.pyramid=true", "detection.anchors=[8,12,16,24,32]")
     detector = make_detector(recipe, 2)
-    losses = detector([torch.rand(3, 40, 32)], [{"boxes": torch.tensor([[2.0, 3, 20, 24]]), "labels": torch.tensor([1])}])
+    losses = detector(
+        [torch.rand(3, 40, 32)], [{"boxes": torch.tensor([[2.0, 3, 20, 24]]), "labels": torch.tensor([1])}]
+    )
     sum(losses.values()).backward()
     assert detector.backbone.stages[0][0].conv1.weight.grad is not None
 

@@ -47,13 +47,22 @@ def read_backbones(texts: Sequence[str], recipe: Recipe) -> dict[str, list[Backb
     """
     backbones: dict[str, list[Backbone]] = {}
     for text in texts:
-        name, equals, path = text.partition("=")
-        if not equals or not name.strip() or not path:
-            raise ValueError(f"--backbone takes NAME=RUN, for example hard=runs/hard, got {text[:200]!r}")
-        backbones.setdefault(name.strip(), []).append(_read(name.strip(), Path(path), recipe))
+        name, path = _split(text, recipe)
+        backbones.setdefault(name, []).append(_read(name, Path(path), recipe))
     if not backbones:
         raise ValueError("no backbone is given: --backbone NAME=RUN names a finished run, or a file of weights")
     return backbones
+
+
+def _split(text: str, recipe: Recipe) -> tuple[str, str]:
+    """Name and path; names of the recipe's methods may have a sign of equality, as "als, beta=1" has."""
+    for method in sorted(recipe.methods, key=len, reverse=True):
+        if text.startswith(f"{method}=") and text != f"{method}=":
+            return method, text.removeprefix(f"{method}=")
+    name, equals, path = text.partition("=")
+    if not equals or not name.strip() or not path:
+        raise ValueError(f"--backbone takes NAME=RUN, for example hard=runs/hard, got {text[:200]!r}")
+    return name.strip(), path
 
 
 def _read(name: str, path: Path, recipe: Recipe) -> Backbone:
