@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -283,6 +283,36 @@ def predict_run(
         wrap: What the model is put into before it predicts, if anything.
         progress: Called after every batch.
     """
+    run = open_run(
+        folder, data=data, split=split, layout=layout, checkpoint=checkpoint, accelerator=accelerator,
+        trust_code=trust_code, whole_maps=whole_maps,
+    )  # fmt: skip
+    model = run.model if wrap is None else wrap(run.model)
+    with memory_errors():
+        return predict_dataset(run.recipe, model.to(run.device), run.dataset, run.device, progress=progress)
+
+
+class OpenRun(NamedTuple):
+    """The model of a run, on its device, with a set to predict."""
+
+    recipe: Recipe
+    model: nn.Module
+    dataset: Dataset
+    device: torch.device
+
+
+def open_run(
+    folder: str | Path,
+    *,
+    data: str | None = None,
+    split: str | None = None,
+    layout: str | None = None,
+    checkpoint: Literal["kept", "last", "best"] = "kept",
+    accelerator: str = "auto",
+    trust_code: bool = False,
+    whole_maps: bool = False,
+) -> OpenRun:
+    """Read the model of a run and one of its sets; arguments as for `predict_run`."""
     run_folder = RunFolder(folder)
     recipe = run_folder.recipe()
     if whole_maps:
@@ -300,10 +330,7 @@ def predict_run(
             dataset = as_tokens(dataset, sets.vocabulary, recipe.data.text)
     model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, trust_code=trust_code, filled=True)
     restore_network(model, file)
-    model = model if wrap is None else wrap(model)
-    device = make_fabric(recipe, accelerator, 1, 1).device
-    with memory_errors():
-        return predict_dataset(recipe, model.to(device), dataset, device, progress=progress)
+    return OpenRun(recipe, model, dataset, make_fabric(recipe, accelerator, 1, 1).device)
 
 
 def _set_of_run(recipe: Recipe, sets: Sets, split: str | None) -> Dataset | None:
