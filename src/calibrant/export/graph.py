@@ -20,6 +20,7 @@ Doubles = npt.NDArray[np.float64]
 
 OLDEST = 13
 OUTPUTS = ("label", "confidence", "accept", "probabilities")
+SET = "prediction_set"
 GROUP = "group"
 PREFIX = "policy/"
 
@@ -152,6 +153,16 @@ class OnnxOps:
             cell = self.where(self.greater_equal(a, probe), self.node("Add", cell, self.whole(step)), cell)
         return self.node("Gather", self.constant(answers.reshape(-1)), cell)
 
+    def falling_totals(self, a: str) -> tuple[str, str]:
+        falling = self.top(a, self.num_classes)  # equal values by rising index, as ONNX has it
+        order, empty = f"{falling}_1", self.mul(a, self.constant(0.0))
+        numbers = self.node("Expand", self.constant(np.arange(1.0, self.num_classes + 1)), self.node("Shape", a))
+        totals = self.node("CumSum", falling, self.stored(np.array(1, dtype=np.int64)))
+        return (
+            self.node("ScatterElements", empty, order, numbers, axis=1),
+            self.node("ScatterElements", empty, order, totals, axis=1),
+        )
+
     def predicted(self, a: str) -> str:
         return self.node("Equal", self.whole(*range(self.num_classes)), self.argmax(a))
 
@@ -160,7 +171,10 @@ class OnnxOps:
 
 
 def draw(policy: Policy, logits: str, rank: int, opset: int) -> OnnxOps:
-    """Draw a policy behind the floating-point tensor ``logits`` of that rank, up to tensors named as in `OUTPUTS`."""
+    """Draw a policy behind the floating-point tensor ``logits`` of that rank, up to tensors named as in `OUTPUTS`.
+
+    A policy with prediction sets has them as one more, `SET`.
+    """
     ops = OnnxOps(opset, policy.num_classes)
     values = ops.cast(logits, "DOUBLE")
     rows, shape = values, ""
@@ -189,4 +203,6 @@ def draw(policy: Policy, logits: str, rank: int, opset: int) -> OnnxOps:
         spread = ops.node("Reshape", spread, full)
         spread = ops.node("Transpose", spread, perm=[0, rank - 1, *range(1, rank - 1)])
     ops.cast(spread, "FLOAT", output="probabilities")
+    if policy.sets is not None:  # which are for classification: rows are samples
+        ops.node("Identity", policy.sets.members(ops, answers.probabilities), output=SET)
     return ops

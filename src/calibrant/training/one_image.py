@@ -45,10 +45,11 @@ def predict_image(
         split: Which; the recipe's test split if left out.
         trust_code: As for `calibrant.training.predict_run`.
     """
-    run = open_run(folder, data=data, split=split, trust_code=trust_code, whole_maps=True)
+    run = open_run(folder, data=data, split=split, trust_code=trust_code)
     if run.dataset.masks is None:
         raise ValueError(f"{run.dataset.title} has one class for each image: maps are for data sets with masks")
-    recipe = run.recipe.model_copy(update={"data": run.recipe.data.model_copy(update={"interpolate": True})})
+    whole = run.recipe.data.model_copy(update={"interpolate": True, "pixels": None})
+    recipe = run.recipe.model_copy(update={"data": whole})
     alone = run.dataset.take(np.array([index_of(run.dataset.ids, image, run.dataset.title)]))
     batch = evaluation_pipeline(recipe, alone).batch([0])
     assert batch.masks is not None
