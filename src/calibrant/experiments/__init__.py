@@ -1,6 +1,7 @@
 """Comparing methods: sweeps over losses, settings and seeds, and tables of what they give."""
 
 from calibrant.experiments import papers, tables
+from calibrant.experiments.activation_study import ChosenImages, study_activation_maps
 from calibrant.experiments.comparison import Comparison, Failure, compare
 from calibrant.experiments.demo import run_demo
 from calibrant.experiments.demo_study import LEGEND as STUDY_LEGEND
@@ -15,6 +16,7 @@ from calibrant.experiments.detectors import (
 )
 from calibrant.experiments.labels import check_reference
 from calibrant.experiments.local_engine import Engine, Local, engine_of
+from calibrant.experiments.maps import image_maps, named_runs
 from calibrant.experiments.page import write
 from calibrant.experiments.results import Results
 from calibrant.experiments.spaces import losses_to_compare, methods, space
