@@ -56,7 +56,7 @@ def split_resnet(network: nn.Module, name: str) -> tuple[nn.Module, list[nn.Modu
     )
 
 
-class _Stages(nn.Module):
+class _BackboneStages(nn.Module):
     """The stages of a backbone: the features of the last of them, or of all through a pyramid."""
 
     def __init__(self, stem: nn.Module, stages: Sequence[nn.Module], widths: Sequence[int], pyramid: bool):
@@ -143,13 +143,13 @@ def build_detector(
     for part in [stem, *stages[:frozen_stages]] if frozen_stages else []:
         part.requires_grad_(requires_grad=False)
     if pyramid:
-        backbone = _Stages(stem, stages, widths, pyramid=True)
+        backbone = _BackboneStages(stem, stages, widths, pyramid=True)
         levels = [str(number) for number in range(len(stages))]
         sizes: list[tuple[int, ...]] = [(anchor,) for anchor in anchors]
         head: nn.Module = TwoMLPHead(PYRAMID_WIDTH * pooled**2, HEAD_WIDTH)
         features = HEAD_WIDTH
     else:
-        backbone = _Stages(stem, stages[:-1], widths[:-1], pyramid=False)
+        backbone = _BackboneStages(stem, stages[:-1], widths[:-1], pyramid=False)
         levels, sizes = ["0"], [tuple(anchors)]
         head, features = _StageHead(stages[-1]), widths[-1]
     detector: Any = FasterRCNN(
