@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from calibrant.report.html.demo_page import write_demonstration
     from calibrant.report.html.paper_page import PaperPart, write_paper_page
     from calibrant.report.html.tables import framed, labelled
+    from calibrant.report.html.watch_page import write_watch
     from calibrant.report.junit import workflow_lines, write_junit
     from calibrant.report.text import DASH, MINUS, TIMES, escape, name, typeset
 
