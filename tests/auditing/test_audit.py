@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import confusion_matrix
 
 from calibrant import Predictions, audit
 from tests.helpers.audits import drawn
@@ -19,6 +20,11 @@ def test_segmentation_pools_pixels_and_ignores_void():
     assert found.models[0]["samples"] == keep.sum()
     for name, value in flat.metrics.items():
         assert found.metrics[name] == pytest.approx(value, abs=1e-9, nan_ok=True), name
+    assert "mean_iou" not in flat.metrics
+    table = confusion_matrix(y[keep], z.argmax(1)[keep])
+    iou = np.diag(table) / (table.sum(0) + table.sum(1) - np.diag(table))
+    assert found.metrics["mean_iou"] == pytest.approx(iou.mean())
+    assert found.metrics["accuracy"] == pytest.approx(np.diag(table).sum() / table.sum())
 
 
 def test_a_file_in_pieces_gives_what_the_whole_gives(tmp_path):

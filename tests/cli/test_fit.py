@@ -136,17 +136,28 @@ def test_masks(here, capsys):
     labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
     labels[:, 0] = 255
     Predictions.from_logits(2 * honest, labels, kind="segmentation", ignore_index=255).save("masks.npz")
-    code, out, _ = run(capsys, "fit", "masks.npz", "--target-risk", 0.2)
+    code, out, _ = run(capsys, "fit", "masks.npz", "--target-risk", 0.12)
     assert code == 0
     assert "pixels" in out
+    assert "images: " in out
     code, _, err = run(capsys, "apply", "policy.json", "masks.npz", "-o", "d.parquet")
     assert (code, "written as .npz" in err) == (2, True)
     assert not (here / "d.parquet").exists()
-    code, _, _ = run(capsys, "apply", "policy.json", "masks.npz")
+    code, told, _ = run(capsys, "apply", "policy.json", "masks.npz", "--json")
     with np.load("decisions.npz") as found:
         assert found["accept"].shape == (500, 4, 5)
+        answered = (found["accept"] & (labels != 255)).sum((1, 2))
+    whole, nothing = int((answered == 15).sum()), int((answered == 0).sum())
+    images = {"whole": whole, "in_part": 500 - whole - nothing, "unanswered": nothing}
+    outcome = json.loads(told)
+    assert (outcome["images"], outcome["accepted"]) == (images, int(answered.sum()))
+    assert 0 < images["in_part"] < 500
+    words = f"Images: {whole} of 500 answered whole, {images['in_part']} in part, {nothing} not at all."
     code, out, _ = run(capsys, "audit", "masks.npz", "--policy", "policy.json", "-o", "none")
     assert "Policy:" in out
+    assert words in " ".join(out.split())
+    assert f"{answered.sum():,} of 7,500 pixels" in " ".join(out.split())
+    assert "Mean IoU" in out
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ def policies():
         for calibrator in ("none", "temperature", "ensemble", "vector", "isotonic")
     ]
     fitted.append(Policy.fit(data, 0.3, group="site", calibrator="none", score="normalised_max_logit"))
+    fitted += [Policy.fit(data, 0.3, calibrator="none", sets=0.9, set_method=m) for m in ("raps", "class-conditional")]
     return [json.dumps(to_dict(policy), indent=2).encode() for policy in fitted]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
-from calibrant.selective.policy_entries import excerpt, read_entries
+from calibrant.selective.policy_entries import read_entries
 from calibrant.selective.policy_file import to_dict
 
 
@@ -50,8 +50,3 @@ def test_thresholds_that_json_has_no_number_for(entries):
     data["threshold"]["accept_from"] = "nothing"
     assert read_entries(data).threshold.restore().value == np.inf
     assert read_entries(entries).takes == "logits"
-
-
-def test_excerpts_are_short():
-    assert excerpt(None) == "nothing"
-    assert excerpt("x" * 99) == '"' + "x" * 39 + "..."

@@ -19,6 +19,7 @@ from calibrant.auditing.object_size import ObjectSizes
 from calibrant.auditing.policy_check import calibrate
 from calibrant.metrics import (
     BLOCK,
+    ClassOverlaps,
     Clusters,
     Confidences,
     ConfidenceSketch,
@@ -86,6 +87,7 @@ class Collected:
     of_ids: int | None = None
     of_values: int = 0
     clusters: Clusters | None = None
+    overlaps: ClassOverlaps | None = None
     object_sizes: ObjectSizes | None = None
     remarks: list[str] = field(default_factory=list)
     digits: Digits | None = None
@@ -163,6 +165,7 @@ def begin(predictions: Predictions, groups: Iterable[str]) -> Collected:
         classwise=ClasswiseSums(classes, holds, precision) if detailed else None,
         groups={name: (Levels(name), Breakdown()) for name in groups},
         clusters=None if predictions.kind == "classification" else Clusters(),
+        overlaps=ClassOverlaps(classes) if predictions.kind == "segmentation" and classes and detailed else None,
         digits=Digits(classes) if holds == "probabilities" else None,
     )
     if "objectness" in predictions._store.names and predictions.kind == "classification":
@@ -292,6 +295,8 @@ def _observe(collected: Collected, batch: Predictions, top: TopLabel, values: Ar
     collected.confidences.add(top)
     if collected.clusters is not None:
         collected.clusters.add(counted, bins, collected.rows)
+    if collected.overlaps is not None:
+        collected.overlaps.add(top, collected.rows)
     collected.overall.add(np.zeros_like(top.labels), top, bins, 1)
     if collected.by_class is not None and top.predicted is not None and collected.num_classes:
         collected.by_class.add(top.predicted, top, bins, collected.num_classes)

@@ -47,7 +47,7 @@ POINTS = 1000  # of a curve
 
 #: What an audit shows, in this order.
 SHOWN_METRICS = (
-    "accuracy", "nll", "brier", "ece_15", "ece_10", "ece_100", "aece", "mce", "classwise_ece", "smooth_ece",
+    "accuracy", "mean_iou", "nll", "brier", "ece_15", "ece_10", "ece_100", "aece", "mce", "classwise_ece", "smooth_ece",
     "mean_confidence", "overconfidence", "underconfidence", "objectness_deviation", "aurc", "e_aurc", "augrc",
     *(f"coverage_at_risk_{risk:g}" for risk in RISKS), *(f"risk_at_coverage_{coverage:g}" for coverage in COVERAGES),
 )  # fmt: skip
@@ -65,6 +65,8 @@ CONVENTIONS = [
     ["Smooth ECE", "Gaussian kernel reflected at 0 and 1, as wide as the result (Blasiok and Nakkiran)."],
     ["Over-/underconfidence", "Mean confidence of wrong predictions; mean of 1 - confidence of right ones."],
     ["Objectness deviation", "Mean distance of the confidence from the share of the image that the object covers."],
+    ["Mean IoU", "Of masks: for each class the pixels labelled and predicted so over those labelled or predicted so, "
+     "all images together; mean over the classes that occur. Accuracy is that of pixels."],
     ["AURC", "Mean over i of the error rate of the i most confident predictions; ties in expected order. "
      "E-AURC: minus that of the best order. AUGRC: with the share of all samples that are accepted and wrong."],
     ["Coverage at risk", "Largest coverage whose error rate is at most the target, 0 if none; ties are not split."],
@@ -171,6 +173,9 @@ def numbers_of(
         numbers = collected.clusters.intervals(summary, level=level, replicates=replicates, seed=seed)
         if collected.impossible:  # which of the images they are in was not kept
             numbers["nll"] = Interval(float(values["nll"]), math.nan, math.nan)
+    if collected.overlaps is not None:
+        own["mean_iou"] = collected.overlaps.mean_iou(level=level, replicates=replicates, seed=seed)
+        values["mean_iou"] = Approximate(own["mean_iou"].value)
     numbers |= own
     if collected.classwise is None:
         return values, numbers, np.empty(0)

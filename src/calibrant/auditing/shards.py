@@ -126,7 +126,7 @@ def _absorb(total: Collected, part: Part) -> None:
     more = part.collected
     total.sketch = total.sketch + more.sketch
     _absorb_predicted(total, more)
-    for name in ("overall", "by_class", "classwise", "clusters", "object_sizes"):
+    for name in ("overall", "by_class", "classwise", "clusters", "overlaps", "object_sizes"):
         if (table := getattr(total, name)) is not None and not (name == "by_class" and total.class_levels):
             _add_tables(table, getattr(more, name))
     for name, (levels, breakdown) in more.groups.items():

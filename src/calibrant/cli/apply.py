@@ -23,6 +23,7 @@ from calibrant.cli.options import (
     how_to_open,
     open_for_policy,
 )
+from calibrant.cli.set_table import print_class_coverage
 from calibrant.predictions import is_remote
 from calibrant.selective import FORMATS, Outcome, Policy, apply_policy
 
@@ -56,8 +57,8 @@ def apply_command(
 ) -> None:
     """Predict the class and the confidence of every sample, and whether to answer or abstain.
 
-    Writes a row per sample: id, label, class_name, confidence, accept. Where the true labels are known, the error rate
-    of the answers is printed as well.
+    Writes a row per sample: id, label, class_name, confidence, accept, and the prediction set where the policy has them
+    (set_size, set). Where the true labels are known, the error rate of the answers is printed as well.
     """
     check_fail_on(fail_on, True)
     fitted = Policy.load(policy)
@@ -83,7 +84,7 @@ def apply_command(
     elif not quiet:
         print_outcome(outcome)
     remark(f"wrote {path}", quiet)
-    if fail_on is not None and outcome.promise_kept == "no":
+    if fail_on is not None and "no" in (outcome.promise_kept, outcome.sets_hold):
         raise typer.Exit(1)
 
 
@@ -91,6 +92,11 @@ def print_outcome(outcome: Outcome) -> None:
     """What the policy did, and by group if it has thresholds for each, on standard output."""
     for sentence in outcome.sentences():
         say(sentence)
+    if outcome.policy.sets is not None and outcome.sets is not None:
+        say(f"Prediction sets by {outcome.policy.sets.title}:")
+        for sentence in outcome.set_sentences():
+            say(sentence)
+        print_class_coverage(outcome.sets, outcome.policy.class_names)
     if outcome.groups:
         rows = [
             [

@@ -22,6 +22,7 @@ from calibrant.cli.options import (
     Segmentation,
     how_to_open,
 )
+from calibrant.cli.set_table import print_set_counts
 from calibrant.predictions import Predictions
 from calibrant.selective import Policy, Threshold, to_dict
 
@@ -51,6 +52,17 @@ def fit_command(
     ] = "auto",
     centre: Centre = None,
     group: Annotated[str | None, typer.Option(help="Fit a separate threshold for each value of this column.")] = None,
+    sets: Annotated[
+        float | None, typer.Option(help="Also give prediction sets that hold the true class this often, such as 0.95.")
+    ] = None,
+    set_method: Annotated[
+        str, typer.Option(help="How the sets are made: lac, aps, raps or class-conditional.")
+    ] = "lac",
+    set_penalty: Annotated[float | None, typer.Option(help="Penalty of RAPS (chosen if not given).")] = None,
+    set_free_ranks: Annotated[
+        int | None, typer.Option(help="Classes that RAPS has without a penalty (chosen if not given).")
+    ] = None,
+    set_randomised: Annotated[bool, typer.Option("--set-randomised", help="Randomise APS or RAPS, by --seed.")] = False,
     column: Column = None,
     class_names: ClassNames = None,
     positive: Positive = None,
@@ -81,6 +93,11 @@ def fit_command(
             score=score,
             centre=centre,
             group=group,
+            sets=sets,
+            set_method=set_method,
+            set_penalty=set_penalty,
+            set_free_ranks=set_free_ranks,
+            set_randomised=set_randomised,
             seed=seed,
             progress=progress,
         )
@@ -95,6 +112,8 @@ def fit_command(
 def print_policy(policy: Policy) -> None:
     """What the policy does, promises and rests on, on standard output."""
     say(policy.summary)
+    if policy.kind == "segmentation" and not policy.abstains:
+        say(policy.threshold.reason)
     say(policy.method_summary)
     for line in filter(None, (policy.calibration_summary, policy.calibration_warning, policy.majority_summary)):
         say(line)
@@ -108,6 +127,7 @@ def print_policy(policy: Policy) -> None:
         print_table(
             f"\nBy {policy.group}", head, [_threshold_row(name, threshold) for name, threshold in policy.groups.items()]
         )
+    print_sets(policy)
     for title, metric, rows in (
         ("\nCalibrators tried (cross-fitted)", "NLL", evidence["calibrators"]),
         ("\nScores tried (cross-fitted)", "AURC", evidence["scores"]),
@@ -115,6 +135,17 @@ def print_policy(policy: Policy) -> None:
         if len(rows) > 1:
             head = ["", metric, *["ECE"] * (metric == "NLL"), "change", "against", "beyond chance", "chosen"]
             print_table(title, head, [_row(row) for row in rows])
+
+
+def print_sets(policy: Policy) -> None:
+    """What the prediction sets promise, and what they are on the samples of the quantile."""
+    if policy.sets is None:
+        return
+    for line in policy.sets.sentences(policy.class_names):
+        say(line)
+    if policy.sets.counts is not None:
+        say("On the samples of the quantile:")
+        print_set_counts(policy.sets.counts, policy.class_names)
 
 
 def _threshold_row(name: str, threshold: Threshold) -> list[str]:

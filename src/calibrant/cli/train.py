@@ -27,8 +27,8 @@ from calibrant.cli.options import (
     trusts_run,
 )
 
-#: The numbers that are printed of every set.
-SHOWN = ("accuracy", "nll", "ece", "aurc", "mean_confidence")
+#: The numbers that are printed of every set; the mean IoU of masks alone.
+SHOWN = ("accuracy", "mean_iou", "nll", "ece", "aurc", "mean_confidence")
 
 
 def train_command(
@@ -94,8 +94,9 @@ def train_command(
     if as_json:
         print_json(json_value(result))
     elif not quiet:
-        rows = [(name, *(_text(k, values[k]) for k in SHOWN)) for name, values in result["sets"].items()]
-        print_table(plan.title or str(recipe), ("set", *SHOWN), rows)
+        shown = [k for k in SHOWN if k in result["sets"]["test"]]
+        rows = [(name, *(_text(k, values[k]) for k in shown)) for name, values in result["sets"].items()]
+        print_table(plan.title or str(recipe), ("set", *shown), rows)
     remark(f"predictions in {output}; calibrant audit {output / 'test.npz'} looks at them", quiet)
 
 
@@ -112,6 +113,9 @@ def predict_command(
         int | None, typer.Option(help="MC dropout: average so many passes with dropout.", min=1, max=10_000)
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the passes with dropout.")] = 0,
+    whole_maps: Annotated[
+        bool, typer.Option("--whole-maps", help="Of masks: every pixel, also where the recipe draws some of an image.")
+    ] = False,
     accelerator: Accelerator = "auto",
     trust_code: TrustCode = False,
     as_json: Json = False,
@@ -126,7 +130,7 @@ def predict_command(
     trusted = all(trusts_run(run, trust_code) for run in runs)
     options: dict[str, Any] = {
         "data": data, "split": split, "layout": layout, "checkpoint": _checkpoint(checkpoint),
-        "accelerator": accelerator, "trust_code": trusted,
+        "accelerator": accelerator, "trust_code": trusted, "whole_maps": whole_maps,
     }  # fmt: skip
     with show_progress(quiet) as progress:
         if len(runs) == 1 and dropout_passes is None:

@@ -152,6 +152,16 @@ class OnnxOps:
             cell = self.where(self.greater_equal(a, probe), self.node("Add", cell, self.whole(step)), cell)
         return self.node("Gather", self.constant(answers.reshape(-1)), cell)
 
+    def falling_totals(self, a: str) -> tuple[str, str]:
+        falling = self.top(a, self.num_classes)  # equal values by rising index, as ONNX has it
+        order, empty = f"{falling}_1", self.mul(a, self.constant(0.0))
+        numbers = self.node("Expand", self.constant(np.arange(1.0, self.num_classes + 1)), self.node("Shape", a))
+        totals = self.node("CumSum", falling, self.stored(np.array(1, dtype=np.int64)))
+        return (
+            self.node("ScatterElements", empty, order, numbers, axis=1),
+            self.node("ScatterElements", empty, order, totals, axis=1),
+        )
+
     def predicted(self, a: str) -> str:
         return self.node("Equal", self.whole(*range(self.num_classes)), self.argmax(a))
 

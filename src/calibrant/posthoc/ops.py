@@ -85,6 +85,12 @@ class Ops(Protocol[V]):
         Knots ``[D, M]`` rise, with infinity at the end of shorter tables; values are ``[D, M + 1]``.
         """
 
+    def falling_totals(self, a: V) -> tuple[V, V]:
+        """The position of each class when they fall, from 1, and the total of all down to it, ``[n, C]`` both.
+
+        Equal classes keep the order of their columns.
+        """
+
     def predicted(self, a: V) -> V:
         """Whether a class is the first of the largest: a mask ``[n, C]``."""
 
@@ -165,6 +171,13 @@ class NumpyOps(_ArrayOps):
         tables = zip(a.T, knots, values, strict=True)
         return np.stack([row[np.searchsorted(steps, x, side="right")] for x, steps, row in tables], 1)
 
+    def falling_totals(self, a: Doubles) -> tuple[Doubles, Doubles]:
+        order = np.argsort(-a, axis=1, kind="stable")
+        position, totals = np.empty_like(a), np.empty_like(a)
+        np.put_along_axis(position, order, np.arange(1.0, a.shape[1] + 1)[None], 1)
+        np.put_along_axis(totals, order, np.take_along_axis(a, order, 1).cumsum(1), 1)
+        return position, totals
+
     def predicted(self, a: Doubles) -> Array:
         return np.arange(a.shape[1]) == self.argmax(a)
 
@@ -195,6 +208,12 @@ class TorchOps(_ArrayOps):
     def lookup(self, a: Tensor, knots: Doubles, values: Doubles) -> Tensor:
         index = self.xp.searchsorted(self.constant(knots), a.mT.contiguous(), right=True)
         return self.constant(values).gather(1, index).mT
+
+    def falling_totals(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        falling, order = a.sort(dim=1, descending=True, stable=True)
+        numbers = self.xp.arange(1, a.shape[1] + 1, device=a.device, dtype=a.dtype).expand_as(a)
+        empty = self.xp.zeros_like(a)
+        return empty.scatter(1, order, numbers), empty.scatter(1, order, falling.cumsum(1))
 
     def predicted(self, a: Tensor) -> Tensor:
         return self.xp.arange(a.shape[1], device=a.device) == self.argmax(a)

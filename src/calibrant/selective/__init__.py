@@ -3,8 +3,10 @@
 `scores` rank predictions; `bounds`, `search` and `thresholds` find where to accept, `policy_thresholds` and
 `image_thresholds` those of a policy, `menu` what else could be promised; `rule` is what a policy consists of and its
 formula; `holdout` and `selection` choose its parts, `policy` fits it, `reference` is what its samples looked like,
-`policy_file` writes it, `policy_entries` and `policy_consistency` check a file, `module` is it in PyTorch, `outcome`
-what it does to predictions; `analysis` and `logit_analysis` are SC's.
+`policy_file` writes it, `policy_entries` and `policy_consistency` check a file by the types of `entry_types`, `module`
+is it in PyTorch, `outcome` what it does to predictions; `set_scores` are the scores of prediction sets,
+`prediction_sets` what a policy has of them, `set_fitting` fits and gives them, `set_counts` counts them, `set_entries`
+checks them in a file; `analysis` and `logit_analysis` are SC's.
 """
 
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ from calibrant.selective.logit_analysis import (
 )
 from calibrant.selective.outcome import FORMATS, Outcome, apply_policy
 from calibrant.selective.policy import Policy
+from calibrant.selective.prediction_sets import PredictionSets
 from calibrant.selective.reference import bin_counts, class_counts
 from calibrant.selective.rule import Decision, Decisions, decision
 from calibrant.selective.scores import (
@@ -34,6 +37,7 @@ from calibrant.selective.scores import (
     normalised_max_logit,
 )
 from calibrant.selective.selection import CALIBRATORS_TRIED, Selection, judge_rows, select
+from calibrant.selective.set_counts import SetCounts
 from calibrant.selective.thresholds import Threshold, threshold_for_coverage, threshold_for_risk, thresholds_by_group
 
 if TYPE_CHECKING:
@@ -55,7 +59,9 @@ __all__ = [
     "MaxLogitGivenMSP",
     "MethodCurve",
     "Policy",
+    "PredictionSets",
     "RankStatistics",
+    "SetCounts",
     "SortedLogits",
     "Threshold",
     "Windows",

@@ -14,10 +14,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from calibrant._numbers import allowed
+from calibrant._numbers import allowed, count
 from calibrant._validation import Bools, Ints
 from calibrant.metrics import Doubles, Interval, normal_interval
 from calibrant.selective.menu import menu_words, offers_from
@@ -47,13 +48,13 @@ def shows(accepted: Doubles, errors: Doubles, target_risk: float, delta: float) 
         [False]
     """
     gain = target_risk * accepted - errors
-    count = np.arange(len(gain))[:, None]
+    number = np.arange(len(gain))[:, None]
     # Mean and variance of the images before, with one imagined image that has a quarter of the target to win.
     guess, spread = target_risk / 4, target_risk / 4
     before = np.cumsum(gain, axis=0) - gain
-    mean = (guess + before) / (count + 1)
+    mean = (guess + before) / (number + 1)
     squares = np.cumsum(np.square(gain), axis=0) - np.square(gain)
-    variance = np.maximum((spread**2 + squares) / (count + 1) - np.square(mean), spread**2 / (count + 1))
+    variance = np.maximum((spread**2 + squares) / (number + 1) - np.square(mean), spread**2 / (number + 1))
     stake = np.clip(mean / (variance + np.square(mean)), 0, MOST_STAKE / (1 - target_risk))
     capital = np.cumsum(np.log1p(stake * gain), axis=0)
     reached: Bools = capital.max(axis=0) >= math.log(1 / delta)
@@ -63,6 +64,32 @@ def shows(accepted: Doubles, errors: Doubles, target_risk: float, delta: float) 
 def fewest_images(target_risk: float, delta: float) -> int:
     """About how many images are needed if every pixel is accepted and right."""
     return math.ceil(math.log(1 / delta) / math.log1p(MOST_STAKE * target_risk / (1 - target_risk)))
+
+
+class AnsweredImages(NamedTuple):
+    """How many images are answered in every pixel that counts, in some, and in none."""
+
+    whole: int = 0
+    in_part: int = 0
+    unanswered: int = 0
+
+    @classmethod
+    def of(cls, accepted: Ints, positions: Ints) -> AnsweredImages:
+        """Of the accepted pixels and the pixels that count of each image; images without any are left out.
+
+        Example:
+            >>> import numpy as np
+            >>> AnsweredImages.of(np.array([4, 1, 0, 0]), np.array([4, 4, 4, 0]))
+            AnsweredImages(whole=1, in_part=1, unanswered=1)
+        """
+        whole = int(((accepted == positions) & (positions > 0)).sum())
+        unanswered = int(((accepted == 0) & (positions > 0)).sum())
+        return cls(whole, int((positions > 0).sum()) - whole - unanswered, unanswered)
+
+    def words(self) -> str:
+        """The three counts in words."""
+        whole = f"{count(self.whole)} of {count(sum(self))} answered whole"
+        return f"images: {whole}, {count(self.in_part)} in part, {count(self.unanswered)} not at all"
 
 
 def threshold_over_images(parts: Iterable[ScoredSamples], plan: ScoredSamples, target: ThresholdTarget) -> Threshold:
@@ -102,7 +129,8 @@ def threshold_over_images(parts: Iterable[ScoredSamples], plan: ScoredSamples, t
         errors=wrong,
         coverage=normal_interval(number / pixels, error, confidence or LEVEL, 0.0, 1.0),
         risk=Interval(wrong / number if number else math.nan, math.nan, limit),
-        reason=f"Accepts {number:,} of {pixels:,} pixels, {wrong:,} of them wrong.",
+        reason=f"Accepts {number:,} of {pixels:,} pixels, {wrong:,} of them wrong; "
+        f"{AnsweredImages.of(accepted[:, at], positions).words()}.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,8 +20,10 @@ from calibrant.metrics import Interval
 from calibrant.predictions import Predictions
 from calibrant.selective.bounds import UNKNOWN, binomial_tail, coverage_interval, risk_interval, upper_limit
 from calibrant.selective.holdout import Fingerprint
+from calibrant.selective.image_thresholds import AnsweredImages
 from calibrant.selective.policy import Policy
 from calibrant.selective.rule import Decisions
+from calibrant.selective.set_counts import SetCounts
 
 FORMATS = (".parquet", ".csv", ".npz")
 
@@ -45,7 +48,9 @@ class Outcome:
         errors: wrong answers, if labels are known.
         all_errors: what would be wrong if every sample was answered.
         groups: counts by group, where the policy has thresholds for each.
+        images: for segmentation, how many images were answered whole, in part and not at all.
         fingerprint: of the predictions.
+        sets: the prediction sets, counted, where the policy gives them.
     """
 
     policy: Policy
@@ -55,10 +60,20 @@ class Outcome:
     errors: int = 0
     all_errors: int = 0
     groups: dict[str, Counts] = field(default_factory=dict)
+    images: AnsweredImages = field(default_factory=AnsweredImages)
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    sets: SetCounts | None = None
 
-    def add(self, batch: Predictions, decisions: Decisions[Array]) -> None:
-        """Count a batch."""
+    def __post_init__(self) -> None:
+        if self.policy.sets is not None and self.sets is None:
+            self.sets = SetCounts(self.policy.num_classes)
+
+    def add(self, batch: Predictions, decisions: Decisions[Array], members: Array | None = None) -> None:
+        """Count a batch; its prediction sets are computed where the policy gives them and they are not given."""
+        if self.sets is not None:
+            if members is None:
+                members = self.policy.predict_sets(batch, start=self.fingerprint.rows)
+            self.sets.add(members, decisions.accept, batch.labels, batch.ignore_index)
         self.fingerprint.add(batch)
         labels, counted = batch.labels, np.ones(decisions.accept.shape, dtype=bool)
         self.labelled = labels is not None
@@ -70,6 +85,10 @@ class Outcome:
         self.accepted += int(accept.sum())
         self.errors += int((accept & wrong).sum())
         self.all_errors += int(wrong.sum())
+        if self.policy.kind == "segmentation":
+            by_image = (part.reshape(len(part), -1).sum(1) for part in (accept, counted))
+            added_images = zip(self.images, AnsweredImages.of(*by_image), strict=True)
+            self.images = AnsweredImages(*map(sum, added_images))
         if self.policy.group is not None:
             names = np.asarray(batch.groups[self.policy.group]).astype(str)
             for name in np.unique(names).tolist():
@@ -125,6 +144,28 @@ class Outcome:
         is_shown = all(upper_limit(part.errors, part.accepted, level) <= risk for part in answered)
         return "yes" if is_shown and self.policy.kind == "classification" else "no sign"
 
+    @property
+    def sets_hold(self) -> str:
+        """Whether the sets hold the true class as often as promised.
+
+        ``"no"``: less often, beyond chance; ``"no sign"`` of that; ``"unknown"``: there are no sets, or no labels.
+        """
+        sets, counts = self.policy.sets, self.sets
+        if sets is None or counts is None or not counts.labelled or not counts.samples:
+            return "unknown"
+        return "no" if sets.p_value(counts) < 0.05 else "no sign"
+
+    def set_sentences(self) -> list[str]:
+        """What the prediction sets are, in plain sentences; none where the policy does not give them."""
+        if self.policy.sets is None or self.sets is None:
+            return []
+        fewer = f"fewer than the promised {allowed(self.policy.sets.level)}"
+        words = {
+            "no": f"That is {fewer}, beyond chance: these samples are not like those that the sets were fitted on.",
+            "no sign": f"No sign that the sets hold {fewer}.",
+        }
+        return [*self.sets.sentences(self.policy.class_names), *filter(None, [words.get(self.sets_hold)])]
+
     def sentences(self) -> list[str]:
         """What happened, in plain sentences."""
         unit = "pixels" if self.policy.kind == "segmentation" else "samples"
@@ -134,6 +175,8 @@ class Outcome:
         text = [
             f"Answers {count(self.accepted)} of {count(self.samples)} {unit} ({percent(share)}), abstains on the rest."
         ]
+        if self.policy.kind == "segmentation":
+            text.append(f"{self.images.words().capitalize()}.")
         if self.policy.abstains:
             text = [f"Answers none of {count(self.samples)} {unit}: the policy never answers. {self.policy.summary}"]
         unknown = {name: part for name, part in self.groups.items() if name not in (self.policy.group_names or ())}
@@ -195,11 +238,20 @@ class Outcome:
             "target_risk": self.policy.target_risk,
             "promised_risk": self.policy.promised,
             "promise_kept": self.promise_kept,
+            "images": self.images._asdict() if self.policy.kind == "segmentation" else None,
             "groups": {
                 name: counts._asdict() | ({} if self.labelled else {"errors": None})
                 for name, counts in self.groups.items()
             },
+            "sets": self._sets_dict(),
         }
+
+    def _sets_dict(self) -> dict[str, Any] | None:
+        sets = self.policy.sets
+        if sets is None or self.sets is None:
+            return None
+        facts = {"level": sets.level, "method": sets.method, "hold": self.sets_hold}
+        return {**facts, **self.sets.to_dict(self.policy.class_names)}
 
 
 def apply_policy(policy: Policy, predictions: Predictions, path: Path, *, progress: Progress = silent) -> Outcome:
@@ -215,7 +267,8 @@ def apply_policy(policy: Policy, predictions: Predictions, path: Path, *, progre
             columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             np.savez(aside, **columns | {"confidence": columns["confidence"].astype(np.float32)})
         else:
-            _write_table(aside, suffix, policy.class_names or predictions.class_names, _decided(outcome, batches))
+            names = policy.class_names or predictions.class_names
+            _write_table(aside, suffix, names, _decided(outcome, batches))
     return outcome
 
 
@@ -223,10 +276,13 @@ def _decided(outcome: Outcome, batches: Iterable[Predictions]) -> Iterator[dict[
     """The columns to write of each batch; without ids, rows are numbered."""
     start = 0
     for batch in batches:
-        decisions = outcome.policy.decide_batch(batch)
-        outcome.add(batch, decisions)
+        decisions, members = outcome.policy.decide_batch(batch), None
+        if outcome.policy.sets is not None:
+            members = outcome.policy.predict_sets(batch, start=start)
+        outcome.add(batch, decisions, members)
         ids = np.arange(start, start + len(batch)) if batch.ids is None else np.asarray(batch.ids)
-        yield {"id": ids, "label": decisions.labels, "confidence": decisions.confidence, "accept": decisions.accept}
+        columns = {"id": ids, "label": decisions.labels, "confidence": decisions.confidence, "accept": decisions.accept}
+        yield columns if members is None else columns | {"set": members}
         start += len(batch)
 
 
@@ -238,9 +294,13 @@ def _write_table(path: Path, suffix: str, names: tuple[str, ...] | None, tables:
     writer: Any = None
     try:
         for columns in tables:
+            members = columns.pop("set", None)
             table = pa.table(columns)
             if names is not None:
                 table = table.add_column(2, "class_name", pa.array(np.asarray(names)[columns["label"]]))
+            if members is not None:
+                table = table.append_column("set_size", pa.array(members.sum(1)))
+                table = table.append_column("set", _set_column(members, names, as_text=suffix == ".csv"))
             if writer is None:
                 make = pa.parquet.ParquetWriter if suffix == ".parquet" else pa.csv.CSVWriter
                 writer = make(str(path), table.schema)
@@ -248,3 +308,16 @@ def _write_table(path: Path, suffix: str, names: tuple[str, ...] | None, tables:
     finally:
         if writer is not None:
             writer.close()
+
+
+def _set_column(members: Array, names: tuple[str, ...] | None, *, as_text: bool) -> Any:
+    """The members of each set as a list, by name where classes have names; as text, a list in JSON."""
+    import pyarrow as pa
+
+    _, classes = np.nonzero(members)
+    values = classes if names is None else np.asarray(names)[classes]
+    if as_text:
+        parts = np.split(values, np.cumsum(members.sum(1))[:-1])
+        return pa.array([json.dumps(part.tolist(), ensure_ascii=False) for part in parts])
+    offsets = np.concatenate([[0], np.cumsum(members.sum(1))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))

@@ -25,10 +25,12 @@ from calibrant.selective.holdout import (
 from calibrant.selective.image_thresholds import threshold_over_images
 from calibrant.selective.majority import count_labels, describe_majority
 from calibrant.selective.policy_thresholds import ThresholdTarget, threshold_over_samples
+from calibrant.selective.prediction_sets import SetTarget
 from calibrant.selective.reference import Reference
 from calibrant.selective.rule import Decisions, Rule, decide
 from calibrant.selective.scores import FORMULAS, NORMALISED, Score
 from calibrant.selective.selection import Selection, select
+from calibrant.selective.set_fitting import SetFit, predict_sets, with_counts
 from calibrant.selective.thresholds import Method, Threshold, abstaining
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class Policy(Rule):
         target_risk: the risk asked for, or None.
         confidence: of the guarantee and of the limits.
         evidence: how it was chosen: samples, what was tried and how it did.
+        sets: the prediction sets that it gives besides, or None.
         floor: what it takes for smaller probabilities, where it takes probabilities; larger than 1e-30 where those of
             the fit were rounded, or some of them 0.
     """
@@ -73,6 +76,11 @@ class Policy(Rule):
         score: str = "auto",
         centre: bool | None = None,
         group: str | None = None,
+        sets: float | None = None,
+        set_method: str = "lac",
+        set_penalty: float | None = None,
+        set_free_ranks: int | None = None,
+        set_randomised: bool = False,
         seed: int = 0,
         progress: Progress = silent,
     ) -> Policy:
@@ -93,8 +101,13 @@ class Policy(Rule):
             score: ``"auto"``, or a score's name; ``"normalised_max_logit"`` chooses its p.
             centre: whether the normalised largest logit is that of centred logits; both are tried if left out.
             group: a group column of the predictions: a threshold for every group, all of them guaranteed together.
+            sets: a level such as 0.95: the policy also gives prediction sets that hold the true class so often.
+            set_method: ``"lac"``, ``"aps"``, ``"raps"`` or ``"class-conditional"``.
+            set_penalty: the penalty of RAPS; chosen on the samples of the choice if left out.
+            set_free_ranks: how many classes RAPS has without a penalty; chosen likewise.
+            set_randomised: whether APS and RAPS are randomised, with random numbers by ``seed``.
             seed: of the split.
-            progress: called as the two passes over the predictions advance.
+            progress: called as the passes over the predictions advance: two, and a third with sets.
 
         Example:
             >>> import numpy as np
@@ -114,6 +127,7 @@ class Policy(Rule):
         target = ThresholdTarget(target_risk, target_coverage, confidence, method)
         seed = whole("seed", seed, 0, LARGEST_SEED)
         _check_fittable(predictions, target, score, group)
+        set_target = _set_target(predictions, sets, set_method, set_penalty, set_free_ranks, set_randomised, seed)
         if centre is not None and score not in ("auto", NORMALISED):
             raise ValueError(f"centre is for the score {NORMALISED}, got score {score!r}")
         samples, masks = len(predictions), predictions.kind == "segmentation"
@@ -122,7 +136,8 @@ class Policy(Rule):
         is_default = calibrator in ("auto", "none") and score in ("auto", "msp")
         chooses = not is_closed and (samples >= FEWEST or not is_default)
         # Over images the tests are always planned on others, also where there is nothing to choose.
-        share = SHARE if chooses or masks else 0.0
+        chooses_sets = set_target is not None and set_target.has_choice
+        share = SHARE if chooses or masks or chooses_sets else 0.0
         held_out, selection = None, Selection(None, Score(score if is_closed else "msp"))
         digits = Digits(int(predictions.num_classes))
         if share:
@@ -149,6 +164,9 @@ class Policy(Rule):
         plan = None if held_out is None else score_choice(policy, held_out)
         fingerprint, check, reference = Fingerprint(), CalibrationCheck(), Reference(seed)
         batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
+        set_fit = None if set_target is None else SetFit(policy, set_target, held_out)
+        if set_fit is not None:
+            batches = set_fit.observe(batches, seed, share)
         counts = np.zeros(policy.num_classes, np.int64)
         scored = score_for_threshold(
             policy, count_labels(batches, counts), seed, share, group, fingerprint, check, reference
@@ -175,6 +193,10 @@ class Policy(Rule):
             **selection.evidence(),
         }
         policy = replace(policy, threshold=threshold, groups=groups, group=group, evidence=evidence)
+        if set_fit is not None:
+            policy = replace(policy, sets=set_fit.finish())
+            batches = track(predictions.batches(), "reading for the sets", samples, progress, size=len)
+            policy = replace(policy, sets=with_counts(policy, batches, seed, share))
         policy._check_readable()
         return policy
 
@@ -210,6 +232,33 @@ class Policy(Rule):
         """The decisions about a batch of predictions that were checked."""
         values = batch.logits if self.takes == "logits" else batch.probabilities
         return decide(self, values, None if self.group is None else batch.groups[self.group])
+
+    def predict_sets(self, logits: Any, *, start: int = 0) -> Any:
+        """The prediction set of each sample: a mask ``[N, C]`` that is true for its members.
+
+        Args:
+            logits: as for `decide`.
+            start: the number of the first sample, by which randomised sets draw.
+
+        Example:
+            >>> import numpy as np
+            >>> from calibrant import Policy, Predictions
+            >>> rng = np.random.default_rng(0)
+            >>> honest = 3 * rng.standard_normal((3000, 5))
+            >>> labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
+            >>> policy = Policy.fit(Predictions.from_logits(2 * honest, labels), target_risk=0.1, sets=0.9)
+            >>> policy.predict_sets(np.array([[9.0, 0, 0, 0, 0], [4, 4, 0, -9, -9]])).astype(int).tolist()
+            [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0]]
+        """
+        if not isinstance(logits, Predictions):
+            return predict_sets(self, logits, start)
+        self.check(logits)
+        parts = []
+        for batch in logits.batches():
+            values = batch.logits if self.takes == "logits" else batch.probabilities
+            parts.append(predict_sets(self, values, start))
+            start += len(batch)
+        return np.concatenate(parts)
 
     def check(self, predictions: Predictions) -> None:
         """Raise unless these predictions are such as the policy was fitted on."""
@@ -266,6 +315,26 @@ def _calibration(check: CalibrationCheck, selection: Selection, *, independent: 
         calibration["compared"] = len(selection.calibrators) > 2
         calibration["better"] = selection.better_calibrated() if independent else None
     return calibration
+
+
+def _set_target(
+    predictions: Predictions,
+    level: float | None,
+    method: str,
+    penalty: float | None,
+    free_ranks: int | None,
+    randomised: bool,
+    seed: int,
+) -> SetTarget | None:
+    """The prediction sets asked for, checked."""
+    if level is None:
+        if (method, penalty, free_ranks, randomised) != ("lac", None, None, False):
+            raise ValueError("set_method and the other settings of sets go with a level: give sets, for example 0.95")
+        return None
+    target = SetTarget(level, method, penalty, free_ranks, randomised, seed)
+    if predictions.kind == "segmentation":
+        raise ValueError("prediction sets are for classification: pixels of an image are not exchangeable samples")
+    return target
 
 
 def _check_fittable(predictions: Predictions, target: ThresholdTarget, score: str, group: str | None) -> None:

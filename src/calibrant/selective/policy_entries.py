@@ -6,10 +6,9 @@ import json
 import math
 from collections import Counter
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -17,70 +16,47 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
-    WrapValidator,
     field_validator,
     model_validator,
 )
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
-from calibrant._validation import LARGEST_LOGIT
 from calibrant.metrics import Interval
 from calibrant.posthoc import CALIBRATORS
 from calibrant.predictions import FLOOR
+from calibrant.selective.entry_types import (
+    Classes,
+    Count,
+    Flag,
+    Floor,
+    Kind,
+    Label,
+    Limit,
+    Needed,
+    OpenShare,
+    Position,
+    Power,
+    Share,
+    Takes,
+    Text,
+    excerpt,
+    must_be,
+    refusal,
+)
 from calibrant.selective.menu import Offer
+from calibrant.selective.set_entries import SetEntries
 from calibrant.selective.thresholds import Threshold
 
 VERSION = 1
-MOST_CLASSES = 10**6
-MOST_SAMPLES = 2**62
 
 #: Infinite thresholds, which JSON has no number for, by what they accept.
 WORDS = {math.inf: "nothing", -math.inf: "everything"}
 
 
-def _refusal(message: str) -> PydanticCustomError:
-    return PydanticCustomError("policy", "{message}", {"message": message})
-
-
-def _must_be(words: str) -> WrapValidator:
-    """Have whatever is wrong with an entry said in these words."""
-
-    def check(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-        try:
-            return handler(value)
-        except ValidationError:
-            raise _refusal(f"must be {words}, got {excerpt(value)}") from None
-
-    return WrapValidator(check)
-
-
-def _text(value: str) -> str:
-    """Text that can be written: half a surrogate pair, which JSON can name, cannot."""
-    value.encode("utf-8")
-    return value
-
-
 def _not_empty(groups: Any) -> Any:
     if groups is not None and (not isinstance(groups, dict) or not groups):
-        raise _refusal(f"must be an object with a threshold for each, or null, got {excerpt(groups)}")
+        raise refusal(f"must be an object with a threshold for each, or null, got {excerpt(groups)}")
     return groups
-
-
-_REACH = 2 * LARGEST_LOGIT
-Share = Annotated[float, Field(ge=0, le=1), _must_be("a number from 0 to 1")]
-OpenShare = Annotated[float, Field(gt=0, lt=1), _must_be("a number between 0 and 1")]
-Limit = Annotated[float, Field(ge=-_REACH, le=_REACH), _must_be(f"a number from {-_REACH:g} to {_REACH:g}")]
-Floor = Annotated[float, Field(ge=FLOOR, le=0.5), _must_be(f"a number from {FLOOR:g} to 0.5")]
-Count = Annotated[int, Field(ge=0, le=MOST_SAMPLES), _must_be(f"a whole number from 0 to {MOST_SAMPLES:,}")]
-Needed = Annotated[int, Field(ge=1, le=MOST_SAMPLES), _must_be(f"a whole number from 1 to {MOST_SAMPLES:,}")]
-Classes = Annotated[int, Field(ge=2, le=MOST_CLASSES), _must_be(f"a whole number from 2 to {MOST_CLASSES:,}")]
-Position = Annotated[int, Field(ge=0, le=1), _must_be("0, 1 or null")]
-Power = Annotated[int, Field(ge=1, le=1000), _must_be("a whole number from 1 to 1,000")]
-Label = Annotated[int, Field(ge=-(2**63), lt=2**63), _must_be("a whole number from -2**63 to 2**63 - 1")]
-Text = Annotated[str, AfterValidator(_text), _must_be("text")]
-Takes = Annotated[Literal["logits", "probabilities"], _must_be("one of logits, probabilities")]
-Kind = Annotated[Literal["classification", "segmentation"], _must_be("one of classification, segmentation")]
-Flag = Annotated[bool, _must_be("true or false")]
 
 
 class _Entries(BaseModel):
@@ -138,7 +114,7 @@ class _Score(_Entries):
 
 class _Calibrator(_Entries):
     model_config = ConfigDict(extra="allow")
-    name: Annotated[str, _must_be(f"one of {', '.join(CALIBRATORS)}")] = Field(pattern=f"^({'|'.join(CALIBRATORS)})$")
+    name: Annotated[str, must_be(f"one of {', '.join(CALIBRATORS)}")] = Field(pattern=f"^({'|'.join(CALIBRATORS)})$")
 
 
 class _Bins(_Entries):
@@ -148,7 +124,7 @@ class _Bins(_Entries):
     @model_validator(mode="after")
     def _check_bins(self) -> Self:
         if len(self.counts) != len(self.edges) + 1 or any(a >= b for a, b in pairwise(self.edges)):
-            raise _refusal("must have edges that rise, and one count more than edges")
+            raise refusal("must have edges that rise, and one count more than edges")
         return self
 
 
@@ -159,7 +135,7 @@ class _Cells(_Entries):
     @model_validator(mode="after")
     def _check_cells(self) -> Self:
         if not self.classes or len(self.counts) != len(self.classes) + 1:
-            raise _refusal("must have a count for every class, and one for all others")
+            raise refusal("must have a count for every class, and one for all others")
         return self
 
 
@@ -209,6 +185,7 @@ class PolicyEntries(_Entries):
     groups: Annotated[dict[Text, _Threshold] | None, BeforeValidator(_not_empty)]
     evidence: _Evidence
     floor: Floor = FLOOR
+    sets: SetEntries | None = None
     checksum: Any = None
 
     @field_validator("class_names", mode="wrap")
@@ -222,10 +199,10 @@ class PolicyEntries(_Entries):
         except ValidationError:
             names = []
         if len(names) != classes:
-            raise _refusal(f"must be {classes} names or null")
+            raise refusal(f"must be {classes} names or null")
         name, count = Counter(names).most_common(1)[0]
         if count > 1:
-            raise _refusal(f"must differ, got {excerpt(name)} {count} times")
+            raise refusal(f"must differ, got {excerpt(name)} {count} times")
         return names
 
     @field_validator("evidence")
@@ -235,9 +212,9 @@ class PolicyEntries(_Entries):
         if classes is not None and reference is not None:
             listed = reference.predicted.classes
             if len(set(listed)) != len(listed) or max(listed) >= classes:
-                raise _refusal(f"reference.predicted.classes must be different classes below {classes}")
+                raise refusal(f"reference.predicted.classes must be different classes below {classes}")
             if reference.labels is not None and len(reference.labels) != classes:
-                raise _refusal(f"reference.labels must be {classes} counts or null")
+                raise refusal(f"reference.labels must be {classes} counts or null")
         return evidence
 
 
@@ -263,9 +240,3 @@ def _sentence(error: ErrorDetails) -> str:
     if error["type"] == "policy":
         return f"{name} {error['msg']}"
     return f"{name} must be an object, got {excerpt(error['input'])}"
-
-
-def excerpt(value: Any) -> str:
-    """The beginning of a value as JSON, for an error."""
-    text = "nothing" if value is None else json.dumps(value, default=str)
-    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -17,10 +17,12 @@ from typing import Any
 from calibrant._files import parse_json, read_regular, written_aside
 from calibrant.posthoc import CALIBRATORS, Calibrator
 from calibrant.predictions import FLOOR, customary_positive
+from calibrant.selective.entry_types import excerpt
 from calibrant.selective.policy_consistency import check_consistent
-from calibrant.selective.policy_entries import VERSION, WORDS, PolicyEntries, excerpt, read_entries
+from calibrant.selective.policy_entries import VERSION, WORDS, PolicyEntries, read_entries
 from calibrant.selective.rule import Rule
 from calibrant.selective.scores import Score
+from calibrant.selective.set_entries import check_sets, sets_dict
 from calibrant.selective.thresholds import Threshold
 
 FORMAT = "calibrant.policy"
@@ -80,6 +82,8 @@ def to_dict(rule: Rule) -> dict[str, Any]:
     }
     if rule.floor != FLOOR:
         entries["floor"] = rule.floor
+    if rule.sets is not None:
+        entries["sets"] = sets_dict(rule.sets, rule.class_names)
     return {**entries, "checksum": checksum(entries)}
 
 
@@ -123,8 +127,10 @@ def from_dict(data: Any) -> Rule:
         confidence=file.confidence,
         evidence=data["evidence"],
         floor=file.floor,
+        sets=None if file.sets is None else file.sets.restore(file.classes),
     )
     check_consistent(rule)
+    check_sets(rule)
     if "checksum" in data and data["checksum"] != checksum(data):
         raise ValueError(
             "the checksum is of other contents: the file is damaged, or was edited; if the change was meant, remove "

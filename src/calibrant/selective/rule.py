@@ -20,6 +20,7 @@ from calibrant.posthoc import Calibrator, NumpyOps, Ops, softmax
 from calibrant.predictions import FLOOR, is_one_column, widen
 from calibrant.selective.calibration_check import calibration_warning, calibration_words
 from calibrant.selective.majority import majority_words
+from calibrant.selective.prediction_sets import PredictionSets
 from calibrant.selective.scores import Score
 from calibrant.selective.thresholds import Threshold
 
@@ -59,6 +60,7 @@ class Rule:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     floor: float = FLOOR
     positive: int | None = None
+    sets: PredictionSets | None = None
 
     @property
     def positive_name(self) -> str | None:
@@ -193,7 +195,7 @@ def decision(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Deci
 
 def decide(rule: Rule, logits: Any, groups: Any = None) -> Decisions[Any]:
     """The decisions about an array ``[N, C]`` or ``[N, C, ...]``, as `Policy.decide` gives them."""
-    z = _checked(rule, logits)
+    z = checked_values(rule, logits)
     numbers = _group_numbers(rule, groups, len(z))
     parts, start = [], 0
     for part in cache_chunks(z):
@@ -209,7 +211,8 @@ def decide(rule: Rule, logits: Any, groups: Any = None) -> Decisions[Any]:
     return Decisions(*(given_back(column, logits, np.float64) for column in columns))
 
 
-def _checked(rule: Rule, values: Any) -> Array:
+def checked_values(rule: Rule, values: Any) -> Array:
+    """An array of what the policy takes, checked; one column of two classes is widened."""
     array, _ = as_numpy(rule.takes, values)
     if rule.num_classes == 2 and is_one_column(rule.takes, array.shape):
         if rule.positive is None:

@@ -14,6 +14,7 @@ from calibrant.data import Batch, normalised, sample_generator
 from calibrant.models import TERMINATED, one_line, physical_memory
 from calibrant.targets import adaptive_targets, mixed_adaptive_targets
 from calibrant.training.distributed import LOST
+from calibrant.training.masks import labels_at
 from calibrant.training.run import Run, dtype_of, unwrap
 
 # How torch's allocators say that there is no memory left.
@@ -129,7 +130,7 @@ def rehearse(run: Run) -> None:
             f"logits of {classes} classes are needed, [{len(inputs)}, {classes}, ...]"
         )
     with torch.no_grad():
-        run.loss(logits, target, ids=batch.indices)
+        run.loss(logits, labels_at(target, logits), ids=batch.indices)
 
 
 def _empty_logits(run: Run, inputs: Tensor) -> Tensor:

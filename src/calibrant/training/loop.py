@@ -189,9 +189,13 @@ def _validate(run: Run, val: Dataset) -> dict[str, float]:
     pipeline = evaluation_pipeline(run.recipe, val)
     batches = Batches(len(pipeline), settings.eval_batch_size, shuffle=False, rank=run.fabric.global_rank,
                       world=run.fabric.world_size)  # fmt: skip
-    tally = DatasetTally(val, run.fabric.device, shared=True)
+    tally = DatasetTally(val, run.fabric.device, exclude=run.recipe.data.exclude, shared=True)
     loader = pipeline.loader(batches, settings.workers)
-    for batch, logits in logits_by_batch(unwrap(run.model), loader, *run.recipe.data.normalisation, run.fabric.device):
+    batches_with_logits = logits_by_batch(
+        unwrap(run.model), loader, *run.recipe.data.normalisation, run.fabric.device,
+        interpolate=run.recipe.data.interpolate,
+    )  # fmt: skip
+    for batch, logits in batches_with_logits:
         if not bool(torch.isfinite(logits).all()):
             raise DivergedError(f"logits of validation samples became NaN or infinite after step {run.progress.step}")
         tally.update(logits, batch.labels if batch.masks is None else batch.masks)
@@ -207,7 +211,7 @@ def _evaluate(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> N
         numbers: dict[str, Any] = {}
         for name, dataset in sets.evaluated.items():
             event_log("predicting", {"set": name})
-            tally = DatasetTally(dataset, run.fabric.device)
+            tally = DatasetTally(dataset, run.fabric.device, exclude=run.recipe.data.exclude)
             predictions = predict_dataset(run.recipe, model, dataset, run.fabric.device, tally=tally)
             predictions.save(folder / f"{name}.npz")
             numbers[name] = tally.compute() | object_numbers(predictions)

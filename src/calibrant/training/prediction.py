@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ from calibrant.training.datasets import (
 )
 from calibrant.training.distributed import make_fabric
 from calibrant.training.forward import evaluating, forward, memory_errors
+from calibrant.training.masks import excluded_label, labels_at, without_class, without_interpolation
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import make_model
 from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RunFolder
@@ -47,20 +49,26 @@ class DatasetTally:
     Args:
         dataset: Whose labels are counted.
         device: Where logits are.
+        exclude: A class whose labelled pixels are left out of the sketch, and which is left out of the mean IoU.
         shared: Add up the counts of several processes.
     """
 
-    def __init__(self, dataset: Dataset, device: torch.device | str = "cpu", *, shared: bool = False):
+    def __init__(
+        self, dataset: Dataset, device: torch.device | str = "cpu", *, exclude: str | None = None, shared: bool = False
+    ):
         self.sketch = ConfidenceSketch(ignore_index=dataset.ignore_index, sync_on_compute=shared).to(device)
         self.ignore_index = dataset.ignore_index
+        self.excluded = excluded_label(dataset, exclude)
         classes = len(dataset.classes)
         self.pixels = torch.zeros(classes, classes, dtype=torch.int64) if dataset.masks is not None else None
         self.shared = shared
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        """Count a batch."""
+        """Count a batch; masks of another size than the logits are read at the logits' positions."""
         labels = labels.to(logits.device)
-        self.sketch.update(logits, labels)
+        if self.pixels is not None:
+            labels = labels_at(labels, logits)
+        self.sketch.update(logits, without_class(labels, self.excluded, self.ignore_index))
         if self.pixels is not None:
             counted = slice(None) if self.ignore_index is None else labels != self.ignore_index
             pairs = (labels[counted] * len(self.pixels) + logits.argmax(1)[counted]).flatten()
@@ -76,6 +84,8 @@ class DatasetTally:
             torch.distributed.all_reduce(pixels)
         both, either = pixels.diagonal(), pixels.sum(0) + pixels.sum(1) - pixels.diagonal()
         there = either > 0
+        if self.excluded is not None:
+            there[self.excluded] = False
         metrics["mean_iou"] = float((both[there] / either[there]).double().mean()) if bool(there.any()) else math.nan
         return metrics
 
@@ -92,6 +102,8 @@ def predict(
     workers: int = 0,
     device: torch.device | str = "cpu",
     pixels: int | None = None,
+    exclude: str | None = None,
+    interpolate: bool = True,
     tally: DatasetTally | None = None,
     progress: Progress = silent,
 ) -> Predictions:
@@ -110,6 +122,9 @@ def predict(
         pixels: Of data with masks: keep the logits of so many labelled pixels of every image, drawn at random, each as
             a sample of its own whose id is ``image * 2**32 + pixel``, both counted from 0. Images may then differ in
             size.
+        exclude: Of data with masks: a class whose labelled pixels are left out.
+        interpolate: Of data with masks: false takes logits before the model's last interpolation, with the labels of
+            the nearest pixels.
         tally: Updated with every batch, all pixels included.
         progress: Called after every batch.
 
@@ -127,15 +142,17 @@ def predict(
     pipeline = dataset if isinstance(dataset, Pipeline) else Pipeline(labelled(dataset), steps, padding=padding)
     data = pipeline.dataset
     check_logits_fit(pipeline, pixels)
+    excluded = excluded_label(data, exclude)
     drawn_pixels = pixels if data.masks is not None else None
     loader = pipeline.loader(Batches(len(data), batch_size, shuffle=False), workers)
     samples: list[_Samples] = []
     shares = []
     batches = track(loader, "predicting", len(loader), progress)
-    for batch, logits in logits_by_batch(model, batches, mean, std, device):
-        labels = batch.labels if batch.masks is None else batch.masks
+    for batch, logits in logits_by_batch(model, batches, mean, std, device, interpolate=interpolate):
+        labels = batch.labels if batch.masks is None else labels_at(batch.masks, logits)
         if tally is not None:
             tally.update(logits, labels)
+        labels = without_class(labels, excluded, data.ignore_index)
         if batch.objectness is not None:
             shares.append(batch.objectness)
         if drawn_pixels is not None:
@@ -174,7 +191,8 @@ def predict_dataset(
     mean, std = recipe.data.normalisation
     return predict(
         model, evaluation_pipeline(recipe, dataset), mean=mean, std=std, batch_size=recipe.training.eval_batch_size,
-        workers=recipe.training.workers, device=device, pixels=recipe.data.pixels, tally=tally, progress=progress,
+        workers=recipe.training.workers, device=device, pixels=recipe.data.pixels, exclude=recipe.data.exclude,
+        interpolate=recipe.data.interpolate, tally=tally, progress=progress,
     )  # fmt: skip
 
 
@@ -200,12 +218,18 @@ def check_logits_fit(pipeline: Pipeline, pixels: int | None) -> None:
 
 
 def logits_by_batch(
-    model: nn.Module, batches: Iterable[Batch], mean: Sequence[float], std: Sequence[float], device: torch.device | str
+    model: nn.Module,
+    batches: Iterable[Batch],
+    mean: Sequence[float],
+    std: Sequence[float],
+    device: torch.device | str,
+    *,
+    interpolate: bool = True,
 ) -> Iterator[tuple[Batch, Tensor]]:
     """Every batch with the logits that a model gives for it, in at least single precision, without training."""
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     first = True
-    with evaluating(model):
+    with evaluating(model), nullcontext() if interpolate else without_interpolation(model):
         for batch in batches:
             inputs = batch.inputs.to(device)
             if batch.views:
@@ -239,6 +263,7 @@ def predict_run(
     checkpoint: Literal["kept", "last", "best"] = "kept",
     accelerator: str = "auto",
     trust_code: bool = False,
+    whole_maps: bool = False,
     wrap: Callable[[nn.Module], nn.Module] | None = None,
     progress: Progress = silent,
 ) -> Predictions:
@@ -254,11 +279,14 @@ def predict_run(
         accelerator: As Lightning Fabric takes it.
         trust_code: Import and call the run's model also if it is neither Calibrant's, torchvision's nor timm's: it
             is the run folder that names it.
+        whole_maps: Of data with masks: keep every pixel, whatever ``data.pixels`` says.
         wrap: What the model is put into before it predicts, if anything.
         progress: Called after every batch.
     """
     run_folder = RunFolder(folder)
     recipe = run_folder.recipe()
+    if whole_maps:
+        recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"pixels": None})})
     require_trust(recipe.model.name, recipe.model.options, trust_code)
     default = MODEL if (run_folder / MODEL).exists() else BEST if recipe.training.keep == "best" else LAST
     file = run_folder / {"kept": default, "last": LAST, "best": BEST}[checkpoint]

@@ -125,15 +125,18 @@ class Recipe(Settings):
         plain = self.model_dump(mode="json", exclude=_WORDS)
         plain["data"].pop("path")
         plain["data"].pop("pixels")
+        for name, usual in (("exclude", None), ("interpolate", True)):  # recipes from before them keep their keys
+            if plain["data"][name] == usual:
+                plain["data"].pop(name)
         plain["data"]["mean"], plain["data"]["std"] = (list(v) for v in self.data.normalisation)
         plain["loss"] = _complete(self.loss)
         for also in plain["data"]["also"].values():
             if isinstance(also, dict):
                 also.pop("path")
-                if not also["pool"]:  # recipes from before it keep their keys
+                if not also["pool"]:  # so do those from before it
                     also.pop("pool")
         text = plain["data"]["text"] or {}
-        for name, default in (("side", "first"), ("unknown", "token")):  # so do those
+        for name, default in (("side", "first"), ("unknown", "token")):  # and before these
             if text.get(name) == default:
                 text.pop(name)
         for name in ("workers", "checkpoint_seconds", "eval_batch_size", "tensorboard"):

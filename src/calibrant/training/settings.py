@@ -147,6 +147,10 @@ class DataSettings(Settings):
         also: More sets to predict at the end, by name; ``"context-only"`` is the test set with every object covered.
         pixels: How many labelled pixels of every image are written to the files of predictions, drawn at random;
             all if left out. The numbers of a run are of all pixels.
+        exclude: Of masks: a class whose labelled pixels are trained on, and neither measured nor written. The mean IoU
+            is of the other classes, over all labelled pixels (MbLS leaves out ``"background"``).
+        interpolate: Of masks: false takes the logits for validation and predictions before the network's last
+            interpolation, each with the label of the nearest pixel (SC).
     """
 
     layout: str
@@ -174,6 +178,8 @@ class DataSettings(Settings):
     text: TextSettings | None = None
     also: Annotated[dict[SetName, Literal["context-only"] | AlsoSettings], Field(max_length=100)] = {}
     pixels: Count | None = None
+    exclude: str | None = None
+    interpolate: Flag = True
 
     @model_validator(mode="after")
     def _buildable(self) -> Self:

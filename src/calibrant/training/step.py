@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calibrant.data import Batch
 from calibrant.training.forward import forward, inputs_and_target, memory_errors
+from calibrant.training.masks import labels_at
 from calibrant.training.optimisers import climbed, set_rate
 from calibrant.training.run import Run, unwrap
 
@@ -55,7 +56,7 @@ def step(run: Run, batch: Batch) -> dict[str, float]:
         numbers = {"loss": value, "rate": rate}
         if progress.step % TERMS_EVERY == 0:
             with torch.no_grad():
-                terms = run.loss.terms(logits[0], parts[0].target, ids=parts[0].ids)
+                terms = run.loss.terms(logits[0], labels_at(parts[0].target, logits[0]), ids=parts[0].ids)
             numbers |= {name: float(term) for name, term in terms.items()}
         if run.loss.has_memory:
             _update_memory(run, torch.cat(logits), target, batch.indices)
@@ -118,7 +119,7 @@ def _gradients(run: Run, parts: list[_Part]) -> tuple[float, list[Tensor]]:
 def _loss(run: Run, logits: Tensor, part: _Part) -> Tensor | None:
     """The share of a part in the loss; None if its logits are not finite, which losses refuse."""
     try:
-        value = run.loss(logits, part.target, ids=part.ids)
+        value = run.loss(logits, labels_at(part.target, logits), ids=part.ids)
     except ValueError:
         if bool(torch.isfinite(logits).all()):
             raise

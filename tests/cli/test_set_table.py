@@ -1,0 +1,82 @@
+"""``calibrant fit --sets`` and ``calibrant apply``: what is printed and written of prediction sets."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from calibrant import Policy
+from tests.helpers.policies import run, write
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sets")
+    write(folder, "fit.npz", n=1500)
+    write(folder, "new.npz", n=800, seed=1)
+    write(folder, "other.npz", n=800, seed=1, noise=0.3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def policy(folder):
+    from calibrant import Predictions
+
+    policy = Policy.fit(Predictions.open(str(folder / "fit.npz")), 0.1, sets=0.95)
+    policy.save(folder / "policy.json")
+    return policy
+
+
+def test_fit_says_what_the_sets_promise_and_are(folder, capsys):
+    code, out, _ = run(
+        capsys, "fit", folder / "fit.npz", "--sets", 0.9, "--set-method", "aps", "-o", folder / "aps.json"
+    )
+    assert code == 0
+    text = " ".join(out.split())
+    assert "Prediction sets by APS: a new sample has its true class in the set with probability 90% at least" in text
+    assert "Sets that hold the true class, by class" in text
+    code, out, _ = run(capsys, "fit", folder / "fit.npz", "--sets", 0.9, "-o", folder / "b.json", "--json")
+    facts = json.loads(out)["sets"]
+    assert facts["level"] == 0.9
+    assert {row["class"] for row in facts["seen"]["classes"]} == {"a", "b", "c", "d"}
+    assert facts["seen"]["mean_size"]["low"] < facts["seen"]["mean_size"]["high"]
+
+
+def test_bad_levels_end_with_code_2(folder, capsys):
+    code, _, err = run(capsys, "fit", folder / "fit.npz", "--sets", 95, "-o", folder / "c.json")
+    assert code == 2
+    assert "sets must be a share between 0 and 1, got 95.0" in " ".join(err.split())
+
+
+def test_apply_writes_the_members_by_name(folder, policy, capsys):
+    code, out, _ = run(capsys, "apply", folder / "policy.json", folder / "new.npz", "-o", folder / "d.csv")
+    assert code == 0
+    assert "No sign that the sets hold fewer than the promised 95%." in " ".join(out.split())
+    run(capsys, "apply", folder / "policy.json", folder / "new.npz", "-o", folder / "d.parquet")
+    run(capsys, "apply", folder / "policy.json", folder / "new.npz", "-o", folder / "d.npz")
+    from calibrant import Predictions
+
+    members = policy.predict_sets(Predictions.open(str(folder / "new.npz")))
+    expected = [[name for name, inside in zip("abcd", row, strict=True) if inside] for row in members.tolist()]
+    with open(folder / "d.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [json.loads(row["set"]) for row in rows] == expected
+    assert [int(row["set_size"]) for row in rows] == members.sum(1).tolist()
+    assert pq.read_table(folder / "d.parquet")["set"].to_pylist() == expected
+    with np.load(folder / "d.npz") as arrays:
+        np.testing.assert_array_equal(arrays["set"], members)
+
+
+def test_apply_as_json_and_its_exit_code(folder, policy, capsys):
+    code, out, _ = run(capsys, "apply", folder / "policy.json", folder / "new.npz", "-o", folder / "d.csv", "--json")
+    facts = json.loads(out)["sets"]
+    assert facts["hold"] == "no sign"
+    assert facts["coverage"]["low"] <= 0.95 <= facts["coverage"]["high"]
+    code, out, _ = run(
+        capsys, "apply", folder / "policy.json", folder / "other.npz", "-o", folder / "d.csv", "--json",
+        "--fail-on", "broken",
+    )  # fmt: skip
+    assert code == 1
+    assert json.loads(out)["sets"]["hold"] == "no"
