@@ -205,7 +205,7 @@ promise](monitor.md) says what is promised, and why.
 
 ## False alarms of the promise
 
-The share of streams whose evidence against a promise that is kept ever reaches 1/{alpha}; it may be {alpha}.
+The share of streams whose evidence against a promise that is kept ever reaches 20 to 1; it may be {alpha}.
 
 {nulls}
 ## How soon a break is found

@@ -152,7 +152,7 @@ class _Reference(_Entries):
         if not self.rows or any(
             sum(part.counts) != self.rows for part in (self.score, self.confidence, self.predicted)
         ):
-            raise _refusal("must count the same rows, at least one, in score, confidence and predicted")
+            raise refusal("must count the same rows, at least one, in score, confidence and predicted")
         return self
 
 
