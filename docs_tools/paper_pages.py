@@ -21,7 +21,8 @@ calibrant paper lr.table3 --runs results/mnist results/fashion
 
 - `--data DIR` trains every method of the table as the paper does, by the recipes named below, for each seed.
 - `--small` keeps what makes each method that method (its loss with every value, its targets, its mixing) and takes
-  scenes of 16 x 16 pixels that are drawn, and a network of two layers. Its numbers say nothing about the papers' data.
+  scenes of 16 x 16 pixels that are drawn, and a network of two layers (activation maps: 32 x 32 and convolutions). Its
+  numbers say nothing about the papers' data.
 - `--runs` takes folders of runs or of comparisons instead. A run is the method whose loss, targets, mixing and share of
   images without an object it has. Ranks (`lr.table3`) are over the folders.
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_TITLES = {"torch": "PyTorch", "ray": "Ray", "sklearn": "scikit-learn"}
+_TITLES = {"torch": "PyTorch", "ray": "Ray", "sklearn": "scikit-learn", "pytorch_grad_cam": "grad-cam"}
 _NEEDED = {"needs_torch": "torch", "needs_sklearn": "sklearn"}
 
 

@@ -68,3 +68,25 @@ def test_a_policy_that_never_answers_shows_what_could_be_promised(tmp_path):
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "What could be promised (estimates)" in page
     assert f"at most {100 * policy.threshold.menu[0].risk:.6g}% wrong" in page
+
+
+def test_prediction_sets_are_part_of_the_audit(here, capsys):
+    run(capsys, "fit", "val.npz", "--target-risk", 0.1, "--sets", 0.9)
+    test = write(here, "test.npz", n=1500, seed=6)
+    policy = Policy.load("policy.json")
+    audited = audit(test, policy=policy, replicates=50)
+    sets = audited.document["policy"]["sets"]
+    members = policy.predict_sets(test.logits)
+    inside = members[np.arange(1500), test.labels]
+    assert sets["rows"][0]["value"] == inside.mean()
+    assert sets["rows"][1]["value"] == members.sum(1).mean()
+    assert sets["hold"] == "no sign"
+    assert {row["name"]: row["value"] for row in sets["classes"]} == {
+        name: inside[test.labels == k].mean() for k, name in enumerate("abcd")
+    }
+    audited.to_html(here / "page.html")
+    assert "<h3>Prediction sets</h3>" in (here / "page.html").read_text(encoding="utf-8")
+    write(here, "changed.npz", n=1500, seed=6, noise=0.3)
+    code, out, _ = run(capsys, "audit", "changed.npz", "--policy", "policy.json", "--fail-on", "broken")
+    assert code == 1
+    assert "Sets: The prediction sets hold fewer true classes than promised." in out

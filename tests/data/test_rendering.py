@@ -18,9 +18,10 @@ from calibrant.data import (
     RandomFlip,
     RandomResizedCrop,
     Resize,
+    View,
     draw_view,
 )
-from calibrant.data.rendering import render, smaller_decoding
+from calibrant.data.rendering import boxes_in_view, render, smaller_decoding
 from tests.helpers.toy_images import HEIGHT, WIDTH, Masks, noise, pictures
 
 _torchvision.ensure()
@@ -267,3 +268,15 @@ def test_grey_images_stay_as_they_are():
     pixels = np.arange(256, dtype=np.uint8).reshape(1, 8, 32)
     batch = Pipeline(pictures(pixels), channels=1).batch([0])
     assert np.array_equal(batch.inputs[0].numpy(), pixels)
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_boxes_in_a_view_surround_the_pixels_of_the_objects(flipped):
+    box = np.array([[6.0, 4.0, 20.0, 12.0], [40.0, 0.0, 44.0, 3.0]])  # the second is out of sight
+    pixels = np.zeros((32, 48, 3), np.uint8)
+    pixels[4:12, 6:20] = 255
+    view = View.whole(48, 32).part(4, 8, 28, 32, 48, 48)._replace(flipped=flipped)  # twice as large, from (4, 8) on
+    shown = render(Image.fromarray(pixels), view, resample=Image.Resampling.NEAREST)[..., 0] > 0
+    rows, columns = np.flatnonzero(shown.any(1)), np.flatnonzero(shown.any(0))
+    expected = [[columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]]
+    np.testing.assert_allclose(boxes_in_view(box, view), expected)

@@ -38,6 +38,34 @@ def test_every_entry_is_complete(name):
     assert not about.torchvision or name in torchvision.models.list_models()
 
 
+@pytest.mark.parametrize("name", [name for name in names("classification") if describe(name).last_block])
+def test_the_last_block_has_positions_and_no_convolution_follows_it(name):
+    with torch.device("meta"):
+        model = build(name).eval()
+        inputs = torch.zeros(2, *describe(name).input_size)
+    shapes, after = [], []
+    for part in model.modules():
+        if isinstance(part, nn.Conv2d):
+            part.register_forward_hook(lambda *_: after.append("convolution"))
+    block = model.get_submodule(describe(name).last_block)
+
+    def note(module, arguments, output):
+        shapes.append(output.shape)
+        after.clear()
+
+    block.register_forward_hook(note)
+    model(inputs)
+    assert len(shapes) == 1
+    assert shapes[0].numel() > shapes[0][0] * shapes[0][1], "one position is no map"
+    assert after == []
+
+
+def test_only_networks_without_convolutions_over_an_image_have_no_last_block():
+    assert [n for n in names() if not describe(n).last_block] == [
+        "mlp", "vit_b_16", "vit_s_16", *SEGMENTATION, "fasterrcnn_resnet50_fpn", "gpcn",
+    ]  # fmt: skip
+
+
 AS_BUILT = {
     # torchvision's documentation, table of available weights
     "resnet18": 11_689_512, "resnet34": 21_797_672, "resnet50": 25_557_032, "resnet101": 44_549_160,

@@ -6,7 +6,7 @@ import pytest
 from calibrant import Predictions
 from calibrant.data import Boxes, Dataset, ImageArray, read, single_object
 from calibrant.training import predict_run, train
-from calibrant.training.datasets import align_classes, load_sets
+from calibrant.training.datasets import align_classes, load_sets, read_alike
 from calibrant.training.recipe import check_recipe
 from tests.helpers.digit_runs import DIGITS, digits, folder_of_classes
 from tests.helpers.recipe_data import written
@@ -182,3 +182,13 @@ def test_grey_images_have_one_channel(tmp_path):
     assert np.isfinite(found.logits).all()
     with pytest.raises(ValueError, match="mean has 3 values for 1 channels"):
         check_recipe(plain | {"data": plain["data"] | {"mean": [0.1, 0.2, 0.3]}}, "grey")
+
+
+def test_recipes_read_alike_if_only_what_follows_the_reading_differs():
+    def plan(seed=0, **data):
+        return check_recipe({"data": {"layout": "scenes", **data}, "model": {"name": "mlp"}, "seed": seed}, "a recipe")
+
+    assert read_alike(plan(), plan(seed=1, context_rate=0.2, steps=[{"step": "resize", "size": 8}]))
+    assert not read_alike(plan(), plan(options={"size": 16}))
+    assert not read_alike(plan(), plan(test="val"))
+    assert not read_alike(plan(resample=True), plan(seed=1, resample=True))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._numbers import allowed, percent
+from calibrant._numbers import allowed, percent, round_percent
 from calibrant.metrics import Interval, wilson
 from calibrant.posthoc import logits_of
 from calibrant.predictions import Predictions
@@ -21,6 +21,13 @@ _PROMISES = {  # level and title by `Outcome.promise_kept`
     "silent": ("poor", "The policy never answers: no risk as low as asked for can be promised"),
     "nothing": ("info", "The policy answers nothing here"),
     "unknown": ("info", "The policy promises no risk"),
+}
+
+
+_SETS = {  # level and title by `Outcome.sets_hold`
+    "no": ("poor", "The prediction sets hold fewer true classes than promised"),
+    "no sign": ("info", "No sign that the prediction sets hold fewer true classes than promised"),
+    "unknown": ("info", "Whether the prediction sets hold the true classes is unknown"),
 }
 
 
@@ -65,6 +72,43 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
         "rows": [{"label": label, **vars(share), "unit": "share", "note": note} for label, share, note in rows],
         "menu": [offer._asdict() for offer in policy.threshold.menu] if policy.abstains else [],
         "groups": [_group(policy, name, *counts) for name, counts in outcome.groups.items()],
+        "sets": _sets(outcome),
+    }
+
+
+def _sets(outcome: Outcome) -> dict[str, Any] | None:
+    """The prediction sets of a policy on audited predictions: sizes, and coverage in all and by class."""
+    sets, counts = outcome.policy.sets, outcome.sets
+    if sets is None or counts is None or not counts.samples:
+        return None
+    level, title = _SETS[outcome.sets_hold]
+    facts, names = counts.to_dict(outcome.policy.class_names), outcome.policy.class_names
+    promised = f"promised: {round_percent(sets.level)} on average"
+    silent = facts["where_abstained"]
+    rows = [
+        {"label": "Sets with the true class", **facts["coverage"], "unit": "share", "note": promised},
+        {"label": "Classes in a set, on average", **facts["mean_size"], "unit": "number", "note": ""},
+        {"label": "Sets of one class", **facts["single"], "unit": "share", "note": ""},
+        {"label": "Empty sets", **facts["empty"], "unit": "share", "note": ""},
+    ]
+    if silent["samples"]:
+        where = "where the policy abstains"
+        one = {"label": "Sets of one or two classes", **silent["one_or_two"], "unit": "share", "note": where}
+        rows += [one, {"label": "Sets with the true class", **silent["coverage"], "unit": "share", "note": where}]
+    return {
+        "level": level,
+        "title": title,
+        "text": " ".join(outcome.set_sentences()),
+        "evidence": " ".join(sets.sentences(names)),
+        "hold": outcome.sets_hold,
+        "method": sets.method,
+        "promised": sets.level,
+        "rows": rows,
+        "classes": [
+            {"name": str(row["class"]), "samples": row["samples"], **row["coverage"]}
+            for row in facts["classes"]
+            if row["samples"]
+        ],
     }
 
 

@@ -39,6 +39,10 @@ COMMANDS = {
         "audit:audit_command",
         "Tell whether a model's confidence can be trusted, with an interval on every number, and write a report.",
     ),
+    "cam": (
+        "cam:cam_command",
+        "Draw where the networks of runs look: class activation maps, and the share of them on the objects.",
+    ),
     "check": (
         "check:check_command",
         "Hold a model to requirements such as 'ece <= 0.03': each passes, fails or cannot be told, by its interval.",

@@ -126,7 +126,8 @@ def audit_command(
         print_audit(result)
     if report is not None:
         remark(f"wrote {report}", quiet)
-    is_broken = (result.document["policy"] or {}).get("kept") == "no"
+    promise = result.document["policy"] or {}
+    is_broken = "no" in (promise.get("kept"), (promise.get("sets") or {}).get("hold"))
     is_poor = fail_on == "poor" and result.models[0]["verdict"]["level"] == "poor"
     if fail_on is not None and (is_broken or is_poor):
         raise typer.Exit(1)
@@ -210,6 +211,10 @@ def _print_promise(part: dict[str, Any]) -> None:
             shares = (percent(row[key]) for key in ("answered", "wrong"))
             rows.append([row["name"], count(row["samples"]), *shares, row["note"]])
         print_table(f"\nBy {part['column']}", ["", "samples", "answered", "wrong answers", ""], rows)
+    if part["sets"]:
+        say(f"Sets: {part['sets']['title']}.")
+        say(part["sets"]["text"], indent=2)
+        say(part["sets"]["evidence"], indent=2)
     print_line()
 
 

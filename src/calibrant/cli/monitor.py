@@ -67,7 +67,7 @@ def monitor_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Watch a policy: is its promise kept, and are new samples like those that it was fitted on?
+    """Watch a deployed policy: is its promise kept, and are new samples like those that it was fitted on?
 
     Look as often as you like: the evidence is valid at every time. Exits with 0, with 1 after an alarm, with 2 for bad
     input.

@@ -158,6 +158,27 @@ def objectness_of(
     return shares
 
 
+def boxes_in_view(boxes: Floats, view: View) -> Floats:
+    """Boxes [B, 4] of an image in the pixels of a view, cut to what it shows; those out of sight are left out.
+
+    Example:
+        >>> from calibrant.data import draw_view
+        >>> view = draw_view([Resize((4, 4))], (8, 8), np.random.default_rng(0))
+        >>> boxes_in_view(np.array([[2.0, 4.0, 6.0, 20.0]]), view).tolist()
+        [[1.0, 2.0, 3.0, 4.0]]
+    """
+    left, top, right, bottom = view.window
+    low = np.maximum(view.crop[:2], (left, top))
+    high = np.minimum(view.crop[2:], (right, bottom))
+    corners = np.clip(boxes, np.tile(low, 2), np.tile(np.maximum(high, low), 2))
+    corners = corners[(corners[:, 2:] > corners[:, :2]).all(1)]
+    scale = view.width / (view.x2 - view.x1), view.height / (view.y2 - view.y1)
+    corners = (corners - np.tile(view.crop[:2], 2)) * np.tile(scale, 2)
+    if view.flipped:
+        corners[:, [0, 2]] = view.width - corners[:, [2, 0]]
+    return corners
+
+
 def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
     """The random numbers of one sample in one epoch: a counter-based stream of its own, cheap to make."""
     counter = np.array([0, 0, epoch & _WORD, index & _WORD], dtype=np.uint64)

@@ -1,6 +1,7 @@
 """Comparing methods: sweeps over losses, settings and seeds, and tables of what they give."""
 
 from calibrant.experiments import papers, tables
+from calibrant.experiments.activation_study import ChosenImages, study_activation_maps
 from calibrant.experiments.comparison import Comparison, Failure, compare
 from calibrant.experiments.demo import run_demo
 from calibrant.experiments.demo_study import LEGEND as STUDY_LEGEND

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from calibrant.export.graph import GROUP, OUTPUTS, PREFIX, draw
+from calibrant.export.graph import GROUP, OUTPUTS, PREFIX, SET, draw
 from calibrant.export.logits_tensor import LogitsModel, TensorInfo
 from calibrant.export.onnx_model import LARGEST, MARK, brief, check, named_values, subgraphs
 from calibrant.selective import Policy
@@ -18,6 +18,7 @@ _DESCRIPTIONS = {
     "confidence": "the calibrated probability of the predicted class",
     "accept": "whether to answer; false abstains",
     "probabilities": "the calibrated probabilities",
+    SET: "which classes are in the prediction set",
     GROUP: "the place of the sample's group in calibrant.group_names, anything else if it has none of them",
 }
 
@@ -45,7 +46,8 @@ def interface(policy: Policy, source: LogitsModel, rank: int) -> tuple[tuple[Ten
     outputs = (("label", "INT64", flat), ("confidence", "FLOAT", flat), ("accept", "BOOL", flat))
     group = () if policy.group_names is None else (TensorInfo(GROUP, "INT64", (batch,)),)
     probabilities = TensorInfo("probabilities", "FLOAT", full)
-    return (*source.inputs, *group), (*(TensorInfo(*output) for output in outputs), probabilities)
+    sets = () if policy.sets is None else (TensorInfo(SET, "BOOL", full),)
+    return (*source.inputs, *group), (*(TensorInfo(*output) for output in outputs), probabilities, *sets)
 
 
 def attach(policy: Policy, source: LogitsModel, rank: int) -> ModelProto:
@@ -56,7 +58,12 @@ def attach(policy: Policy, source: LogitsModel, rank: int) -> ModelProto:
     from calibrant import __version__
 
     names = frozenset(value.name for value in source.inputs)
-    reserved = names & {*OUTPUTS, *([GROUP] if policy.group_names is not None else [])}
+    needed = {
+        *OUTPUTS,
+        *([GROUP] if policy.group_names is not None else []),
+        *([SET] if policy.sets is not None else []),
+    }
+    reserved = names & needed
     if reserved:
         raise ValueError(f"the model has an input {min(reserved)!r}, a name that the graph needs: rename the input")
     model = onnx.ModelProto()
@@ -73,6 +80,8 @@ def attach(policy: Policy, source: LogitsModel, rank: int) -> ModelProto:
             kind = onnx.TensorProto.DataType.Value(str(value.kind))
             side.append(helper.make_tensor_value_info(value.name, kind, value.dims, _DESCRIPTIONS[value.name]))
     facts = {MARK: policy.summary, "calibrant.version": __version__, "calibrant.takes": policy.takes}
+    if policy.sets is not None:
+        facts["calibrant.sets"] = " ".join(policy.sets.sentences(policy.class_names))
     for key, texts in (("class_names", policy.class_names), ("group_names", policy.group_names)):
         if texts is not None:
             facts[f"calibrant.{key}"] = json.dumps(texts, ensure_ascii=False)

@@ -73,7 +73,7 @@ def export_onnx(
     Behind a PyTorch model, behind an existing ONNX model of any framework, or, with neither, from the logits on. The
     graph computes the policy in float64. Before it is written, onnxruntime's answers are compared with those of the
     policy itself, to the logits that PyTorch makes where the model is PyTorch's: labels and decisions must be equal,
-    probabilities and confidences within 1e-5.
+    probabilities and confidences within 1e-5, prediction sets equal in every class.
 
     ================  ===========  ===============================================================================
     output            type         shape
@@ -82,6 +82,7 @@ def export_onnx(
     confidence        float32      likewise
     accept            bool         likewise
     probabilities     float32      ``[N, C]``, for segmentation ``[N, C, H, W]``
+    prediction_set    bool         ``[N, C]``, where the policy has prediction sets: the members of each
     ================  ===========  ===============================================================================
 
     A policy with thresholds by group has the input ``group`` besides, int64 ``[N]``: the place of each sample's group
@@ -117,6 +118,8 @@ def export_onnx(
     path = Path(path)
     if not isinstance(policy, Policy):
         raise ValueError(f"policy must be a Policy, got {type(policy).__name__}")
+    if policy.sets is not None and policy.sets.randomised:
+        raise ValueError("randomised prediction sets cannot be exported: fit the policy without set_randomised")
     if path.suffix.lower() != ".onnx":
         raise ValueError(f"{path}: a graph is written as .onnx, got {path.suffix!r}")
     check_output(path)

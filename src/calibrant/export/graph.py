@@ -20,6 +20,7 @@ Doubles = npt.NDArray[np.float64]
 
 OLDEST = 13
 OUTPUTS = ("label", "confidence", "accept", "probabilities")
+SET = "prediction_set"
 GROUP = "group"
 PREFIX = "policy/"
 
@@ -170,7 +171,10 @@ class OnnxOps:
 
 
 def draw(policy: Policy, logits: str, rank: int, opset: int) -> OnnxOps:
-    """Draw a policy behind the floating-point tensor ``logits`` of that rank, up to tensors named as in `OUTPUTS`."""
+    """Draw a policy behind the floating-point tensor ``logits`` of that rank, up to tensors named as in `OUTPUTS`.
+
+    A policy with prediction sets has them as one more, `SET`.
+    """
     ops = OnnxOps(opset, policy.num_classes)
     values = ops.cast(logits, "DOUBLE")
     rows, shape = values, ""
@@ -199,4 +203,6 @@ def draw(policy: Policy, logits: str, rank: int, opset: int) -> OnnxOps:
         spread = ops.node("Reshape", spread, full)
         spread = ops.node("Transpose", spread, perm=[0, rank - 1, *range(1, rank - 1)])
     ops.cast(spread, "FLOAT", output="probabilities")
+    if policy.sets is not None:  # which are for classification: rows are samples
+        ops.node("Identity", policy.sets.members(ops, answers.probabilities), output=SET)
     return ops

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import Array, Precision, as_numpy, class_rows, is_half, precision_of
+from calibrant._validation import listing
 from calibrant.export.attach import with_own_logits
-from calibrant.export.graph import GROUP, OUTPUTS
+from calibrant.export.graph import GROUP, OUTPUTS, SET
 from calibrant.export.onnx_model import Feeds, Runner, runner
 from calibrant.posthoc import NumpyOps, softmax
 from calibrant.selective import Decision, Policy, decision
@@ -65,25 +66,33 @@ def verify(policy: Policy, model: ModelProto, batches: Sequence[CheckBatch]) -> 
 
 @dataclass(frozen=True)
 class AnswerRows:
-    """Answers ``[n]``, probabilities ``[n, C]``: each position of a segmentation is a row."""
+    """Answers ``[n]``, probabilities ``[n, C]``: each position of a segmentation is a row.
+
+    ``members`` are the prediction sets ``[n, C]``, where the policy has them.
+    """
 
     label: Array
     confidence: Array
     accept: Array
     probabilities: Array
+    members: Array | None = None
 
     @classmethod
     def of_graph(cls, outputs: Sequence[Any]) -> AnswerRows:
-        """Of what a graph gives, in the order of `OUTPUTS`."""
-        label, confidence, accept, probabilities = map(np.asarray, outputs)
-        return cls(label.reshape(-1), confidence.reshape(-1), accept.reshape(-1), class_rows(probabilities))
+        """Of what a graph gives, in the order of `OUTPUTS`, with the sets after them."""
+        label, confidence, accept, probabilities, *sets = map(np.asarray, outputs)
+        flat = label.reshape(-1), confidence.reshape(-1), accept.reshape(-1)
+        return cls(*flat, class_rows(probabilities), *sets)
 
     def differing(self, other: AnswerRows) -> tuple[Bools, npt.NDArray[np.float64]]:
         """Which rows differ from another's, and by how much the probabilities do."""
         gap = np.maximum(_gap(self.probabilities, other.probabilities).max(1), _gap(self.confidence, other.confidence))
         # Where logits are NaN, there is no largest either.
         label = (self.label != other.label) & ~np.isnan(self.confidence)
-        return label | (self.accept != other.accept) | ~(gap <= CLOSE), gap
+        off = label | (self.accept != other.accept) | ~(gap <= CLOSE)
+        if self.members is not None and other.members is not None:
+            off |= (self.members != other.members).any(1)
+        return off, gap
 
 
 def _gap(a: Array, b: Array) -> npt.NDArray[np.float64]:
@@ -147,7 +156,11 @@ class Verification:
         answers = self._decide(logits, group)
         precision = np.float64 if logits.dtype == np.float64 else np.float32
         confidence, probabilities = answers.confidence[:, 0].astype(precision), answers.probabilities.astype(precision)
-        return AnswerRows(answers.label[:, 0], confidence, answers.accept[:, 0], probabilities)
+        members = None
+        if self.policy.sets is not None:
+            with np.errstate(all="ignore"):
+                members = self.policy.sets.members(NumpyOps(), answers.probabilities)
+        return AnswerRows(answers.label[:, 0], confidence, answers.accept[:, 0], probabilities, members)
 
     def _decide(self, logits: Array, group: Array | None) -> Decision[Any]:
         rows = class_rows(logits.astype(np.float64))
@@ -194,6 +207,9 @@ def _describe(answers: AnswerRows, expected: AnswerRows, row: int, before: int) 
     for name in OUTPUTS[:3]:
         a, b = getattr(answers, name)[row].item(), getattr(expected, name)[row].item()
         parts.append(f"{name} {a:.7g} instead of {b:.7g}" if isinstance(a, float) else f"{name} {a} instead of {b}")
+    if answers.members is not None and expected.members is not None:
+        given, own = (np.flatnonzero(members[row]).tolist() for members in (answers.members, expected.members))
+        parts.append(f"{SET} {listing(given)} instead of {listing(own)}")
     return f"row {before + row} has " + ", ".join(parts)
 
 
@@ -229,10 +245,12 @@ def _probing_rows(policy: Policy, seed: int = 0) -> tuple[Array, Array]:
     if policy.takes == "probabilities":
         rows = softmax(NumpyOps(), rows.astype(np.float64)).astype(np.float32)
     parts, groups = [rows], [rng.integers(-1, len(limits) + 1, len(rows))]
-    scores = _scores(policy, rows)
     for number, limit in enumerate(limits):
-        parts.append(_around(policy, rows, scores, limit))
+        parts.append(_around(functools.partial(_scores, policy), rows, limit))
         groups.append(np.full(len(parts[-1]), number))
+    for column in (0, classes - 1) if policy.sets is not None else ():
+        parts.append(_around(functools.partial(_set_distances, policy, column), rows, 0.0))
+        groups.append(np.zeros(len(parts[-1]), dtype=int))
     return np.concatenate(parts), np.concatenate(groups)
 
 
@@ -241,14 +259,24 @@ def _scores(policy: Policy, rows: Array) -> Array:
     return decision(policy, NumpyOps(), rows.astype(np.float64), group).score[:, 0]
 
 
-def _around(policy: Policy, rows: Array, scores: Array, limit: float, pairs: int = 12) -> Array:
+def _set_distances(policy: Policy, column: int, rows: Array) -> Array:
+    """How far inside the sets a class is, or outside of them where it is below 0."""
+    sets = policy.sets
+    assert sets is not None
+    group = None if policy.group_names is None else np.zeros((len(rows), 1))
+    probabilities = decision(policy, NumpyOps(), rows.astype(np.float64), group).probabilities
+    return sets.distances(NumpyOps(), probabilities)[:, column]
+
+
+def _around(score: Callable[[Array], Array], rows: Array, limit: float, pairs: int = 12) -> Array:
     """Pairs of rows, as near to each other as float32 allows, whose scores lie on either side of the threshold."""
+    scores = score(rows)
     below, above = np.flatnonzero(scores < limit), np.flatnonzero(scores >= limit)
     if not len(below) or not len(above):
         return rows[:0]
     low, high = (rows[side[np.linspace(0, len(side) - 1, pairs).astype(int)]] for side in (below, above))
     for _ in range(40):
         middle = ((low.astype(np.float64) + high) / 2).astype(np.float32)
-        over = (_scores(policy, middle) >= limit)[:, None]
+        over = (score(middle) >= limit)[:, None]
         low, high = np.where(over, low, middle), np.where(over, middle, high)
     return np.concatenate([low, high])

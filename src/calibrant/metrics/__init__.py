@@ -14,6 +14,7 @@ from calibrant.metrics.bootstrap.intervals import (
     wilson,
     z_value,
 )
+from calibrant.metrics.bootstrap.means import mean_interval
 from calibrant.metrics.bootstrap.overlaps import ClassOverlaps
 from calibrant.metrics.bootstrap.paired import Judged, paired_differences
 from calibrant.metrics.calibration import Reliability, aece, bin_edges, ece, mce, reliability

@@ -38,7 +38,14 @@ _EPSILON, _MOMENTUM = 1e-3, 0.01  # Keras' batch norm
 def _register_v1(depth: int, blocks: int, source: str, published: int, published_in: str) -> None:
     summary = f"ResNet-{depth} for CIFAR: 3 x {blocks} basic blocks"
 
-    @_register(f"resnet{depth}", summary=summary, source=source, published=published, published_in=published_in)
+    @_register(
+        f"resnet{depth}",
+        summary=summary,
+        source=source,
+        published=published,
+        published_in=published_in,
+        last_block="trunk.stages.2",
+    )
     def build_v1(num_classes: int, *, shortcut: str = "pad", in_channels: int = 3) -> nn.Module:
         choice("shortcut", shortcut, ("pad", "project"))
         trunk = Trunk((16, 32, 64), blocks, size("in_channels", in_channels), shortcut=shortcut)
@@ -111,7 +118,7 @@ class PreactivationResNet(nn.Module):
 def _register_v2(depth: int, blocks: int, source: str, **published: Any) -> None:
     summary = f"Keras' ResNet{depth}v2 for CIFAR: 3 x {blocks} pre-activation bottlenecks"
 
-    @_register(f"resnet{depth}v2", summary=summary, source=source, **published)
+    @_register(f"resnet{depth}v2", summary=summary, source=source, last_block="blocks", **published)
     def build_v2(num_classes: int, *, in_channels: int = 3) -> nn.Module:
         return PreactivationResNet(blocks, num_classes, size("in_channels", in_channels))
 
@@ -143,6 +150,7 @@ def _vgg16_features(in_channels: int, dropout: bool) -> Iterator[nn.Module]:
     source="LR's released code, which is Keras' cifar-vgg (Geifman, after Liu and Deng 2015)",
     published=15_001_418,
     published_in=f"{_KERAS}; 14,991,946 are trained",
+    last_block="features.50",
 )
 def vgg16_cifar(num_classes: int, *, dropout: bool = True, in_channels: int = 3) -> nn.Module:
     """As the code has it: dropout of 0.3 in the first block, 0.4 in the others, 0.5 before both linear layers.
@@ -177,6 +185,7 @@ def vgg16_cifar(num_classes: int, *, dropout: bool = True, in_channels: int = 3)
     source="Huang et al. 2017 (Densely Connected Convolutional Networks); LR and SC on CIFAR",
     published=769_162,
     published_in="public PyTorch ports on CIFAR-10; Huang et al. 2017, Table 2, prints 0.8M",
+    last_block="features.denseblock3",
 )
 def densenet_bc_100_12(num_classes: int, *, dropout: float = 0.0, in_channels: int = 3) -> nn.Module:
     """Torchvision's class with three blocks of 16 bottlenecks and the paper's first layer for CIFAR, one convolution.

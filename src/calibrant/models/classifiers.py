@@ -66,6 +66,7 @@ def _register_resnet(depth: int, published: int, source: str) -> None:
         source=source,
         published=published,
         stems=("imagenet", "64", "32"),
+        last_block="layer4",
     )
     def build_resnet(
         num_classes: int, *, stem: str = "imagenet", dropout: float = 0.0, in_channels: int = 3
@@ -107,6 +108,7 @@ def _register_vgg(name: str, published: int, batch_norm: bool, words: str) -> No
         source="Simonyan and Zisserman 2015; LR's code for CIFAR has vgg16_cifar",
         published=published,
         stems=("imagenet", "32"),
+        last_block="features.42" if batch_norm else "features.29",
     )
     def build_vgg(
         num_classes: int, *, stem: str = "imagenet", dropout: float | None = None, in_channels: int = 3
@@ -136,6 +138,7 @@ def _register_densenet(depth: int, published: int) -> None:
         source="Huang et al. 2017; Mukhoti2020's code for the stem of 32",
         published=published,
         stems=("imagenet", "32"),
+        last_block="features.denseblock4",
     )
     def build_densenet(
         num_classes: int, *, stem: str = "imagenet", dropout: float = 0.0, in_channels: int = 3

@@ -40,6 +40,8 @@ class Architecture:
         published_in: where that number stands, and what it counts.
         stems: the stems to choose from, the default first; empty where there is no choice.
         torchvision: whether torchvision has weights under this name.
+        last_block: the dotted name of the last convolutional block, of which class activation maps are made; empty
+            where there is none.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Architecture:
     published_in: str = ""
     stems: tuple[str, ...] = ()
     torchvision: bool = False
+    last_block: str = ""
 
     def defaults(self) -> dict[str, Any]:
         """The options and their defaults; the stem is not among them."""

@@ -72,6 +72,7 @@ def _sizes(parameter: str, sizes: int | Sequence[int]) -> list[int]:
     source="this project",
     input_size=(3, 32, 32),
     num_classes=10,
+    last_block="11",
 )
 def small_cnn(num_classes: int, *, width: int = 24, dropout: float = 0.0, in_channels: int = 3) -> nn.Module:
     """Strides of 2, 2, 2 and 1, then the mean over the image."""
@@ -93,6 +94,7 @@ def small_cnn(num_classes: int, *, width: int = 24, dropout: float = 0.0, in_cha
     source="this project, after He et al. 2016",
     input_size=(3, 64, 64),
     num_classes=200,
+    last_block="trunk.stages.3",
 )
 def small_resnet(num_classes: int, *, width: int = 16, in_channels: int = 3) -> nn.Module:
     """Stages of two basic blocks with ``width`` times 1, 2, 4, 8 channels.

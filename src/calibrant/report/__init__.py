@@ -6,6 +6,7 @@ from calibrant._imports import lazy_names
 
 if TYPE_CHECKING:
     from calibrant.report.figures import figure_path, in_style, new_axes, new_figure, save_figure
+    from calibrant.report.figures.activation import draw_activation_maps, overlay_map
     from calibrant.report.figures.audit import (
         draw_confidence_histogram,
         draw_logit_scatter,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     )
     from calibrant.report.figures.simplex import Mark, draw_simplex
     from calibrant.report.figures.training import draw_regulariser, draw_sweep
+    from calibrant.report.html.activation_page import NO_BOXES, write_activation_page
     from calibrant.report.html.audit_page import write_audit
     from calibrant.report.html.comparison_page import write_comparison
     from calibrant.report.html.comparison_table import PrintedNumber, render_comparison_table

@@ -24,6 +24,16 @@ class Answers(NamedTuple):
     probabilities: Tensor
 
 
+class SetAnswers(NamedTuple):
+    """`Answers` of a policy with prediction sets: their members are a mask ``[N, C]``."""
+
+    label: Tensor
+    confidence: Tensor
+    accept: Tensor
+    probabilities: Tensor
+    prediction_set: Tensor
+
+
 class PolicyModule(nn.Module):
     """Logits in, answers out; with a model given, the model's inputs in.
 
@@ -40,8 +50,8 @@ class PolicyModule(nn.Module):
         self.rule = rule
         self.model = model
 
-    def forward(self, inputs: Tensor, group: Tensor | None = None) -> Answers:
-        """Answers to a batch.
+    def forward(self, inputs: Tensor, group: Tensor | None = None) -> Answers | SetAnswers:
+        """Answers to a batch, with prediction sets where the policy has them.
 
         Args:
             inputs: logits ``[N, C]`` or ``[N, C, ...]``, or what the model takes.
@@ -62,9 +72,12 @@ class PolicyModule(nn.Module):
         shape = (values.shape[0], *values.shape[2:])
         precision = values.dtype if values.dtype in (torch.float32, torch.float64) else torch.float32
         spread = answer.probabilities.reshape(*shape, values.shape[1]).movedim(-1, 1)
-        return Answers(
+        answers = Answers(
             answer.label.reshape(shape),
             answer.confidence.reshape(shape).to(precision),
             answer.accept.reshape(shape),
             spread.to(precision),
         )
+        if self.rule.sets is None:
+            return answers
+        return SetAnswers(*answers, self.rule.sets.members(TorchOps(rows.device), answer.probabilities))

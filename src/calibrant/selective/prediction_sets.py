@@ -115,11 +115,15 @@ class PredictionSets:
             probabilities: calibrated, float64.
             draw: ``[n, 1]`` random numbers, where the sets are randomised.
         """
+        return ops.greater_equal(self.distances(ops, probabilities, draw), ops.constant(0.0))
+
+    def distances(self, ops: Ops[V], probabilities: V, draw: V | None = None) -> V:
+        """By how much the quantile exceeds the score of each class, ``[n, C]``: members have 0 or more."""
         if self.randomised and draw is None:
             raise ValueError("randomised prediction sets need a random number for each sample: fit them without")
         scores = set_scores(ops, self.method, probabilities, self.penalty, self.free_ranks, draw)
         limits = self.limits
-        return ops.greater_equal(ops.constant(limits if len(limits) > 1 else limits[0]), scores)
+        return ops.sub(ops.constant(limits if len(limits) > 1 else limits[0]), scores)
 
     @property
     def spread(self) -> Interval | None:

@@ -2,12 +2,12 @@
 
 from calibrant._imports import needs_torch
 from calibrant.training.averaging import predict_mean
-from calibrant.training.datasets import Sets, load_sets
+from calibrant.training.datasets import Sets, evaluation_pipeline, load_sets
 from calibrant.training.distributed import make_fabric
 from calibrant.training.forward import rehearse
 from calibrant.training.last_epoch import LastEpoch, last_epoch
 from calibrant.training.loop import estimate, train
-from calibrant.training.prediction import example_inputs, load_model, predict, predict_run
+from calibrant.training.prediction import OpenedRun, example_inputs, load_model, open_run, predict, predict_run
 from calibrant.training.recipe import Recipe, check_recipe, load, load_method, replaced
 from calibrant.training.records import DamagedError, Value, check_metric, read_record
 from calibrant.training.run import prepare_run

@@ -87,6 +87,26 @@ def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
     return sets if settings.text is None else _with_tokens(sets, settings.text)
 
 
+#: What a recipe does with images after they were read.
+_AFTER_READING = {
+    "steps",
+    "train_steps",
+    "colouring",
+    "mean",
+    "std",
+    "padding",
+    "resampling",
+    "channels",
+    "context_rate",
+}
+
+
+def read_alike(first: Recipe, second: Recipe) -> bool:
+    """Whether `load_sets` gives the same for two recipes."""
+    one, other = (recipe.data.model_dump(exclude=_AFTER_READING) for recipe in (first, second))
+    return one == other and (first.seed == second.seed or not first.data.resample)
+
+
 def read_split(recipe: Recipe, path: str | None, split: str, layout: str | None = None, **options: Any) -> Dataset:
     """One split as it lies on disk: of the recipe's data, or of another layout with none of the recipe's options."""
     settings = recipe.data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ from calibrant.training.datasets import (
     evaluation_pipeline,
     labelled,
     load_sets,
+    read_alike,
     read_split,
 )
 from calibrant.training.distributed import make_fabric
@@ -283,16 +285,53 @@ def predict_run(
         wrap: What the model is put into before it predicts, if anything.
         progress: Called after every batch.
     """
-    run_folder = RunFolder(folder)
-    recipe = run_folder.recipe()
+    run = open_run(
+        folder, data=data, split=split, layout=layout, checkpoint=checkpoint, accelerator=accelerator,
+        trust_code=trust_code,
+    )  # fmt: skip
+    recipe = run.recipe
     if whole_maps:
         recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"pixels": None})})
+    model = run.model if wrap is None else wrap(run.model)
+    with memory_errors():
+        return predict_dataset(recipe, model.to(run.device), run.dataset, run.device, progress=progress)
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A run's model with a set of its data: its recipe, the model on its device, the set, and all sets it is of."""
+
+    recipe: Recipe
+    model: nn.Module
+    dataset: Dataset
+    device: torch.device
+    sets: Sets
+
+
+def open_run(
+    folder: str | Path,
+    *,
+    data: str | None = None,
+    split: str | None = None,
+    layout: str | None = None,
+    checkpoint: Literal["kept", "last", "best"] = "kept",
+    accelerator: str = "auto",
+    trust_code: bool = False,
+    after: OpenedRun | None = None,
+) -> OpenedRun:
+    """The model of a run, and a set to look at with it; arguments as for `predict_run`.
+
+    ``after`` is a run that was opened with the same arguments: data that both read alike are not read again.
+    """
+    run_folder = RunFolder(folder)
+    recipe = run_folder.recipe()
     require_trust(recipe.model.name, recipe.model.options, trust_code)
     default = MODEL if (run_folder / MODEL).exists() else BEST if recipe.training.keep == "best" else LAST
     file = run_folder / {"kept": default, "last": LAST, "best": BEST}[checkpoint]
     if not file.exists():
         raise ValueError(f"{run_folder.path}: there is no {file.name}; the run has not written it yet")
-    sets = load_sets(recipe, None if layout else data)
+    is_read = after is not None and read_alike(after.recipe, recipe)
+    sets = after.sets if after is not None and is_read else load_sets(recipe, None if layout else data)
     dataset = None if layout else _set_of_run(recipe, sets, split)
     if dataset is None:
         dataset = align_classes(read_split(recipe, data, split or "", layout), sets.train.classes)
@@ -300,10 +339,8 @@ def predict_run(
             dataset = as_tokens(dataset, sets.vocabulary, recipe.data.text)
     model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, trust_code=trust_code, filled=True)
     restore_network(model, file)
-    model = model if wrap is None else wrap(model)
     device = make_fabric(recipe, accelerator, 1, 1).device
-    with memory_errors():
-        return predict_dataset(recipe, model.to(device), dataset, device, progress=progress)
+    return OpenedRun(recipe, model.to(device), dataset, device, sets)
 
 
 def _set_of_run(recipe: Recipe, sets: Sets, split: str | None) -> Dataset | None:

@@ -13,6 +13,7 @@ import pytest
 from calibrant import Policy, Predictions, audit
 from calibrant.report import (
     PaperPart,
+    write_activation_page,
     write_comparison,
     write_data_page,
     write_demonstration,
@@ -20,10 +21,16 @@ from calibrant.report import (
     write_watch,
 )
 from tests.helpers.browser import browser  # noqa: F401
-from tests.report.html import test_comparison_page, test_data_page, test_demo_page, test_watch_page
+from tests.report.html import (
+    test_activation_page,
+    test_comparison_page,
+    test_data_page,
+    test_demo_page,
+    test_watch_page,
+)
 from tests.report.html.test_browser import CONTRAST
 
-KINDS = ("one", "two", "policy", "binary", "comparison", "demo", "data", "paper", "watch")
+KINDS = ("one", "two", "policy", "binary", "comparison", "demo", "data", "paper", "activation", "watch")
 WIDTHS = (390, 1280)
 
 #: What is wider than the window, what leaves it outside of any box that scrolls, and which words fill two lines.
@@ -92,6 +99,7 @@ def write_pages(folder: Path) -> dict[str, Path]:
         pages["paper"], title="Table 1", lead="Made again.", parts=[table], notes=["A note."], files=["t.csv"],
         command="calibrant paper acls --table 1 --output a/folder/with/a/name/of/some/length",
     )  # fmt: skip
+    write_activation_page(pages["activation"], test_activation_page.document(), test_activation_page.pictures())
     return pages | {"data": folder / "data" / "index.html"}
 
 

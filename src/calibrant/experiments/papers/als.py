@@ -8,6 +8,7 @@ import numpy as np
 
 from calibrant.auditing import confidence_by_objectness
 from calibrant.experiments.cells import Column, Line, Table, cell_of
+from calibrant.experiments.papers import als_maps
 from calibrant.experiments.papers.recipe_items import tables_beside
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
@@ -93,6 +94,24 @@ def _images(bench: Workbench, runs: RunSet) -> Any:
 def _softmax(logits: Any) -> Any:
     shifted = np.exp(logits - logits.max(1, keepdims=True))
     return shifted / shifted.sum(1, keepdims=True)
+
+
+@item("als.fig6", "Where networks look, with and without the objects", recipes=(_RECIPE,), minutes=5)
+def fig6(bench: Workbench) -> Output:
+    """Activation maps of images, and of the same with every object covered."""
+    return als_maps.draw_maps(bench, _RECIPE, "fig6", with_context=True)
+
+
+@item("als.fig7", "Where networks look, and what they say", recipes=(_RECIPE,), minutes=5)
+def fig7(bench: Workbench) -> Output:
+    """Activation maps of images as they are."""
+    return als_maps.draw_maps(bench, _RECIPE, "fig7", with_context=False)
+
+
+@item("als.fig8", "Where networks look: more images", recipes=(_RECIPE,), minutes=5)
+def fig8(bench: Workbench) -> Output:
+    """As Fig. 7, of other images."""
+    return als_maps.draw_maps(bench, _RECIPE, "fig8", with_context=False)
 
 
 @item("als.table1", "Confidence on images without their objects", recipes=(_RECIPE,), minutes=1)

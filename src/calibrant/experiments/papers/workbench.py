@@ -101,7 +101,7 @@ class Workbench:
             methods: More methods, as recipes write them, instead of rows of the recipe.
             seeds: Instead of the workbench's.
             tune: Metrics for which settings are searched.
-            changes: In small: values of the experiment to replace, by section.
+            changes: In small: values of the experiment to replace, by section; another network has its own options.
         """
         plan = load(recipe)
         if methods is not None:
@@ -114,7 +114,8 @@ class Workbench:
             plan = small_recipe(plan, names)
             if changes:
                 plain = plan.model_dump(mode="json")
-                plan = check_recipe(plain | {k: plain[k] | dict(v) for k, v in changes.items()}, "the small recipe")
+                sections = {k: dict(v) if k == "model" else plain[k] | dict(v) for k, v in changes.items()}
+                plan = check_recipe(plain | sections, "the small recipe")
             names = [name for name in names if name in plan.methods]
         if self.runs:
             return RunSet(plan, *existing_runs(plan, self.runs))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from calibrant.report.document import Part, audited_models, unit_of
-from calibrant.report.html import charts, explorer, tables
+from calibrant.report.html import charts, explorer, set_tables, tables
 from calibrant.report.html.layout import ReportSection, command_box, terms, write_report
 from calibrant.report.html.svg import icon
 from calibrant.report.text import DASH, count, escape, finite, magnitude, name, percent, round_percent
@@ -136,6 +136,9 @@ def _finding(finding: Part) -> str:
 def _policy(document: Part, models: Sequence[Part]) -> ReportSection | None:
     policy = document.get("policy")
     body = f'<ul class="findings">{_finding(policy)}</ul>{tables.outcome(policy)}' if policy else ""
+    if policy and policy.get("sets"):
+        sets = policy["sets"]
+        body += f'<h3>Prediction sets</h3><ul class="findings">{_finding(sets)}</ul>{set_tables.prediction_sets(sets)}'
     return _section("policy", "What the policy does here", "Policy", body)
 
 

@@ -120,23 +120,29 @@ def histograms(ident: str, boxes: Mapping[str, Part], series: str, x_label: str,
 
 
 def picture(cell: Cell, colours: Mapping[str, str]) -> str:
-    """A picture with its boxes in the colours of their classes, and its crop as a dashed frame."""
+    """A picture with its boxes in the colours of their classes, and its crop as a dashed frame, with its caption."""
+    lines = [escape(text) for text in cell.caption.split("\n")]
+    objects = "".join(f"<span>{key(colours[label])}{name(label)}</span>" for label in dict.fromkeys(cell.box_names))
+    return (
+        f'<figure>{framed_picture(cell, colours, lines[0])}<figcaption><span class="says">{lines[0]}</span>'
+        f"{''.join(f'<span>{text}</span>' for text in lines[1:])}{objects}</figcaption></figure>"
+    )
+
+
+def framed_picture(cell: Cell, colours: Mapping[str, str], label: str) -> str:
+    """A picture with its frames as SVG; the label is HTML."""
     height, width = cell.pixels.shape[:2]
     line = max(width, height) / 90
     marks = []
     for k, (x1, y1, x2, y2) in enumerate(cell.boxes if cell.boxes is not None else ()):
-        label = cell.box_names[k] if k < len(cell.box_names) else ""
-        marks.append(_frame(x1, y1, x2, y2, f"box-frame {colours.get(label, 's6')}", line))
+        box = cell.box_names[k] if k < len(cell.box_names) else ""
+        marks.append(_frame(x1, y1, x2, y2, f"box-frame {colours.get(box, 's6')}", line))
     if cell.crop is not None:
         marks += [_frame(*cell.crop, kind, line) for kind in ("crop-ground", "crop")]
     pixelated = ' class="pixels"' if max(width, height) <= _SMALL else ""
-    lines = [escape(text) for text in cell.caption.split("\n")]
-    objects = "".join(f"<span>{key(colours[label])}{name(label)}</span>" for label in dict.fromkeys(cell.box_names))
     return (
-        f'<figure><svg class="picture" viewBox="0 0 {width} {height}" role="img" aria-label="{lines[0]}">'
+        f'<svg class="picture" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">'
         f'<image{pixelated} href="{_data_address(cell)}" width="{width}" height="{height}"/>{"".join(marks)}</svg>'
-        f'<figcaption><span class="says">{lines[0]}</span>'
-        f"{''.join(f'<span>{text}</span>' for text in lines[1:])}{objects}</figcaption></figure>"
     )
 
 

@@ -118,10 +118,11 @@ def _metric_cell(metric: Part | None, across: tuple[float, float], colour: int, 
     # Below this the bound is smaller than the digits shown.
     notes += [f"at most {quantity(bound, unit)} off the exact value"] if bound >= 1e-5 else []
     noted = "".join(f'<span class="note">{escape(note)}</span>' for note in notes)
-    return f"{start}{_valued(value, low, high, unit)}{interval_bar(value, low, high, across, colour)}{noted}</td>"
+    return f"{start}{valued(value, low, high, unit)}{interval_bar(value, low, high, across, colour)}{noted}</td>"
 
 
-def _valued(value: Any, low: Any, high: Any, unit: str) -> str:
+def valued(value: Any, low: Any, high: Any, unit: str) -> str:
+    """A value with its interval, in the unit."""
     return with_interval(quantity(value, unit), span(low, high, unit, value))
 
 
@@ -180,19 +181,24 @@ def comparison(part: Part) -> str:
     return table("spans stack", caption, top, body, label=f"{part['second']} against {part['first']}")
 
 
+def valued_rows(rows: Sequence[Part]) -> str:
+    """Rows of a label with a note, and a value with its interval."""
+    return "".join(
+        f'<tr><th scope="row">{escape(r["label"])}<span class="note">{escape(r.get("note") or "")}</span></th>'
+        f'<td class="num">{valued(r["value"], r.get("low"), r.get("high"), r["unit"])}</td></tr>'
+        for r in rows
+    )
+
+
 def outcome(part: Part) -> str:
     """What a policy did: shares answered and wrong, and the same by group."""
-    rows = "".join(
-        f'<tr><th scope="row">{escape(r["label"])}<span class="note">{escape(r.get("note") or "")}</span></th>'
-        f'<td class="num">{_valued(r["value"], r.get("low"), r.get("high"), r["unit"])}</td></tr>'
-        for r in part["rows"]
-    )
-    answers = table("metrics single", "Answers of the policy", heads("Share", "Value and interval"), rows, unseen=True)
+    top, body = heads("Share", "Value and interval"), valued_rows(part["rows"])
+    answers = table("metrics single", "Answers of the policy", top, body, unseen=True)
     if part.get("groups"):
         titles = ("Samples", "Answered", "Wrong answers", "Promised at most")
         body = ""
         for g in part["groups"]:
-            wrong = _valued(g["wrong"], g.get("low"), g.get("high"), "share")
+            wrong = valued(g["wrong"], g.get("low"), g.get("high"), "share")
             texts = (count(g["samples"]), percent(g["answered"]), wrong, allowed(g.get("promised")))
             note = f'<span class="note">{escape(g.get("note") or "")}</span>'
             body += f'<tr><th scope="row">{clipped(g["name"])}{note}</th>{"".join(map(numeric, titles, texts))}</tr>'
@@ -352,7 +358,7 @@ def by_label(ident: str, rows: Sequence[Part]) -> str:
         for key_ in ("precision", "recall"):
             share = r[key_]
             cells.append(
-                SortedCell(_valued(share["value"], share["low"], share["high"], "share"), finite(share["value"]))
+                SortedCell(valued(share["value"], share["low"], share["high"], "share"), finite(share["value"]))
             )
         cells += [SortedCell(percent(r[key_]), finite(r[key_])) for key_ in ("claimed", "happened")]
         entries.append((cells, bool(r.get("flag"))))
@@ -363,7 +369,7 @@ def positive(part: Part) -> str:
     """What is known of P(positive): shares and scores with intervals."""
     rows = "".join(
         f'<tr><th scope="row">{escape(r["label"])}<span class="note">{escape(r.get("note") or "")}</span></th>'
-        f'<td class="num">{_valued(r["value"], r.get("low"), r.get("high"), r["unit"])}</td></tr>'
+        f'<td class="num">{valued(r["value"], r.get("low"), r.get("high"), r["unit"])}</td></tr>'
         for r in part["metrics"]
     )
     caption = f"P({part['name']})"
@@ -375,7 +381,7 @@ def reliability_numbers(
 ) -> str:
     """The numbers behind a reliability diagram; the caption is HTML."""
     rows = (
-        (f"({percent(lo)}, {percent(hi)}]", (count(n), percent(c), _valued(a, a0, a1, "share")))
+        (f"({percent(lo)}, {percent(hi)}]", (count(n), percent(c), valued(a, a0, a1, "share")))
         for lo, hi, n, c, a, a0, a1 in zip(*(part[k] for k in RELIABILITY), strict=True)
     )
     return figure_numbers(caption, ("Bin", unit.capitalize(), *words), rows)

@@ -1,0 +1,62 @@
+import json
+
+import pytest
+
+from calibrant import _imports
+from tests.helpers.scene_runs import train_scenes
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    train_scenes(folder / "a" / "run")
+    train_scenes(folder / "b" / "run", loss={"name": "ls"})
+    train_scenes(folder / "mlp", model={"name": "mlp", "input_size": [3, 24, 24], "hidden": [4]})
+    return folder
+
+
+def test_a_page_with_named_images_and_the_numbers_as_json(run, runs, tmp_path):
+    ids = ["test-0-000003", "test-0-000001"]
+    page = tmp_path / "cam.html"
+    paths = runs / "a" / "run", runs / "b" / "run"
+    code, out, err = run("cam", *paths, "--images", *ids, "-o", page, "--measure", 15, "--json")
+    document = json.loads(out)
+    assert (code, err) == (0, f"open {page}\n")
+    assert [row["id"] for row in document["rows"]] == [ids[0], ids[0], ids[1], ids[1]]
+    assert [method["name"] for method in document["methods"]] == [str(path) for path in paths]
+    assert document["methods"][0]["images"] <= document["measured"] == 15
+    assert document["rows"][1]["methods"][0]["inside"] is None, "no object in sight"
+    assert page.read_text(encoding="utf-8").count("data:image/png") == 4 * 3
+
+
+def test_a_figure_and_the_numbers_in_the_terminal(run, runs, tmp_path):
+    figure = tmp_path / "cam.svg"
+    words = ("cam", runs / "a" / "run", "--count", 1, "-o", figure, "--measure", 12, "--explain", "label")
+    code, out, _ = run(*words)
+    assert code == 0
+    assert "Share of the maps inside the boxes, 12 images of test" in out
+    assert "an even map would have as much inside" in out
+    assert figure.read_bytes().startswith(b"<?xml")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--images", "1"), "name the folders of the runs first"),
+        (("mlp",), "image classifiers with convolutions, and 'mlp' is a network without convolutions"),
+        (("a/run", "--explain", "both"), "--explain takes predicted or label, got 'both'"),
+        (("a/run", "--images", "nowhere"), "has no image 'nowhere'"),
+        (("a/run", "--layer", "12"), "layer '12' must give features"),
+        (("a/run", "--count", "201"), "a page shows at most 200 images, got 201"),
+        (("a/run", "-o", "cam.txt"), "a figure is written as .png, .svg, .pdf, got '.txt'"),
+        (("nothing",), "nothing"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_sentence(refuse, runs, monkeypatch, words, sentence):
+    monkeypatch.chdir(runs)
+    assert sentence in refuse("cam", *words)
+
+
+def test_a_missing_package_is_one_sentence_with_its_extra(refuse, runs, monkeypatch):
+    monkeypatch.setattr(_imports, "_is_installed", lambda package: package != "pytorch_grad_cam")
+    assert "calibrant cam needs grad-cam: pip install 'calibrant[cam]'" in refuse("cam", runs / "a" / "run")
