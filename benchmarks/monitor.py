@@ -24,7 +24,7 @@ import numpy.typing as npt
 from benchmarks._harness import say
 from benchmarks._speed_metrics import table
 from calibrant._files import write_json, written_aside
-from calibrant.monitoring.evidence import EXCESS, Evidence, rate_ratios
+from calibrant.monitoring.evidence import EXCESS, EvidenceProcess, rate_ratios
 from calibrant.monitoring.exchangeability import LOG_BETS, rank_cells
 
 RESULTS = Path("benchmarks/results/monitor.json")
@@ -49,7 +49,7 @@ Bools = npt.NDArray[np.bool_]
 def false_alarms(rate: float, true: float, batch: int, streams: int, looks: int, seed: int) -> dict[str, Any]:
     """The share of streams whose evidence ever reaches 1/alpha though the promise is kept."""
     random = np.random.default_rng([seed, 1, batch, round(1000 * rate)])
-    evidence, highest = Evidence(len(EXCESS), (streams,)), np.full(streams, -np.inf)
+    evidence, highest = EvidenceProcess(len(EXCESS), (streams,)), np.full(streams, -np.inf)
     for _ in range(looks):
         evidence.update(rate_ratios(random.binomial(batch, true, streams), batch, rate))
         highest = np.maximum(highest, evidence.log_value)
@@ -64,7 +64,7 @@ def changes_seen(reference: int, shift: float, streams: int, seed: int, looks: i
     moved = shares + shift * np.where(np.arange(16) < 8, -1 / 8, 1 / 8)
     early, late = 0, []
     for _ in range(streams):
-        pool, evidence, first = random.multinomial(reference, shares), Evidence(len(LOG_BETS)), None
+        pool, evidence, first = random.multinomial(reference, shares), EvidenceProcess(len(LOG_BETS)), None
         for look in range(looks):
             law = moved if look >= looks // 2 else shares
             cells, pool = rank_cells(pool, random.multinomial(100, law), random)
@@ -92,7 +92,7 @@ def break_streams(before: int, good: float, bad: float, streams: int, seed: int)
 def our_alarms(wrong: Bools) -> list[int | None]:
     """The first batch, from 1 on, after which there is an alarm."""
     errors = wrong.reshape(len(wrong), -1, BATCH).sum(2)
-    evidence, first = Evidence(len(EXCESS), (len(wrong),)), np.zeros(len(wrong), np.int64)
+    evidence, first = EvidenceProcess(len(EXCESS), (len(wrong),)), np.zeros(len(wrong), np.int64)
     for look in range(errors.shape[1]):
         evidence.update(rate_ratios(errors[:, look], BATCH, RATE))
         first = np.where((evidence.log_value >= math.log(1 / SHARE)) & (first == 0), look + 1, first)

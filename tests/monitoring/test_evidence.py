@@ -9,7 +9,7 @@ from scipy.special import beta
 
 from calibrant.monitoring.evidence import (
     EXCESS,
-    Evidence,
+    EvidenceProcess,
     alternative_rates,
     confidence_sequence,
     rate_ratios,
@@ -35,7 +35,7 @@ def direct(batches, thetas):
 
 
 def test_the_recursion_is_the_sum_over_starts_and_alternatives():
-    evidence = Evidence(len(EXCESS))
+    evidence = EvidenceProcess(len(EXCESS))
     for t, (k, n) in enumerate(BATCHES):
         evidence.update(rate_ratios(k, n, RATE))
         expected = direct(BATCHES[: t + 1], alternative_rates(RATE))
@@ -63,7 +63,7 @@ def test_weights_of_all_starts_sum_to_one():
 def test_false_alarms_are_as_rare_as_promised_at_every_time(rate):
     """Ville's bound, with looks after batches of ten: three standard errors above 5% would be 6.5%."""
     rng = np.random.default_rng(0)
-    evidence, highest = Evidence(len(EXCESS), (2000,)), np.full(2000, -np.inf)
+    evidence, highest = EvidenceProcess(len(EXCESS), (2000,)), np.full(2000, -np.inf)
     for _ in range(300):
         evidence.update(rate_ratios(rng.binomial(10, rate, 2000), 10, RATE))
         highest = np.maximum(highest, evidence.log_value)
@@ -75,7 +75,7 @@ def test_false_alarms_are_as_rare_as_promised_at_every_time(rate):
 def test_a_late_break_is_seen_soon():
     """After 200 good batches of 50, a rate of 1.5 times the promised one."""
     rng = np.random.default_rng(1)
-    evidence = Evidence(len(EXCESS), (200,))
+    evidence = EvidenceProcess(len(EXCESS), (200,))
     for _ in range(200):
         evidence.update(rate_ratios(rng.binomial(50, 0.8 * RATE, 200), 50, RATE))
     delays = np.full(200, np.inf)

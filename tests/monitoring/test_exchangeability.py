@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from calibrant.monitoring.evidence import Evidence
+from calibrant.monitoring.evidence import EvidenceProcess
 from calibrant.monitoring.exchangeability import (
     BETS,
     CELLS,
@@ -51,7 +51,7 @@ def unchanged():
     shares = np.array([0.5, 0.05, 0.25, 0.2])
     cells, highest = np.zeros(CELLS), []
     for _ in range(400):
-        pool, evidence, peak = rng.multinomial(40, shares), Evidence(len(LOG_BETS)), -math.inf
+        pool, evidence, peak = rng.multinomial(40, shares), EvidenceProcess(len(LOG_BETS)), -math.inf
         for _ in range(10):
             own, pool = rank_cells(pool, rng.multinomial(30, shares), rng)
             evidence.update(LOG_BETS @ own)
@@ -74,7 +74,7 @@ def test_false_alarms_are_as_rare_as_promised_although_the_fit_was_small(unchang
 @pytest.mark.parametrize("after", [[0.37, 0.13, 0.25, 0.25], [0.1, 0.3, 0.3, 0.3]])
 def test_a_change_is_seen(after):
     rng = np.random.default_rng(1)
-    pool, evidence = rng.multinomial(1000, [0.25] * 4), Evidence(len(LOG_BETS))
+    pool, evidence = rng.multinomial(1000, [0.25] * 4), EvidenceProcess(len(LOG_BETS))
     for _ in range(3):
         own, pool = rank_cells(pool, rng.multinomial(500, [0.25] * 4), rng)
         evidence.update(LOG_BETS @ own)

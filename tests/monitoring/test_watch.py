@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calibrant import Monitor, Policy
-from calibrant.monitoring.evidence import Evidence, rate_ratios, start_weight
+from calibrant.monitoring.evidence import EvidenceProcess, rate_ratios, start_weight
 from tests.helpers.watches import draw
 
 
@@ -35,7 +35,7 @@ def test_shares_of_alpha_sum_to_alpha_at_most(quiet):
 
 
 def test_the_evidence_is_that_of_the_counts(quiet):
-    evidence = Evidence(24)
+    evidence = EvidenceProcess(24)
     for part in quiet.state.labels:
         evidence.update(rate_ratios(part.errors, part.answers, 0.1))
     assert quiet.watch.overall.test.evidence[-1] == pytest.approx(float(evidence.log_value) / math.log(10))

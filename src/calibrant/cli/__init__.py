@@ -75,7 +75,7 @@ COMMANDS = {
     ),
     "monitor": (
         "monitor:monitor_command",
-        "Watch a deployed policy: is its promise kept, and are new samples like those that it was fitted on?",
+        "Watch a deployed policy: whether its promise is kept, and whether new samples are like those of the fit.",
     ),
     "paper": ("paper:paper_command", "Make a table or figure of one of the papers, or list them all."),
     "predict": ("train:predict_command", "Predict a split of a data set with a trained model."),

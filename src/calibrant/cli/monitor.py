@@ -29,7 +29,7 @@ def monitor_command(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PREDICTIONS]...",
+            metavar="PREDICTIONS",
             help="Batches in the order in which they came: files as calibrant apply takes them, with or without "
             "labels; none to look at a state again.",
         ),
@@ -67,7 +67,7 @@ def monitor_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Watch a deployed policy: is its promise kept, and are new samples like those that it was fitted on?
+    """Watch a deployed policy: whether its promise is kept, and whether new samples are like those of the fit.
 
     Look as often as you like: the evidence is valid at every time. Exits with 0, with 1 after an alarm, with 2 for bad
     input.

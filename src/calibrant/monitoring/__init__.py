@@ -11,7 +11,7 @@ from calibrant._imports import lazy_names
 
 if TYPE_CHECKING:
     from calibrant.monitoring.batch import BatchCounts, corrected_predictions
-    from calibrant.monitoring.evidence import Evidence, confidence_sequence, rate_ratios
+    from calibrant.monitoring.evidence import EvidenceProcess, confidence_sequence, rate_ratios
     from calibrant.monitoring.label_shift import LabelShift, estimate_label_shift
     from calibrant.monitoring.late_labels import read_labels
     from calibrant.monitoring.monitor import Monitor

@@ -35,11 +35,11 @@ def start_weight(j: int) -> float:
     return 1 / math.log2(j + 1) - 1 / math.log2(j + 2)
 
 
-class Evidence:
+class EvidenceProcess:
     """The process E of the module, of one stream or of an array of streams.
 
     Example:
-        >>> evidence = Evidence(1)
+        >>> evidence = EvidenceProcess(1)
         >>> evidence.update(np.log([4.0]))  # weight 0.369 is on 4, the rest still on 1
         >>> round(float(np.exp(evidence.log_value)), 3)
         2.107

@@ -6,8 +6,8 @@ A new sample is ranked among all earlier ones, those of the fit included, ties b
 
 While nothing changes, all samples are exchangeable, and the ranks u are independent and uniform [Vovk2003]: exactly,
 however few samples the fit had, whatever the distribution is and however coarse the bins are. So bets on the ranks,
-whose mean gain is 1, are evidence of a change as `Evidence` combines it. A bet is a density on (0, 1): a tilt towards
-small or large ranks, or a share of the ranks moved into or out of an interval.
+whose mean gain is 1, are evidence of a change, combined by `EvidenceProcess`. A bet is a density on (0, 1): a tilt
+towards small or large ranks, or a share of the ranks moved into or out of an interval.
 
 Only the counts of a batch are kept. Its samples are put into a random order, seeded by the batch, so that the same
 batches in the same order give the same evidence on every machine; of a large batch, a random part is ranked.

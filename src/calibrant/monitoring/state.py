@@ -30,11 +30,11 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
-class _Part(BaseModel):
+class _StateEntries(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class KnownLabels(_Part):
+class KnownLabels(_StateEntries):
     """Answers whose labels became known at one time, and how many of them are wrong."""
 
     answers: Count
@@ -54,7 +54,7 @@ class LabelArrival(KnownLabels):
     groups: dict[str, KnownLabels] = {}
 
 
-class ShiftEntry(_Part):
+class ShiftEntry(_StateEntries):
     """What EM said about the priors of a batch; see `LabelShift`."""
 
     priors: list[Share]
@@ -65,7 +65,7 @@ class ShiftEntry(_Part):
     nll_after: float | None
 
 
-class SketchEntry(_Part):
+class SketchEntry(_StateEntries):
     """Counts in the bins of the policy's reference."""
 
     score: list[Count]
@@ -73,7 +73,7 @@ class SketchEntry(_Part):
     predicted: list[Count]
 
 
-class WatchedBatch(_Part):
+class WatchedBatch(_StateEntries):
     """A batch."""
 
     name: str
@@ -95,7 +95,7 @@ class WatchedBatch(_Part):
         return self
 
 
-class WatchState(_Part):
+class WatchState(_StateEntries):
     """All of a watch; see the module."""
 
     format: Literal["calibrant.watch"] = "calibrant.watch"

@@ -21,7 +21,7 @@ import numpy as np
 
 from calibrant.metrics import Interval
 from calibrant.monitoring.batch import SKETCHED
-from calibrant.monitoring.evidence import Evidence, confidence_sequence, rate_ratios, start_weight
+from calibrant.monitoring.evidence import EvidenceProcess, confidence_sequence, rate_ratios, start_weight
 from calibrant.monitoring.exchangeability import LOG_BETS, generator, rank_cells, total_variation
 from calibrant.monitoring.state import KnownLabels, WatchedBatch, WatchState
 from calibrant.selective import Policy, coverage_interval
@@ -81,7 +81,7 @@ class RateWatch:
     limits: list[Interval] = field(default_factory=list)
     errors: int = 0
     answers: int = 0
-    _evidence: Evidence | None = None
+    _evidence: EvidenceProcess | None = None
 
     def add(self, batch: str, known: KnownLabels, rate: float | None) -> None:
         """Take in labels that became known."""
@@ -92,7 +92,7 @@ class RateWatch:
         self.limits.append(confidence_sequence(self.errors, self.answers, self.alpha))
         if self.test is not None and rate is not None:
             ratios = rate_ratios(known.errors, known.answers, rate)
-            self._evidence = self._evidence or Evidence(len(ratios))
+            self._evidence = self._evidence or EvidenceProcess(len(ratios))
             self._evidence.update(ratios)
             self.test.add(batch, float(self._evidence.log_value))
 
@@ -201,7 +201,7 @@ def _coverage_test(policy: Policy, state: WatchState, batches: Sequence[WatchedB
     sides = [(rate, is_high) for rate, is_high in ((high, True), (low, False)) if rate < 1]
     if not sides:
         return "The coverage cannot be tested: the policy was fitted on too few samples to tell what it was."
-    test, evidences = WatchTest("coverage", alpha / 2), [Evidence(len(rate_ratios(0, 0, 0.5))) for _ in sides]
+    test, evidences = WatchTest("coverage", alpha / 2), [EvidenceProcess(len(rate_ratios(0, 0, 0.5))) for _ in sides]
     for batch in batches:
         if not batch.samples:
             continue
@@ -220,7 +220,7 @@ def _log_mean(values: Iterable[float]) -> float:
 def _exchangeability(
     name: str, alpha: float, pool: Any, counts: Sequence[Any], batches: Sequence[WatchedBatch]
 ) -> WatchTest:
-    test, evidence = WatchTest(name, alpha), Evidence(len(LOG_BETS))
+    test, evidence = WatchTest(name, alpha), EvidenceProcess(len(LOG_BETS))
     counted = [batch for batch in batches if batch.sketch is not None]
     for batch, own in zip(counted, counts, strict=True):
         if own.sum():
