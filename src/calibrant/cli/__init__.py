@@ -69,6 +69,10 @@ COMMANDS = {
         "lens:lens_command",
         "Show what label each loss really trains towards: effective label q', smoothing f and indicator C.",
     ),
+    "maps": (
+        "maps:maps_command",
+        "Draw one image by several methods: predictions, confidence, the uncertainty of wrong pixels, reliability.",
+    ),
     "methods": (
         "methods:methods",
         "List the training losses, or show one with its parameters and what raising each of them does.",

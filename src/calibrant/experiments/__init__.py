@@ -8,6 +8,7 @@ from calibrant.experiments.demo_study import LEGEND as STUDY_LEGEND
 from calibrant.experiments.demo_study import plan_demo_study, read_check, summarise_check, write_demo_study
 from calibrant.experiments.labels import check_reference
 from calibrant.experiments.local_engine import Engine, Local, engine_of
+from calibrant.experiments.maps import image_maps, named_runs
 from calibrant.experiments.page import write
 from calibrant.experiments.results import Results
 from calibrant.experiments.spaces import losses_to_compare, methods, space

@@ -7,6 +7,7 @@ from calibrant.training.distributed import make_fabric
 from calibrant.training.forward import rehearse
 from calibrant.training.last_epoch import LastEpoch, last_epoch
 from calibrant.training.loop import estimate, train
+from calibrant.training.one_image import ImagePrediction, predict_image
 from calibrant.training.prediction import OpenedRun, example_inputs, load_model, open_run, predict, predict_run
 from calibrant.training.recipe import Recipe, check_recipe, load, load_method, replaced
 from calibrant.training.records import DamagedError, Value, check_metric, read_record

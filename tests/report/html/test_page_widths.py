@@ -17,10 +17,12 @@ from calibrant.report import (
     write_comparison,
     write_data_page,
     write_demonstration,
+    write_maps_page,
     write_paper_page,
     write_watch,
 )
 from tests.helpers.browser import browser  # noqa: F401
+from tests.helpers.image_maps import image_maps
 from tests.report.html import (
     test_activation_page,
     test_comparison_page,
@@ -30,7 +32,7 @@ from tests.report.html import (
 )
 from tests.report.html.test_browser import CONTRAST
 
-KINDS = ("one", "two", "policy", "binary", "comparison", "demo", "data", "paper", "activation", "watch")
+KINDS = ("one", "two", "policy", "binary", "comparison", "demo", "data", "paper", "activation", "maps", "watch")
 WIDTHS = (390, 1280)
 
 #: What is wider than the window, what leaves it outside of any box that scrolls, and which words fill two lines.
@@ -99,6 +101,7 @@ def write_pages(folder: Path) -> dict[str, Path]:
         pages["paper"], title="Table 1", lead="Made again.", parts=[table], notes=["A note."], files=["t.csv"],
         command="calibrant paper acls --table 1 --output a/folder/with/a/name/of/some/length",
     )  # fmt: skip
+    write_maps_page(pages["maps"], image_maps(), created="today", command="calibrant maps runs/ce runs/ls --image a")
     write_activation_page(pages["activation"], test_activation_page.document(), test_activation_page.pictures())
     return pages | {"data": folder / "data" / "index.html"}
 
