@@ -81,6 +81,10 @@ COMMANDS = {
         "methods:methods",
         "List the training losses, or show one with its parameters and what raising each of them does.",
     ),
+    "monitor": (
+        "monitor:monitor_command",
+        "Watch a deployed policy: whether its promise is kept, and whether new samples are like those of the fit.",
+    ),
     "paper": ("paper:paper_command", "Make a table or figure of one of the papers, or list them all."),
     "predict": ("train:predict_command", "Predict a split of a data set with a trained model."),
     "recipes": ("recipes:recipes_command", "List the recipes that come with Calibrant, or print one."),

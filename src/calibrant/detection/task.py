@@ -17,7 +17,7 @@ from calibrant.models import build, build_detector
 from calibrant.training import (
     DETECTIONS,
     EventLog,
-    Part,
+    MicroBatch,
     Recipe,
     Run,
     RunFolder,
@@ -72,27 +72,27 @@ class Detection(Task):
                 shape = list(batch.inputs.shape[1:])
                 raise ValueError(f"the detector does not take images of shape {shape} ({words})") from error
 
-    def parts(self, run: Run, batch: Batch) -> list[Part]:
+    def parts(self, run: Run, batch: Batch) -> list[MicroBatch]:
         """Micro-batches weighted by their images."""
         images, targets = _images(batch, dtype_of(run.recipe)), _targets(run.pipeline.dataset, batch)
         world = run.fabric.world_size
         return [
-            Part([images[i] for i in rows], [targets[i] for i in rows], batch.indices[rows],
+            MicroBatch([images[i] for i in rows], [targets[i] for i in rows], batch.indices[rows],
                  len(rows) * world / max(run.batch_size, 1))
             for rows in torch.arange(len(images)).chunk(run.recipe.training.accumulate)
         ]  # fmt: skip
 
-    def loss(self, run: Run, part: Part) -> tuple[Tensor | None, dict[str, Tensor]]:
+    def loss(self, run: Run, part: MicroBatch) -> tuple[Tensor | None, dict[str, Tensor]]:
         """The sum of the detector's four losses."""
         losses: dict[str, Tensor] = run.model(part.inputs, part.target)
         value = torch.stack(list(losses.values())).sum()
         return value * part.weight, {name: loss.detach() for name, loss in losses.items()}
 
-    def terms(self, run: Run, part: Part, output: Any) -> dict[str, float]:
+    def terms(self, run: Run, part: MicroBatch, output: Any) -> dict[str, float]:
         """The four losses: of proposals (are they objects, and where) and of regions (which class, and where)."""
         return {name: float(value) for name, value in output.items()}
 
-    def remember(self, run: Run, parts: list[Part], outputs: list[Any]) -> None:
+    def remember(self, run: Run, parts: list[MicroBatch], outputs: list[Any]) -> None:
         """The losses of a detector have no memory."""
 
     def validate(self, run: Run, val: Dataset) -> dict[str, float]:

@@ -24,7 +24,7 @@ from calibrant.training.settings import (
     SetName,
 )
 from calibrant.training.step import DivergedError
-from calibrant.training.task import EventLog, Part, Task
+from calibrant.training.task import EventLog, MicroBatch, Task
 
 __all__ = [
     "DivergedError", "Recipe", "estimate", "load", "load_model", "predict", "predict_mean", "predict_run", "train",

@@ -22,7 +22,7 @@ from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run, make_model, unwrap
 from calibrant.training.run_folder import MODEL_FACTS, PREDICTIONS, RunFolder
 from calibrant.training.step import DivergedError
-from calibrant.training.task import EventLog, Part, Task
+from calibrant.training.task import EventLog, MicroBatch, Task
 
 
 class Classification(Task):
@@ -55,7 +55,7 @@ class Classification(Task):
         """Shapes alone go through the model where that is enough."""
         rehearse(run)
 
-    def parts(self, run: Run, batch: Batch) -> list[Part]:
+    def parts(self, run: Run, batch: Batch) -> list[MicroBatch]:
         """Micro-batches weighted by their samples, or by their labelled pixels."""
         inputs, target = inputs_and_target(run, batch)
         number, world = run.recipe.training.accumulate, run.fabric.world_size
@@ -66,9 +66,9 @@ class Classification(Task):
         else:
             counts, total = [len(x) for x, _, _ in chunks], run.batch_size
         # Gradients are averaged over processes, whence their number.
-        return [Part(*chunk, count * world / max(total, 1)) for chunk, count in zip(chunks, counts, strict=True)]
+        return [MicroBatch(*chunk, count * world / max(total, 1)) for chunk, count in zip(chunks, counts, strict=True)]
 
-    def loss(self, run: Run, part: Part) -> tuple[Tensor | None, Tensor]:
+    def loss(self, run: Run, part: MicroBatch) -> tuple[Tensor | None, Tensor]:
         """The share of a part in the loss, None if its logits are not finite, which losses refuse; and the logits."""
         logits = forward(run.model, part.inputs, run.recipe.model.name, first=not run.has_begun)
         run.has_begun = True
@@ -80,12 +80,12 @@ class Classification(Task):
             return None, logits.detach()
         return (value if part.weight == 1.0 else value * part.weight), logits.detach()
 
-    def terms(self, run: Run, part: Part, output: Any) -> dict[str, float]:
+    def terms(self, run: Run, part: MicroBatch, output: Any) -> dict[str, float]:
         """Fidelity and regulariser."""
         terms = run.loss.terms(output, labels_at(part.target, output), ids=part.ids)
         return {name: float(term) for name, term in terms.items()}
 
-    def remember(self, run: Run, parts: list[Part], outputs: list[Any]) -> None:
+    def remember(self, run: Run, parts: list[MicroBatch], outputs: list[Any]) -> None:
         """Tell the loss what was predicted: in every process what all of them saw."""
         columns = (torch.cat(outputs), *(torch.cat(c) for c in ([p.target for p in parts], [p.ids for p in parts])))
         world = run.fabric.world_size

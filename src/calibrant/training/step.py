@@ -14,7 +14,7 @@ from calibrant.data import Batch
 from calibrant.training.forward import memory_errors
 from calibrant.training.optimisers import climbed, set_rate
 from calibrant.training.run import Run, unwrap
-from calibrant.training.task import Part
+from calibrant.training.task import MicroBatch
 
 #: The terms of the loss are computed for the log every so many steps.
 TERMS_EVERY = 25
@@ -74,7 +74,7 @@ def in_any_process(run: Run, here: bool) -> bool:
     return bool(run.fabric.all_reduce(torch.tensor(float(here), device=run.fabric.device), reduce_op="sum") > 0)
 
 
-def _gradients(run: Run, parts: list[Part]) -> tuple[float, list[Any]]:
+def _gradients(run: Run, parts: list[MicroBatch]) -> tuple[float, list[Any]]:
     """Leave the gradient of the loss in the parameters; gives the loss, NaN if it has none, and the outputs."""
     run.optimiser.zero_grad(set_to_none=True)
     values: list[Tensor] = []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a run has a task
 EventLog = Callable[[str, Mapping[str, Any]], None]
 
 
-class Part(NamedTuple):
+class MicroBatch(NamedTuple):
     """A micro-batch, and its weight in the mean over the batch of all processes."""
 
     inputs: Any
@@ -53,19 +53,19 @@ class Task(ABC):
         """Raise a ValueError unless the model takes the data and gives what the loss needs."""
 
     @abstractmethod
-    def parts(self, run: Run, batch: Batch) -> list[Part]:
+    def parts(self, run: Run, batch: Batch) -> list[MicroBatch]:
         """The micro-batches of a step, each with its weight."""
 
     @abstractmethod
-    def loss(self, run: Run, part: Part) -> tuple[Tensor | None, Any]:
+    def loss(self, run: Run, part: MicroBatch) -> tuple[Tensor | None, Any]:
         """The share of a part in the loss, None if it has none, and what the terms are computed from."""
 
     @abstractmethod
-    def terms(self, run: Run, part: Part, output: Any) -> dict[str, float]:
+    def terms(self, run: Run, part: MicroBatch, output: Any) -> dict[str, float]:
         """The terms of the loss of a part, for the log."""
 
     @abstractmethod
-    def remember(self, run: Run, parts: list[Part], outputs: list[Any]) -> None:
+    def remember(self, run: Run, parts: list[MicroBatch], outputs: list[Any]) -> None:
         """Tell a loss with a memory what was predicted."""
 
     @abstractmethod
