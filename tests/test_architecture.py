@@ -41,6 +41,7 @@ ORDER = [
     "sklearn",
     "recipes",
     "training",
+    "detection",
     "experiments",
     "cli",
 ]
@@ -56,6 +57,9 @@ PUBLIC = {
         "RandomResizedCrop", "Resize", "Rows", "Sample", "TextFiles", "UnreadableError", "View", "Vocabulary", "by_ids",
         "context_only", "disjoint", "encoded", "hold_out", "layouts", "normalised", "objectness", "pixel_mean", "read",
         "read_glove", "resample", "single_object",
+    ],
+    "calibrant.detection": [
+        "Backbone", "Detected", "Detection", "coco_metrics", "plan_run", "read_backbones",
     ],
     "calibrant.experiments": [
         "Comparison", "Contender", "Engine", "Failure", "Local", "Results", "Study", "compare", "engine_of", "methods",
@@ -175,7 +179,7 @@ MEASURING = (
     "monitoring",
     "report",
 )
-TRAINING = {"data", "targets", "models", "losses", "_lens", "torchmetrics", "training", "_torchvision"}
+TRAINING = {"data", "targets", "models", "losses", "_lens", "torchmetrics", "training", "detection", "_torchvision"}
 #: Of the measuring half, what hands its formulas or numbers over to PyTorch; imported by nothing else there.
 BRIDGES = {"_arrays.py": {"torch"}, "posthoc/ops.py": {"torch"}, "selective/module.py": {"torch", "needs_torch"}}
 
