@@ -32,6 +32,9 @@ STEPS: dict[str, list[str]] = {
     "scikit-learn": ["scikit-learn"],
     "netcal": ["netcal"],
     "MAPIE": ["MAPIE"],
+    "crepes": ["crepes"],
+    # What it asks for besides is for losses and graphs, and partly built from source.
+    "torchcp": ["--no-deps", "torchcp", "tqdm"],
     "relplot": ["relplot"],
     # It names what it imports only in extras, and those ask for versions of rich that are older than ours.
     "torch-uncertainty": ["torch-uncertainty>=0.13", "lightning>=2.4", "rich", "timm", "pillow"],

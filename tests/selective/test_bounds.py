@@ -1,11 +1,12 @@
 """Tests of bounds."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
-from calibrant.selective.bounds import binomial_tail, fewest, lower_limit, upper_limit
+from calibrant.selective.bounds import allowed_errors, binomial_tail, fewest, fewest_with, lower_limit, upper_limit
 
 
 @given(n=st.integers(1, 400), k=st.integers(0, 400), risk=st.floats(0.001, 0.999))
@@ -30,3 +31,15 @@ def test_fewest_is_the_first_number_that_shows_it(risk, delta):
     for errors in range(5):
         n = fewest(risk, delta, errors)
         assert binom.cdf(errors, n, risk) <= delta < binom.cdf(errors, n - 1, risk)
+
+
+@pytest.mark.parametrize(("risk", "delta"), [(0.05, 0.05), (0.3, 0.01), (0.001, 0.2)])
+def test_allowed_errors_against_scipy(risk, delta):
+    number = np.array([0, 1, 5, 59, 60, 200, 977])
+    for accepted, errors in zip(number.tolist(), allowed_errors(number, risk, delta).tolist(), strict=True):
+        assert errors == max([k for k in range(accepted) if binom.cdf(k, accepted, risk) <= delta], default=-1)
+
+
+def test_fewest_of_many_errors_is_that_of_each():
+    errors = np.arange(8)
+    assert fewest_with(errors, np.full(8, 900), 0.05, 0.05).tolist() == [fewest(0.05, 0.05, k) for k in range(8)]

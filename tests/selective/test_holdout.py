@@ -1,15 +1,18 @@
 """Tests of holdout."""
 
+import numpy as np
+import pytest
+
 from calibrant import Policy, Predictions
-from calibrant.selective.holdout import draws
+from calibrant.selective.holdout import draws, share_for_choice
 from tests.helpers.policies import drawn
 
 
 def test_the_threshold_is_set_on_samples_that_the_choice_did_not_see():
-    """Whatever the labels of the choice's third are, the threshold's samples count as they are."""
+    """Whatever the labels of the choice's fifth are, the threshold's samples count as they are."""
     z, y = drawn(1500)
-    mine = draws(0, 0, 1500) < 1 / 3
-    assert 400 < mine.sum() < 600
+    mine = draws(0, 0, 1500) < 0.2
+    assert 250 < mine.sum() < 350
     found = Policy.fit(Predictions.from_logits(z, y), 0.1)
     assert found.evidence["for_choice"] == mine.sum()
     assert found.evidence["for_threshold"] == found.threshold.samples == (~mine).sum()
@@ -22,7 +25,20 @@ def test_of_very_many_samples_a_part_chooses(monkeypatch):
     monkeypatch.setattr("calibrant.selective.holdout.MOST_ROWS", 1000)
     found = Policy.fit(Predictions.from_logits(*drawn(9000)), 0.1)
     assert found.evidence["for_choice"] <= 2000
-    assert found.threshold.samples == (draws(0, 0, 9000) >= 1 / 3).sum()
+    assert found.threshold.samples == (draws(0, 0, 9000) >= 0.2).sum()
+
+
+@pytest.mark.parametrize(("samples", "share"), [(1000, 0.1), (160, 1 / 8), (140, 0.0)])
+def test_where_nothing_is_chosen_a_part_plans(samples, share):
+    policy = Policy.fit(Predictions.from_logits(*drawn(samples)), 0.2, calibrator="none", score="margin")
+    assert policy.evidence["for_choice"] == (draws(0, 0, samples) < share).sum()
+    assert policy.threshold.samples == samples - policy.evidence["for_choice"]
+
+
+def test_of_few_samples_a_third_chooses_and_of_no_number_fewer_than_of_a_smaller_one():
+    count = [share_for_choice(samples) * samples for samples in range(150, 2000)]
+    assert count[0] == pytest.approx(50)
+    assert (np.diff(count) >= -1e-9).all()
 
 
 def test_draws_do_not_depend_on_batches():
@@ -36,5 +52,5 @@ def test_ignored_samples_count_nowhere():
     y = y.copy()
     y[::3] = -1
     found = Policy.fit(Predictions.from_logits(z, y, ignore_index=-1), 0.1)
-    held = (draws(0, 0, 3000) >= 1 / 3) & (y != -1)
+    held = (draws(0, 0, 3000) >= 0.2) & (y != -1)
     assert found.threshold.samples == held.sum()

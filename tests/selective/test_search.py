@@ -1,10 +1,14 @@
 """Tests of search."""
 
+import math
+from itertools import combinations
+
 import numpy as np
+from scipy.stats import binom, multinomial
 
 from calibrant.selective import threshold_for_risk
 from calibrant.selective.bounds import binomial_tail
-from calibrant.selective.search import curve_of
+from calibrant.selective.search import FixedSequence, critical_ranks, curve_of, search
 
 
 def test_sgr_by_hand():
@@ -54,3 +58,50 @@ def test_curve_by_hand():
     assert curve.errors.tolist() == [0, 1, 1, 2]
     assert curve.at_rank([0, 1, 2, 3, 4]).tolist() == [0, 0, 1, 2, 3]
     assert curve.at_threshold([4.0, 3.0, 2.5, 2.0, 1.0, -9]).tolist() == [0, 1, 1, 2, 3, 3]
+
+
+def test_critical_ranks_are_where_an_error_more_is_allowed():
+    ranks = critical_ranks(300, 0.1, 0.1)
+    for rank in ranks[:-1].tolist():
+        errors = max(k for k in range(rank) if binom.cdf(k, rank, 0.1) <= 0.1)
+        assert binom.cdf(errors, rank - 1, 0.1) > 0.1
+    assert ranks[0] == 22  # 0.9^22 < 0.1
+    assert ranks[-1] == 300
+    assert not len(critical_ranks(21, 0.1, 0.1))
+
+
+def _violation(share, wrong, samples, ranks, risk, delta):
+    """The exact chance that a sequence of ranks accepts too high a risk: a sum over all counts of tied scores."""
+    values = np.repeat(np.arange(len(share), 0.0, -1), 2)
+    chance = np.stack([share * wrong, share * (1 - wrong)], axis=1).reshape(-1)
+    true = np.cumsum(share * wrong) / np.cumsum(share)
+    kinds, total, broken = len(chance), 0.0, 0.0
+    for bars in combinations(range(samples + kinds - 1), kinds - 1):  # stars and bars
+        ends = np.array([-1, *bars, samples + kinds - 1])
+        counts = np.diff(ends) - 1
+        weight = multinomial.pmf(counts, samples, chance)
+        curve = curve_of(np.repeat(values, counts), np.repeat(np.arange(kinds) % 2 == 1, counts))
+        result = search(curve, "fixed-sequence", risk, delta, FixedSequence(ranks=ranks))
+        total += weight
+        if result.at:
+            accepted = np.flatnonzero(np.arange(len(share), 0.0, -1) >= curve.threshold[result.at])
+            broken += weight * bool(true[accepted[-1]] > risk)
+    assert math.isclose(total, 1.0, rel_tol=1e-9)
+    return broken
+
+
+def test_a_sequence_of_ranks_keeps_its_level_whatever_the_ties():
+    """Three tied scores, the risk jumping up and down across the target: enumerated, not drawn."""
+    risk, delta = 0.5, 0.35
+    populations = [
+        ([0.6, 0.3, 0.1], [0.3, 0.85, 1.0]),  # good, good, bad
+        ([0.05, 0.55, 0.4], [0.9, 0.4, 0.64]),  # bad, good across a jump, bad
+        ([0.3, 0.3, 0.4], [0.6, 0.3, 0.62]),
+        ([0.5, 0.1, 0.4], [0.49, 0.7, 0.5]),  # good, bad across a jump, bad
+    ]
+    broken = [
+        _violation(np.array(share), np.array(wrong), 6, np.array(ranks), risk, delta)
+        for share, wrong in populations
+        for ranks in ([5, 6], [2, 3, 5, 6])
+    ]
+    assert 0.15 < max(broken) <= delta

@@ -29,7 +29,7 @@ def softmax(z):
 def test_the_quantile_is_of_the_samples_that_the_calibrator_did_not_see():
     policy = fit(calibrator="temperature")
     z, y = drawn(900)
-    others = draws(0, 0, 900) >= 1 / 3
+    others = draws(0, 0, 900) >= 0.2
     p = softmax(z / policy.calibrator.temperature_)[np.arange(900), y][others]
     n = len(p)
     assert policy.sets.samples == (n,)

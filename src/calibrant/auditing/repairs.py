@@ -140,7 +140,7 @@ def choose_as_fit(collected: Collected, centre: bool | None = None) -> Selection
     if collected.holds == "confidence" or collected.rows < FEWEST_FOR_CHOICE:
         return None
     values, labels, unit = collected.logits.columns()
-    samples = kept_for_choice(values, labels.astype(np.int64), unit.astype(np.int64))
+    samples = kept_for_choice(values, labels.astype(np.int64), unit.astype(np.int64), collected.rows)
     if samples is None or len(np.unique(folds_of(samples.rows.unit))) < FOLDS:
         return None
     return select(samples, collected.holds, quick=True, floor=collected.floor, centre=centre)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
+from calibrant.cli.document_schemas import versioned
 from calibrant.cli.options import (
     Accelerator,
     Address,
@@ -124,8 +125,8 @@ def compare_command(
     if not tables_by_name:
         raise ValueError(f"no run has any numbers; {output / 'runs.csv'} says why")
     if as_json:
-        print_json({"folder": str(output), "runs": len(comparison.results.column("run")),
-                    "failed": len(comparison.failures)})  # fmt: skip
+        runs = len(comparison.results.column("run"))
+        print_json(versioned("compare", {"folder": str(output), "runs": runs, "failed": len(comparison.failures)}))
     elif not quiet:
         verdict = judge_methods(comparison.results, against)
         if verdict is not None:

@@ -74,7 +74,7 @@ def fit_command(
 ) -> None:
     """Repair a model and decide when it may answer: fit a calibrator, a score and a threshold on held-out predictions.
 
-    A third of the samples chooses calibrator and score, the others set the threshold, so that with the given confidence
+    A fifth of the samples chooses calibrator and score, the others set the threshold, so that with the given confidence
     the share of wrong answers stays below the target on new samples of the same kind.
     """
     if output.suffix.lower() != ".json":
@@ -119,7 +119,8 @@ def print_policy(policy: Policy) -> None:
         say(line)
     evidence = policy.evidence
     unit = "images" if policy.kind == "segmentation" else "samples"
-    chosen = f"{count(evidence['for_choice'])} {unit} chose" if evidence["for_choice"] else "nothing was chosen"
+    verb = "chose" if evidence["calibrators"] or evidence["scores"] else "planned the tests"
+    chosen = f"{count(evidence['for_choice'])} {unit} {verb}" if evidence["for_choice"] else "nothing was chosen"
     say(f"Of {count(evidence['samples'])} {unit} {chosen}, {count(evidence['for_threshold'])} set the threshold.")
     if policy.groups is not None:
         each = next(iter(policy.groups.values())).confidence
@@ -133,7 +134,7 @@ def print_policy(policy: Policy) -> None:
         ("\nScores tried (cross-fitted)", "AURC", evidence["scores"]),
     ):
         if len(rows) > 1:
-            head = ["", metric, *["ECE"] * (metric == "NLL"), "change", "against", "beyond chance", "chosen"]
+            head = ["", metric, *["ECE"] * (metric == "NLL"), "change", "against", "by its standard error", "chosen"]
             print_table(title, head, [_row(row) for row in rows])
 
 

@@ -1,6 +1,6 @@
 """Selective classification: scores to rank by, thresholds with a guarantee, policies that answer or abstain.
 
-`scores` rank predictions; `bounds`, `search` and `thresholds` find where to accept, `policy_thresholds` and
+`scores` rank predictions; `bounds`, `search`, `planning` and `thresholds` find where to accept, `policy_thresholds` and
 `image_thresholds` those of a policy, `menu` what else could be promised; `rule` is what a policy consists of and its
 formula; `holdout` and `selection` choose its parts, `policy` fits it, `reference` is what its samples looked like,
 `policy_file` writes it, `policy_entries` and `policy_consistency` check a file by the types of `entry_types`, `module`

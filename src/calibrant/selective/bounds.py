@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, betaincinv
 
-from calibrant._validation import Bools
+from calibrant._validation import Bools, Ints
 from calibrant.metrics import Doubles, Interval, wilson
 
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
@@ -80,6 +80,33 @@ def fewest(risk: float, delta: float, errors: int = 0) -> int:
     if errors == 0:
         return max(1, math.ceil(math.log(delta) / math.log1p(-risk) - 1e-9)) if 0 < risk < 1 else 1
     return bisect_left(range(2**62), True, key=lambda number: bool(binomial_tail(errors, number, risk) <= delta))
+
+
+def allowed_errors(accepted: npt.ArrayLike, risk: float, delta: float) -> Ints:
+    """The most errors among ``accepted`` samples that still show the risk at level delta; -1 where none would.
+
+    Example:
+        >>> from calibrant.selective.bounds import allowed_errors
+        >>> allowed_errors([58, 59, 92, 93], 0.05, 0.05).tolist()
+        [-1, 0, 0, 1]
+    """
+    number = np.asarray(accepted, dtype=np.int64)
+    low, high = np.full_like(number, -1), number.copy()  # as many errors as samples never do
+    while ((high - low) > 1).any():
+        middle = (low + high) // 2
+        fits = (middle >= 0) & (binomial_tail(middle, number, risk) <= delta)
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return low
+
+
+def fewest_with(errors: Ints, enough: Ints, risk: float, delta: float) -> Ints:
+    """`fewest` for many numbers of errors at once, given accepted samples that are ``enough`` for each."""
+    low, high = np.maximum(errors, 0), enough.copy()  # of the former, all would be wrong
+    while ((high - low) > 1).any():
+        middle = (low + high) // 2
+        fits = binomial_tail(errors, middle, risk) <= delta
+        low, high = np.where(fits, low, middle), np.where(fits, middle, high)
+    return high
 
 
 def fewest_at_rates(rate: Doubles, coverage: Doubles, risk: float, delta: float) -> int:

@@ -20,7 +20,10 @@ from calibrant.selective.policy_thresholds import ScoredSamples
 from calibrant.selective.reference import Reference
 from calibrant.selective.rule import Rule, decision
 
-SHARE = 1 / 3  # of the samples, for the choice
+SHARE = 0.2  # of the samples, for the choice, where that is enough of them
+PLAN_SHARE = 0.1  # where there is nothing to choose, and they only plan the tests
+ENOUGH, PLAN_ENOUGH = 50, 20  # samples
+MOST_SHARE = 1 / 3
 FEWEST = 150  # samples, below which nothing is chosen and all are for the threshold
 MOST_ROWS = 50_000  # for the choice
 MOST_NUMBERS = 2**25  # logits, for the choice
@@ -62,6 +65,21 @@ class ForChoice:
     def samples(self) -> int:
         """How many samples, or images, the rows belong to."""
         return len(np.unique(self.rows.unit))
+
+
+def share_for_choice(samples: int, *, plans_only: bool = False) -> float:
+    """The share of the samples that calibrator, score and the order of the tests are chosen on.
+
+    Example:
+        >>> from calibrant.selective.holdout import share_for_choice
+        >>> (
+        ...     [round(share_for_choice(samples), 2) for samples in (150, 200, 1000)],
+        ...     share_for_choice(1000, plans_only=True),
+        ... )
+        ([0.33, 0.25, 0.2], 0.1)
+    """
+    share, enough = (PLAN_SHARE, PLAN_ENOUGH) if plans_only else (SHARE, ENOUGH)
+    return max(share, min(MOST_SHARE, enough / samples))
 
 
 def draws(seed: int, start: int, count: int) -> Doubles:
@@ -216,14 +234,17 @@ def _judge(rule: Rule, values: Array, labels: Array) -> tuple[Doubles, Bools, Do
     return answer.score[:, 0], correct, sure, before, answer.label[:, 0]
 
 
-def kept_for_choice(values: Array, labels: Ints, unit: Ints, seed: int = 0) -> ForChoice | None:
-    """Of rows that belong to numbered samples, those that `for_choice` would take; None where it would be too few."""
+def kept_for_choice(values: Array, labels: Ints, unit: Ints, samples: int, seed: int = 0) -> ForChoice | None:
+    """Of rows of numbered samples, those that `for_choice` would take; None where it would be too few.
+
+    ``samples`` is how many there were, of which some may not have been kept.
+    """
     if not len(unit) or len(np.unique(unit)) < FEWEST:
         return None
     draw = np.empty(len(unit))
     for block in np.unique(unit // _BLOCK).tolist():
         inside = unit // _BLOCK == block
         draw[inside] = draws(seed, block * _BLOCK, _BLOCK)[unit[inside] - block * _BLOCK]
-    rows = ChoiceRows(values, labels, unit, draw, np.zeros(len(unit), np.str_)).take(draw < SHARE)
+    rows = ChoiceRows(values, labels, unit, draw, np.zeros(len(unit), np.str_)).take(draw < share_for_choice(samples))
     precision = np.float64 if values.itemsize == 8 else np.float32
     return ForChoice(rows._replace(values=rows.values.astype(precision, copy=False)), 1)

@@ -23,7 +23,7 @@ from calibrant._validation import Bools, Ints
 from calibrant.metrics import Doubles, Interval, normal_interval
 from calibrant.selective.menu import menu_words, offers_from
 from calibrant.selective.policy_thresholds import ScoredSamples, ThresholdTarget
-from calibrant.selective.search import STEPS, candidates_of
+from calibrant.selective.search import STEPS, candidates_of, curve_of
 from calibrant.selective.thresholds import LEVEL, Threshold, abstaining
 
 FINE_STEPS = 512  # candidates where none is tested
@@ -95,7 +95,7 @@ class AnsweredImages(NamedTuple):
 def threshold_over_images(parts: Iterable[ScoredSamples], plan: ScoredSamples, target: ThresholdTarget) -> Threshold:
     """A threshold for pixels, found on images; only counts for each image and candidate are kept of the ``parts``."""
     is_tested = target.risk is not None and target.method != "empirical"
-    candidates, _, _ = candidates_of(plan.score, plan.correct, STEPS if is_tested else FINE_STEPS)
+    candidates, _, _ = candidates_of(curve_of(plan.score, plan.correct), STEPS if is_tested else FINE_STEPS)
     counts, pixels, places = [], 0, 0
     for part in parts:
         counts.append(_count_by_image(candidates, part))

@@ -15,12 +15,12 @@ from calibrant.predictions import IGNORED, Digits, Predictions
 from calibrant.selective.calibration_check import CalibrationCheck, is_poor
 from calibrant.selective.holdout import (
     FEWEST,
-    SHARE,
     Fingerprint,
     count_for_threshold,
     for_choice,
     score_choice,
     score_for_threshold,
+    share_for_choice,
 )
 from calibrant.selective.image_thresholds import threshold_over_images
 from calibrant.selective.majority import count_labels, describe_majority
@@ -86,9 +86,10 @@ class Policy(Rule):
     ) -> Policy:
         """Choose calibrator and score by cross-fitting, then the threshold on samples that the choice did not see.
 
-        A third of the samples, drawn at random, is for the choice; what does not help beyond chance is not used, and
-        plain MSP of the logits as they come is what remains when nothing does. The other two thirds are for the
-        threshold: nothing was chosen on them, so the guarantee holds for the policy as a whole.
+        A fifth of the samples (more of fewer than 250), drawn at random, is for the choice; what does not help by more
+        than its standard error is not used, and plain MSP of the logits as they come is what remains when nothing does.
+        The others are for the threshold: nothing was chosen on them, so the guarantee holds for the policy as a whole.
+        Where calibrator and score are given, a tenth plans the tests.
 
         Args:
             predictions: held-out logits or probabilities with labels; those marked as test are refused.
@@ -96,7 +97,7 @@ class Policy(Rule):
             confidence: of the guarantee: P(risk > target_risk) <= 1 - confidence.
             target_coverage: instead of a risk, the share of samples to answer.
             method: how the threshold is found: ``"best"``, ``"fixed-sequence"``, ``"sgr"`` or ``"empirical"``, which
-                promises nothing. ``"best"`` takes of the first two the one that covers more on the choice's samples.
+                promises nothing. ``"best"`` is the second, which covers most.
             calibrator: ``"auto"``, ``"none"``, or ``"temperature"``, ``"ensemble"``, ``"vector"``, ``"isotonic"``.
             score: ``"auto"``, or a score's name; ``"normalised_max_logit"`` chooses its p.
             centre: whether the normalised largest logit is that of centred logits; both are tried if left out.
@@ -135,9 +136,12 @@ class Policy(Rule):
         is_closed = calibrator == "none" and score in FORMULAS
         is_default = calibrator in ("auto", "none") and score in ("auto", "msp")
         chooses = not is_closed and (samples >= FEWEST or not is_default)
-        # Over images the tests are always planned on others, also where there is nothing to choose.
         chooses_sets = set_target is not None and set_target.has_choice
-        share = SHARE if chooses or masks or chooses_sets else 0.0
+        chooses_parts = chooses or masks or chooses_sets
+        # Over images the tests are always planned on others, and with samples enough everywhere.
+        share = 0.0
+        if chooses_parts or (samples >= FEWEST and target.is_planned):
+            share = share_for_choice(samples, plans_only=not chooses_parts)
         held_out, selection = None, Selection(None, Score(score if is_closed else "msp"))
         digits = Digits(int(predictions.num_classes))
         if share:

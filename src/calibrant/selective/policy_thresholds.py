@@ -17,7 +17,8 @@ from calibrant._validation import Bools, Ints, choice, listing, number_in
 from calibrant.metrics import Doubles
 from calibrant.selective.bounds import coverage_interval, risk_interval
 from calibrant.selective.menu import with_menu
-from calibrant.selective.search import Curve, curve_of, plan_tests
+from calibrant.selective.planning import plan_tests
+from calibrant.selective.search import Curve, curve_of
 from calibrant.selective.thresholds import (
     Method,
     Threshold,
@@ -27,8 +28,9 @@ from calibrant.selective.thresholds import (
     threshold_on,
 )
 
-FEWEST_TO_PLAN = 50  # rows, below which the order of the tests is not planned on them
-FEWEST_OF_GROUP = 200  # rows of the choice, from which on a group's tests are planned on its own
+PLANNED = ("best", "fixed-sequence")  # methods whose tests are planned on other samples
+FEWEST_TO_PLAN = 15  # rows, below which the order of the tests is not planned on them
+FEWEST_OF_GROUP = 40  # rows of the choice, from which on a group's tests are planned on its own
 MOST_GROUPS = 1000
 
 
@@ -80,6 +82,11 @@ class ThresholdTarget:
             object.__setattr__(self, "coverage", number_in("target_coverage", self.coverage, 0.0, 1.0, open_low=True))
         object.__setattr__(self, "confidence", open_share("confidence", self.confidence))
 
+    @property
+    def is_planned(self) -> bool:
+        """Whether the tests are better planned on other samples."""
+        return self.risk is not None and self.method in PLANNED
+
 
 def threshold_planned(
     scored: ScoredSamples,
@@ -93,14 +100,11 @@ def threshold_planned(
 
     The curve is that of the samples, for who asks more than once.
     """
-    candidates = None
-    if plan is not None and len(plan.score) >= FEWEST_TO_PLAN and method in ("best", "fixed-sequence"):
-        candidates, better = plan_tests(plan.score, plan.correct, len(scored.score), risk, 1 - confidence)
-        method = better if method == "best" else method
-    elif method == "best":
-        method = "fixed-sequence"
+    tests = None
+    if plan is not None and len(plan.score) >= FEWEST_TO_PLAN and method in PLANNED:
+        tests = plan_tests(plan.score, plan.correct, len(scored.score), risk, 1 - confidence)
     curve = curve_of(scored.score, scored.correct) if curve is None else curve
-    return threshold_on(curve, risk, confidence, method, candidates if method == "fixed-sequence" else None)
+    return threshold_on(curve, risk, confidence, method, tests)
 
 
 def _search_of(

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import ArrayLike
-from calibrant._validation import Bools, Ints, judged
+from calibrant._validation import Ints, judged
 from calibrant.metrics import Doubles, group_by_score
-from calibrant.selective.bounds import binomial_tail, fewest
+from calibrant.selective.bounds import allowed_errors, binomial_tail, fewest, fewest_with
 
 STEPS = 64  # candidates of a sequence
 PLENTY = 16  # times the fewest samples: from here on a second start
-FEWEST_ACCEPTED = 10  # of the rows that tests are planned on, for a candidate
+FEWEST_ACCEPTED = 5  # of the rows that tests are planned on, for a candidate
 _ROUNDING = 1e-12  # relative: scores that differ by less are tied
 _INTO_GAP = 2.0**-10  # how far above the first rejected score a threshold lies, as a share of the gap
 
@@ -76,20 +76,52 @@ def curve_of(score: ArrayLike, correct: ArrayLike) -> Curve:
     return Curve(threshold, np.concatenate([[np.inf], groups.score[ends]]), accepted, errors)
 
 
+def critical_ranks(samples: int, risk: float, delta: float, first: int | None = None, steps: int = STEPS) -> Ints:
+    """Numbers of accepted samples to test, from the fewest that could be shown to hold (or ``first``) up to all.
+
+    Each is the smallest at which its number of errors is allowed: a few samples more would have to bear the same
+    number, at a lower level than delta.
+
+    Example:
+        >>> from calibrant.selective.search import critical_ranks
+        >>> critical_ranks(160, 0.05, 0.05).tolist()  # 0, 1, 2, 3 errors, and all samples
+        [59, 93, 124, 153, 160]
+    """
+    least = fewest(risk, delta)
+    start = least if first is None else max(first, least)
+    if start > samples:
+        return np.empty(0, np.int64)
+    ends = (start, samples, max(2, steps // 2))
+    even = np.unique(np.concatenate([np.linspace(*ends), np.geomspace(*ends)]).round().astype(np.int64))
+    ranks = fewest_with(allowed_errors(even, risk, delta), even, risk, delta)
+    return np.unique(np.append(ranks, samples))
+
+
 def sequence(curve: Curve, target_risk: float, delta: float) -> list[tuple[Ints, float]]:
-    """The tests of a sequence without candidates: for each start, indices into the curve and its share of delta."""
+    """The tests of a sequence that nobody planned: for each start, indices into the curve and its share of delta."""
     n = curve.samples
     least = fewest(target_risk, delta)
-    starts = [(max(least, n // 4), 1.0)]
+    starts = [(n // 4, 1.0)]
     if n >= PLENTY * least:
         starts = [(n // 4, 2 / 3), (fewest(target_risk, delta / 3, errors=2), 1 / 3)]
     tests = []
     for start, share in starts:
-        ranks = np.unique(np.linspace(min(start, n), n, STEPS).round().astype(np.int64))
-        indices = np.unique(curve.at_rank(ranks))
+        indices = np.unique(curve.at_rank(critical_ranks(n, target_risk, delta * share, start)))
         # A rank inside a large tie stands for the few samples above it, which could never be shown to hold.
         tests.append((indices[curve.accepted[indices] >= fewest(target_risk, delta * share)], share))
     return tests
+
+
+class FixedSequence(NamedTuple):
+    """What a fixed sequence tests, in order, decided without looking at the samples that are tested.
+
+    Attributes:
+        thresholds: ``[M]``, or None.
+        ranks: ``[M]`` rising: "accept what scores above the (k+1)-th sample", of whatever samples are tested; or None.
+    """
+
+    thresholds: Doubles | None = None
+    ranks: Ints | None = None
 
 
 class Search(NamedTuple):
@@ -108,16 +140,20 @@ class Search(NamedTuple):
     value: float | None = None
 
 
-def search(curve: Curve, method: str, target_risk: float, delta: float, order: Doubles | None) -> Search:
+def search(curve: Curve, method: str, target_risk: float, delta: float, tests: FixedSequence | None) -> Search:
     """The loosest threshold that a method can show to hold."""
     if method == "sgr":
         return _sgr(curve, target_risk, delta)
-    if order is not None:
-        indices = curve.at_threshold(order)
+    if tests is not None and tests.thresholds is not None:
+        indices = curve.at_threshold(tests.thresholds)
         passed = _count_passed(curve, indices, target_risk, delta)
         at = int(indices[:passed].max()) if passed else 0
         # The candidate itself is the threshold, not the place in the gap where these data would put it.
-        return Search(at, delta, method, float(order[:passed].min()) if at else None)
+        return Search(at, delta, method, float(tests.thresholds[:passed].min()) if at else None)
+    if tests is not None and tests.ranks is not None:
+        indices = curve.at_rank(tests.ranks)
+        passed = _count_passed(curve, indices, target_risk, delta)
+        return Search(int(indices[passed - 1]) if passed else 0, delta, method)
     searches = [Search(0, delta, method)]
     for indices, share in sequence(curve, target_risk, delta):
         passed = _count_passed(curve, indices, target_risk, delta * share)
@@ -151,13 +187,12 @@ def _sgr(curve: Curve, target_risk: float, delta: float) -> Search:
     return Search(best, delta / steps, "sgr")
 
 
-def candidates_of(score: Doubles, correct: Bools, steps: int = STEPS) -> tuple[Doubles, Doubles, Doubles]:
+def candidates_of(curve: Curve, steps: int = STEPS) -> tuple[Doubles, Doubles, Doubles]:
     """Thresholds from strict to loose, midway between scores, with what they accept and how many errors that has.
 
     The last one accepts everything.
     """
-    curve = curve_of(score, correct)
-    size = len(score)
+    size = curve.samples
     # Evenly over all, and ever closer towards the top, where a strict target may be met by a small share alone.
     ranks = np.concatenate([np.linspace(size / steps, size, steps), size / steps * 2.0 ** -np.arange(0.5, 8, 0.5)])
     at = curve.at_rank(ranks[ranks >= FEWEST_ACCEPTED].round().astype(np.int64))
@@ -165,26 +200,3 @@ def candidates_of(score: Doubles, correct: Bools, steps: int = STEPS) -> tuple[D
     below = np.append(curve.lowest[1:], -np.inf)[at]
     middle = np.where(np.isinf(below), -np.inf, (curve.lowest[at] + below) / 2)
     return middle, curve.accepted[at].astype(np.float64), curve.errors[at].astype(np.float64)
-
-
-def plan_tests(
-    score: Doubles, correct: Bools, samples: int, risk: float, delta: float
-) -> tuple[Doubles, Literal["sgr", "fixed-sequence"]]:
-    """Candidates in the order to test them on ``samples`` others, and the method that promises more coverage.
-
-    A sequence that fails at its first test promises nothing at all, and where the most promising test is of nearly all
-    samples, that rests on the few errors that these rows happen to have. So the first is the strictest whose test looks
-    likely to hold, among those that accept half as much as the most promising or more; from there on ever more is
-    accepted.
-    """
-    candidates, accepted, errors = candidates_of(score, correct)
-    scale = samples / len(score)
-    # Half an error more than seen: a short run without any must not look like certainty.
-    tail = binomial_tail((errors + 0.5) * scale, np.maximum(accepted * scale, (errors + 0.5) * scale), risk)
-    start = int(np.argmin(tail))
-    likely = np.flatnonzero((tail <= delta / 2) & (accepted >= accepted[start] / 2))
-    start = int(likely[0]) if len(likely) else start
-    holds = tail[start:] <= delta
-    reached = start + (len(holds) if holds.all() else int(np.argmin(holds)))
-    by_sgr = np.flatnonzero(tail <= delta / steps_of_sgr(samples))
-    return candidates[start:], "sgr" if len(by_sgr) and int(by_sgr[-1]) >= reached else "fixed-sequence"

@@ -8,7 +8,7 @@ For a target risk r the answer is the threshold that accepts most among those th
                       :math:`\lceil \log_2 n \rceil` steps compares the binomial bound at level delta / steps with r
 ``"fixed-sequence"``  [Angelopoulos2021]: candidates are tested in an order fixed beforehand, strict ones
                       first, each at the full level delta, until the first that cannot be shown to hold
-``"best"``            both, at level delta / 2 each, and of the two the one that accepts more
+``"best"``            the fixed sequence, which accepts more than SGR (`docs/guarantee.md`)
 ====================  =================================================================================================
 
 The last three keep :math:`P(\text{risk} > r) \le \delta = 1 - \text{confidence}`, over samples drawn independently from
@@ -16,13 +16,12 @@ what the policy will see. The risk is that of new samples, given that they are a
 
 Why this holds. Let the k-th rank stand for "accept what scores above the (k+1)-th". Given that score, the samples above
 it are independent draws from the accepted population, tied scores or not, and their errors are binomial: every single
-test is exact. With ``candidates`` fixed beforehand (as a policy has them, from other data) a fixed sequence of tests
-keeps the level whatever the risk does. Where candidates are ranks of these data, the proof for the sequence and for SGR
-asks that the risk, as more is accepted, crosses r once; `docs/repair.md` has the argument.
+test is exact. A fixed sequence of ``candidates``, or of rising ranks, keeps the level whatever the risk does, and SGR
+if the risk, as more is accepted, crosses r once; `docs/repair.md` has the argument.
 
-Without candidates the sequence starts at a quarter of the samples, at least the fewest that could be shown to hold.
-From sixteen times that number on, a third of delta is kept for a second start, at the fewest that can bear two errors:
-it finds small coverages.
+Without candidates the ranks start at a quarter of the samples, at least the fewest that could be shown to hold, and are
+those at which one error more is allowed. From sixteen times that number on, a third of delta is kept for a second
+start, at the fewest that can bear two errors: it finds small coverages.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from calibrant._validation import choice, judged, number_in
 from calibrant.metrics import NEAREST, Doubles, Interval
 from calibrant.selective.bounds import UNKNOWN, coverage_interval, fewest, fewest_at_rates, risk_interval
 from calibrant.selective.menu import Offer, with_menu
-from calibrant.selective.search import Curve, curve_of, search
+from calibrant.selective.search import Curve, FixedSequence, curve_of, search
 
 Method: TypeAlias = Literal["best", "fixed-sequence", "sgr", "empirical"]
 
@@ -134,26 +133,24 @@ def threshold_for_risk(
         raise ValueError(f"candidates must be thresholds [M], got {list(order.shape)}")
 
     def search_at(risk: float) -> Threshold:
-        return threshold_on(curve, risk, confidence, method, order)
+        return threshold_on(curve, risk, confidence, method, None if order is None else FixedSequence(thresholds=order))
 
     threshold = search_at(target_risk)
     return with_menu(threshold, search_at) if threshold.abstains else threshold
 
 
 def threshold_on(
-    curve: Curve, target_risk: float, confidence: float, method: Method, order: Doubles | None = None
+    curve: Curve, target_risk: float, confidence: float, method: Method, tests: FixedSequence | None = None
 ) -> Threshold:
     """`threshold_for_risk` of arguments that were checked, without a menu."""
     if method == "empirical":
         fits = np.flatnonzero((curve.errors <= target_risk * curve.accepted) & (curve.accepted > 0))
         at = int(fits[-1]) if len(fits) else 0
         return _described(curve, at, "empirical", target_risk, None, (1 - LEVEL) / 2)
-    delta = 1 - confidence
-    methods = ("fixed-sequence", "sgr") if method == "best" else (method,)
-    best = max((search(curve, name, target_risk, delta / len(methods), order) for name in methods), key=lambda s: s.at)
-    name = best.method if best.at else method
-    threshold = _described(curve, best.at, name, target_risk, confidence, best.level)
-    return threshold if best.value is None else replace(threshold, value=best.value)
+    name = "fixed-sequence" if method == "best" else method
+    loosest = search(curve, name, target_risk, 1 - confidence, tests)
+    threshold = _described(curve, loosest.at, name if loosest.at else method, target_risk, confidence, loosest.level)
+    return threshold if loosest.value is None else replace(threshold, value=loosest.value)
 
 
 def threshold_for_coverage(
@@ -216,7 +213,7 @@ def thresholds_by_group(
         >>> score, site = np.linspace(0, 1, 600), np.arange(600) % 2
         >>> thresholds = thresholds_by_group(score, (site == 0) | (score > 0.5), site, 0.1)
         >>> thresholds["0"].value, round(thresholds["1"].coverage.value, 2)
-        (-inf, 0.52)
+        (-inf, 0.51)
     """
     (values, _), right = judged(score, correct)
     names = np.asarray(groups).astype(str)

@@ -11,6 +11,7 @@ import torch
 from calibrant._lens import lens
 from calibrant._numbers import count
 from calibrant.experiments.cells import NOTHING, Column, Line, Table, TableCell, cell_of
+from calibrant.experiments.papers.mask_items import SMALL_NOTE
 from calibrant.experiments.papers.recipe_items import beside_of, mean_of, tables_beside
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
@@ -20,6 +21,7 @@ from calibrant.training import LastEpoch, last_epoch, load
 
 _TINY = "acls_tiny_imagenet_resnet50"
 _BOTH = (_TINY, "acls_tiny_imagenet_resnet101")
+_VOC = "acls_voc_deeplabv3"
 _CLASSIFICATION = ("acls_cifar10_resnet50", "acls_cifar10_resnet101", *_BOTH, "acls_imagenet_resnet50")
 #: Of Table A, and those of the paper's other tables, which are the method "acls".
 _LAMBDA1, _LAMBDA2 = (0.0, 0.05, 0.1, 0.15), (0.0, 0.005, 0.01, 0.015)
@@ -36,6 +38,12 @@ _STEPS = (0.1, 1.0)
 def table3(bench: Workbench) -> Output:
     """A table for each data set and network; in small one, of the first."""
     return tables_beside(bench, _CLASSIFICATION, "3")
+
+
+@item("acls.table4", "Mean IoU, ECE and AECE of six losses on segmentation", recipes=(_VOC,), minutes=4)
+def table4(bench: Workbench) -> Output:
+    """PASCAL VOC without its background, as MbLS measures it."""
+    return tables_beside(bench, (_VOC,), "4", masks=True, notes=[SMALL_NOTE] if bench.small else [])
 
 
 @item("acls.table5", "The adaptive and the conditional part alone", recipes=_BOTH, minutes=1.5)
