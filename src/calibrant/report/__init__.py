@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from calibrant.report.html.maps_page import write_maps_page
     from calibrant.report.html.paper_page import PaperPart, write_paper_page
     from calibrant.report.html.tables import framed, labelled
+    from calibrant.report.html.watch_page import write_watch
     from calibrant.report.junit import workflow_lines, write_junit
     from calibrant.report.map_colours import CONFIDENCE, RANK, label_colours, paint_labels
     from calibrant.report.maps import ImageMaps, MethodMaps
