@@ -178,7 +178,7 @@ def read(
     if split is None and len(splits) == 1:
         split = splits[0]
     if split not in splits:
-        hint = f"; {kind.absent[split]}" if split in kind.absent else ""
+        hint = f"; {kind.absent[split]}" if split is not None and split in kind.absent else ""
         if list(splits) == ["all"]:
             hint = "; a recipe takes it by data.train = 'all', and cuts a test set from it by data.test_share = 0.2"
         raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {listing(splits)}{hint}")
