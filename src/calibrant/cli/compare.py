@@ -17,6 +17,7 @@ from calibrant.cli.document_schemas import versioned
 from calibrant.cli.options import (
     Accelerator,
     Address,
+    Centre,
     Data,
     Engine,
     Json,
@@ -60,6 +61,7 @@ def compare_command(
     reference: Annotated[
         str | None, typer.Option(help="The method that others are tested against; ce or hard if left out.")
     ] = None,
+    centre: Centre = None,
     expected: Annotated[bool, typer.Option("--expected", help="Show the paper's numbers next to ours.")] = False,
     jobs: Annotated[
         int | None, typer.Option(help="Number of parallel runs; as many as fit if left out.", min=1, max=4096)
@@ -105,7 +107,7 @@ def compare_command(
         try:
             comparison = compare(
                 study, output, data=data, engine=engine_of(engine, study.recipe, jobs, address, accelerator),
-                retry=retry, trust_code=trusted, progress=progress,
+                retry=retry, trust_code=trusted, centre=centre, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
             remark("interrupted; run the same command again to continue", quiet)
