@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
-from calibrant.monitoring.batch import corrected_predictions, count_batch, fingerprint
+from calibrant.monitoring.batch import BatchFingerprint, corrected_predictions, count_batch
 from tests.helpers.watches import draw
 
 
@@ -43,10 +43,16 @@ def test_labels_that_came_later_are_matched_by_id(policy):
         count_batch(policy, draw(50, 1, ids=False), labels=late)
 
 
+def fingerprint(predictions, size=None):
+    digest = BatchFingerprint()
+    assert sum(map(len, digest.of(predictions.batches(size)))) == len(predictions)
+    return str(digest)
+
+
 def test_the_fingerprint_is_of_values_and_not_of_labels():
     batch = draw(60, 2)
     other = Predictions.from_logits(batch.logits, (batch.labels + 1) % 4, ids=batch.ids)
-    assert fingerprint(batch) == fingerprint(other)
+    assert fingerprint(batch) == fingerprint(other) == fingerprint(batch, 7)
     assert fingerprint(batch) != fingerprint(batch.samples(slice(0, 59)))
     assert fingerprint(batch) != fingerprint(draw(60, 2, ids=False))
 

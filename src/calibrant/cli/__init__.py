@@ -88,6 +88,7 @@ COMMANDS = {
     "paper": ("paper:paper_command", "Make a table or figure of one of the papers, or list them all."),
     "predict": ("train:predict_command", "Predict a split of a data set with a trained model."),
     "recipes": ("recipes:recipes_command", "List the recipes that come with Calibrant, or print one."),
+    "schema": ("schema:schema_command", "Print the JSON schema of the document that a command prints with --json."),
     "train": (
         "train:train_command",
         "Train a model by a recipe; the folder gets recipe, log, checkpoints, predictions and their numbers.",

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from calibrant._files import check_output
 from calibrant._numbers import quantity
 from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say, show_progress
+from calibrant.cli.document_schemas import versioned
 from calibrant.cli.options import (
     Accelerator,
     Data,
@@ -139,7 +140,7 @@ def predict_command(
             predictions = predict_mean(runs, dropout_passes=dropout_passes, seed=seed, progress=progress, **options)
     predictions.save(output)
     if as_json:
-        print_json({"samples": len(predictions), "file": str(output)})
+        print_json(versioned("predict", {"samples": len(predictions), "file": str(output)}))
     remark(f"{len(predictions)} samples in {output}", quiet)
 
 

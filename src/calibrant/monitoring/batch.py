@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,11 +77,11 @@ class DecidedRows:
 
 
 def decided_rows(
-    policy: Policy, predictions: Predictions, by_group: str | None, labels: Mapping[str, int] | None, progress: Progress
+    policy: Policy, parts: Iterable[Predictions], by_group: str | None = None, labels: Mapping[str, int] | None = None
 ) -> Iterator[DecidedRows]:
-    """The samples of predictions, some at a time, and what the policy says of them."""
+    """The samples of a batch, some at a time, and what the policy says of them."""
     numbers = {name: number for number, name in enumerate(policy.group_names or ())}
-    for batch in track(predictions.batches(), "reading", len(predictions), progress, size=len):
+    for batch in parts:
         values = batch.logits if policy.takes == "logits" else batch.probabilities
         truth = _labels(batch, labels)
         names = None if by_group is None else np.asarray(batch.groups[by_group]).astype(str)
@@ -137,11 +137,13 @@ def count_batch(
     counts, reference = BatchCounts(), policy.evidence.get("reference")
     kept: list[DecidedRows] = []
     most = min(MOST_ROWS, MOST_NUMBERS // policy.num_classes)
-    for rows in decided_rows(policy, predictions, by_group, labels, progress):
+    fingerprint = BatchFingerprint()
+    parts = fingerprint.of(track(predictions.batches(), "reading", len(predictions), progress, size=len))
+    for rows in decided_rows(policy, parts, by_group, labels):
         _count(counts, rows, reference)
         if sum(len(part.labels) for part in kept) < most:
             kept.append(rows)
-    counts.fingerprint = fingerprint(predictions)
+    counts.fingerprint = str(fingerprint)
     if reference is not None and reference["labels"] is not None:
         probabilities, truth = (np.concatenate([getattr(part, name) for part in kept])[:most]
                                 for name in ("probabilities", "labels"))  # fmt: skip
@@ -167,22 +169,34 @@ def _count(counts: BatchCounts, rows: DecidedRows, reference: Mapping[str, Any] 
         counts.sketch = {name: counts.sketch.get(name, 0) + added[name] for name in SKETCHED}
 
 
-def fingerprint(predictions: Predictions) -> str:
+class BatchFingerprint:
     """A checksum of values and ids, by which a batch is known again when its labels have come."""
-    digest = hashlib.sha256(str(len(predictions)).encode())
-    for batch in predictions.batches():
-        values = batch.logits if batch.holds == "logits" else batch.probabilities
-        digest.update(np.ascontiguousarray(values, dtype=np.float64).tobytes())
-        if batch.ids is not None:
-            digest.update("\0".join(map(str, batch.ids.tolist())).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()[:32]
+
+    def __init__(self) -> None:
+        self._values, self._ids, self._rows = hashlib.sha256(), hashlib.sha256(), 0
+
+    def of(self, parts: Iterable[Predictions]) -> Iterator[Predictions]:
+        """The same parts of a batch, each taken in as it passes."""
+        for part in parts:
+            values = part.logits if part.holds == "logits" else part.probabilities
+            self._values.update(np.ascontiguousarray(values, dtype=np.float64).tobytes())
+            if part.ids is not None:
+                names = "".join(f"{name}\0" for name in part.ids.tolist())
+                self._ids.update(names.encode("utf-8", "surrogatepass"))
+            self._rows += len(part)
+            yield part
+
+    def __str__(self) -> str:
+        parts = f"{self._rows}:{self._values.hexdigest()}:{self._ids.hexdigest()}"
+        return hashlib.sha256(parts.encode()).hexdigest()[:32]
 
 
 def corrected_predictions(
     policy: Policy, predictions: Predictions, shift: LabelShift, *, progress: Progress = silent
 ) -> Predictions:
     """The policy's calibrated probabilities, corrected for the priors of a shift; unknown labels are ignored ones."""
-    rows = list(decided_rows(policy, predictions, None, None, progress))
+    parts = track(predictions.batches(), "correcting", len(predictions), progress, size=len)
+    rows = list(decided_rows(policy, parts))
     probabilities = np.concatenate([correct(part.probabilities, shift.before, shift.priors) for part in rows])
     labels = np.concatenate([part.labels for part in rows])
     return Predictions.from_probabilities(
