@@ -6,7 +6,7 @@ import pytest
 from calibrant import Policy, Predictions
 from calibrant.metrics import Judged, ece
 from calibrant.selective.calibration_check import calibration_warning, is_poor
-from calibrant.selective.holdout import draws
+from calibrant.selective.holdout import draws, share_for_choice
 from calibrant.selective.scores import Score
 from calibrant.selective.selection import Candidate, Selection
 from tests.helpers.policies import drawn
@@ -15,7 +15,7 @@ from tests.helpers.policies import drawn
 def test_the_error_is_that_of_the_samples_that_the_calibrator_did_not_see():
     z, y = drawn(1400)
     policy = Policy.fit(Predictions.from_logits(z, y), 0.1)
-    rest = draws(0, 0, len(y)) >= 1 / 3
+    rest = draws(0, 0, len(y)) >= share_for_choice(len(y))
     calibration = policy.evidence["calibration"]
     softmax = np.exp(z - z.max(1, keepdims=True))
     plain = (softmax / softmax.sum(1, keepdims=True)).max(1)

@@ -47,6 +47,12 @@ def test_draws_do_not_depend_on_batches():
     assert (draws(4, 0, 10) != whole[:10]).all()
 
 
+def test_draws_are_not_those_that_made_the_samples():
+    for seed in (0, 1, 7):
+        users = np.random.default_rng(seed).random(5000)
+        assert abs(np.corrcoef(draws(seed, 0, 5000), users)[0, 1]) < 0.06
+
+
 def test_ignored_samples_count_nowhere():
     z, y = drawn(3000)
     y = y.copy()

@@ -5,6 +5,7 @@ import pytest
 
 from calibrant.selective.bounds import allowed_errors
 from calibrant.selective.planning import EDGES, _drawn_rates, best_start, plan_tests
+from calibrant.selective.search import curve_of
 
 
 def test_many_rows_outweigh_the_curve():
@@ -52,3 +53,14 @@ def test_ties_are_planned_as_thresholds():
 def test_too_few_samples_leave_nothing_to_test():
     assert len(plan_tests(np.arange(60.0), np.ones(60, dtype=bool), 58, 0.05, 0.05).ranks) == 0
     assert plan_tests(np.arange(60.0), np.ones(60, dtype=bool), 59, 0.05, 0.05).ranks.tolist() == [59]
+
+
+def test_no_threshold_lies_where_other_samples_may_be_one_chain_of_ties():
+    """Confidences close to 1 that more samples fill up: a threshold among them would accept nothing, and end it all."""
+    rng = np.random.default_rng(0)
+    doubt = 10.0 ** rng.uniform(-16, -0.3, 5000)
+    score, correct = 1 - doubt, rng.random(5000) > 0.2 * doubt
+    plan = plan_tests(score[:1000], correct[:1000], 4000, 0.05, 0.05)
+    curve = curve_of(score[1000:], correct[1000:])
+    assert plan.thresholds is not None
+    assert curve.accepted[curve.at_threshold(plan.thresholds)].min() > 500

@@ -28,6 +28,7 @@ FEWEST = 150  # samples, below which nothing is chosen and all are for the thres
 MOST_ROWS = 50_000  # for the choice
 MOST_NUMBERS = 2**25  # logits, for the choice
 MOST_PIXELS = 250  # of an image, for the choice
+_STREAM = 0x5BA51C  # any number that no one takes for a seed
 _BLOCK = 2**16
 
 
@@ -83,9 +84,12 @@ def share_for_choice(samples: int, *, plans_only: bool = False) -> float:
 
 
 def draws(seed: int, start: int, count: int) -> Doubles:
-    """Uniform random numbers of samples ``start`` to ``start + count``, the same whatever the batches are."""
+    """Uniform random numbers of samples ``start`` to ``start + count``, the same whatever the batches are.
+
+    They are of a stream of their own: ``default_rng(seed)`` may have made the samples, which the split must not follow.
+    """
     first, last = start // _BLOCK, (start + count - 1) // _BLOCK
-    blocks = [np.random.default_rng([seed, number]).random(_BLOCK) for number in range(first, last + 1)]
+    blocks = [np.random.default_rng([_STREAM, seed, number]).random(_BLOCK) for number in range(first, last + 1)]
     return np.concatenate(blocks)[start - first * _BLOCK :][:count]
 
 

@@ -21,6 +21,7 @@ STEPS = 64  # candidates of a sequence
 PLENTY = 16  # times the fewest samples: from here on a second start
 FEWEST_ACCEPTED = 5  # of the rows that tests are planned on, for a candidate
 _ROUNDING = 1e-12  # relative: scores that differ by less are tied
+_SAFE_GAP = 1e-10  # relative: between scores that are farther apart no chain of ties will reach
 _INTO_GAP = 2.0**-10  # how far above the first rejected score a threshold lies, as a share of the gap
 
 
@@ -190,13 +191,17 @@ def _sgr(curve: Curve, target_risk: float, delta: float) -> Search:
 def candidates_of(curve: Curve, steps: int = STEPS) -> tuple[Doubles, Doubles, Doubles]:
     """Thresholds from strict to loose, midway between scores, with what they accept and how many errors that has.
 
-    The last one accepts everything.
+    The last one accepts everything. None lies in a narrow gap: close to a confidence of 1 more samples than these may
+    be one chain of ties, of which a threshold inside would accept nothing.
     """
     size = curve.samples
     # Evenly over all, and ever closer towards the top, where a strict target may be met by a small share alone.
     ranks = np.concatenate([np.linspace(size / steps, size, steps), size / steps * 2.0 ** -np.arange(0.5, 8, 0.5)])
     at = curve.at_rank(ranks[ranks >= FEWEST_ACCEPTED].round().astype(np.int64))
-    at = np.unique(np.append(at[at > 0], curve.sets))
-    below = np.append(curve.lowest[1:], -np.inf)[at]
+    below = np.append(curve.lowest[1:], -np.inf)
+    is_wide = curve.lowest - below > _SAFE_GAP * np.abs(curve.lowest)
+    is_wide[0], is_wide[-1] = False, True
+    at = np.unique(np.append(at[is_wide[at]], curve.sets))
+    below = below[at]
     middle = np.where(np.isinf(below), -np.inf, (curve.lowest[at] + below) / 2)
     return middle, curve.accepted[at].astype(np.float64), curve.errors[at].astype(np.float64)

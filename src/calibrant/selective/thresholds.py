@@ -280,7 +280,8 @@ def of_all_samples(threshold: Threshold, share: float) -> Threshold:
     """What is said about samples needed, where a ``share`` of them goes to something else than the threshold."""
     if threshold.needed is None or share == 0:
         return threshold
-    needed = math.ceil(threshold.needed / (1 - share))
+    # A split by chance may leave fewer than its share for the threshold; the samples that were here did not do.
+    needed = math.ceil(max(threshold.needed, threshold.samples + 1 + 3 * math.sqrt(threshold.samples)) / (1 - share))
     risk, delta = threshold.target_risk or 0.5, 1 - (threshold.confidence or 0.0)
     reason = _abstention(threshold.samples, risk, fewest(risk, delta), needed)
     return replace(threshold, needed=needed, reason=reason.replace("or more would do", "or more in all would do"))
