@@ -181,8 +181,13 @@ def _count_by_image(thresholds: Doubles, scored: ScoredSamples) -> tuple[Ints, I
     return accepted, errors
 
 
-def _first_test(plan: ScoredSamples, candidates: Doubles, risk: float) -> int:
-    """The most promising candidate: how far below the target it seems to be, in units of the spread over images."""
-    accepted, errors = (counts / plan.places for counts in _count_by_image(candidates, plan))
+def most_promising(accepted: Doubles, errors: Doubles, risk: float) -> int:
+    """The column that seems farthest below the target, in units of the spread over draws; arguments as of `shows`."""
     gain = risk * accepted - errors
     return int(np.argmax(gain.mean(0) / (gain.std(0) + 1e-3 * risk)))
+
+
+def _first_test(plan: ScoredSamples, candidates: Doubles, risk: float) -> int:
+    """The most promising candidate by the plan's images."""
+    accepted, errors = (counts / plan.places for counts in _count_by_image(candidates, plan))
+    return most_promising(accepted, errors, risk)
