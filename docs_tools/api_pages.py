@@ -11,8 +11,8 @@ import inspect
 #: Public packages and modules, in the order of the reference.
 PACKAGES = (
     "calibrant", "calibrant.predictions", "calibrant.metrics", "calibrant.posthoc", "calibrant.selective",
-    "calibrant.report", "calibrant.export", "calibrant.losses", "calibrant.targets", "calibrant.data",
-    "calibrant.models", "calibrant.training", "calibrant.experiments", "calibrant.torchmetrics",
+    "calibrant.monitoring", "calibrant.report", "calibrant.export", "calibrant.losses", "calibrant.targets",
+    "calibrant.data", "calibrant.models", "calibrant.training", "calibrant.experiments", "calibrant.torchmetrics",
     "calibrant.sklearn",
 )  # fmt: skip
 

@@ -36,22 +36,30 @@ ORDER = [
     "selective",
     "report",
     "auditing",
+    "monitoring",
     "export",
     "sklearn",
     "recipes",
     "training",
+    "detection",
     "experiments",
     "cli",
 ]
 
 PUBLIC = {
-    "calibrant": ["Audit", "Check", "Lens", "Policy", "Predictions", "activity", "audit", "check", "lens", "losses"],
+    "calibrant": [
+        "Audit", "Check", "Lens", "Monitor", "Policy", "Predictions", "activity", "audit", "check", "lens", "losses",
+        "monitor",
+    ],
     "calibrant.data": [
         "HOLD_OUTS", "NO_CLASS", "RICAP", "Batch", "Batches", "Boxes", "CentreCrop", "ColourJitter", "CutMix", "Cutout",
         "Dataset", "ImageArray", "ImageFiles", "Mixup", "Pad", "Pipeline", "RandomCrop", "RandomErasing", "RandomFlip",
         "RandomResizedCrop", "Resize", "Rows", "Sample", "TextFiles", "UnreadableError", "View", "Vocabulary", "by_ids",
         "context_only", "disjoint", "encoded", "hold_out", "layouts", "normalised", "objectness", "pixel_mean", "read",
         "read_glove", "resample", "single_object",
+    ],
+    "calibrant.detection": [
+        "Backbone", "Detected", "Detection", "coco_metrics", "plan_run", "read_backbones",
     ],
     "calibrant.experiments": [
         "Comparison", "Contender", "Engine", "Failure", "Local", "Results", "Study", "compare", "engine_of", "methods",
@@ -70,6 +78,7 @@ PUBLIC = {
         "reliability", "risk_at_coverage", "risk_coverage_curve", "smooth_ece", "top_label", "underconfidence",
     ],
     "calibrant.models": ["Architecture", "build", "describe", "names"],
+    "calibrant.monitoring": ["LabelShift", "Monitor", "confidence_sequence", "estimate_label_shift"],
     "calibrant.posthoc": [
         "CALIBRATORS", "Calibrator", "EnsembleTemperatureScaling", "HistogramBinning", "IsotonicCalibration",
         "LogitNorm", "MatrixScaling", "TemperatureScaling", "VectorScaling",
@@ -159,8 +168,18 @@ def test_an_import_against_the_arrow_is_noticed(tmp_path):
     assert list(imported_parts(file)) == ["cli", "report", "losses"]
 
 
-MEASURING = ("_arrays", "_validation", "predictions", "metrics", "posthoc", "selective", "auditing", "report")
-TRAINING = {"data", "targets", "models", "losses", "_lens", "torchmetrics", "training", "_torchvision"}
+MEASURING = (
+    "_arrays",
+    "_validation",
+    "predictions",
+    "metrics",
+    "posthoc",
+    "selective",
+    "auditing",
+    "monitoring",
+    "report",
+)
+TRAINING = {"data", "targets", "models", "losses", "_lens", "torchmetrics", "training", "detection", "_torchvision"}
 #: Of the measuring half, what hands its formulas or numbers over to PyTorch; imported by nothing else there.
 BRIDGES = {"_arrays.py": {"torch"}, "posthoc/ops.py": {"torch"}, "selective/module.py": {"torch", "needs_torch"}}
 

@@ -148,6 +148,46 @@ def test_torchvision_ops_work_after_ensure(monkeypatch: pytest.MonkeyPatch) -> N
     assert torchvision.ops.roi_align(plane, rois[:0], (2, 2)).shape == (0, 1, 2, 2)
 
 
+def slow_roi_align(features, roi, scale, bins, ratio, aligned):
+    """By the definition in torchvision's kernel, sample by sample, in NumPy."""
+    image, *corners = roi
+    x1, y1, x2, y2 = np.array(corners) * scale - (0.5 if aligned else 0.0)
+    sides = np.array([y2 - y1, x2 - x1]) if aligned else np.maximum([y2 - y1, x2 - x1], 1.0)
+    counts = [ratio if ratio > 0 else max(1, int(np.ceil(side / n))) for side, n in zip(sides, bins, strict=True)]
+    plane, out = features[int(image)], np.zeros((features.shape[1], *bins))
+    size = plane.shape[1:]
+    for i, j in np.ndindex(*bins):
+        for k, m in np.ndindex(*counts):
+            point = np.array([y1, x1]) + (np.array([i, j]) + (np.array([k, m]) + 0.5) / counts) * sides / bins
+            if (point < -1).any() or (point > size).any():
+                continue
+            point = np.clip(point, 0, np.array(size) - 1)
+            low = point.astype(int)
+            (a, b), (y, x) = point - low, low
+            yy, xx = np.minimum(low + 1, np.array(size) - 1)
+            out[:, i, j] += (1 - a) * (1 - b) * plane[:, y, x] + (1 - a) * b * plane[:, y, xx]
+            out[:, i, j] += a * (1 - b) * plane[:, yy, x] + a * b * plane[:, yy, xx]
+    return out / np.prod(counts)
+
+
+@pytest.mark.parametrize(("ratio", "aligned"), [(2, False), (2, True), (3, False), (-1, False)])
+def test_pooled_regions_are_those_of_the_definition(ratio, aligned, monkeypatch):
+    """Regions beyond the edges, of no size and of images in any order, some in parts."""
+    monkeypatch.setattr(_torchvision, "_ROI_ALIGN_ELEMENTS", 2 * 3 * 4 * 9)
+    random = np.random.default_rng(5)
+    features = random.normal(size=(3, 3, 7, 9))
+    corners = random.uniform(-20, 60, (8, 4))
+    corners[:, 2:] = corners[:, :2] + random.uniform(0, 50, (8, 2))
+    corners[3, 2:] = corners[3, :2]
+    rois = np.concatenate([random.integers(0, 3, (8, 1)), corners], axis=1)
+    expected = np.stack([slow_roi_align(features, roi, 0.2, (4, 2), ratio, aligned) for roi in rois])
+    pooled = _torchvision.roi_align(torch.tensor(features), torch.tensor(rois), 0.2, 4, 2, ratio, aligned)
+    np.testing.assert_allclose(pooled.numpy(), expected, atol=1e-12)
+    plane = torch.tensor(features, requires_grad=True)
+    call = lambda x: _torchvision.roi_align(x, torch.tensor(rois[:2]), 0.2, 4, 2, ratio, aligned)  # noqa: E731
+    assert torch.autograd.gradcheck(call, plane)
+
+
 #: A fresh interpreter that has imported torch and nothing else, forked for every program that comes on its input:
 #: an import of torch takes longer than all of them. The module is loaded by file, so that nothing else of calibrant
 #: imports torchvision first.

@@ -2,6 +2,7 @@
 
 See the README for a tour: `audit` tells the truth about a model's confidence, `check` holds it to requirements,
 `calibrant.metrics` measures it, `calibrant.posthoc` repairs it, `Policy` answers or abstains with a risk that holds,
+`Monitor` watches that it does,
 `calibrant.losses` holds the training losses, `lens` shows what they train towards.
 
 Importing this imports nothing else: every name is loaded when it is first used.
@@ -18,11 +19,25 @@ if TYPE_CHECKING:
     from calibrant._lens import Lens, activity, lens
     from calibrant.auditing.audit import Audit, audit
     from calibrant.auditing.gate import Check, check
+    from calibrant.monitoring.monitor import Monitor, monitor
     from calibrant.predictions import Predictions
     from calibrant.selective import Policy
 
 __version__ = "0.1.0"
 
-__all__ = ["Audit", "Check", "Lens", "Policy", "Predictions", "activity", "audit", "check", "lens", "losses"]
+__all__ = [
+    "Audit",
+    "Check",
+    "Lens",
+    "Monitor",
+    "Policy",
+    "Predictions",
+    "activity",
+    "audit",
+    "check",
+    "lens",
+    "losses",
+    "monitor",
+]
 
 __getattr__, __dir__ = lazy_names(__name__, extras={"calibrant._lens": ("train", "torch")})

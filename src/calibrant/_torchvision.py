@@ -11,11 +11,11 @@ compiled operators (`roi_pool`, `ps_roi_align`, `deform_conv2d`, quantised and r
 import functools
 import importlib
 import importlib.util
-import inspect
 import re
 import sys
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -82,12 +82,13 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     while remaining.numel():
         block, remaining = remaining[:_NMS_BLOCK], remaining[_NMS_BLOCK:]
         # Only inside a block does one decision wait for another; on the CPU because each row is a sync elsewhere.
-        overlaps = _overlap(boxes[block], boxes[block], iou_threshold).triu(1).cpu()
-        alive = torch.ones(len(block), dtype=torch.bool)
-        for i, row in enumerate(overlaps):
+        # In NumPy, whose operations on a hundred values take a fifth of the time.
+        allowed = ~_overlap(boxes[block], boxes[block], iou_threshold).triu(1).cpu().numpy()
+        alive = np.ones(len(block), dtype=bool)
+        for i in range(len(block)):
             if alive[i]:
-                alive &= ~row
-        block = block[alive.to(block.device)]
+                alive &= allowed[i]
+        block = block[torch.from_numpy(alive).to(block.device)]
         blocks.append(block)
         remaining = remaining[~_overlap(boxes[block], boxes[remaining], iou_threshold).any(0)]
     return torch.cat(blocks)
@@ -102,6 +103,69 @@ def _overlap(a: Tensor, b: Tensor, iou_threshold: float) -> Tensor:
     iou = shared / ((ax2 - ax1) * (ay2 - ay1) + (bx2 - bx1) * (by2 - by1) - shared)
     # The compiled kernel compares its float32 IoU with a double threshold: float32(0.1) > 0.1 is true there.
     return iou.double() > iou_threshold
+
+
+def roi_align(
+    features: Tensor, rois: Tensor, scale: float, height: int, width: int, ratio: int, aligned: bool
+) -> Tensor:
+    """Features pooled from regions, with the results of torchvision's CPU kernel up to rounding.
+
+    A bin is the mean of bilinear samples on a grid, hence linear in the features, and separable: two products with
+    matrices that interpolate along a side, ten times faster than to gather four neighbours of every sample.
+
+    Args:
+        features: [N, C, H, W].
+        rois: [R, 5]: number of the image, then the corners x1, y1, x2, y2 in pixels of the image.
+        scale: Of the features, in their pixels for one of the image.
+        height: Bins of a region.
+        width: Likewise.
+        ratio: Samples along a side of a bin; as many as pixels, rounded up, if not above 0.
+        aligned: Whether pixels are points at halves; if not, a region has at least one pixel along each side.
+
+    Returns:
+        [R, C, height, width].
+    """
+    dtype = torch.promote_types(features.dtype, torch.float32)
+    corners = rois[:, 1:].to(dtype) * scale - (0.5 if aligned else 0.0)
+    sizes = corners[:, 2:] - corners[:, :2]
+    sizes = sizes if aligned else sizes.clamp(min=1.0)
+    _, channels, rows, columns = features.shape
+    across = _interpolation(corners[:, 0], sizes[:, 0], width, ratio, columns)
+    down = _interpolation(corners[:, 1], sizes[:, 1], height, ratio, rows)
+    images, values = rois[:, 0].long(), features.to(dtype)
+    pooled = [values.new_empty((0, channels, height, width))]
+    order = [images[:0]]
+    size = max(1, _ROI_ALIGN_ELEMENTS // max(1, channels * height * columns))
+    for image in images.unique().tolist():
+        plane = values[image].permute(1, 0, 2).reshape(rows, channels * columns)
+        for part in (images == image).nonzero().squeeze(1).split(size):
+            lines = down[part].reshape(-1, rows) @ plane
+            bins = lines.view(len(part), height * channels, columns) @ across[part].transpose(1, 2)
+            pooled.append(bins.view(len(part), height, channels, width).transpose(1, 2))
+            order.append(part)
+    back = torch.cat(order).argsort()
+    return torch.cat(pooled)[back].to(features.dtype)
+
+
+def _interpolation(start: Tensor, size: Tensor, bins: int, ratio: int, pixels: int) -> Tensor:
+    """What each pixel along a side counts for in the mean of each bin, [R, bins, pixels].
+
+    Samples more than a pixel beyond the edge count 0; others take the edge's value.
+    """
+    # NaN, from weights that are not finite, is passed on in the values; it cannot be a number of samples.
+    counts = (size / bins).ceil().nan_to_num(1.0).clamp(1, pixels) if ratio <= 0 else torch.full_like(size, ratio)
+    samples = torch.arange(int(counts.max()) if len(counts) else 1, device=size.device, dtype=size.dtype)
+    offsets = (samples + 0.5) / counts[:, None]
+    bin_starts = torch.arange(bins, device=size.device, dtype=size.dtype)[None, :, None]
+    points = start[:, None, None] + (bin_starts + offsets[:, None]) * (size / bins)[:, None, None]
+    is_counted = (points >= -1) & (points <= pixels) & (samples < counts[:, None])[:, None]
+    weights = is_counted / counts[:, None, None]
+    points = points.nan_to_num(0.0).clamp(0, pixels - 1)
+    low = points.floor()
+    share = (points - low) * weights
+    matrix = points.new_zeros((*points.shape[:2], pixels))
+    matrix.scatter_add_(2, low.long(), weights - share)
+    return matrix.scatter_add_(2, (low.long() + 1).clamp(max=pixels - 1), share)
 
 
 def _register_operators() -> None:
@@ -119,15 +183,7 @@ def _unlock_torchvision() -> None:
     boxes._assert_has_ops = _accept
     module: Any = importlib.import_module("torchvision.ops.roi_align")
     # torchvision's own PyTorch version goes through torch.compile: half a minute, and a C++ compiler at run time.
-    eager = inspect.unwrap(module._roi_align)
-
-    @functools.wraps(eager)
-    def chunked(x: Tensor, rois: Tensor, scale: float, height: int, width: int, ratio: int, aligned: bool) -> Tensor:
-        samples = ratio**2 if ratio > 0 else x.shape[2] * x.shape[3]
-        size = max(1, _ROI_ALIGN_ELEMENTS // max(1, x.shape[1] * height * width * samples))
-        return torch.cat([eager(x, part, scale, height, width, ratio, aligned) for part in rois.split(size)])
-
-    module._roi_align = chunked
+    module._roi_align = roi_align
     module.is_compile_supported = lambda device_type: True
 
 

@@ -109,3 +109,13 @@ def test_a_sweep_that_is_killed_ends_as_one_that_is_not(written, tmp_path):
     cut, whole = (Results.load(tmp_path / name) for name in ("cut", "whole"))
     assert len(whole.column("run")) == 4
     assert cut == whole
+
+
+def test_one_reading_of_logit_normalisation(written, tmp_path, capsys):
+    words = ["compare", str(written), "--losses", "ce", "--seeds", "1", "-o", str(tmp_path / "out"), "-q"]
+    for option, sign in (("--no-centre", -1), ("--centre", 1)):
+        with pytest.raises(SystemExit) as stop:
+            main([*words, option])
+        assert stop.value.code == 0
+        rows = Results.load(tmp_path / "out").where(stage="final", set="test", posthoc="logit-norm")
+        assert all(row.parameter * sign > 0 or row.parameter != row.parameter for row in rows)

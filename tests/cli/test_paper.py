@@ -1,8 +1,10 @@
+import csv
 import json
 
 import pytest
 
 from calibrant.cli import main
+from tests.helpers.scene_runs import train_scenes
 
 
 def run(*words):
@@ -56,3 +58,30 @@ def test_finished_runs_are_taken_instead_of_training(tmp_path, capsys):
     paths = tmp_path / "nothing", tmp_path / "more"
     assert run("paper", "acls.table3", "--runs", *paths, "-o", tmp_path / "out") == 2
     assert "neither the folder of a finished run nor that of a comparison" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    adaptive = {"targets": {"name": "adaptive"}}
+    return {"Hard": train_scenes(folder / "hard"), "A. L.S.": train_scenes(folder / "als", **adaptive)}
+
+
+def test_a_table_of_finished_runs_has_their_numbers(runs, tmp_path, capsys):
+    assert run("paper", "als.table1", "--runs", *runs.values(), "-o", tmp_path, "--json") == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    (table,) = [file for file in files if file.endswith("table1.csv")]
+    with open(table, encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    accuracy = next(k for k, head in enumerate(rows[0]) if head.startswith("Accuracy"))
+    for name, folder in runs.items():
+        (row,) = [row for row in rows if row[0].startswith(name)]
+        context = json.loads((folder / "result.json").read_text())["sets"]["context"]
+        assert float(row[accuracy]) == pytest.approx(context["accuracy"], abs=1e-4)
+
+
+def test_a_figure_of_finished_runs(runs, tmp_path, capsys):
+    assert run("paper", "als.fig7", "--runs", *runs.values(), "-o", tmp_path) == 0
+    out = capsys.readouterr().out
+    assert "How much of the maps lies inside the boxes" in out
+    assert (tmp_path / "als.fig7" / "fig7.pdf").read_bytes().startswith(b"%PDF")

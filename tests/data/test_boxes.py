@@ -178,3 +178,14 @@ def test_boxes_keep_their_images():
     assert boxes.areas.tolist() == [1, 2, 10]
     with pytest.raises(ValueError, match="offsets that rise"):
         Boxes(np.zeros((2, 4)), np.array([0, 1]), np.zeros(2, dtype=np.int64), np.zeros(2, dtype=bool))
+
+
+def test_annotated_areas_stay_with_their_boxes():
+    boxes = Boxes.of([[[0, 0, 4, 4], [1, 1, 3, 3]], [[2, 2, 9, 9]]])
+    annotated = Boxes(boxes.corners, boxes.offsets, boxes.labels, boxes.crowd, np.array([10.0, np.nan, 30.0]))
+    np.testing.assert_array_equal(annotated.take([1, 0]).object_areas, [30, 10, np.nan])
+    np.testing.assert_array_equal(annotated.only(np.array([False, True, True])).object_areas, [np.nan, 30])
+    np.testing.assert_array_equal((boxes + annotated).object_areas, [np.nan] * 3 + [10, np.nan, 30])
+    assert (boxes + boxes).object_areas is None
+    with pytest.raises(ValueError, match="object_areas"):
+        Boxes(boxes.corners, boxes.offsets, boxes.labels, boxes.crowd, np.zeros(2))

@@ -190,3 +190,17 @@ def pacs(root: Path) -> None:
         for name in ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"):
             for i in range(2):
                 noise(root / f"{domain}/{name}/{domain}_{name}_{i}.jpg")
+
+
+@writer("coco")
+def coco(root: Path) -> None:
+    for split, first in (("train2017", 0), ("val2017", 10)):
+        images, objects = [], []
+        for number in range(first, first + 4):
+            noise(root / split / f"{number}.jpg")
+            images.append({"id": number, "file_name": f"{number}.jpg", "width": SIZE[0], "height": SIZE[1]})
+            objects.append({"id": number + 1, "image_id": number, "category_id": 1 + number % 2, "iscrowd": 0,
+                            "bbox": [3 + number, 4, 20, 25], "area": 300})  # fmt: skip
+        names = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
+        content = {"images": images, "annotations": objects, "categories": names}
+        write(root / f"annotations/instances_{split}.json", json.dumps(content))

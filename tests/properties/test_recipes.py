@@ -12,6 +12,7 @@ import tomllib
 import pytest
 import torch
 
+from calibrant.detection import Detection
 from calibrant.metrics import describe
 from calibrant.models import build
 from calibrant.recipes import FOLDER as RECIPES
@@ -58,7 +59,7 @@ def test_expected_numbers_are_such_as_a_table_holds(file):
     for row in recipe.expected:
         assert row.where in predicted | ELSEWHERE
         assert row.values
-        assert re.search(r"Table [1-6AB]", row.note)
+        assert re.search(r"Table [1-7AB]", row.note)
         for name, value in row.values.items():
             low, high = describe(name).bounds
             assert low <= value <= high, (row.method, name)
@@ -174,6 +175,7 @@ def test_two_steps_of_training(file, method, data_root, tmp_path):
         tmp_path / "run",
         data=None if home is None else str(home),
         accelerator="cpu",
+        task=None if recipe.detection is None else Detection(),
         event_log=lambda event, numbers: steps.append(dict(numbers)) if event == "step" else None,
     )
     assert len(steps) == result["steps"] == 2
@@ -182,7 +184,8 @@ def test_two_steps_of_training(file, method, data_root, tmp_path):
     assert steps[0]["rate"] == pytest.approx(recipe.optimiser.rate * first)
     here = {name for name, also in recipe.data.also.items() if isinstance(also, str) or also.layout is None}
     assert set(result["sets"]) == {"test"} | here | ({"val"} if recipe.data.hold_out or recipe.data.val else set())
-    assert all(0 <= numbers["accuracy"] <= 1 for numbers in result["sets"].values())
+    metric = "accuracy" if recipe.detection is None else "ap"
+    assert all(0 <= numbers[metric] <= 1 for numbers in result["sets"].values())
 
 
 #: Table A is one method with other numbers.

@@ -114,6 +114,8 @@ ACLS_VOC = {"epochs": 100, "batch": 8, "rate": 0.01, "momentum": 0.9, "decay": 5
 #: ALS 4.1 and A.3.
 ALS = {"epochs": 300, "batch": 256, "rate": 0.1, "milestones": (75, 150, 225), "factor": 0.1}
 ALS_OPEN = {"epochs": 72, "batch": 256, "rate": 0.1, "milestones": (18, 36, 54), "factor": 0.1, "masked": True}
+#: ALS 4.3.
+ALS_COCO = {"epochs": 10, "batch": 16, "rate": 0.01, "schedule": "step", "every": 4, "network": "resnet50"}
 #: MbLS's appendix, B.
 MBLS_CIFAR = {"epochs": 350, "batch": 128, "rate": 0.1, "momentum": 0.9, "milestones": (150, 250), "held out": 5000}
 MBLS_TINY = {"epochs": 100, "batch": 64, "rate": 0.1, "milestones": (40, 60), "held out": 50}
@@ -134,6 +136,7 @@ SC_CITY = {"steps": 40000, "batch": 12, "rate": 0.01, "momentum": 0.9, "decay": 
            "held out": 100}  # fmt: skip
 
 PLANNED = [
+    ("als_detection_coco", "als, beta=1", ALS_COCO | {"train": "train2017"}),
     ("acls_cifar10_resnet50", "ce", ACLS_CIFAR | {"loss": "ce", "network": "resnet50"}),
     ("acls_cifar10_resnet50", "mbls", ACLS_CIFAR | {"loss": "mbls", "loss.margin": 6, "loss.strength": 0.1}),
     ("acls_cifar10_resnet50", "ecp", ACLS_CIFAR | {"loss": "ecp", "loss.variant": "released", "loss.strength": 0.1}),

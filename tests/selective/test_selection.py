@@ -58,3 +58,26 @@ def test_too_few_to_choose_or_to_count():
         Policy.fit(Predictions.from_logits(z[:3], y[:3]), 0.2, calibrator="temperature")
     with pytest.raises(ValueError, match=r"too few|counts"):
         Policy.fit(Predictions.from_logits(z, np.full(12, -1), ignore_index=-1), 0.2)
+
+
+def test_a_poor_model_is_repaired_on_few_samples():
+    """A third of 240 samples: too few to show with 95% confidence that a temperature helps, and it does help."""
+    seeds = range(8)
+    fits = [Policy.fit(Predictions.from_logits(*drawn(240, seed=seed, scale=1.6)), 0.2) for seed in seeds]
+    assert sum(policy.calibrator is not None for policy in fits) >= 6
+    rows = [policy.evidence["calibrators"] for policy in fits]
+    assert any(
+        row["chosen"] and row["change"] + 2.5 * (row["high"] - row["change"]) > 0 for own in rows for row in own[1:]
+    )
+
+
+def test_a_later_calibrator_must_win_by_its_standard_error():
+    """The choice follows from the printed rows: each is compared with the best before it."""
+    for seed in range(3):
+        policy = Policy.fit(Predictions.from_logits(*drawn(600, seed=seed, scale=1.3)), 0.2)
+        best = "none"
+        for row in policy.evidence["calibrators"][1:]:
+            assert row["against"] == best
+            assert row["high"] - row["change"] == pytest.approx(row["change"] - row["low"])
+            best = row["name"] if row["high"] < 0 else best
+        assert best == (policy.calibrator.name if policy.calibrator else "none")

@@ -65,10 +65,11 @@ def _choice_words(choice: Selection | None) -> str:
     if choice is None:
         return ""
     if choice.calibrator is None:
-        return "calibrant fit keeps the confidence as it is: no calibrator lowers the NLL there beyond chance."
+        reason = "no calibrator lowers the NLL there by more than its standard error"
+        return f"calibrant fit keeps the confidence as it is: {reason}."
     others = [row.name for row in choice.calibrators if row.name not in ("none", choice.calibrator.name)]
     names = ", ".join(CALIBRATORS[name].title.lower() for name in others)
-    chosen = "calibrant fit chooses it, because it lowers the NLL beyond chance"
+    chosen = "calibrant fit chooses it, because it lowers the NLL by more than the standard error"
     return f"{chosen}, and none of the others does further ({names})." if others else f"{chosen}."
 
 

@@ -56,6 +56,10 @@ COMMANDS = {
         "demo:demo",
         "Train one network that claims too much, repair it, let it abstain with a promise, export it.",
     ),
+    "detect": (
+        "detect:detect_command",
+        "Train a detector on every backbone with every seed, and compare them; run it again to continue.",
+    ),
     "export": (
         "export:export_command",
         "Write a model and its policy as one ONNX graph: label, calibrated confidence, accept, probabilities.",
@@ -69,13 +73,22 @@ COMMANDS = {
         "lens:lens_command",
         "Show what label each loss really trains towards: effective label q', smoothing f and indicator C.",
     ),
+    "maps": (
+        "maps:maps_command",
+        "Draw one image by several methods: predictions, confidence, the uncertainty of wrong pixels, reliability.",
+    ),
     "methods": (
         "methods:methods",
         "List the training losses, or show one with its parameters and what raising each of them does.",
     ),
+    "monitor": (
+        "monitor:monitor_command",
+        "Watch a deployed policy: whether its promise is kept, and whether new samples are like those of the fit.",
+    ),
     "paper": ("paper:paper_command", "Make a table or figure of one of the papers, or list them all."),
     "predict": ("train:predict_command", "Predict a split of a data set with a trained model."),
     "recipes": ("recipes:recipes_command", "List the recipes that come with Calibrant, or print one."),
+    "schema": ("schema:schema_command", "Print the JSON schema of the document that a command prints with --json."),
     "train": (
         "train:train_command",
         "Train a model by a recipe; the folder gets recipe, log, checkpoints, predictions and their numbers.",

@@ -10,6 +10,7 @@ import typer
 from calibrant._files import check_output
 from calibrant._numbers import count, percent
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
+from calibrant.cli.document_schemas import versioned
 from calibrant.cli.options import (
     ClassNames,
     Column,
@@ -80,7 +81,7 @@ def apply_command(
     with show_progress(quiet) as progress:
         outcome = apply_policy(fitted, predictions, path, progress=progress)
     if as_json:
-        print_json(outcome.to_dict())
+        print_json(versioned("apply", outcome.to_dict()))
     elif not quiet:
         print_outcome(outcome)
     remark(f"wrote {path}", quiet)

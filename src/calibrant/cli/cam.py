@@ -21,7 +21,7 @@ MOST_IMAGES = 200
 
 
 def cam_command(
-    words: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="Folders of finished runs.")] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Folders of finished runs.")] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The page; .svg, .png or .pdf writes the figure alone.")
     ] = Path("cam.html"),

@@ -13,9 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
+from calibrant.cli.document_schemas import versioned
 from calibrant.cli.options import (
     Accelerator,
     Address,
+    Centre,
     Data,
     Engine,
     Json,
@@ -59,6 +61,7 @@ def compare_command(
     reference: Annotated[
         str | None, typer.Option(help="The method that others are tested against; ce or hard if left out.")
     ] = None,
+    centre: Centre = None,
     expected: Annotated[bool, typer.Option("--expected", help="Show the paper's numbers next to ours.")] = False,
     jobs: Annotated[
         int | None, typer.Option(help="Number of parallel runs; as many as fit if left out.", min=1, max=4096)
@@ -104,7 +107,7 @@ def compare_command(
         try:
             comparison = compare(
                 study, output, data=data, engine=engine_of(engine, study.recipe, jobs, address, accelerator),
-                retry=retry, trust_code=trusted, progress=progress,
+                retry=retry, trust_code=trusted, centre=centre, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
             remark("interrupted; run the same command again to continue", quiet)
@@ -122,8 +125,8 @@ def compare_command(
     if not tables_by_name:
         raise ValueError(f"no run has any numbers; {output / 'runs.csv'} says why")
     if as_json:
-        print_json({"folder": str(output), "runs": len(comparison.results.column("run")),
-                    "failed": len(comparison.failures)})  # fmt: skip
+        runs = len(comparison.results.column("run"))
+        print_json(versioned("compare", {"folder": str(output), "runs": runs, "failed": len(comparison.failures)}))
     elif not quiet:
         verdict = judge_methods(comparison.results, against)
         if verdict is not None:

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from calibrant.data import Dataset, RandomResizedCrop, UnreadableError, draw_view, objectness_of, sample_generator
-from calibrant.report import Cell, ContactSheet
+from calibrant.report import Cell, ContactSheet, label_colours
 from calibrant.targets import adaptive_targets
 
 #: Pixels of the longer side of a picture.
@@ -26,7 +26,7 @@ def contact_sheet(dataset: Dataset, samples: int, beta: float, seed: int) -> Con
             " The dashed frame is one random resized crop. The caption says how much of it objects fill,"
             f" and the adaptive target (beta {beta:g}) of the class and of each other class."
         )
-    colours = _palette(len(dataset.classes))
+    colours = label_colours(len(dataset.classes))
     legend = {name: tuple(colour) for name, colour in zip(dataset.classes, colours, strict=True)}
     return ContactSheet(cells, text, legend if dataset.masks is not None else None)
 
@@ -79,13 +79,6 @@ def _thumbnail(dataset: Dataset, index: int) -> tuple[np.ndarray, float]:
     if dataset.masks is None:
         return pixels, scale
     mask = np.asarray(dataset.masks[index].resize(size, Image.Resampling.NEAREST))
-    blend = (0.45 * pixels + 0.55 * 255 * _palette(256)[mask]).astype(np.uint8)
+    blend = (0.45 * pixels + 0.55 * 255 * label_colours(256)[mask]).astype(np.uint8)
     ignored = mask == dataset.ignore_index
     return np.where(ignored[..., None], pixels, blend), scale
-
-
-def _palette(number: int) -> np.ndarray:
-    """Colours that differ: twenty, then again."""
-    from matplotlib import colormaps
-
-    return np.array([colormaps["tab20"](k % 20)[:3] for k in range(number)])

@@ -11,6 +11,7 @@ from calibrant._files import check_output, parse_json
 from calibrant._numbers import count, significant
 from calibrant._validation import differing_names, listing
 from calibrant.cli.console import print_json, print_line, print_table, remark, show_progress
+from calibrant.cli.document_schemas import versioned
 from calibrant.cli.options import Json, Quiet, TrustCode, trusts_run
 from calibrant.export import Exported, export_onnx, read_inputs
 from calibrant.selective import Policy
@@ -112,7 +113,7 @@ def export_command(
     if model is not None and weights is None:
         remark("no --weights: the model is exported as the factory made it", quiet)
     if as_json:
-        print_json(_document(exported))
+        print_json(versioned("export", _document(exported)))
     elif not quiet:
         _print(exported)
     if chosen.group_names is not None:

@@ -134,7 +134,7 @@ def print_policy(policy: Policy) -> None:
         ("\nScores tried (cross-fitted)", "AURC", evidence["scores"]),
     ):
         if len(rows) > 1:
-            head = ["", metric, *["ECE"] * (metric == "NLL"), "change", "against", "beyond chance", "chosen"]
+            head = ["", metric, *["ECE"] * (metric == "NLL"), "change", "against", "by its standard error", "chosen"]
             print_table(title, head, [_row(row) for row in rows])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from calibrant._files import check_output
 from calibrant._numbers import quantity
 from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say, show_progress
+from calibrant.cli.document_schemas import versioned
 from calibrant.cli.options import (
     Accelerator,
     Data,
@@ -77,7 +78,7 @@ def train_command(
     if dry_run:
         _dry_run(plan, data, trusted, as_json)
         return
-    with _TrainingBar(quiet) as bar:
+    with TrainingBar(quiet) as bar:
         try:
             result = train(
                 plan, output, data=data, resume=resume, devices=devices, nodes=nodes, accelerator=accelerator,
@@ -139,7 +140,7 @@ def predict_command(
             predictions = predict_mean(runs, dropout_passes=dropout_passes, seed=seed, progress=progress, **options)
     predictions.save(output)
     if as_json:
-        print_json({"samples": len(predictions), "file": str(output)})
+        print_json(versioned("predict", {"samples": len(predictions), "file": str(output)}))
     remark(f"{len(predictions)} samples in {output}", quiet)
 
 
@@ -149,11 +150,11 @@ def _checkpoint(text: str) -> Any:
     return text
 
 
-class _TrainingBar:
+class TrainingBar:
     """The events of a run on standard error: a bar with loss, rate and time left, and a line per epoch."""
 
-    def __init__(self, quiet: bool):
-        self.quiet = quiet
+    def __init__(self, quiet: bool, shown: Sequence[str] = SHOWN):
+        self.quiet, self.shown = quiet, shown
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -167,13 +168,14 @@ class _TrainingBar:
         self.is_first = False  # of several processes only the first has events, and prints anything
         self.numbers: dict[str, float] = {}  # terms of the loss come with some of the steps, and stay until the next
 
-    def __enter__(self) -> _TrainingBar:
+    def __enter__(self) -> TrainingBar:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
     def __call__(self, event: str, numbers: Mapping[str, Any]) -> None:
+        """Show an event."""
         self.is_first = True
         if event == "start":
             self.bar.start()
@@ -191,7 +193,7 @@ class _TrainingBar:
         elif event == "predicting":
             self.bar.update(self.task, description=label(f"predicting {numbers['set']}"), numbers="")
         elif event == "epoch":
-            metrics = " ".join(f"{k} {_text(k, numbers[f'val_{k}'])}" for k in SHOWN if f"val_{k}" in numbers)
+            metrics = " ".join(f"{k} {_text(k, numbers[f'val_{k}'])}" for k in self.shown if f"val_{k}" in numbers)
             remark(f"epoch {numbers['epoch']}: {metrics}" if metrics else f"epoch {numbers['epoch']} done", self.quiet)
         elif event == "finished already":
             remark("this run is finished already; nothing was computed again", self.quiet)

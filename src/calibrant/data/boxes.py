@@ -42,6 +42,8 @@ class Boxes:
         offsets: [N + 1] int64.
         labels: [M] int64: the class of each box; -1 where it has none.
         crowd: [M] bool: boxes around many objects (COCO's ``iscrowd``): object pixels, but no single object.
+        object_areas: [M] float64: pixels of each object, where the annotation says so (COCO's ``area``, of a mask), NaN
+            where it does not; None if it never does.
 
     Example:
         >>> boxes = Boxes.of([[[0, 0, 4, 4], [2, 2, 6, 6]], []], labels=[[1, 0], []])
@@ -53,9 +55,12 @@ class Boxes:
     offsets: Integers
     labels: Integers
     crowd: NDArray[np.bool_]
+    object_areas: Floats | None = None
 
     def __post_init__(self) -> None:
         total = len(self.corners)
+        if self.object_areas is not None and self.object_areas.shape != (total,):
+            raise ValueError(f"Boxes takes object_areas [M], got {self.object_areas.shape} for {total} boxes")
         if self.corners.shape != (total, 4) or self.labels.shape != (total,) or self.crowd.shape != (total,):
             shapes = f"{self.corners.shape}, {self.labels.shape} and {self.crowd.shape}"
             raise ValueError(f"Boxes takes corners [M, 4], labels [M] and crowd [M], got {shapes}")
@@ -112,18 +117,26 @@ class Boxes:
         offsets = _offsets(counts)
         # Row j of the result comes from its image's start plus its place among that image's boxes.
         rows = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[indices], counts)
-        return Boxes(self.corners[rows], offsets, self.labels[rows], self.crowd[rows])
+        return self._rows(rows, offsets)
 
     def only(self, chosen: NDArray[np.bool_]) -> Boxes:
         """Some of the boxes, [M] bool, of the same images."""
         counts = np.bincount(self.owners[chosen], minlength=len(self))
-        return Boxes(self.corners[chosen], _offsets(counts), self.labels[chosen], self.crowd[chosen])
+        return self._rows(chosen, _offsets(counts))
+
+    def _rows(self, rows: NDArray[Any], offsets: Integers) -> Boxes:
+        areas = None if self.object_areas is None else self.object_areas[rows]
+        return Boxes(self.corners[rows], offsets, self.labels[rows], self.crowd[rows], areas)
 
     def __add__(self, other: Boxes) -> Boxes:
         offsets = np.concatenate([self.offsets, other.offsets[1:] + self.offsets[-1]])
         columns = ((getattr(self, name), getattr(other, name)) for name in ("corners", "labels", "crowd"))
         corners, labels, crowd = map(np.concatenate, columns)
-        return Boxes(corners, offsets, labels, crowd)
+        areas = None
+        if self.object_areas is not None or other.object_areas is not None:
+            both = ((b.object_areas, len(b.corners)) for b in (self, other))
+            areas = np.concatenate([np.full(n, np.nan) if known is None else known for known, n in both])
+        return Boxes(corners, offsets, labels, crowd, areas)
 
 
 def as_indices(values: Any, number: int) -> Integers:

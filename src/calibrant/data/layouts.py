@@ -13,7 +13,7 @@ import pkgutil
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Union
 
@@ -39,6 +39,7 @@ class Layout:
         splits: The splits that a folder has (none: it is not this layout).
         read: ``read(root, split, *, on_error="raise", **options) -> Dataset``.
         rank: Layouts are tried in rising rank; general ones, such as a folder of images, come last.
+        absent: What a split needs that a folder may not have, by its name.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Layout:
     splits: Callable[[Path], tuple[str, ...]]
     read: Callable[..., Dataset]
     rank: int = 0
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     def open(self, root: Path, split: str, on_error: OnError, options: dict[str, Any]) -> Dataset:
         """Read a split; an option that the reader does not have, or of another kind, is an error in words."""
@@ -59,7 +61,12 @@ _LAYOUTS: dict[str, Layout] = {}
 
 
 def layout(
-    name: str, *, summary: str, splits: Callable[[Path], tuple[str, ...]], rank: int = 0
+    name: str,
+    *,
+    summary: str,
+    splits: Callable[[Path], tuple[str, ...]],
+    rank: int = 0,
+    absent: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., Dataset]], Callable[..., Dataset]]:
     """Register a reader under the name of its layout; its options are checked whenever it is called."""
 
@@ -68,7 +75,7 @@ def layout(
         def read_checked(root: str | Path, split: str, *, on_error: OnError = "raise", **options: Any) -> Dataset:
             return read(root, split, on_error=on_error, **checked_options(name, read, options))
 
-        _LAYOUTS[name] = Layout(name, summary, splits, read_checked, rank)
+        _LAYOUTS[name] = Layout(name, summary, splits, read_checked, rank, absent or {})
         return read_checked
 
     return register
@@ -171,7 +178,7 @@ def read(
     if split is None and len(splits) == 1:
         split = splits[0]
     if split not in splits:
-        hint = ""
+        hint = f"; {kind.absent[split]}" if split is not None and split in kind.absent else ""
         if list(splits) == ["all"]:
             hint = "; a recipe takes it by data.train = 'all', and cuts a test set from it by data.test_share = 0.2"
         raise ValueError(f"{path}: split {split!r} was asked for, and {kind.name} has {listing(splits)}{hint}")

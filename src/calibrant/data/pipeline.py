@@ -104,6 +104,8 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         channels: 3, or 1 for grey (PIL's ``"L"``), after the colouring.
         reading: As for `objectness`.
         on_error: ``"skip"`` leaves unreadable samples out of their batch and lists them in ``batch.skipped``.
+        filled_up: Images of a batch may differ in size: each lies in the upper left corner, and zeros fill it up to the
+            largest. ``batch.views`` has their sizes.
 
     Example:
         >>> from calibrant.data import Boxes, ImageArray, RandomFlip, RandomResizedCrop
@@ -130,6 +132,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         channels: Literal[1, 3] = 3,
         reading: Reading = "union",
         on_error: OnError = "raise",
+        filled_up: bool = False,
     ):
         number_in("context_rate", context_rate, 0, 1)
         choice("resampling", resampling, _FILTERS)
@@ -141,7 +144,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
             raise ValueError(f"padding must be a colour or 'edge', got {padding!r}")
         self.dataset, self.steps, self.colouring, self.seed = dataset, tuple(steps), colouring, seed
         self.context_rate, self.padding, self.reading, self.on_error = context_rate, padding, reading, on_error
-        self.resampling, self.channels = resampling, channels
+        self.resampling, self.channels, self.filled_up = resampling, channels, filled_up
         self.fill = pixel_mean(dataset) if fill is None and context_rate > 0 else fill or (0, 0, 0)
         self._coverable = can_be_covered(dataset.boxes) if context_rate > 0 and dataset.boxes is not None else None
 
@@ -192,7 +195,9 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         covered = np.array([shot.covered for shot in shots], dtype=bool)
         batch = self._columns(np.array(rows, dtype=np.int64), covered, views)
         masks = None if self.dataset.masks is None else _stacked([shot.mask for shot in shots], (0, 0, 0)).long()
-        inputs = _stacked([shot.pixels for shot in shots], (0, 0, 0, self.channels)).permute(0, 3, 1, 2)
+        pixels = [shot.pixels for shot in shots]
+        inputs = _stacked(_filled_up(pixels) if self.filled_up else pixels, (0, 0, 0, self.channels))
+        inputs = inputs.permute(0, 3, 1, 2)
         return dataclasses.replace(batch, inputs=inputs, masks=masks, skipped=tuple(skipped))
 
     @functools.cached_property
@@ -397,6 +402,12 @@ def normalised(
     out = rows if not images.is_floating_point() else None  # else it may be the caller's memory
     rows = torch.addcmul(shift.repeat(width), rows, scale.repeat(width), out=out)
     return rows.view(number, height, width, channels).permute(0, 3, 1, 2)
+
+
+def _filled_up(images: list[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
+    """Images [H, W, C] of one size, with zeros to the right and below."""
+    height, width = (max((image.shape[side] for image in images), default=0) for side in (0, 1))
+    return [np.pad(i, ((0, height - i.shape[0]), (0, width - i.shape[1]), (0, 0))) for i in images]
 
 
 def _stacked(arrays: list[Any], empty: tuple[int, ...]) -> Tensor:

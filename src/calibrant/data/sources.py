@@ -150,6 +150,19 @@ class ImageArray:
 
 
 @dataclass(frozen=True, eq=False)
+class MaskArray(ImageArray):
+    """Label masks in one array: uint8 [N, H, W], opened as images of mode L whose values are the labels."""
+
+    def take(self, indices: Integers) -> MaskArray:
+        """Some of the samples, in the order of ``indices``."""
+        return MaskArray(self.pixels[indices], self.name)
+
+    def open(self, index: int, draft: Draft | None = None) -> Image.Image:
+        """The mask."""
+        return Image.fromarray(self.pixels[index])
+
+
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Samples that are rows of an array: features, embeddings, token ids."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -130,20 +130,26 @@ class Resize:
     """To a size: the shorter or the longer side if one number, else (width, height).
 
     The other side is rounded down, as torchvision does it (``size`` and ``max_size``), but never below one pixel;
-    albumentations' LongestMaxSize takes the nearest, which is a pixel more at most.
+    albumentations' LongestMaxSize takes the nearest, which is a pixel more at most. ``most`` bounds the longer side
+    where the shorter is given: of the two scales the smaller counts, as for detectors.
 
     Example:
         >>> Resize(32)(View.whole(64, 128), np.random.default_rng(0))[4:6]
         (32, 64)
         >>> Resize(32, side="longer")(View.whole(64, 128), np.random.default_rng(0))[4:6]
         (16, 32)
+        >>> Resize(32, most=50)(View.whole(64, 128), np.random.default_rng(0))[4:6]
+        (25, 50)
     """
 
     size: int | tuple[int, int]
     side: Side = "shorter"
+    most: int | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         choice("side", self.side, get_args(Side))
+        if self.most is not None and (not isinstance(self.size, int) or self.side != "shorter" or self.most < 1):
+            raise ValueError(f"Resize takes most, at least 1, beside the length of the shorter side, got {self.most}")
         if not isinstance(self.size, int):
             object.__setattr__(self, "size", _pair(self.size))
             if self.side != "shorter":
@@ -159,6 +165,8 @@ class Resize:
             short, long = sorted((view.width, view.height))
             if self.side == "shorter":
                 shorter, longer = self.size, int(self.size * long / short)
+                if self.most is not None and longer > self.most:
+                    shorter, longer = max(1, int(self.most * short / long)), self.most
             else:
                 shorter, longer = max(1, int(self.size * short / long)), self.size
             width, height = (shorter, longer) if view.width <= view.height else (longer, shorter)

@@ -86,6 +86,7 @@ def compare(
     engine: Engine | None = None,
     retry: bool = False,
     trust_code: bool = False,
+    centre: bool | None = None,
     progress: Progress = silent,
 ) -> Comparison:
     """Run what a study needs and is not on disk yet, and collect all numbers.
@@ -99,6 +100,7 @@ def compare(
         engine: What executes the runs: processes of this machine if left out.
         retry: Also retry runs that failed deterministically.
         trust_code: Import and call a model that is neither Calibrant's, torchvision's nor timm's.
+        centre: Whether logit normalisation is that of centred logits; both readings are tried if left out.
         progress: Called with the number of runs of a stage that are done.
     """
     folder, engine = Path(folder), engine or Local(cpus=study.recipe.resources.cpus)
@@ -120,7 +122,7 @@ def compare(
             try:
                 engine.run(missing, stage)
             except KeyboardInterrupt:
-                collect(study, folder, runs)  # what is finished is in the table, whatever comes next
+                collect(study, folder, runs, centre)  # what is finished is in the table, whatever comes next
                 raise
         return {key: job.validation() for key, job in jobs.items() if job.is_done}
 
@@ -131,7 +133,7 @@ def compare(
         trials, choice = own_search(study, folder / RUNS, data, progress, trust_code)
         runs.extend(trials)
     execute(study.finals(choice))
-    comparison = collect(study, folder, runs)
+    comparison = collect(study, folder, runs, centre)
     check_tested(comparison.finals, folder / RUNS)
     return comparison
 
@@ -157,8 +159,8 @@ def _is_lasting(job: Job) -> bool:
     return failure is not None and bool(failure.get("lasting"))
 
 
-def collect(study: Study, folder: Path, planned: Sequence[PlannedRun]) -> Comparison:
-    """Every number of the planned runs that is on disk, written as one table."""
+def collect(study: Study, folder: Path, planned: Sequence[PlannedRun], centre: bool | None = None) -> Comparison:
+    """Every number of the planned runs that is on disk, written as one table; ``centre`` as for `compare`."""
     rows, failures, lines = [], {}, []
     columns = columns_of(study.recipe)
     for run in planned:
@@ -167,7 +169,7 @@ def collect(study: Study, folder: Path, planned: Sequence[PlannedRun]) -> Compar
         labels = (run.key, run.method, run.label, run.tuned_for, run.stage, run.seed)
         if is_done:
             more = more_numbers(job.folder, columns) if run.stage == "final" else []
-            rows += [ResultRow(*labels, *number) for number in (*numbers(job.folder), *more)]
+            rows += [ResultRow(*labels, *number) for number in (*numbers(job.folder, centre), *more)]
         elif failure is not None:
             failures[run.key] = Failure(run.key, run.method, run.seed, str(failure["error"]))
         state = "done" if is_done else "failed" if failure else "missing"

@@ -34,6 +34,8 @@ from calibrant.predictions import Predictions
 from calibrant.training import RESULT, DamagedError, Repair, RunFolder, SetName, Value, check_metric, read_record
 
 NUMBERS = "numbers.json"
+#: The file of numbers by the reading of logit normalisation that was asked for.
+_FILES = {None: NUMBERS, True: "numbers_centred.json", False: "numbers_not_centred.json"}
 
 
 class Number(NamedTuple):
@@ -54,15 +56,18 @@ class Flat(NamedTuple):
     sample: NDArray[np.int64]
 
 
-def numbers(folder: str | Path) -> list[Number]:
-    """The numbers of a finished run, from its folder if they are there, else from its predictions."""
+def numbers(folder: str | Path, centre: bool | None = None) -> list[Number]:
+    """The numbers of a finished run, from its folder if they are there, else from its predictions.
+
+    ``centre`` leaves one reading of logit normalisation; both are tried if left out.
+    """
     run_folder = RunFolder(folder)
     try:
-        return read_numbers(run_folder)
+        return read_numbers(run_folder, centre)
     except FileNotFoundError:
         pass
-    values = list(_evaluate(run_folder))
-    with written_aside(run_folder / NUMBERS) as aside:
+    values = list(_evaluate(run_folder, centre))
+    with written_aside(run_folder / _FILES[centre]) as aside:
         aside.write_text(json.dumps(json_value(values)), encoding="utf-8")
     return values
 
@@ -79,19 +84,20 @@ class NumberRows(RootModel[list[tuple[SetName, Literal["none"] | Repair, Value, 
         return self
 
 
-def read_numbers(folder: RunFolder) -> list[Number]:
+def read_numbers(folder: RunFolder, centre: bool | None = None) -> list[Number]:
     """The numbers that a run folder keeps; FileNotFoundError if it keeps none."""
     again = "delete it, and the same command computes it again"
-    values = [Number._make(nulls_as_nan(list(row))) for row in read_record(folder / NUMBERS, NumberRows, again).root]
+    file = folder / _FILES[centre]
+    values = [Number._make(nulls_as_nan(list(row))) for row in read_record(file, NumberRows, again).root]
     if (folder / RESULT).exists():
         plain = {(n.set, n.metric): repr(n.value) for n in values if n.posthoc == "none"}
         sets = folder.result()["sets"].items()
         if plain != {(name, metric): repr(value) for name, metrics in sets for metric, value in metrics.items()}:
-            raise DamagedError(f"{folder / NUMBERS} is damaged (its numbers are not those of {RESULT}); {again}")
+            raise DamagedError(f"{file} is damaged (its numbers are not those of {RESULT}); {again}")
     return values
 
 
-def _evaluate(folder: RunFolder) -> Iterator[Number]:
+def _evaluate(folder: RunFolder, centre: bool | None) -> Iterator[Number]:
     """Every number of a finished run."""
     result = folder.result()
     sets = {name: flat(Predictions.open(folder / f"{name}.npz")) for name in result["sets"]}
@@ -99,13 +105,13 @@ def _evaluate(folder: RunFolder) -> Iterator[Number]:
         yield from (Number(name, "none", math.nan, metric, float(value)) for metric, value in values.items())
     fitted_on = sets.get("val", sets["test"])
     temperature = TemperatureScaling().fit(fitted_on.logits, fitted_on.labels)
-    norm = fit_best_norm(fitted_on.logits, fitted_on.labels)
+    norm = fit_best_norm(fitted_on.logits, fitted_on.labels, centre=centre)
     pooled = {name for name, also in folder.recipe().data.also.items() if getattr(also, "pool", False)}
     for name, data in sets.items():
         if data is fitted_on and name != "test":
             continue
         if data is fitted_on or name in pooled:
-            yield from _crossfitted(name, data)
+            yield from _crossfitted(name, data, centre)
         else:
             scaled = temperature.transform(data.logits)
             yield from _scaled(name, scaled, data.labels, temperature.temperature_)
@@ -127,14 +133,14 @@ def flat(predictions: Predictions) -> Flat:
     return Flat(logits, labels, sample)
 
 
-def _crossfitted(name: str, data: Flat) -> Iterator[Number]:
+def _crossfitted(name: str, data: Flat, centre: bool | None) -> Iterator[Number]:
     folds = folds_of(data.sample)
     repaired = crossfit(TemperatureScaling, data.logits, data.labels, folds)
     yield from _scaled(
         name, repaired.logits, data.labels, float(np.mean([scaling.temperature_ for scaling in repaired.fitted]))
     )
     plain, _, correct = top_label(data.logits, data.labels)
-    ranked = crossfit_ranks(plain, scores_by_reading(data.logits), correct, folds)
+    ranked = crossfit_ranks(plain, scores_by_reading(data.logits, centre), correct, folds)
     power = _power(ranked.norms)
     # What ranking inside the folds changes is added to what the confidence gives on the whole set.
     on_all, before, after = (_selective(score, correct) for score in (plain, ranked.plain, ranked.normalised))

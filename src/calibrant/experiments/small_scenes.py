@@ -26,3 +26,18 @@ EXPERIMENT: dict[str, Any] = {
     "schedule": {"name": "cosine", "warmup": 1},
     "training": {"epochs": 20, "batch_size": 50},
 }
+
+#: The same for masks: scenes of 24 x 24 pixels, shapes in four families and the background, a small DeepLab v3+.
+MASKS: dict[str, Any] = {
+    "data": {
+        "layout": "scene-masks",
+        "val": "val",
+        "options": {"context": 0.9, "size": 24, "families": 4},
+        "split_options": {"train": {"samples": 700}, "val": {"samples": 150}, "test": {"samples": 300}},
+        "pixels": 200,
+    },
+    "model": {"name": "deeplabv3plus_small", "width": 8},
+    "optimiser": {"rate": 0.1, "nesterov": True, "weight_decay": 1e-4, "clip": 2.0},
+    "schedule": {"name": "cosine", "warmup": 1},
+    "training": {"epochs": 10, "batch_size": 20, "channels_last": True},
+}

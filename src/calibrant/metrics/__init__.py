@@ -21,6 +21,7 @@ from calibrant.metrics.calibration import Reliability, aece, bin_edges, ece, mce
 from calibrant.metrics.catalogue import (
     BINS,
     COVERAGES,
+    DETECTION,
     LARGE_ERROR,
     MEASURED,
     METRICS,

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Family = Literal["Accuracy", "Calibration", "Selective", "Objects"]
+Family = Literal["Accuracy", "Calibration", "Selective", "Objects", "Detection"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,33 @@ _METRICS = (
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}
 
 
+def _of_detection(name: str, label: str, title: str) -> Metric:
+    precision = name.startswith("ap")
+    what = "area under the precision-recall curve" if precision else "share of the objects that are detected"
+    return Metric(name, label, "share", "Detection", "high", (0, 1), f"{what}, mean over the classes; {title}",
+                  title="average precision" if precision else "average recall")  # fmt: skip
+
+
+_OVERLAPS = "over overlaps from 0.5 to 0.95"
+_SIZES = {
+    "small": "objects of less than 32 x 32 pixels",
+    "medium": "objects of 32 x 32 to 96 x 96 pixels",
+    "large": "objects of more than 96 x 96 pixels",
+}
+#: COCO's metrics of detections, by name, in the order in which pycocotools gives them.
+DETECTION: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        _of_detection("ap", "AP", _OVERLAPS),
+        _of_detection("ap50", "AP50", "at an overlap of 0.5"),
+        _of_detection("ap75", "AP75", "at an overlap of 0.75"),
+        *(_of_detection(f"ap_{size}", f"AP, {size}", f"{_OVERLAPS}, of {words}") for size, words in _SIZES.items()),
+        *(_of_detection(f"ar{n}", f"AR, {n}", f"{_OVERLAPS}, by {n} detections per image") for n in (1, 10, 100)),
+        *(_of_detection(f"ar_{size}", f"AR, {size}", f"{_OVERLAPS}, of {words}") for size, words in _SIZES.items()),
+    )
+}
+
+
 #: What a sketch and an audit measure: numbers of bins of the ECE, risks that a coverage is asked at, and coverages.
 ECE_BINS = (10, 15, 100)
 BINS = 15  # those of the ECE where nothing else is said
@@ -148,6 +175,8 @@ def describe(name: str) -> Metric:
         >>> describe("pycalib_ece_100").label
         'ECE (100 bins, pycalib)'
     """
+    if name in DETECTION:
+        return DETECTION[name]
     base, setting = split_name(name.removeprefix(PYCALIB))
     if base not in METRICS or (name.startswith(PYCALIB) and base not in ("ece", "mce")):
         raise ValueError(f"no metric is called {name!r}; known are {', '.join(METRICS)}")

@@ -1,9 +1,10 @@
 """Weights of a model from a file or from torchvision: nothing in a file is executed, and what does not fit is named.
 
 A file is ``.safetensors``, or a state dict as ``torch.save`` writes it, which may lie under "state_dict",
-"model_state_dict" or "model" of a checkpoint; it is read with ``weights_only=True``. Every weight of the model must
-come from it. Counts of batches that batch norm keeps (``num_batches_tracked``) are not weights, and may be missing or
-left over: old files and frozen batch norm do not have them.
+"model_state_dict" or "model" of a checkpoint; it is read with ``weights_only=True``. The ``model.safetensors`` of a
+finished run is such a file too. Every weight of the model must come from it. Counts of batches that batch norm keeps
+(``num_batches_tracked``) are not weights, and may be missing or left over: old files and frozen batch norm do not have
+them.
 
 The head is the last linear layer or convolution of a model: the one that computes the logits. With ``head="drop"`` its
 weights are left as they were initialised, whatever the file has for them.
@@ -66,10 +67,13 @@ def load(model: nn.Module, weights: str | Path, *, head: str = "keep", torchvisi
 
 
 def without_wrapper(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A file's state dict by the names that are expected: DataParallel saves them all under "module."."""
-    prefix = "module."
-    if state and all(key.startswith(prefix) for key in state) and not any(key.startswith(prefix) for key in expected):
-        return {key.removeprefix(prefix): value for key, value in state.items()}
+    """A file's state dict by the names that are expected.
+
+    DataParallel saves them all under "module.", and the folder of a run of Calibrant under "model/".
+    """
+    for prefix in ("module.", "model/"):
+        if state and all(k.startswith(prefix) for k in state) and not any(k.startswith(prefix) for k in expected):
+            return {key.removeprefix(prefix): value for key, value in state.items()}
     return dict(state)
 
 

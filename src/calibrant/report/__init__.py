@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         draw_regularisation,
         draw_regularisation_by_error,
     )
+    from calibrant.report.figures.maps import MapRow, draw_maps
     from calibrant.report.figures.objects import draw_confidence_by_objectness, draw_peaks
     from calibrant.report.figures.reliability import draw_reliability_zoom
     from calibrant.report.figures.selective import (
@@ -36,9 +37,13 @@ if TYPE_CHECKING:
     from calibrant.report.html.comparison_table import PrintedNumber, render_comparison_table
     from calibrant.report.html.data_page import ContactSheet, check_page_folder, write_data_page
     from calibrant.report.html.demo_page import write_demonstration
+    from calibrant.report.html.maps_page import write_maps_page
     from calibrant.report.html.paper_page import PaperPart, write_paper_page
     from calibrant.report.html.tables import framed, labelled
+    from calibrant.report.html.watch_page import write_watch
     from calibrant.report.junit import workflow_lines, write_junit
+    from calibrant.report.map_colours import CONFIDENCE, RANK, label_colours, paint_labels
+    from calibrant.report.maps import ImageMaps, MethodMaps
     from calibrant.report.text import DASH, MINUS, TIMES, escape, name, typeset
 
 __all__ = [

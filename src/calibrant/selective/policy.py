@@ -86,10 +86,10 @@ class Policy(Rule):
     ) -> Policy:
         """Choose calibrator and score by cross-fitting, then the threshold on samples that the choice did not see.
 
-        A fifth of the samples (more of fewer than 250), drawn at random, is for the choice; what does not help beyond
-        chance is not used, and plain MSP of the logits as they come is what remains when nothing does. The others are
-        for the threshold: nothing was chosen on them, so the guarantee holds for the policy as a whole. Where
-        calibrator and score are given, a tenth plans the tests.
+        A fifth of the samples (more of fewer than 250), drawn at random, is for the choice; what does not help by more
+        than its standard error is not used, and plain MSP of the logits as they come is what remains when nothing does.
+        The others are for the threshold: nothing was chosen on them, so the guarantee holds for the policy as a whole.
+        Where calibrator and score are given, a tenth plans the tests.
 
         Args:
             predictions: held-out logits or probabilities with labels; those marked as test are refused.

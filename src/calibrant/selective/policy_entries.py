@@ -147,6 +147,14 @@ class _Reference(_Entries):
     labels: list[Count] | None
     implied_risk: Share | None
 
+    @model_validator(mode="after")
+    def _check_sums(self) -> Self:
+        if not self.rows or any(
+            sum(part.counts) != self.rows for part in (self.score, self.confidence, self.predicted)
+        ):
+            raise refusal("must count the same rows, at least one, in score, confidence and predicted")
+        return self
+
 
 class _Evidence(_Entries):
     model_config = ConfigDict(extra="allow")

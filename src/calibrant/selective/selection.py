@@ -1,4 +1,9 @@
-"""Which calibrator and which score: by cross-fitting, and only what helps beyond chance."""
+"""Which calibrator and which score: by cross-fitting, and only what helps by more than its standard error.
+
+A test that something helps would be the wrong judge: on few samples it keeps a poor model as it is, though a repair is
+far more likely to help than to harm. So the bar is one standard error, as in [Breiman1984]; docs/evidence.md has
+what either costs.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +39,10 @@ from calibrant.predictions import FLOOR, log_probabilities
 from calibrant.selective.holdout import ForChoice
 from calibrant.selective.scores import FORMULAS, NORMALISED, Score
 
-LEVEL = 0.95  # of "beyond chance", shared by all that are tried
+LEVEL = 2 * NormalDist().cdf(1.0) - 1  # of limits one standard error to either side
 ROWS_PER_CLASS = 10  # below which a parameter per class is not tried
 
-#: The calibrators to choose from, simple ones first: a later one must beat the best so far.
+#: The calibrators to choose from, simple ones first: a later one must beat the best so far by its standard error.
 CALIBRATORS_TRIED: dict[str, Callable[[], Calibrator]] = {
     "temperature": TemperatureScaling,
     "ensemble": EnsembleTemperatureScaling,
@@ -48,9 +53,10 @@ CALIBRATORS_TRIED: dict[str, Callable[[], Calibrator]] = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A calibrator or score that was tried: its value, what it had to beat, and the change to that, with limits.
+    """A calibrator or score that was tried: its value, what it had to beat, and the change to that.
 
-    Of a calibrator, the ECE of what it makes of samples that it was not fitted on as well.
+    Its limits are a standard error to either side. Of a calibrator, the ECE of what it makes of samples that it was not
+    fitted on as well.
     """
 
     name: str
@@ -138,7 +144,7 @@ def _select_calibrator(
         transformed = repaired.logits
         judged[name] = judge_rows(transformed, y)
         losses = _losses(judged[name])
-        change, low, high = _difference(losses - best, unit, 1 - (1 - LEVEL) / len(CALIBRATORS_TRIED))
+        change, low, high = _difference(losses - best, unit)
         row = Candidate(name, float(losses.mean()), chosen, change, low, high, ece=_ece(judged[name]))
         candidates.append(row)
         if high < 0 or asked != "auto":
@@ -166,14 +172,13 @@ def _ece(judged: Judged) -> float:
     return ece(judged.confidence, judged.correct)
 
 
-def _difference(change: Doubles, unit: Ints, level: float) -> tuple[float, float, float]:
-    """The mean change with limits; rows of one unit count as one draw."""
+def _difference(change: Doubles, unit: Ints) -> tuple[float, float, float]:
+    """The mean change, and a standard error to either side; rows of one unit count as one draw."""
     _, number = np.unique(unit, return_inverse=True)
     mean = float(change.mean())
     sums = np.bincount(number, change - mean)
     error = math.sqrt(float(np.square(sums).sum())) / len(change) if len(sums) > 1 else math.inf
-    reach = NormalDist().inv_cdf(0.5 + level / 2) * error
-    return mean, mean - reach, mean + reach
+    return mean, mean - error, mean + error
 
 
 def _select_score(
@@ -188,7 +193,7 @@ def _select_score(
     quick: bool,
     centre: bool | None,
 ) -> tuple[Score, tuple[Candidate, ...]]:
-    """The score with the least AURC among those that beat plain MSP beyond chance."""
+    """The score with the least AURC among those that beat plain MSP by more than a standard error."""
     check_choice("score", asked, ("auto", *FORMULAS, NORMALISED))
     if asked in FORMULAS:
         value = aurc(_values(Score(asked), z, z), correct)
@@ -207,10 +212,10 @@ def _select_score(
         candidates[Score(of="calibrated")] = _values(Score(of="calibrated"), z, calibrated)
     if norm.p_ is not None:
         candidates[Score(NORMALISED, p=norm.p_, centre=norm.centre)] = normalised
-    return _best_beyond_chance(plain, candidates, correct, folds, seed, quick=quick)
+    return _best_beyond_error(plain, candidates, correct, folds, seed, quick=quick)
 
 
-def _best_beyond_chance(
+def _best_beyond_error(
     plain: Doubles, scores: Mapping[Score, Doubles], correct: Bools, folds: Ints, seed: int, *, quick: bool
 ) -> tuple[Score, tuple[Candidate, ...]]:
     before = ranks_by_fold(plain, folds)
@@ -222,7 +227,7 @@ def _best_beyond_chance(
         candidate = Candidate(str(score), aurc(after, correct), str(Score()))
         if some_wrong and not (quick and candidate.value >= least):
             pair = Judged(plain, correct, score=before), Judged(plain, correct, score=after)
-            change = paired_differences(*pair, level=1 - (1 - LEVEL) / len(scores), seed=seed)["aurc"]
+            change = paired_differences(*pair, level=LEVEL, seed=seed)["aurc"]
             candidate = replace(candidate, change=change.value, low=change.low, high=change.high)
             if change.high < 0 and candidate.value < least:
                 best, least = score, candidate.value

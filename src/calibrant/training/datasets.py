@@ -182,8 +182,8 @@ def as_tokens(dataset: Dataset, words: Vocabulary, text: TextSettings) -> Datase
     return encoded(dataset, words, text.length, side=text.side, unknown=text.unknown)
 
 
-def training_pipeline(recipe: Recipe, train: Dataset) -> Pipeline:
-    """Training data as the model takes it."""
+def training_pipeline(recipe: Recipe, train: Dataset, *, filled_up: bool = False) -> Pipeline:
+    """Training data as the model takes it; ``filled_up`` for images of any sizes."""
     settings = recipe.data
     return Pipeline(
         train,
@@ -192,13 +192,15 @@ def training_pipeline(recipe: Recipe, train: Dataset) -> Pipeline:
         seed=recipe.seed,
         context_rate=settings.context_rate,
         reading=recipe.targets.reading,
+        filled_up=filled_up,
         **_rendering(settings),
     )
 
 
-def evaluation_pipeline(recipe: Recipe, dataset: Dataset) -> Pipeline:
-    """Data as the model takes it for validation and predictions."""
-    return Pipeline(labelled(dataset), make_steps(recipe.data.steps), **_rendering(recipe.data))
+def evaluation_pipeline(recipe: Recipe, dataset: Dataset, *, filled_up: bool = False) -> Pipeline:
+    """Data as the model takes it for validation and predictions: samples with a class, or images of any sizes."""
+    samples = dataset if filled_up else labelled(dataset)
+    return Pipeline(samples, make_steps(recipe.data.steps), filled_up=filled_up, **_rendering(recipe.data))
 
 
 def _rendering(settings: DataSettings) -> dict[str, Any]:

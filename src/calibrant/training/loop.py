@@ -13,34 +13,27 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from calibrant.data import Batches, Dataset
 from calibrant.metrics import describe
 from calibrant.models import require_trust
 from calibrant.training import checkpoints
-from calibrant.training.datasets import Sets, evaluation_pipeline, load_sets
+from calibrant.training.classification import Classification
+from calibrant.training.datasets import Sets, load_sets
 from calibrant.training.distributed import ending_together, make_fabric
-from calibrant.training.forward import memory_errors, rehearse
-from calibrant.training.prediction import (
-    DatasetTally,
-    check_logits_fit,
-    logits_by_batch,
-    object_numbers,
-    predict_dataset,
-)
+from calibrant.training.forward import memory_errors
 from calibrant.training.recipe import Recipe
 from calibrant.training.run import Run, prepare_run, restore_run, save_run, unwrap
-from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RESULT, RunFolder
-from calibrant.training.step import DivergedError, check_weights, in_any_process, step
+from calibrant.training.run_folder import BEST, LAST, MODEL, RESULT, RunFolder
+from calibrant.training.step import check_weights, in_any_process, step
+from calibrant.training.task import EventLog, Task
 
-#: Called with an event of a run ("start", "step", "epoch", "checkpoint", "predicting", "predicted", "finished already")
-#: and its numbers.
-EventLog = Callable[[str, Mapping[str, Any]], None]
+#: What every step gives; with some of them come the terms of the loss, and those are logged.
+_EVERY_STEP = {"loss", "rate", "step", "epoch", "gradient_norm"}
 
 
 def _no_log(event: str, numbers: Mapping[str, Any]) -> None:
@@ -57,6 +50,7 @@ def train(
     nodes: int = 1,
     accelerator: str = "auto",
     trust_code: bool = False,
+    task: Task | None = None,
     event_log: EventLog = _no_log,
 ) -> dict[str, Any]:
     """Train the model of a recipe, and write everything about it into a folder.
@@ -73,6 +67,7 @@ def train(
         accelerator: As Lightning Fabric takes it.
         trust_code: Import and call a model that is neither Calibrant's, torchvision's nor timm's, as
             ``package.module:factory`` is.
+        task: What the run is about; classification, of samples or of pixels, if left out.
         event_log: Called with every step, epoch and checkpoint, and their numbers.
 
     Returns:
@@ -81,7 +76,7 @@ def train(
     Raises:
         DivergedError: The loss is not finite.
     """
-    run_folder = RunFolder(folder)
+    run_folder, task = RunFolder(folder), task or Classification()
     require_trust(recipe.model.name, recipe.model.options, trust_code)
     fabric = make_fabric(recipe, accelerator, devices, nodes)
     is_first = fabric.global_rank == 0
@@ -90,11 +85,9 @@ def train(
         # A folder that exists is locked at once; a new one is made when there is something to put into it.
         is_finished = _lock(stack, fabric, run_folder, recipe, resume, make=False)
         if not is_finished:
-            sets = load_sets(recipe, data)
-            for dataset in sets.evaluated.values():
-                check_logits_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
-            run = prepare_run(recipe, fabric, sets, trust_code=trust_code)
-            rehearse(run)
+            sets = task.select(load_sets(recipe, data))
+            run = prepare_run(recipe, fabric, sets, task=task, trust_code=trust_code)
+            task.rehearse(run)
             is_finished = _lock(stack, fabric, run_folder, recipe, resume, make=True)  # by another, in the meantime
         if is_finished:
             result = run_folder.result(recipe)
@@ -173,7 +166,7 @@ def _end_epoch(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> 
         for buffer in unwrap(run.model).buffers():  # running means are each process's own; the first one's are saved
             torch.distributed.broadcast(buffer, src=0)
     if sets.val is not None:
-        entry |= {f"val_{name}": value for name, value in _validate(run, sets.val).items()}
+        entry |= {f"val_{name}": value for name, value in run.task.validate(run, sets.val).items()}
     progress.history.append(entry)
     event_log("epoch", entry)
     value, sign = entry.get(f"val_{training.best_by}", math.nan), describe(training.best_by).sign
@@ -183,49 +176,14 @@ def _end_epoch(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> 
         save_run(run, folder / BEST)
 
 
-def _validate(run: Run, val: Dataset) -> dict[str, float]:
-    """Accuracy, NLL, ECE, AURC and the rest of one pass; every process takes its share of the samples."""
-    settings = run.recipe.training
-    pipeline = evaluation_pipeline(run.recipe, val)
-    batches = Batches(len(pipeline), settings.eval_batch_size, shuffle=False, rank=run.fabric.global_rank,
-                      world=run.fabric.world_size)  # fmt: skip
-    tally = DatasetTally(val, run.fabric.device, exclude=run.recipe.data.exclude, shared=True)
-    loader = pipeline.loader(batches, settings.workers)
-    batches_with_logits = logits_by_batch(
-        unwrap(run.model), loader, *run.recipe.data.normalisation, run.fabric.device,
-        interpolate=run.recipe.data.interpolate,
-    )  # fmt: skip
-    for batch, logits in batches_with_logits:
-        if not bool(torch.isfinite(logits).all()):
-            raise DivergedError(f"logits of validation samples became NaN or infinite after step {run.progress.step}")
-        tally.update(logits, batch.labels if batch.masks is None else batch.masks)
-    return tally.compute()
-
-
 def _evaluate(run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> None:
-    """Predict every set with the model that is kept, write the predictions, their numbers and the model."""
+    """Predict every set with the model that is kept; write what the task writes, the numbers and the model."""
     model = unwrap(run.model)
     if run.recipe.training.keep == "best" and (folder / BEST).exists():
         checkpoints.restore_network(model, folder / BEST)
     if run.fabric.global_rank == 0:  # the other processes wait at the barrier below
-        numbers: dict[str, Any] = {}
-        for name, dataset in sets.evaluated.items():
-            event_log("predicting", {"set": name})
-            tally = DatasetTally(dataset, run.fabric.device, exclude=run.recipe.data.exclude)
-            predictions = predict_dataset(run.recipe, model, dataset, run.fabric.device, tally=tally)
-            predictions.save(folder / f"{name}.npz")
-            numbers[name] = tally.compute() | object_numbers(predictions)
-            event_log("predicted", {"set": name, **numbers[name]})
+        numbers = run.task.evaluate(run, sets, folder, event_log)
         checkpoints.save(folder / MODEL, {checkpoints.NETWORK: model.state_dict()}, {})
-        first = evaluation_pipeline(run.recipe, sets.test).batch([0]).inputs
-        facts = {
-            "classes": list(sets.test.classes),
-            "input_shape": list(first.shape[1:]),
-            "images": sets.test.kind == "image",
-            "input_dtype": str(first.dtype).removeprefix("torch."),
-            "vocabulary_size": sets.vocabulary_size,
-        }
-        folder.write(MODEL_FACTS, facts)
         folder.write(RESULT, {"sets": numbers, "steps": run.progress.step, "history": run.progress.history})
     run.fabric.barrier()
 
@@ -241,7 +199,7 @@ def _written_log(event_log: EventLog, folder: RunFolder, tensorboard: bool) -> E
         writer = SummaryWriter(str(folder / "tensorboard"))
 
     def write(event: str, numbers: Mapping[str, Any]) -> None:
-        if event == "epoch" or (event == "step" and "fidelity" in numbers):
+        if event == "epoch" or (event == "step" and not numbers.keys() <= _EVERY_STEP):
             folder.log({"event": event, **numbers})
             if writer is not None:
                 for name, value in numbers.items():
@@ -286,7 +244,7 @@ def estimate(recipe: Recipe, data: str | None = None, steps: int = 5, *, trust_c
     require_trust(recipe.model.name, recipe.model.options, trust_code)
     sets = load_sets(recipe, data)
     run = prepare_run(recipe, make_fabric(recipe, "auto", 1, 1), sets, trust_code=trust_code)
-    rehearse(run)
+    run.task.rehearse(run)
     run.model.train()
     times = [time.perf_counter()]
     for batch in itertools.islice(run.loader, steps + 1):

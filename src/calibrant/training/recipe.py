@@ -24,6 +24,7 @@ from calibrant.training.records import first_error, name_of, sentence_of
 from calibrant.training.settings import (
     TUNED_FOR,
     DataSettings,
+    DetectionSettings,
     Expected,
     MethodSettings,
     ModelSettings,
@@ -54,9 +55,10 @@ SearchSettings = Annotated[
 class Recipe(Settings):
     """One experiment.
 
-    ``methods`` are the rows of the paper's tables, ``tables`` says which rows and columns each has, and ``expected``
-    what it prints. ``search`` has, by method, the values that a comparison tries: ``{acls = {margin = [6, 10]}}``;
-    ``resources`` are for comparisons too. None of them changes a run.
+    With ``detection`` it is one of `calibrant.detection`: the model becomes the backbone of a detector, which has its
+    own losses. ``methods`` are the rows of the paper's tables, ``tables`` says which rows and columns each has, and
+    ``expected`` what it prints. ``search`` has, by method, the values that a comparison tries:
+    ``{acls = {margin = [6, 10]}}``; ``resources`` are for comparisons too. None of them changes a run.
 
     Example:
         >>> recipe = Recipe.model_validate(
@@ -73,6 +75,7 @@ class Recipe(Settings):
     seed: Seed = 0
     data: DataSettings
     model: ModelSettings
+    detection: DetectionSettings | None = None
     loss: Named = Named(name="ce")
     targets: TargetSettings = TargetSettings()
     mixing: Named | None = None
@@ -97,6 +100,7 @@ class Recipe(Settings):
     def _buildable(self) -> Self:
         self.build_loss()
         self.build_mixing()
+        self._check_detection()
         for name, method in self.methods.items():
             if method.of is not None and (method.of not in self.methods or self.methods[method.of].of is not None):
                 raise ValueError(f"method {name!r} repairs {method.of!r}, which is no method with runs of its own")
@@ -106,6 +110,17 @@ class Recipe(Settings):
                 hint = did_you_mean(strangers[0], self.methods)
                 raise ValueError(f"table {number!r} has a row {strangers[0]!r} that is no method of the recipe{hint}")
         return self
+
+    def _check_detection(self) -> None:
+        changed = {
+            "loss": self.loss != Named(name="ce"), "targets": self.targets != TargetSettings(),
+            "mixing": self.mixing is not None, "data.blanking": self.data.blanking is not None,
+            "data.context_rate": self.data.context_rate > 0, "data.variant": self.data.variant is not None,
+            "data.text": self.data.text is not None, "training.compile": self.training.compile,
+        }  # fmt: skip
+        if self.detection is not None and any(changed.values()):
+            name = next(name for name, is_changed in changed.items() if is_changed)
+            raise ValueError(f"a recipe of detection cannot have {name}: a detector has its own losses and targets")
 
     def build_loss(self, ignore_index: int | None = None) -> Loss:
         """The loss of this recipe; ``ignore_index`` is the data set's, where the recipe says none."""
@@ -128,12 +143,18 @@ class Recipe(Settings):
         for name, usual in (("exclude", None), ("interpolate", True)):  # recipes from before them keep their keys
             if plain["data"][name] == usual:
                 plain["data"].pop(name)
+        if self.detection is None:  # so do those from before it
+            plain.pop("detection")
+        elif self.detection.weights:
+            plain["model"].pop("weights")  # a path, and their hash is among the settings
+            plain["detection"].pop("backbone")
+            plain["detection"].pop("pretraining")
         plain["data"]["mean"], plain["data"]["std"] = (list(v) for v in self.data.normalisation)
         plain["loss"] = _complete(self.loss)
         for also in plain["data"]["also"].values():
             if isinstance(also, dict):
                 also.pop("path")
-                if not also["pool"]:  # so do those from before it
+                if not also["pool"]:  # and from before this
                     also.pop("pool")
         text = plain["data"]["text"] or {}
         for name, default in (("side", "first"), ("unknown", "token")):  # and before these
@@ -217,7 +238,8 @@ def differences(recipe: Recipe, other: Recipe) -> list[str]:
     """Names of the settings in which two recipes differ, as ``--set`` takes them."""
     first, second = (dict(_flat(each.model_dump(mode="json"))) for each in (recipe, other))
     names = [name for name in first | second if first.get(name) != second.get(name)]
-    return [name for name in names if name.partition(".")[0] not in _WORDS and name != "data.path"]
+    unchanging = {"data.path"} | ({"model.weights", "detection.backbone"} if recipe.detection else set())
+    return [name for name in names if name.partition(".")[0] not in _WORDS and name not in unchanging]
 
 
 def _flat(plain: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -16,16 +16,17 @@ from torch.optim import Optimizer
 
 from calibrant._files import nulls_as_nan
 from calibrant._imports import need
-from calibrant.data import Batches, Pipeline, read_glove
+from calibrant.data import Batches, Pipeline
 from calibrant.losses import Loss
 from calibrant.metrics import describe
 from calibrant.models import TIMM, build
 from calibrant.training import checkpoints
 from calibrant.training.checkpoints import LOSS, NETWORK, OPTIMISER
-from calibrant.training.datasets import Sets, training_pipeline
+from calibrant.training.datasets import Sets
 from calibrant.training.recipe import Recipe
 from calibrant.training.records import State
 from calibrant.training.run_folder import BEST, LAST, RunFolder
+from calibrant.training.task import Task
 
 
 @dataclass
@@ -51,6 +52,7 @@ class Run:
     pipeline: Pipeline
     batches: Batches
     backward: Callable[[Tensor], None]
+    task: Task
     progress: RunProgress = field(default_factory=RunProgress)
     has_begun: bool = False  # whether anything went through the model in this process
 
@@ -106,13 +108,18 @@ class Run:
         return getattr(self.fabric.strategy.precision, "scaler", None)
 
 
-def prepare_run(recipe: Recipe, fabric: Any, sets: Sets, *, trust_code: bool = False) -> Run:
-    """Model, loss and optimiser as the recipe makes them."""
-    _check_fit(recipe, sets)
-    text, vectors = recipe.data.text, None
-    if text is not None and text.vectors is not None and sets.vocabulary is not None:
-        vectors = read_glove(text.vectors, sets.vocabulary, text.dimensions, seed=recipe.seed).values
-    model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, vectors, trust_code=trust_code)
+def prepare_run(recipe: Recipe, fabric: Any, sets: Sets, *, task: Task | None = None, trust_code: bool = False) -> Run:
+    """Model, loss and optimiser as the recipe makes them, for classification unless a task says otherwise."""
+    if task is None:
+        from calibrant.training.classification import Classification  # which computes with runs
+
+        task = Classification()
+    if recipe.training.tensorboard:
+        need("training.tensorboard", "tensorboard", "tensorboard")
+    if recipe.training.keep == "best" and sets.val is None:
+        raise ValueError("training.keep = 'best' needs validation data: data.val or data.hold_out")
+    task.check(recipe, sets)
+    model = task.model(recipe, sets, trust_code=trust_code)
     optimiser = recipe.optimiser.build(model)
     loss = recipe.build_loss(sets.train.ignore_index).to(fabric.device)
     wrapped, optimiser = fabric.setup(torch.compile(model) if recipe.training.compile else model, optimiser)
@@ -126,21 +133,7 @@ def prepare_run(recipe: Recipe, fabric: Any, sets: Sets, *, trust_code: bool = F
     if recipe.training.precision.endswith("true"):
         # Nothing has to be done around the model then, and Fabric's doing nothing is 2% of a small model's step.
         wrapped, optimiser, backward = wrapped._forward_module, optimiser.optimizer, Tensor.backward
-    return Run(recipe, fabric, wrapped, loss, optimiser, training_pipeline(recipe, sets.train), batches, backward)
-
-
-def _check_fit(recipe: Recipe, sets: Sets) -> None:
-    """Refuse a recipe that asks for something which the data would let pass in silence."""
-    train = sets.train
-    plain = "data of images with one class each"
-    if recipe.mixing is not None and (train.kind != "image" or train.masks is not None):
-        raise ValueError(f"mixing is for {plain}, and {train.title} is not")
-    if recipe.targets.name == "adaptive" and (train.kind != "image" or train.masks is not None or train.boxes is None):
-        raise ValueError(f"adaptive targets are for {plain} and boxes, and {train.title} is not or has none")
-    if recipe.training.tensorboard:
-        need("training.tensorboard", "tensorboard", "tensorboard")
-    if recipe.training.keep == "best" and sets.val is None:
-        raise ValueError("training.keep = 'best' needs validation data: data.val or data.hold_out")
+    return Run(recipe, fabric, wrapped, loss, optimiser, task.pipeline(recipe, sets.train), batches, backward, task)
 
 
 def make_model(
@@ -162,6 +155,8 @@ def make_model(
         trust_code: Whether a model that is neither Calibrant's, torchvision's nor timm's may be imported.
         filled: It will be filled from a checkpoint: weights that it would start from are neither read nor downloaded.
     """
+    if recipe.detection is not None:
+        raise ValueError("the recipe is one of detection, not of a classifier: calibrant detect trains it")
     options, weights = recipe.model.options, recipe.model.weights
     if vocabulary_size is not None:
         options.setdefault("vocabulary_size", vocabulary_size)

@@ -50,6 +50,9 @@ LAST, BEST, MODEL, MODEL_FACTS = "last.safetensors", "best.safetensors", "model.
 
 #: Numbers that every set of a finished run has.
 ALWAYS = ("accuracy", "nll", "ece", "aurc", "mean_confidence")
+ALWAYS_DETECTED = ("ap", "ap50", "ar100")
+#: Behind the name of a set: its predictions, or the detections in its images.
+PREDICTIONS, DETECTIONS = ".npz", "-detections.json"
 
 _HOLDER = "process "  # how the text of a lock begins
 _LONGEST_LINE = 2**20
@@ -281,14 +284,16 @@ def _check_complete(folder: RunFolder, result: Result, recipe: Recipe) -> None:
     if recipe.data.val is not None or recipe.data.hold_out is not None:
         names.add("val")
     lengths = [length for length in (recipe.training.steps, recipe.training.max_steps) if length is not None]
-    problem = ""
+    detects = recipe.detection is not None
+    problem, suffix = "", DETECTIONS if detects else PREDICTIONS
+    metrics: tuple[str, ...] = ALWAYS_DETECTED if detects else ALWAYS
     for name, values in result.sets.items():
         if name not in names:
             problem = f"its recipe has no set {name!r}"
-        elif missing := [metric for metric in ALWAYS if metric not in values]:
+        elif missing := [metric for metric in metrics if metric not in values]:
             problem = f"the set {name!r} has no {missing[0]}"
-        elif not (folder / f"{name}.npz").is_file():
-            problem = f"{name}.npz is missing"
+        elif not (folder / f"{name}{suffix}").is_file():
+            problem = f"{name}{suffix} is missing"
     if recipe.training.steps is not None and result.steps != min(lengths):
         problem = f"its recipe has {min(lengths)} steps, not {result.steps}"
     if [entry["epoch"] for entry in result.history] != list(range(1, len(result.history) + 1)):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from calibrant._validation import did_you_mean
-from calibrant.metrics import MEASURED, describe
+from calibrant.metrics import DETECTION, MEASURED, describe
 from calibrant.training.components import BLANKING, Named, make_colouring, make_steps
 
 LARGEST_SEED = 2**63 - 1
@@ -28,9 +28,10 @@ Part = Annotated[Number, Field(gt=0, lt=1)]
 Rate = Annotated[Number, Field(gt=0, le=MOST_RATE)]
 Factor = Annotated[Number, Field(ge=0, le=MOST_RATE)]
 Flag = Annotated[bool, Field(strict=True)]
+Proposals = Annotated[Whole, Field(gt=0, le=100_000)]
 
 #: Metrics by which the best epoch can be chosen: those of validation that have a direction.
-BEST_BY = tuple(name for name in (*MEASURED, "mean_iou") if describe(name).better != "none")
+BEST_BY = tuple(name for name in (*MEASURED, "mean_iou", *DETECTION) if describe(name).better != "none")
 
 #: The parts that a data set has in a run.
 Role = Literal["train", "val", "test"]
@@ -235,6 +236,40 @@ class TargetSettings(Settings):
     object_aware_mixing: Flag = False
 
 
+class DetectionSettings(Settings):
+    """A detector on the recipe's model, as `calibrant.models.build_detector` takes it.
+
+    Attributes:
+        pretraining: The recipe whose methods the backbones are trained by.
+        backbone: The name of the backbone; in a method, that of a method of ``pretraining``.
+        weights: A hash of its file of weights; set when a run begins.
+        pyramid, anchors, aspects, frozen_stages, pooled, candidates, proposals, regions, nms, least_score, detections:
+            As there; pairs are for training and for evaluation.
+    """
+
+    pretraining: str = ""
+    backbone: str = ""
+    weights: str = ""
+    pyramid: Flag = False
+    anchors: Annotated[tuple[Annotated[Whole, Field(gt=0, le=8192)], ...], Field(min_length=1, max_length=20)] = (
+        64, 128, 256, 512,
+    )  # fmt: skip
+    aspects: Annotated[tuple[Rate, ...], Field(min_length=1, max_length=20)] = (0.5, 1.0, 2.0)
+    frozen_stages: Annotated[Whole, Field(ge=0, le=10)] = 1
+    pooled: Annotated[Whole, Field(gt=0, le=64)] = 7
+    candidates: tuple[Proposals, Proposals] = (12_000, 6_000)
+    proposals: tuple[Proposals, Proposals] = (2_000, 300)
+    regions: Proposals = 256
+    nms: Share = 0.3
+    least_score: Share = 0.05
+    detections: Proposals = 100
+
+    @property
+    def of_detector(self) -> dict[str, Any]:
+        """What `calibrant.models.build_detector` takes."""
+        return self.model_dump(exclude={"pretraining", "backbone", "weights"})
+
+
 class TrainingSettings(Settings):
     """Length, batch size, precision and checkpoints of training.
 
@@ -302,7 +337,7 @@ class MethodSettings(BaseModel):
     Attributes:
         label: As the paper prints it; the method's name in the recipe if left out.
         loss, mixing: Instead of the recipe's.
-        targets, data, model, optimiser, schedule, training: Values on top of the recipe's.
+        targets, data, model, detection, optimiser, schedule, training: Values on top of the recipe's.
         repair: What is done to the predictions of another method before they are judged.
         of: That other method, which has runs of its own: the row has none.
     """
@@ -315,6 +350,7 @@ class MethodSettings(BaseModel):
     targets: dict[str, Any] = {}
     data: dict[str, Any] = {}
     model: dict[str, Any] = {}
+    detection: dict[str, Any] = {}
     optimiser: dict[str, Any] = {}
     schedule: dict[str, Any] = {}
     training: dict[str, Any] = {}
@@ -331,7 +367,7 @@ class MethodSettings(BaseModel):
     def changes(self) -> dict[str, Any]:
         """What it changes in a recipe: names with dots, or ``loss`` and ``mixing``, with values."""
         whole = {name: component.model_dump() for name in ("loss", "mixing") if (component := getattr(self, name))}
-        sections = ("targets", "data", "model", "optimiser", "schedule", "training")
+        sections = ("targets", "data", "model", "detection", "optimiser", "schedule", "training")
         return whole | {f"{name}.{key}": value for name in sections for key, value in getattr(self, name).items()}
 
 

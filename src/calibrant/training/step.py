@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import math
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from calibrant.data import Batch
-from calibrant.training.forward import forward, inputs_and_target, memory_errors
-from calibrant.training.masks import labels_at
+from calibrant.training.forward import memory_errors
 from calibrant.training.optimisers import climbed, set_rate
 from calibrant.training.run import Run, unwrap
+from calibrant.training.task import MicroBatch
 
 #: The terms of the loss are computed for the log every so many steps.
 TERMS_EVERY = 25
@@ -24,15 +24,6 @@ _ADVICE = "The last good checkpoint is kept; a new run with a lower rate, or wit
 
 class DivergedError(ArithmeticError):
     """The loss became NaN or infinite; the last good checkpoint is kept."""
-
-
-class _Part(NamedTuple):
-    """A micro-batch, and its weight in the mean over the batch of all processes."""
-
-    inputs: Tensor
-    target: Tensor
-    ids: Tensor
-    weight: float
 
 
 def step(run: Run, batch: Batch) -> dict[str, float]:
@@ -48,18 +39,16 @@ def step(run: Run, batch: Batch) -> dict[str, float]:
     _seed_step(recipe.seed, progress.step, fabric.global_rank, fabric.device)
     with memory_errors():
         batch = batch.to(fabric.device, non_blocking=True)
-        inputs, target = inputs_and_target(run, batch)
-        parts = _parts(run, inputs, target, batch.indices)
+        parts = run.task.parts(run, batch)
 
-        value, logits = _gradients(run, parts)
+        value, outputs = _gradients(run, parts)
         _check_loss(run, value, rate, batch)
         numbers = {"loss": value, "rate": rate}
         if progress.step % TERMS_EVERY == 0:
             with torch.no_grad():
-                terms = run.loss.terms(logits[0], labels_at(parts[0].target, logits[0]), ids=parts[0].ids)
-            numbers |= {name: float(term) for name, term in terms.items()}
+                numbers |= run.task.terms(run, parts[0], outputs[0])
         if run.loss.has_memory:
-            _update_memory(run, torch.cat(logits), target, batch.indices)
+            run.task.remember(run, parts, outputs)
         if recipe.optimiser.sam is not None:
             with climbed(run.parameters, recipe.optimiser.sam):
                 _check_loss(run, _gradients(run, parts)[0], rate, batch)
@@ -85,46 +74,20 @@ def in_any_process(run: Run, here: bool) -> bool:
     return bool(run.fabric.all_reduce(torch.tensor(float(here), device=run.fabric.device), reduce_op="sum") > 0)
 
 
-def _parts(run: Run, inputs: Tensor, target: Tensor, ids: Tensor) -> list[_Part]:
-    """The micro-batches of a step, weighted by their samples, or by their labelled pixels."""
-    number, world = run.recipe.training.accumulate, run.fabric.world_size
-    chunks = list(zip(inputs.chunk(number), target.chunk(number), ids.chunk(number), strict=True))
-    if target.dim() == 3:
-        counts = [int((t != run.loss.ignore_index).sum()) for _, t, _ in chunks]
-        total = int(run.fabric.all_reduce(torch.tensor(sum(counts)), reduce_op="sum")) if world > 1 else sum(counts)
-    else:
-        counts, total = [len(x) for x, _, _ in chunks], run.batch_size
-    # Gradients are averaged over processes, whence their number.
-    return [_Part(*chunk, count * world / max(total, 1)) for chunk, count in zip(chunks, counts, strict=True)]
-
-
-def _gradients(run: Run, parts: list[_Part]) -> tuple[float, list[Tensor]]:
-    """Leave the gradient of the loss in the parameters; gives the loss, NaN if it has none, and the logits."""
+def _gradients(run: Run, parts: list[MicroBatch]) -> tuple[float, list[Any]]:
+    """Leave the gradient of the loss in the parameters; gives the loss, NaN if it has none, and the outputs."""
     run.optimiser.zero_grad(set_to_none=True)
     values: list[Tensor] = []
-    outputs: list[Tensor] = []
+    outputs: list[Any] = []
     for number, part in enumerate(parts, start=1):
         with _gradient_exchange(run, now=number == len(parts)):
-            logits = forward(run.model, part.inputs, run.recipe.model.name, first=not run.has_begun)
-            run.has_begun = True
-            value = _loss(run, logits, part)
+            value, output = run.task.loss(run, part)
             if in_any_process(run, value is None) or value is None:
                 return math.nan, outputs
             run.backward(value)
         values.append(value.detach())
-        outputs.append(logits.detach())
+        outputs.append(output)
     return float(torch.stack(values).sum() if len(values) > 1 else values[0]), outputs
-
-
-def _loss(run: Run, logits: Tensor, part: _Part) -> Tensor | None:
-    """The share of a part in the loss; None if its logits are not finite, which losses refuse."""
-    try:
-        value = run.loss(logits, labels_at(part.target, logits), ids=part.ids)
-    except ValueError:
-        if bool(torch.isfinite(logits).all()):
-            raise
-        return None
-    return value if part.weight == 1.0 else value * part.weight
 
 
 def _check_loss(run: Run, value: float, rate: float, batch: Batch) -> None:
@@ -141,22 +104,6 @@ def _gradient_exchange(run: Run, now: bool) -> AbstractContextManager[Any]:
         return contextlib.nullcontext()
     model: Any = getattr(run.model, "_forward_module", run.model)
     return model.no_sync() if hasattr(model, "no_sync") else contextlib.nullcontext()
-
-
-def _update_memory(run: Run, *columns: Tensor) -> None:
-    """Tell the loss what was predicted: in every process what all of them saw."""
-    world = run.fabric.world_size
-    logits, target, ids = (_gathered(x, world, run.batch_size) for x in columns) if world > 1 else columns
-    run.loss.update(logits, target, ids=ids)
-
-
-def _gathered(own: Tensor, world: int, total: int) -> Tensor:
-    """The parts of all processes as one batch, in the order of the samples before they were shared out."""
-    short = -(-total // world) - len(own)  # of a batch that does not share out evenly some processes have one less
-    own = torch.cat([own, own[:1].expand(short, *own.shape[1:])]) if short else own.contiguous()
-    parts = [torch.empty_like(own) for _ in range(world)]
-    torch.distributed.all_gather(parts, own)
-    return torch.stack(parts, dim=1).flatten(0, 1)[:total]
 
 
 def _seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:

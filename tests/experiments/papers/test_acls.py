@@ -54,6 +54,10 @@ def test_altered_predictions_are_counted_after_a_step_on_the_logits(bench, recip
         shares.append(float(altered[seen].double().mean()))
     step1 = made.tables["altered"].rows[1]
     assert step1.cells[0].mean == pytest.approx(np.mean(shares), abs=1e-9)
+    seen = sum(len(torch.cat(last_epoch(folder.path).order)) for folder in runs.folders["acls"].values())
+    counted = round(sum(shares) * seen / len(shares))
+    assert step1.cells[0].remark == f"{counted} of {seen}"
+    assert f"alters {counted} of {seen} predictions" in made.notes[0]
 
 
 def test_gamma_of_flsd_is_counted_by_both_rules(bench, recipe):

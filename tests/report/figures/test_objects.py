@@ -19,3 +19,13 @@ def test_peaks_are_the_probabilities():
     draw_peaks(axes, np.zeros((4, 4, 3)), {"m": [0.25, 0.75]}, "object: 20%")
     assert [bar.get_height() for bar in axes[1].patches] == [0.25, 0.75]
     assert axes[1].get_title(loc="left") == "m: 0.75"
+
+
+def test_long_names_above_neighbouring_axes_do_not_meet():
+    figure = new_figure((5.25, 1.5))
+    axes = figure.subplots(1, 3)
+    names = ["A. L.S. (mask) (beta = 0.75)", "Label Smoothing (mask)"]
+    draw_peaks(axes, np.zeros((4, 4, 3)), {name: [0.25, 0.75] for name in names}, "object: 20%")
+    figure.draw_without_rendering()
+    first, second = (axis.title if axis.get_title() else axis._left_title for axis in axes[1:])
+    assert first.get_window_extent().x1 < second.get_window_extent().x0

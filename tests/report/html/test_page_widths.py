@@ -17,13 +17,22 @@ from calibrant.report import (
     write_comparison,
     write_data_page,
     write_demonstration,
+    write_maps_page,
     write_paper_page,
+    write_watch,
 )
 from tests.helpers.browser import browser  # noqa: F401
-from tests.report.html import test_activation_page, test_comparison_page, test_data_page, test_demo_page
+from tests.helpers.image_maps import image_maps
+from tests.report.html import (
+    test_activation_page,
+    test_comparison_page,
+    test_data_page,
+    test_demo_page,
+    test_watch_page,
+)
 from tests.report.html.test_browser import CONTRAST
 
-KINDS = ("one", "two", "policy", "binary", "comparison", "demo", "data", "paper", "activation")
+KINDS = ("one", "two", "policy", "binary", "comparison", "demo", "data", "paper", "activation", "maps", "watch")
 WIDTHS = (390, 1280)
 
 #: What is wider than the window, what leaves it outside of any box that scrolls, and which words fill two lines.
@@ -85,12 +94,14 @@ def write_pages(folder: Path) -> dict[str, Path]:
     methods = {"ce": "Cross-entropy", "acls": "Adaptive and conditional label smoothing", "mbls": "Margin-based"}
     write_comparison(pages["comparison"], test_comparison_page.document() | {"methods": methods})
     write_demonstration(pages["demo"], test_demo_page.document())
+    write_watch(pages["watch"], test_watch_page.document())
     write_data_page(folder / "data", test_data_page.document("cup"), {"train": test_data_page.sheet("cup")})
     table = PaperPart("Table 1", text="One run each.", table=test_comparison_page.table(["ce", "ls"]))
     write_paper_page(
         pages["paper"], title="Table 1", lead="Made again.", parts=[table], notes=["A note."], files=["t.csv"],
         command="calibrant paper acls --table 1 --output a/folder/with/a/name/of/some/length",
     )  # fmt: skip
+    write_maps_page(pages["maps"], image_maps(), created="today", command="calibrant maps runs/ce runs/ls --image a")
     write_activation_page(pages["activation"], test_activation_page.document(), test_activation_page.pictures())
     return pages | {"data": folder / "data" / "index.html"}
 

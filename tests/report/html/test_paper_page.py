@@ -16,3 +16,12 @@ def test_the_page_has_figure_table_notes_and_the_command(tmp_path):
     assert '<abbr title="Label smoothing">ls</abbr>' in page
     assert "<dt>ls</dt><dd>Label smoothing</dd>" in page
     assert "Cross-entropy" not in page, "it is not named"
+
+
+def test_a_lead_that_begins_with_an_abbreviation_is_one_paragraph(tmp_path):
+    page = tmp_path / "page.html"
+    write_paper_page(page, title="X", lead="ECE of ls.", parts=[], notes=[], files=[], command="calibrant paper x")
+    text = page.read_text(encoding="utf-8")
+    lead = text[text.index('<div class="lead">') :].partition("</div>")[0]
+    assert lead.startswith('<div class="lead"><p><abbr'), "a grid would put the abbreviation and the rest on two lines"
+    assert lead.endswith(" of ls.</p>")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from array import array
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -41,7 +42,7 @@ class SampleError(ValueError):
 
 
 class Box(NamedTuple):
-    """One object: corners, class (-1: none of the classes), and whether it is a crowd."""
+    """One object: corners, class (-1: none of the classes), whether it is a crowd, its pixels if they are said."""
 
     x1: float
     y1: float
@@ -49,6 +50,7 @@ class Box(NamedTuple):
     y2: float
     label: int = NO_CLASS
     crowd: bool = False
+    pixels: float = math.nan
 
     @property
     def area(self) -> float:
@@ -87,6 +89,7 @@ class BoxSamples:
         self._names: dict[str, None] = {}
         self._labels, self._counts = array("q"), array("q")
         self._corners, self._box_labels, self._crowd = array("d"), array("q"), array("b")
+        self._pixels = array("d")
         self._listings: dict[str, dict[str, None]] = {}
         self._refused: set[str] = set()
 
@@ -204,6 +207,7 @@ class BoxSamples:
             self._corners.extend(row[:4])
             self._box_labels.append(row.label)
             self._crowd.append(row.crowd)
+            self._pixels.append(row.pixels)
 
     def _report_odd(self, name: str, rows: list[Box], actual: Size | None, has_label: bool) -> None:
         odd = self.findings.odd
@@ -226,6 +230,7 @@ class BoxSamples:
             np.concatenate([[0], np.cumsum(self._counts)]).astype(np.int64),
             np.array(self._box_labels, dtype=np.int64),
             np.array(self._crowd, dtype=bool),
+            None if all(map(math.isnan, self._pixels)) else np.array(self._pixels),
         )
         labels, names = np.array(self._labels, dtype=np.int64), tuple(self._names)
         return self.folder.dataset(name, classes, names, labels, ImageFiles(self.root, names), boxes=boxes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,7 +59,7 @@ _ORIENTATION = 0x0112  # EXIF's number for it; 1 is upright
 
 
 def reader(
-    name: str, *, summary: str, splits: Splits, rank: int = 0
+    name: str, *, summary: str, splits: Splits, rank: int = 0, absent: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., Dataset]], Callable[..., Dataset]]:
     """Decorator that registers a reader under the name of its layout.
 
@@ -68,6 +68,7 @@ def reader(
         summary: One line: what is where.
         splits: The splits that a folder has; none, or an OSError or ValueError, if it is not this layout.
         rank: Layouts are tried in rising rank; general ones come last.
+        absent: What a split needs that a folder may not have, by its name: said where it is asked for in vain.
 
     Returns:
         A decorator. What it makes of the reader is called as ``read(root, split, *, on_error="raise", **options)``.
@@ -80,7 +81,7 @@ def reader(
             check_split(folder.root, split, splits(folder.root))
             return read(folder, **options)
 
-        return layout(name, summary=summary, splits=never_raising(splits), rank=rank)(read_split)
+        return layout(name, summary=summary, splits=never_raising(splits), rank=rank, absent=absent)(read_split)
 
     return register
 

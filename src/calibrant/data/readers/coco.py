@@ -10,6 +10,7 @@ CocoDetection needs pycocotools, which checks nothing and keeps every polygon.
 
 from __future__ import annotations
 
+import math
 import os
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -152,4 +153,13 @@ def _box(row: Row, label: int) -> Box:
         raise SampleError(NO_NUMBERS, "an annotation has no list 'bbox'")
     if crowd not in (0, 1):
         raise SampleError("box with an 'iscrowd' that is neither 0 nor 1", shown(crowd))
-    return box(sides, label, bool(crowd), sides=True)
+    return box(sides, label, bool(crowd), sides=True)._replace(pixels=_pixels(row))
+
+
+def _pixels(row: Row) -> float:
+    """The area of the object's mask; NaN where there is none that can be."""
+    try:
+        pixels = number(row.get("area"))
+    except ValueError:
+        return math.nan
+    return pixels if pixels > 0 else math.nan

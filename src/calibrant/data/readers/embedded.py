@@ -36,6 +36,29 @@ def embedded_scenes(
     )
 
 
+@reader(
+    "scene-masks", summary="no files: the drawn scenes with a label for every pixel", splits=_splits_of("scene-masks")
+)
+def embedded_scene_masks(
+    folder: DataFolder,
+    *,
+    samples: int | None = None,
+    seed: int = 0,
+    shift: Literal["texture", "sketch"] | None = None,
+    context: float = 0.8,
+    ambiguous: float = 0.0,
+    size: int = 32,
+    families: int = 16,
+) -> Dataset:
+    """`calibrant.data.scenes.scene_masks`, which says what the options mean."""
+    from calibrant.data.scenes import scene_masks
+
+    return scene_masks(
+        folder.split, samples=samples, seed=seed, shift=shift, context=context, ambiguous=ambiguous, size=size,
+        families=families,
+    )  # fmt: skip
+
+
 @reader("digits", summary="no files: scikit-learn's handwritten digits", splits=_splits_of("digits"))
 def embedded_digits(folder: DataFolder, *, seed: int = 0) -> Dataset:
     """scikit-learn's 1,797 handwritten digits of 8 x 8: 1,047 to train, 300 to validate, 450 to test, by a seed."""

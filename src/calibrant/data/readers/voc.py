@@ -13,7 +13,8 @@ annotation are left out and counted: where there are lists, in the split that li
 split.
 
 A mask is a palette image whose indices are the labels: 0 background, 1..20 the classes, 255 (the rim) ignored. With
-the 10,582 images of SBD, as ``SegmentationClassAug`` and ``train_aug.txt``, there is a split ``"train_aug"``.
+SBD there is a split ``"train_aug"`` of 10,582 images: by ``SegmentationClassAug`` and ``train_aug.txt``, or by SBD's
+own files in a folder ``SBD``, from which the list follows.
 
 torchvision's readers know only VOC's own years, and check neither names nor values.
 """
@@ -40,7 +41,8 @@ from calibrant.data.readers._folder import (
     reason,
     stem,
 )
-from calibrant.data.readers.segmentation import IGNORED, MaskFiles, label_table, mask_dataset
+from calibrant.data.readers._sbd import SbdMaskFiles, augmented_stems, mask_of, sbd_folder
+from calibrant.data.readers.segmentation import IGNORED, label_table, mask_dataset
 
 # fmt: off
 CLASSES = (
@@ -228,18 +230,21 @@ def _report_names(findings: Findings, sources: Mapping[str, list[str]], new_name
             findings.odd(f"{name!r} in {where[0]}", "class with a single box")
 
 
-_MASKS = dict.fromkeys(("train", "val", "trainval", "test"), "SegmentationClass") | {
-    "train_aug": "SegmentationClassAug"
-}
+_MASK_SPLITS = ("train", "val", "trainval", "test")
+_AUGMENTED = "train_aug"
 _MASK_LISTS = "ImageSets/Segmentation"
 
 
 def _mask_splits(root: Path) -> tuple[str, ...]:
     if not (root / "JPEGImages").is_dir():
         return ()
-    return tuple(
-        s for s, masks in _MASKS.items() if (root / masks).is_dir() and (root / _MASK_LISTS / f"{s}.txt").is_file()
-    )
+    splits = [
+        split
+        for split in _MASK_SPLITS
+        if (root / "SegmentationClass").is_dir() and (root / _MASK_LISTS / f"{split}.txt").is_file()
+    ]
+    has_list = (root / _MASK_LISTS / f"{_AUGMENTED}.txt").is_file() and (root / "SegmentationClassAug").is_dir()
+    return (*splits, _AUGMENTED) if has_list or ({"train", "val"} <= {*splits} and sbd_folder(root)) else tuple(splits)
 
 
 @reader(
@@ -247,20 +252,32 @@ def _mask_splits(root: Path) -> tuple[str, ...]:
     summary="JPEGImages, SegmentationClass and ImageSets/Segmentation/{train,val,trainval}.txt",
     splits=_mask_splits,
     rank=60,  # a complete VOC folder has boxes as well: those are asked for more often
+    absent={
+        _AUGMENTED: "it needs SBD: SegmentationClassAug with ImageSets/Segmentation/train_aug.txt, or SBD's own "
+        "cls/*.mat, train.txt and val.txt in a folder SBD or benchmark_RELEASE/dataset"
+    },
 )
 def voc_segmentation(folder: DataFolder) -> Dataset:
     """Read PASCAL VOC with its 21 classes, background first; 255 is ignored, other values are an error."""
     meaning = label_table({value: value for value in (*range(len(CLASSES) + 1), IGNORED)})
-    masks = MaskFiles(folder.root, (), meaning=meaning)
+    masks = SbdMaskFiles(folder.root, (), meaning=meaning)
     pairs, classes = _mask_pairs(folder), ("background", *CLASSES)
     return mask_dataset(folder, "voc-segmentation", classes, pairs, masks, ignore_index=IGNORED)
 
 
 def _mask_pairs(folder: DataFolder) -> Iterator[tuple[str, str]]:
     """Pairs of names; a line is a stem, or (in some copies of train_aug.txt) the two paths."""
-    for line in folder.lines(f"{_MASK_LISTS}/{folder.split}.txt"):
+    is_augmented = folder.split == _AUGMENTED
+    sbd = sbd_folder(folder.root) if is_augmented else None
+    source = f"{_MASK_LISTS}/{folder.split}.txt"
+    if is_augmented and sbd is not None and not (folder.root / source).is_file():
+        for name in augmented_stems(folder, sbd, _MASK_LISTS):
+            yield f"JPEGImages/{name}.jpg", mask_of(folder.root, name, sbd)
+        return
+    for line in folder.lines(source):
         names = [name.lstrip("/") for name in line.split()]
         if len(names) == 1:
-            yield f"JPEGImages/{names[0]}.jpg", f"{_MASKS[folder.split]}/{names[0]}.png"
+            mask = mask_of(folder.root, names[0], sbd) if is_augmented else f"SegmentationClass/{names[0]}.png"
+            yield f"JPEGImages/{names[0]}.jpg", mask
         elif names:
             yield names[0], names[1]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from calibrant._lens import lens
-from calibrant.experiments.cells import Column, Line, Table, TableCell, cell_of
+from calibrant._numbers import count
+from calibrant.experiments.cells import NOTHING, Column, Line, Table, TableCell, cell_of
+from calibrant.experiments.papers.mask_items import SMALL_NOTE
 from calibrant.experiments.papers.recipe_items import beside_of, mean_of, tables_beside
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
@@ -19,6 +21,7 @@ from calibrant.training import LastEpoch, last_epoch, load
 
 _TINY = "acls_tiny_imagenet_resnet50"
 _BOTH = (_TINY, "acls_tiny_imagenet_resnet101")
+_VOC = "acls_voc_deeplabv3"
 _CLASSIFICATION = ("acls_cifar10_resnet50", "acls_cifar10_resnet101", *_BOTH, "acls_imagenet_resnet50")
 #: Of Table A, and those of the paper's other tables, which are the method "acls".
 _LAMBDA1, _LAMBDA2 = (0.0, 0.05, 0.1, 0.15), (0.0, 0.005, 0.01, 0.015)
@@ -35,6 +38,12 @@ _STEPS = (0.1, 1.0)
 def table3(bench: Workbench) -> Output:
     """A table for each data set and network; in small one, of the first."""
     return tables_beside(bench, _CLASSIFICATION, "3")
+
+
+@item("acls.table4", "Mean IoU, ECE and AECE of six losses on segmentation", recipes=(_VOC,), minutes=4)
+def table4(bench: Workbench) -> Output:
+    """PASCAL VOC without its background, as MbLS measures it."""
+    return tables_beside(bench, (_VOC,), "4", masks=True, notes=[SMALL_NOTE] if bench.small else [])
 
 
 @item("acls.table5", "The adaptive and the conditional part alone", recipes=_BOTH, minutes=1.5)
@@ -103,16 +112,19 @@ def altered(bench: Workbench) -> Output:
     """How many right predictions a gradient step on the logits would change at the end of training."""
     runs = bench.run(_TINY, ("acls",))
     epochs = list(_last_epochs(bench, runs, "acls"))
+    sizes = [sum(map(len, epoch.order)) for epoch in epochs]
     lines = []
     for step in _STEPS:
-        shares = [_altered(epoch, step) for epoch in epochs]
-        lines.append(Line(f"step {step:g}", "", tuple(cell_of(column) for column in zip(*shares, strict=True))))
+        counts = np.array([_altered(epoch, step) for epoch in epochs])
+        cells = tuple(_counted_cell(column, sizes) for column in counts.T)
+        lines.append(Line(f"step {step:g}", "", cells))
     columns = (_share("Altered by the whole loss"), _share("Altered by the regulariser alone"))
-    note = "Of the training samples: right now, and predicted otherwise after the step."
-    cell = lines[-1].cells[0]
-    assert cell is not None
+    note = (
+        "Of the training samples: right now, and predicted otherwise after the step; in brackets the samples of all "
+        "seeds together."
+    )
     words = (
-        f"With a step of 1 the loss alters {100 * cell.mean:.2f}% of the predictions; the paper counts 0.29% in the "
+        f"With a step of {_STEPS[-1]:g} the loss alters {cells[0].remark} predictions; the paper counts 0.29% in the "
         "last epoch on Tiny-ImageNet, after a step of the weights.",
         "Here the step is on the logits of each sample, z - step dL/dz, by the network of the last epoch without "
         "augmentation: what the loss asks for, before the weights mix samples.",
@@ -120,16 +132,21 @@ def altered(bench: Workbench) -> Output:
     return Output({"altered": Table("Right predictions that a step alters", note, columns, tuple(lines))}, {}, words)
 
 
-def _altered(epoch: LastEpoch, step: float) -> tuple[float, float]:
-    """Shares of samples that are right and would not be after a step: of the whole loss, and of its regulariser."""
-    counts = np.zeros(2)
+def _counted_cell(counts: Sequence[int], sizes: Sequence[int]) -> TableCell:
+    """The share of samples by seed, and how many that are: a small share may round to 0."""
+    cell = cell_of(number / size for number, size in zip(counts, sizes, strict=True)) or NOTHING
+    return cell._replace(remark=f"{count(int(sum(counts)))} of {count(sum(sizes))}")
+
+
+def _altered(epoch: LastEpoch, step: float) -> tuple[int, int]:
+    """Samples that are right and would not be after a step: of the whole loss, and of its regulariser."""
+    counts = [0, 0]
     for z, labels, ids in epoch.batches():
         view = lens(epoch.loss, z, labels, ids=ids)
         now = z.argmax(1)
         for k, slope in enumerate((view.probs - view.effective, view.target - view.effective)):
             counts[k] += int(((now == labels) & ((z.double() - step * slope).argmax(1) != now)).sum())
-    samples = sum(map(len, epoch.order))
-    return float(counts[0] / samples), float(counts[1] / samples)
+    return counts[0], counts[1]
 
 
 @item(

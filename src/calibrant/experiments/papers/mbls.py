@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.experiments.cells import Column, Line, Table
+from calibrant.experiments.cells import Column, Line, Table, cell_of
+from calibrant.experiments.papers.mask_items import SMALL_NOTE, maps_of
 from calibrant.experiments.papers.recipe_items import amount, mean_of, methods_across, tables_beside
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.metrics import ConfidenceSketch
-from calibrant.report import draw_reliability_zoom, draw_sweep, new_figure
+from calibrant.report import draw_maps, draw_reliability_zoom, draw_sweep, new_figure
 
 _TINY = "mbls_tiny_imagenet_resnet50"
 _TABLE1 = (_TINY, "mbls_cifar10_resnet50", "mbls_cub_resnet101", "mbls_20news_gpcn")
 _TABLE2 = ("mbls_cifar10_vit", "mbls_tiny_imagenet_vit")
+_VOC = "mbls_voc_deeplabv3"
 _NAMES = {
     _TINY: "Tiny-ImageNet", "mbls_cifar10_resnet50": "CIFAR-10", "mbls_cub_resnet101": "CUB-200-2011",
     "mbls_20news_gpcn": "20 News", "mbls_cifar10_vit": "CIFAR-10", "mbls_tiny_imagenet_vit": "Tiny-ImageNet",
@@ -125,3 +127,28 @@ def table2(bench: Workbench) -> Output:
     """A row for each data set; in small the network is the small one."""
     layout = partial(_across, title="MbLS, appendix, Table 2: results with a vision transformer", small=bench.small)
     return tables_beside(bench, _TABLE2, "2", layout=layout)
+
+
+@item("mbls.voc", "Mean IoU, ECE and AECE on PASCAL VOC", recipes=(_VOC,), minutes=4, section="appendix B, VOC")
+def voc(bench: Workbench) -> Output:
+    """The appendix has the settings and no table; the numbers beside ours are those that ACLS prints."""
+    note = "The numbers beside ours are of ACLS, Table 4, which follows MbLS's protocol; the appendix prints none."
+    return tables_beside(bench, (_VOC,), "4", masks=True, notes=[note, *([SMALL_NOTE] if bench.small else [])])
+
+
+@item("mbls.fig3", "Confidence maps and reliability of one image", recipes=(_VOC,), minutes=4)
+def confidence_maps(bench: Workbench) -> Output:
+    """Picture and truth, then a confidence map and a reliability diagram with its ECE for each method."""
+    methods = ("ce", "ls", "focal", "mbls")
+    runs = bench.run(_VOC, methods, masks=True)
+    maps = maps_of(bench, runs, methods)
+    rows = {m.name: m.numbers for m in maps.methods}
+    columns = (Column("accuracy"), Column("mean_iou"), Column("ece"))
+    lines = [Line(label, "", tuple(cell_of([v[c.metric]]) for c in columns)) for label, v in rows.items()]
+    table = Table(f"Of the image {maps.image}", "All pixels that count.", columns, tuple(lines))
+    words = (
+        f"The image is {maps.image}, the first of the test set of which each of these methods gets 5% of the drawn "
+        f"pixels wrong; {maps.pixels:,} pixels count. The paper does not say which images it shows.",
+        *([SMALL_NOTE] if bench.small else []),
+    )
+    return Output({"fig3-numbers": table}, {"fig3": draw_maps(maps, ("confidence", "reliability"))}, words)

@@ -25,6 +25,7 @@ def tables_beside(
     *,
     tune: Sequence[str] = (),
     changes: Mapping[str, Any] | None = None,
+    masks: bool = False,
     layout: Layout | None = None,
     directions: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
@@ -37,12 +38,13 @@ def tables_beside(
         number: Of the table.
         tune: Metrics for which settings are searched.
         changes: In small: values of the experiment to replace, by section.
+        masks: In small: scenes with a label for every pixel.
         layout: Of the tables of all recipes; one below the other if left out.
         directions: By metric, which end is better here: ``"low"`` or ``"high"``, if not the metric's own.
         notes: Sentences for the page.
     """
     sets = {
-        recipe: bench.run(recipe, load(recipe).tables[number].rows, tune=tune, changes=changes)
+        recipe: bench.run(recipe, load(recipe).tables[number].rows, tune=tune, changes=changes, masks=masks)
         for recipe in bench.recipes(recipes)
     }
     return beside_of(sets, number, layout=layout, directions=directions, notes=notes)

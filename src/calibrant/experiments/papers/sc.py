@@ -12,6 +12,7 @@ import numpy as np
 from calibrant.experiments import tables
 from calibrant.experiments.cells import Column
 from calibrant.experiments.papers import sc_logits
+from calibrant.experiments.papers.mask_items import SMALL_NOTE, maps_of, rank_table
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.sc_runs import (
     CE,
@@ -36,7 +37,7 @@ from calibrant.experiments.papers.sc_runs import (
 )
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.metrics import aurc, coverage_at_risk
-from calibrant.report import draw_errors_by_source, draw_risk_coverage_by_method, new_axes
+from calibrant.report import MapRow, draw_errors_by_source, draw_maps, draw_risk_coverage_by_method, new_axes
 from calibrant.selective import errors_by_source, risk_coverage_by_method
 
 _AURC, _COVERAGES = Column("aurc"), (Column("coverage_at_risk_0.05"), Column("coverage_at_risk_0.01"))
@@ -198,6 +199,37 @@ def _higher_than_ce(runs: RunSet, rows: Mapping[str, Sequence[Sequence[float]]])
         if label != label_of(runs, CE) and len(values[0]) == len(before[0])
     ]
     return f"Against cross-entropy with the same seed: {'; '.join(words)}."
+
+
+# ---------------------------------------------------------------------- the ranks of wrong pixels: Fig. 6 and 10
+
+
+@item("sc.fig6", "Uncertainty of wrong pixels with and without label smoothing", recipes=[DEEPLAB], minutes=2)
+def fig6(bench: Workbench) -> Output:
+    """One scene by the network trained with cross-entropy and by the one with label smoothing."""
+    return _wrong_pixels(bench, "fig6", ("prediction", "rank"))
+
+
+@item("sc.fig10", "Uncertainty of wrong pixels with logit normalisation", recipes=[DEEPLAB], minutes=2)
+def fig10(bench: Workbench) -> Output:
+    """The scene of Fig. 6, ranked by confidence and by normalised logits."""
+    return _wrong_pixels(bench, "fig10", ("rank", "normalised_rank"))
+
+
+def _wrong_pixels(bench: Workbench, name: str, rows: tuple[MapRow, ...]) -> Output:
+    runs = smoothing_runs(bench, DEEPLAB, wanted=[CE, LS], masks=True)
+    maps = maps_of(bench, runs, (CE, LS))
+    table = rank_table(runs, (CE, LS))
+    words = [
+        f"The image is {maps.image}, the first of the test set of which both networks get 5% of the drawn pixels "
+        "wrong; the paper does not say which scene it shows. Red pixels are wrong and among the surest of the image, "
+        "pale ones among the least sure.",
+        *(f"{m.name}: on this image wrong pixels rank at {m.numbers['wrong_rank']:.1%} by confidence and at "
+          f"{m.numbers['normalised_wrong_rank']:.1%} by normalised logits ({m.norm})." for m in maps.methods),
+    ]  # fmt: skip
+    if bench.small:
+        words.append(SMALL_NOTE)
+    return Output({f"{name}-numbers": table}, {name: draw_maps(maps, rows)}, tuple(words))
 
 
 # ---------------------------------------------------------------------- before and after normalisation: Fig. 9, 12, 16

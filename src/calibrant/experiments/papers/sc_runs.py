@@ -63,9 +63,12 @@ class NormalisedSet(NamedTuple):
     winner: LogitNorm
 
 
-def smoothing_runs(bench: Workbench, recipe: str, *, wanted: Iterable[str] = ()) -> RunSet:
-    """The runs of a recipe with cross-entropy and with label smoothing; an error where a wanted method has none."""
-    runs = bench.run(recipe)
+def smoothing_runs(bench: Workbench, recipe: str, *, wanted: Iterable[str] = (), masks: bool = False) -> RunSet:
+    """The runs of a recipe with cross-entropy and with label smoothing; an error where a wanted method has none.
+
+    ``masks`` are scenes with a label for every pixel, in small, and the wanted methods alone.
+    """
+    runs = bench.run(recipe, list(wanted) if masks else None, masks=masks)
     for method in wanted:
         if method not in runs.folders:
             names = ", ".join(runs.folders) or "none"

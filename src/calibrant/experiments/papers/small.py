@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from calibrant.experiments.small_scenes import EXPERIMENT
+from calibrant.experiments.small_scenes import EXPERIMENT, MASKS
 from calibrant.training import TUNED_FOR, MethodSettings, Recipe, check_recipe
 
 #: Sets of the papers, and those that stand for them.
@@ -18,7 +18,7 @@ SETS = {"imagenet-v2": "texture", "imagenet-val": "test", "shifted": "texture"}
 _OF_A_METHOD = ("context_rate", "hold_out")
 
 
-def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None) -> Recipe:
+def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None, *, masks: bool = False) -> Recipe:
     """A recipe's methods, tables and printed numbers over the small experiment.
 
     Rows that differ from another only in what the small experiment replaces are left out.
@@ -26,15 +26,20 @@ def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None) -> Recipe:
     Args:
         recipe: Of the paper.
         rows: Methods to keep; all if left out.
+        masks: Over the small experiment with a label for every pixel.
     """
     wanted = list(recipe.methods) if rows is None else [row.partition(TUNED_FOR)[0] for row in rows]
     methods = _distinct({name: _reduced(recipe.methods[name]) for name in wanted}, recipe)
-    plain = EXPERIMENT | {
+    experiment = MASKS if masks else EXPERIMENT
+    if masks:  # what is measured, and where, is as in the recipe
+        measured = {"exclude": recipe.data.exclude, "interpolate": recipe.data.interpolate}
+        experiment = experiment | {"data": experiment["data"] | measured}
+    plain = experiment | {
         "title": "drawn scenes, in small",
         "paper": recipe.paper,
         "table": recipe.table,
         "methods": methods,
-        "tables": _tables(recipe, methods),
+        "tables": _tables(recipe, methods, masks=masks),
         "expected": [
             entry.model_dump(mode="json") | {"where": SETS.get(entry.where, entry.where)}
             for entry in recipe.expected
@@ -66,12 +71,13 @@ def _distinct(methods: Mapping[str, dict[str, Any]], recipe: Recipe) -> dict[str
     return distinct
 
 
-def _tables(recipe: Recipe, methods: Mapping[str, Any]) -> dict[str, Any]:
+def _tables(recipe: Recipe, methods: Mapping[str, Any], *, masks: bool) -> dict[str, Any]:
     tables = {}
     for number, table in recipe.tables.items():
         rows = [row for row in table.rows if row.partition(TUNED_FOR)[0] in methods]
         if rows:
-            columns = dict.fromkeys(_column(text) for text in table.columns if not text.startswith("mean_iou"))
+            wanted = [text for text in table.columns if masks or not text.startswith("mean_iou")]
+            columns = dict.fromkeys(map(_column, wanted))
             tables[number] = {"title": table.title, "rows": rows, "columns": list(columns)}
     return tables
 

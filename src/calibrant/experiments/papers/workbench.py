@@ -92,6 +92,7 @@ class Workbench:
         seeds: Sequence[int] | None = None,
         tune: Sequence[str] = (),
         changes: Mapping[str, Any] | None = None,
+        masks: bool = False,
     ) -> RunSet:
         """The runs of some rows of a recipe; those that are not there yet are trained.
 
@@ -102,6 +103,7 @@ class Workbench:
             seeds: Instead of the workbench's.
             tune: Metrics for which settings are searched.
             changes: In small: values of the experiment to replace, by section; another network has its own options.
+            masks: In small: scenes with a label for every pixel.
         """
         plan = load(recipe)
         if methods is not None:
@@ -111,7 +113,7 @@ class Workbench:
             rows = None
         names = list(plan.methods) if rows is None else list(dict.fromkeys(row.partition(TUNED_FOR)[0] for row in rows))
         if self.small:
-            plan = small_recipe(plan, names)
+            plan = small_recipe(plan, names, masks=masks)
             if changes:
                 plain = plan.model_dump(mode="json")
                 sections = {k: dict(v) if k == "model" else plain[k] | dict(v) for k, v in changes.items()}
@@ -120,7 +122,8 @@ class Workbench:
         if self.runs:
             return RunSet(plan, *existing_runs(plan, self.runs))
         study = Study(plan, contenders_of(plan, names), tuple(seeds or self.seeds), tuple(tune))
-        folder = self.folder / "runs" / ("small" if self.small else recipe.replace("/", "-"))
+        small = "small-masks" if masks else "small"
+        folder = self.folder / "runs" / (small if self.small else recipe.replace("/", "-"))
         folder.parent.mkdir(parents=True, exist_ok=True)
         comparison = compare(
             study, folder, data=None if self.small else self.data, engine=self.engine, progress=self.progress

@@ -102,6 +102,20 @@ def literal(text: object) -> str:
     return words if len(words) <= 60 else f"{words[:57]}..."
 
 
+def wrapped(text: object, most: int) -> str:
+    r"""A name in lines of about so many characters, so that titles of neighbouring axes do not meet.
+
+    Example:
+        >>> wrapped("Adaptive label smoothing", 16)
+        'Adaptive label\nsmoothing'
+    """
+    lines = [""]
+    for word in literal(text).split():
+        line = f"{lines[-1]} {word}".strip()
+        lines[-1:] = [line] if len(line) <= most or not lines[-1] else [lines[-1], word]
+    return "\n".join(lines)
+
+
 def set_title(axis: Axes, title: str | None) -> None:
     """A title above the axis, as it is, if there is one."""
     if title is not None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from calibrant.report.document import Part
-from calibrant.report.figures import in_style, literal, new_figure
+from calibrant.report.figures import in_style, literal, new_figure, wrapped
 from calibrant.report.figures.data import Cell
 from calibrant.report.text import percent
 
@@ -50,16 +50,8 @@ def draw_activation_maps(document: Part, pictures: Sequence[Sequence[Cell]]) -> 
                 _write_classes(axis, said["top"])
             if number == 0:
                 for axis, name in zip(axes, ("Picture", *methods), strict=True):
-                    axis.set_title(_wrapped(name), fontsize=7.5)
+                    axis.set_title(wrapped(name, 18), fontsize=7.5)
     return figure
-
-
-def _wrapped(name: str, most: int = 18) -> str:
-    """A name in lines of about so many characters, so that titles of neighbours do not meet."""
-    lines = [""]
-    for word in literal(name).split():
-        lines[-1:] = [f"{lines[-1]} {word}".strip()] if len(lines[-1]) + len(word) < most else [lines[-1], word]
-    return "\n".join(lines)
 
 
 def _draw_picture(axis: Axes, cell: Cell) -> None:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from calibrant.report.document import Part
-from calibrant.report.figures import DASHES, INK, SERIES, literal, set_title, shares
+from calibrant.report.figures import DASHES, INK, SERIES, literal, set_title, shares, wrapped
 
 
 def draw_confidence_by_objectness(axis: Axes, parts: Mapping[str, Part], *, title: str | None = None) -> None:
@@ -50,7 +50,7 @@ def draw_peaks(axes: Sequence[Axes], image: ArrayLike, rows: Mapping[str, Sequen
         axis.set_xticks([])
         axis.set_yticks([0, 1])
         axis.tick_params(labelsize=6, length=2)
-        axis.set_title(f"{literal(name)}: {max(probabilities):.2f}", fontsize=6.5, loc="left")
+        axis.set_title(wrapped(f"{name}: {max(probabilities):.2f}", 20), fontsize=6.5, loc="left")
 
 
 def _diagonal(axis: Axes, words: str) -> None:

@@ -60,7 +60,7 @@ def write_paper_page(
         title=title,
         kind="Calibrant",
         created=None,
-        top=f'<p class="lead">{escape(lead)}</p>',
+        top=f'<div class="lead"><p>{escape(lead)}</p></div>',
         skip="Skip to the table or figure",
         style=asset("comparison.css") + asset("paper.css"),
         methods=methods,

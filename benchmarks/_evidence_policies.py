@@ -1,0 +1,127 @@
+"""The part of ./dev bench evidence about policies: is the promise kept on samples that no part of the policy has seen?
+
+A policy is fitted on one half of a file and judged on the other, for many random halves. Its true risk is unknown: the
+other half only estimates it, with an error of its own. So two shares are counted: that of the splits whose observed
+risk is above the target, which includes this error, and that of the splits where it is above beyond chance (an exact
+one-sided binomial test at 5%). If the promise is kept, the latter is at most 5% for broken promises and 5% of the
+others for chance, together `ALLOWED`.
+
+`Policy.fit` spends most of its time on intervals that it reports and that decide nothing; they are left out here. The
+first split of every file is fitted by `Policy.fit` too, and the two must decide alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from benchmarks._evidence_files import LogitFile, Split, random_splits, read_logits
+from calibrant import Policy, Predictions
+from calibrant._arrays import Array, Doubles
+from calibrant._validation import Bools, Ints
+from calibrant.metrics import coverage_at_risk, wilson
+from calibrant.posthoc import NumpyOps
+from calibrant.predictions import Digits
+from calibrant.selective import FEWEST_FOR_CHOICE, decision, select
+from calibrant.selective.holdout import draws, for_choice, score_choice, share_for_choice
+from calibrant.selective.policy_thresholds import ScoredSamples, threshold_planned
+from calibrant.selective.rule import Rule
+from calibrant.selective.thresholds import abstaining
+
+CONFIDENCE = 0.95
+RISKS = (0.05, 0.01)
+SPLITS, COSTLY_SPLITS = 50, 25
+LEVEL = 0.05  # of the test whether an observed risk is above the target
+ALLOWED = (1 - CONFIDENCE) + CONFIDENCE * LEVEL
+
+
+def measure_policies(data: Path, file: LogitFile, seed: int) -> dict[str, Any]:
+    """What the policies of every split and target did on the other half."""
+    logits, labels = read_logits(data, file.file)
+    count = COSTLY_SPLITS if file.costly else SPLITS
+    targets: dict[str, list[dict[str, Any]]] = {str(risk): [] for risk in RISKS}
+    for number, split in enumerate(random_splits(logits, labels, count, seed)):
+        policies = fit_policies(split)
+        if number == 0:
+            _check_same(policies[RISKS[0]], split)
+        for risk, policy in policies.items():
+            targets[str(risk)].append(_judge(policy, split, risk))
+    return {"samples": len(labels), "splits": count, "seed": seed, "targets": targets}
+
+
+def fit_policies(split: Split) -> dict[float, Rule]:
+    """The policy of each target on the half to fit, as `Policy.fit` with its defaults makes it."""
+    predictions = Predictions.from_logits(split.fit_logits, split.fit_labels)
+    if len(predictions) < FEWEST_FOR_CHOICE:
+        return {risk: Policy.fit(predictions, risk, CONFIDENCE) for risk in RISKS}
+    share = share_for_choice(len(predictions))
+    digits = Digits(int(predictions.num_classes))
+    chosen_on = for_choice(predictions.batches(), 0, share, None, digits)
+    selection = select(chosen_on, "logits", quick=True, floor=digits.floor)
+    rule = Rule(
+        num_classes=int(predictions.num_classes),
+        class_names=None,
+        takes="logits",
+        kind="classification",
+        calibrator=selection.calibrator,
+        score=selection.score,
+        threshold=abstaining("best", RISKS[0], CONFIDENCE),
+    )
+    rest = draws(0, 0, len(predictions)) >= share
+    score, correct = _score(rule, split.fit_logits[rest], split.fit_labels[rest])
+    plan = score_choice(rule, chosen_on)
+    return {
+        risk: replace(rule, threshold=threshold_planned(ScoredSamples(score, correct), plan, risk, CONFIDENCE, "best"))
+        for risk in RISKS
+    }
+
+
+def _check_same(rule: Rule, split: Split) -> None:
+    policy = Policy.fit(Predictions.from_logits(split.fit_logits, split.fit_labels), RISKS[0], CONFIDENCE)
+    if (policy.threshold.value, str(policy.score)) != (rule.threshold.value, str(rule.score)):
+        raise RuntimeError(f"Policy.fit has the threshold {policy.threshold.value}, here {rule.threshold.value}")
+
+
+def _score(rule: Rule, logits: Array, labels: Ints) -> tuple[Doubles, Bools]:
+    """The score of each row, and whether its answer is right."""
+    answer = decision(rule, NumpyOps(), logits.astype(np.float64))
+    return np.asarray(answer.score)[:, 0], np.asarray(answer.label)[:, 0] == labels
+
+
+def _judge(rule: Rule, split: Split, risk: float) -> dict[str, Any]:
+    """Answers and errors on the other half, and the coverage of a clairvoyant with the same score."""
+    score, correct = _score(rule, split.test_logits, split.test_labels)
+    accept = score >= rule.threshold.value
+    return {
+        "samples": len(correct),
+        "accepted": int(accept.sum()),
+        "wrong": int((accept & ~correct).sum()),
+        "clairvoyant": coverage_at_risk(score, correct, risk),
+        "calibrator": "none" if rule.calibrator is None else rule.calibrator.name,
+        "score": str(rule.score),
+    }
+
+
+def summarise(rows: list[dict[str, Any]], risk: float) -> dict[str, Any]:
+    """Over all splits of a file: coverage, how often the promise was broken, and whether that is allowed."""
+    keys = ("accepted", "wrong", "samples", "clairvoyant")
+    accepted, wrong, samples, best = (np.array([row[key] for row in rows], dtype=np.float64) for key in keys)
+    above = wrong > risk * accepted
+    tail = stats.binom.sf(wrong - 1, accepted, risk)  # P(at least as many errors, if the risk were the target)
+    beyond = (accepted > 0) & (tail < LEVEL)
+    low, high = (float(limit) for limit in wilson(int(beyond.sum()), len(rows)))
+    return {
+        "coverage": float((accepted / samples).mean()),
+        "clairvoyant": float(best.mean()),
+        "risk": float(wrong.sum() / max(1.0, accepted.sum())),
+        "abstained": float((accepted == 0).mean()),
+        "above": float(above.mean()),
+        "beyond": float(beyond.mean()),
+        "low": low,
+        "high": high,
+        "verdict": "holds" if high <= ALLOWED else "does not hold" if low > ALLOWED else "within noise",
+    }

@@ -1,0 +1,205 @@
+"""``calibrant monitor``: a watch on the promise of a deployed policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calibrant._files import check_output
+from calibrant._numbers import count, percent
+from calibrant.cli.console import print_json, print_table, remark, say, show_progress
+from calibrant.cli.options import ClassNames, Column, Json, Positive, Quiet, columns_of, how_to_open, open_for_policy
+
+if TYPE_CHECKING:
+    from calibrant._progress import Progress
+    from calibrant.monitoring import BatchCounts, Monitor
+    from calibrant.predictions import Predictions
+    from calibrant.selective import Policy
+
+#: Exit code of an alarm.
+ALARM = 1
+
+
+def monitor_command(
+    policy: Annotated[Path, typer.Argument(help="A policy that calibrant fit wrote.")],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PREDICTIONS",
+            help="Batches in the order in which they came: files as calibrant apply takes them, with or without "
+            "labels; none to look at a state again.",
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="The state of the watch, a .json file: made if it is not there, and added to.")
+    ] = None,
+    merge: Annotated[
+        list[Path] | None, typer.Option(help="The state of another machine's watch, to be added (repeat for more).")
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labels that came later, .csv or .parquet with columns id and label; give their batches too."
+        ),
+    ] = None,
+    labels_only: Annotated[
+        bool, typer.Option("--labels-only", help="The batches are labelled samples of rows that were seen before.")
+    ] = False,
+    by_group: Annotated[str | None, typer.Option(help="Watch the error rate in each group of this column too.")] = None,
+    alpha: Annotated[
+        float | None, typer.Option(help="The chance that the watch ever raises a false alarm (0.05).")
+    ] = None,
+    alarm_on: Annotated[
+        str, typer.Option(help="What exit code 1 is for: any alarm, or that of the promise alone: any or promise.")
+    ] = "any",
+    corrected: Annotated[
+        Path | None,
+        typer.Option(help="Write the calibrated probabilities of the one batch, corrected for its estimated priors."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A page with the time line, .html.")] = None,
+    column: Column = None,
+    class_names: ClassNames = None,
+    positive: Positive = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Watch a deployed policy: whether its promise is kept, and whether new samples are like those of the fit.
+
+    Look as often as you like: the evidence is valid at every time. Exits with 0, with 1 after an alarm, with 2 for bad
+    input.
+    """
+    batches = files or []
+    _check(batches, state, merge or [], alarm_on, corrected, output)
+    from calibrant.monitoring import read_labels
+    from calibrant.selective import Policy
+
+    fitted = Policy.load(policy)
+    late = None if labels is None else read_labels(labels, fitted.num_classes, fitted.class_names)
+    watching = _begin(fitted, state, by_group, alpha)
+    with show_progress(quiet) as progress:
+        for file in batches:
+            opening = how_to_open(columns_of(file, batches, column), class_names, positive, False, None)
+            groups = sorted({name for name in (watching.state.by_group, fitted.group) if name is not None})
+            predictions = open_for_policy(fitted, file, groups=groups or None, unlabelled=True, **opening)
+            try:
+                counts = watching.count(predictions, labels=late, progress=progress)
+            except ValueError as error:
+                raise ValueError(f"{file}: {error}") from None
+            name = Path(file).name
+            _change(watching, state, partial(watching.add, counts, name, labels_only=labels_only))
+            if corrected is not None:
+                _write_corrected(watching, predictions, counts, corrected, progress)
+    for path in merge or []:
+        _change(watching, state, partial(watching.merge, path))
+    _report(watching, output, as_json, quiet)
+    for written in (state if batches or merge else None, corrected, output):
+        if written is not None:
+            remark(f"wrote {written}", quiet)
+    if any(alarm_on == "any" or test.name == "promise" for test in watching.watch.alarms):
+        raise typer.Exit(ALARM)
+
+
+def _check(
+    batches: list[str],
+    state: Path | None,
+    merge: list[Path],
+    alarm_on: str,
+    corrected: Path | None,
+    output: Path | None,
+) -> None:
+    """Refuse what cannot be meant, before anything is read."""
+    if alarm_on not in ("any", "promise"):
+        raise ValueError(f"--alarm-on takes any or promise, got {alarm_on[:40]!r}")
+    if not batches and not merge and (state is None or not state.exists()):
+        raise ValueError("nothing to watch: give predictions, or --state FILE of a watch that was begun")
+    if state is not None and state.suffix.lower() != ".json":
+        raise ValueError(f"--state {state}: the state of a watch is a .json file, got {state.suffix!r}")
+    if output is not None and output.suffix.lower() != ".html":
+        raise ValueError(f"--output {output}: a page is written as .html, got {output.suffix!r}")
+    if corrected is not None and len(batches) != 1:
+        raise ValueError(f"--corrected is for one batch, got {len(batches)}")
+    for path in (state, corrected, output):
+        if path is not None:
+            check_output(path)
+
+
+def _begin(policy: Policy, state: Path | None, by_group: str | None, alpha: float | None) -> Monitor:
+    """The watch of a state that is there, or a new one."""
+    from calibrant.monitoring import Monitor
+
+    if state is not None and state.exists():
+        return Monitor.load(policy, state, by_group=by_group, alpha=alpha)
+    return Monitor(policy, by_group=by_group, **({} if alpha is None else {"alpha": alpha}))
+
+
+def _change(watching: Monitor, path: Path | None, change: Callable[[], object]) -> None:
+    """Change a watch and write its state; what another process added to the file meanwhile stays in it."""
+    from calibrant.monitoring import Monitor, locked
+
+    if path is None:
+        change()
+        return
+    with locked(path):
+        if path.exists():
+            watching.state = Monitor.load(watching.policy, path).state
+        change()
+        watching.save(path)
+
+
+def _write_corrected(
+    watching: Monitor, predictions: Predictions, counts: BatchCounts, path: Path, progress: Progress
+) -> None:
+    """The calibrated probabilities of a batch, as they would be with its estimated priors."""
+    from calibrant.monitoring import corrected_predictions
+
+    if counts.shift is None:
+        raise ValueError("--corrected needs the priors at the fit, and the policy has none: fit it again")
+    corrected_predictions(watching.policy, predictions, counts.shift, progress=progress).save(path)
+
+
+def _report(watching: Monitor, output: Path | None, as_json: bool, quiet: bool) -> None:
+    """The watch on standard output and as a page."""
+    document = watching.document
+    for text in watching.remarks:
+        remark(text, quiet)
+    if output is not None:
+        from calibrant.report import write_watch
+
+        write_watch(output, document)
+    if as_json:
+        print_json(document)
+    elif not quiet:
+        _print(document)
+
+
+def _print(document: dict[str, Any]) -> None:
+    for alarm in document["alarms"]:
+        say(f"ALARM: {alarm['text']}")
+    if not document["alarms"]:
+        say(f"{document['headline']}.")
+    for sentence in [*document["sentences"], *document["untested"]]:
+        say(sentence)
+    if document["label_shift"] is not None:
+        say(document["label_shift"]["text"])
+    rows = [
+        [row["name"], count(row["samples"]), percent(row["coverage"]), percent(row["implied_risk"]),
+         count(row["answers_labelled"]), percent(row["risk"])]
+        for row in document["batches"][-20:]
+    ]  # fmt: skip
+    head = ["", "samples", "answered", "implied wrong", "labelled answers", "wrong"]
+    print_table("\nBatches" + (", the last 20" if len(document["batches"]) > 20 else ""), head, rows)
+    if document["groups"]:
+        parts = [
+            [part["group"], count(part["answers"]), percent(part["value"]), f"{percent(part['low'])} to "
+             f"{percent(part['high'])}", _since(part["test"])]
+            for part in document["groups"]
+        ]  # fmt: skip
+        print_table(f"\nBy {document['by_group']}", ["", "labelled answers", "wrong", "at all times", "alarm"], parts)
+
+
+def _since(test: dict[str, Any] | None) -> str:
+    return "" if test is None or test["alarm_since"] is None else f"since {test['alarm_since']}"

@@ -1,0 +1,8 @@
+"""Object detection on the network of a finished run: what a classifier has learned, seen from another task [ALS]."""
+
+from calibrant._imports import needs_torch
+from calibrant.detection.backbones import Backbone, check_detection, plan_run, read_backbones
+from calibrant.detection.coco_metrics import Detected, coco_metrics
+from calibrant.detection.task import Detection
+
+__all__ = ["Backbone", "Detected", "Detection", "coco_metrics", "plan_run", "read_backbones"]

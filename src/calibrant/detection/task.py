@@ -1,0 +1,180 @@
+"""Detection as a task of the training loop: Faster R-CNN on the recipe's network, and COCO's metrics of every set."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from calibrant._imports import need
+from calibrant.data import Batch, Batches, Dataset, Pipeline
+from calibrant.detection.coco_metrics import Detected, coco_metrics
+from calibrant.detection.geometry import LEAST_SIDE, is_single, to_image, to_view
+from calibrant.models import build, build_detector
+from calibrant.training import (
+    DETECTIONS,
+    EventLog,
+    MicroBatch,
+    Recipe,
+    Run,
+    RunFolder,
+    Sets,
+    Task,
+    dtype_of,
+    evaluating,
+    evaluation_pipeline,
+    training_pipeline,
+    unwrap,
+)
+
+Target = dict[str, Tensor]
+
+
+class Detection(Task):
+    """Boxes and classes of objects; ``detection`` in the recipe says by which detector."""
+
+    def select(self, sets: Sets) -> Sets:
+        """Training images that show a single object; all images of the other sets."""
+        boxes = sets.train.boxes
+        if boxes is None:
+            return sets
+        counts = np.bincount(boxes.owners[is_single(boxes)], minlength=len(boxes))
+        return dataclasses.replace(sets, train=sets.train.take(counts > 0))
+
+    def check(self, recipe: Recipe, sets: Sets) -> None:
+        """Refuse recipes of something else, and data without boxes."""
+        need("detection", "detection", "pycocotools")
+        _settings(recipe)
+        for dataset in (sets.train, *sets.evaluated.values()):
+            if dataset.kind != "image" or dataset.boxes is None or not is_single(dataset.boxes).any():
+                raise ValueError(f"{dataset.title} has no boxes of objects, and detection needs them")
+
+    def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
+        """The detector, with the backbone's weights and a head from the recipe's seed."""
+        return make_detector(recipe, len(sets.train.classes), trust_code=trust_code)
+
+    def pipeline(self, recipe: Recipe, train: Dataset) -> Pipeline:
+        """Images of any sizes, with the recipe's augmentation."""
+        return training_pipeline(recipe, train, filled_up=True)
+
+    def rehearse(self, run: Run) -> None:
+        """Send one image through the detector."""
+        batch = run.pipeline.batch([0]).to(run.fabric.device)
+        model = unwrap(run.model)
+        with torch.no_grad(), evaluating(model):
+            try:
+                model(_images(batch, dtype_of(run.recipe)))
+            except RuntimeError as error:
+                words = " ".join(str(error).split())[:200]
+                shape = list(batch.inputs.shape[1:])
+                raise ValueError(f"the detector does not take images of shape {shape} ({words})") from error
+
+    def parts(self, run: Run, batch: Batch) -> list[MicroBatch]:
+        """Micro-batches weighted by their images."""
+        images, targets = _images(batch, dtype_of(run.recipe)), _targets(run.pipeline.dataset, batch)
+        world = run.fabric.world_size
+        return [
+            MicroBatch([images[i] for i in rows], [targets[i] for i in rows], batch.indices[rows],
+                 len(rows) * world / max(run.batch_size, 1))
+            for rows in torch.arange(len(images)).chunk(run.recipe.training.accumulate)
+        ]  # fmt: skip
+
+    def loss(self, run: Run, part: MicroBatch) -> tuple[Tensor | None, dict[str, Tensor]]:
+        """The sum of the detector's four losses."""
+        losses: dict[str, Tensor] = run.model(part.inputs, part.target)
+        value = torch.stack(list(losses.values())).sum()
+        return value * part.weight, {name: loss.detach() for name, loss in losses.items()}
+
+    def terms(self, run: Run, part: MicroBatch, output: Any) -> dict[str, float]:
+        """The four losses: of proposals (are they objects, and where) and of regions (which class, and where)."""
+        return {name: float(value) for name, value in output.items()}
+
+    def remember(self, run: Run, parts: list[MicroBatch], outputs: list[Any]) -> None:
+        """The losses of a detector have no memory."""
+
+    def validate(self, run: Run, val: Dataset) -> dict[str, float]:
+        """COCO's metrics, by the first process for all."""
+        metrics = coco_metrics(val, detect(run, val)) if run.fabric.global_rank == 0 else {}
+        shared: dict[str, float] = run.fabric.broadcast(metrics)
+        return shared
+
+    def evaluate(self, run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
+        """Write what was detected in every set."""
+        numbers = {}
+        for name, dataset in sets.evaluated.items():
+            event_log("predicting", {"set": name})
+            detected = detect(run, dataset)
+            folder.write(f"{name}{DETECTIONS}", _document(dataset, detected))
+            numbers[name] = coco_metrics(dataset, detected)
+            event_log("predicted", {"set": name, **numbers[name]})
+        return numbers
+
+
+def make_detector(recipe: Recipe, classes: int, *, trust_code: bool = False) -> nn.Module:
+    """The detector of a recipe, on its network with its weights, if it has any."""
+    settings, model = _settings(recipe), recipe.model
+    network = build(model.name, num_classes=max(classes, 2), stem=model.stem, weights=model.weights, head="drop",
+                    seed=recipe.seed, trust_code=trust_code, **model.options)  # fmt: skip
+    mean, std = recipe.data.normalisation
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)  # of the layers that the classifier does not have
+        detector = build_detector(network, classes, name=model.name, mean=mean, std=std, **settings.of_detector)
+    if recipe.training.channels_last:
+        detector = detector.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return detector.to(dtype_of(recipe))
+
+
+def _settings(recipe: Recipe) -> Any:
+    if recipe.detection is None:
+        raise ValueError("the recipe has no [detection]: calibrant train trains it")
+    return recipe.detection
+
+
+def detect(run: Run, dataset: Dataset) -> list[Detected]:
+    """What the detector of a run finds in every image of a data set, in pixels of the images."""
+    settings, device, dtype = run.recipe.training, run.fabric.device, dtype_of(run.recipe)
+    pipeline = evaluation_pipeline(run.recipe, dataset, filled_up=True)
+    batches = Batches(len(dataset), min(settings.eval_batch_size, settings.batch_size), shuffle=False)
+    model, detected = unwrap(run.model), []
+    with torch.no_grad(), evaluating(model):
+        for batch in pipeline.loader(batches, settings.workers):
+            for view, output in zip(batch.views, model(_images(batch.to(device), dtype)), strict=True):
+                corners, labels, scores = (output[k].cpu().double().numpy() for k in ("boxes", "labels", "scores"))
+                detected.append(Detected(to_image(corners, view), labels.astype(np.int64) - 1, scores))
+    return detected
+
+
+def _images(batch: Batch, dtype: torch.dtype) -> list[Tensor]:
+    """The images of a batch without what fills them up, values from 0 to 1."""
+    scaled = batch.inputs.to(dtype) / 255
+    return [image[:, : view.height, : view.width] for image, view in zip(scaled, batch.views, strict=True)]
+
+
+def _targets(dataset: Dataset, batch: Batch) -> list[Target]:
+    """The single objects that the views show, as torchvision takes them; class 0 is the background."""
+    boxes, device = dataset.boxes, batch.inputs.device
+    assert boxes is not None
+    single, targets = is_single(boxes), []
+    for row, view in zip(batch.indices.tolist(), batch.views, strict=True):
+        span = boxes.span(row)
+        corners = to_view(boxes.corners[span], view)
+        chosen = single[span] & ((corners[:, 2:] - corners[:, :2]) >= LEAST_SIDE).all(axis=1)
+        labels = torch.from_numpy(boxes.labels[span][chosen] + 1).to(device)
+        corners_seen = torch.from_numpy(corners[chosen]).to(device, torch.float32)
+        targets.append({"boxes": corners_seen, "labels": labels})
+    return targets
+
+
+def _document(dataset: Dataset, detected: list[Detected]) -> dict[str, Any]:
+    """Detections as ``{"classes": [...], "images": {id: [[x1, y1, x2, y2, class, score], ...]}}``, to a hundredth."""
+    rows = {
+        name: [
+            [*(round(float(v), 2) for v in corners), int(label), round(float(score), 6)]
+            for corners, label, score in zip(one.corners, one.labels, one.scores, strict=True)
+        ]
+        for name, one in zip(dataset.ids, detected, strict=True)
+    }
+    return {"classes": list(dataset.classes), "images": rows}

@@ -1,0 +1,219 @@
+"""Faster R-CNN on the stages of any ResNet here: what ALS transfers its classifiers to (Sec. 4.3).
+
+Without a pyramid it is the design of Ren et al. 2015 on a ResNet (He et al. 2016, "C4"), which is that of the code ALS
+trains with (jwyang/faster-rcnn.pytorch): regions are proposed on the features of the last stage but one, and the last
+stage works on what is pooled from each region. With a pyramid it is Lin et al. 2017: regions are proposed on every
+stage, and two linear layers work on what is pooled.
+
+Batch norm keeps the statistics of the classifier and is not trained. Proposals, losses and detections are
+torchvision's.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant import _torchvision
+from calibrant.models.blocks import TrunkClassifier
+
+#: Channels of every level of a pyramid, and of the linear layers behind it.
+PYRAMID_WIDTH, HEAD_WIDTH = 256, 1024
+
+
+def split_resnet(network: nn.Module, name: str) -> tuple[nn.Module, list[nn.Module]]:
+    """The first layers of a ResNet, and its stages.
+
+    Args:
+        network: a classifier.
+        name: what to call it in the message.
+
+    Raises:
+        ValueError: it is not a ResNet.
+
+    Example:
+        >>> from calibrant.models import build
+        >>> stem, stages = split_resnet(build("small_resnet", num_classes=3), "small_resnet")
+        >>> len(stages)
+        4
+    """
+    _torchvision.ensure()
+    from torchvision.models import ResNet
+
+    if isinstance(network, ResNet):
+        stem = nn.Sequential(network.conv1, network.bn1, network.relu, network.maxpool)
+        return stem, [network.layer1, network.layer2, network.layer3, network.layer4]
+    if isinstance(network, TrunkClassifier):
+        trunk = network.trunk
+        return nn.Sequential(trunk.conv1, trunk.bn1, nn.ReLU()), list(trunk.stages)
+    raise ValueError(
+        f"the model {name!r} cannot be the backbone of a detector: it must be a ResNet (resnet18, resnet50, "
+        "small_resnet and the like)"
+    )
+
+
+class _BackboneStages(nn.Module):
+    """The stages of a backbone: the features of the last of them, or of all through a pyramid."""
+
+    def __init__(self, stem: nn.Module, stages: Sequence[nn.Module], widths: Sequence[int], pyramid: bool):
+        super().__init__()
+        from torchvision.ops import FeaturePyramidNetwork
+        from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
+
+        self.stem, self.stages = stem, nn.ModuleList(stages)
+        self.pyramid = FeaturePyramidNetwork(list(widths), PYRAMID_WIDTH, LastLevelMaxPool()) if pyramid else None
+        self.out_channels = PYRAMID_WIDTH if pyramid else widths[-1]
+
+    def forward(self, x: Tensor) -> Any:
+        """A tensor, or the levels of the pyramid by name."""
+        x = self.stem(x)
+        outputs: OrderedDict[str, Tensor] = OrderedDict()
+        for number, stage in enumerate(self.stages):
+            x = outputs[str(number)] = stage(x)
+        return x if self.pyramid is None else self.pyramid(outputs)
+
+
+class _StageHead(nn.Module):
+    """The last stage over what is pooled from a region, and the mean."""
+
+    def __init__(self, stage: nn.Module):
+        super().__init__()
+        self.stage = stage
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[R, C, P, P] to [R, width]."""
+        return self.stage(x).mean((2, 3))
+
+
+def build_detector(
+    network: nn.Module,
+    num_classes: int,
+    *,
+    name: str,
+    mean: Sequence[float],
+    std: Sequence[float],
+    pyramid: bool = False,
+    anchors: Sequence[int] = (64, 128, 256, 512),
+    aspects: Sequence[float] = (0.5, 1.0, 2.0),
+    frozen_stages: int = 1,
+    pooled: int = 7,
+    candidates: tuple[int, int] = (12_000, 6_000),
+    proposals: tuple[int, int] = (2_000, 300),
+    regions: int = 256,
+    nms: float = 0.3,
+    least_score: float = 0.05,
+    detections: int = 100,
+) -> nn.Module:
+    """Faster R-CNN on a ResNet classifier, whose modules it takes over.
+
+    Args:
+        network: the classifier, with the weights that detection starts from.
+        num_classes: without the background.
+        name: of the network, for messages.
+        mean: of the channels of images with values from 0 to 1.
+        std: likewise.
+        pyramid: propose regions on every stage, through a feature pyramid.
+        anchors: sides of the anchors in pixels; with a pyramid one for each level, which are one more than the stages.
+        aspects: heights of the anchors over their widths.
+        frozen_stages: how many stages are not trained, from the first on; then the first layers are not either.
+        pooled: pixels along a side of what is pooled from a region.
+        candidates: regions before non-maximum suppression, in training and after it.
+        proposals: regions after it, in training and after it.
+        regions: of each image that the second part is trained on.
+        nms: overlap above which the weaker of two detections of a class is dropped.
+        least_score: detections below are dropped.
+        detections: of an image, at most.
+
+    Returns:
+        Torchvision's detector: a list of images ``[C, H, W]`` with values from 0 to 1, with targets gives losses,
+        without gives detections. Images are not scaled.
+    """
+    stem, stages = split_resnet(network, name)
+    from torchvision.models.detection import FasterRCNN
+    from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+    from torchvision.models.detection.rpn import AnchorGenerator
+    from torchvision.ops import MultiScaleRoIAlign
+
+    _check_counts(len(stages), pyramid, anchors, frozen_stages)
+    widths = _widths(stem, stages)
+    for part in [stem, *stages[:frozen_stages]] if frozen_stages else []:
+        part.requires_grad_(requires_grad=False)
+    if pyramid:
+        backbone = _BackboneStages(stem, stages, widths, pyramid=True)
+        levels = [str(number) for number in range(len(stages))]
+        sizes: list[tuple[int, ...]] = [(anchor,) for anchor in anchors]
+        head: nn.Module = TwoMLPHead(PYRAMID_WIDTH * pooled**2, HEAD_WIDTH)
+        features = HEAD_WIDTH
+    else:
+        backbone = _BackboneStages(stem, stages[:-1], widths[:-1], pyramid=False)
+        levels, sizes = ["0"], [tuple(anchors)]
+        head, features = _StageHead(stages[-1]), widths[-1]
+    detector: Any = FasterRCNN(
+        backbone,
+        rpn_anchor_generator=AnchorGenerator(tuple(sizes), (tuple(aspects),) * len(sizes)),
+        box_roi_pool=MultiScaleRoIAlign(levels, pooled, sampling_ratio=2),
+        box_head=head,
+        box_predictor=FastRCNNPredictor(features, num_classes + 1),
+        image_mean=list(mean),
+        image_std=list(std),
+        rpn_pre_nms_top_n_train=candidates[0],
+        rpn_pre_nms_top_n_test=candidates[1],
+        rpn_post_nms_top_n_train=proposals[0],
+        rpn_post_nms_top_n_test=proposals[1],
+        box_batch_size_per_image=regions,
+        box_nms_thresh=nms,
+        box_score_thresh=least_score,
+        box_detections_per_img=detections,
+    )
+    detector.transform.resize = _as_it_is
+    freeze_batch_norm(detector)
+    made: nn.Module = detector
+    return made
+
+
+def _as_it_is(image: Tensor, target: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor] | None]:
+    """Images come at the size that they are seen at."""
+    return image, target
+
+
+def _check_counts(stages: int, pyramid: bool, anchors: Sequence[int], frozen_stages: int) -> None:
+    if pyramid and len(anchors) != stages + 1:
+        raise ValueError(
+            f"a pyramid over {stages} stages takes {stages + 1} sizes of anchors, one for each of its levels, got "
+            f"{len(anchors)}"
+        )
+    if frozen_stages > stages:
+        raise ValueError(f"the backbone has {stages} stages, and {frozen_stages} of them cannot be frozen")
+
+
+def _widths(stem: nn.Module, stages: Sequence[nn.Module]) -> list[int]:
+    """Channels that each stage gives, from shapes that go through it."""
+    convolution: Any = next(part for part in stem.modules() if isinstance(part, nn.Conv2d))
+    widths = []
+    modes = {part: part.training for part in nn.ModuleList([stem, *stages]).modules()}
+    with torch.no_grad():
+        nn.ModuleList([stem, *stages]).eval()  # batch norm is to keep its statistics
+        x = stem(convolution.weight.new_zeros(1, convolution.in_channels, 64, 64))
+        for stage in stages:
+            x = stage(x)
+            widths.append(x.shape[1])
+    for part, mode in modes.items():
+        part.training = mode
+    return widths
+
+
+def freeze_batch_norm(model: nn.Module) -> None:
+    """Put torchvision's frozen batch norm with the same statistics and weights in the place of every batch norm."""
+    from torchvision.ops import FrozenBatchNorm2d
+
+    for name, part in list(model.named_children()):
+        if isinstance(part, nn.BatchNorm2d):
+            frozen = FrozenBatchNorm2d(part.num_features, eps=part.eps)
+            frozen.load_state_dict(part.state_dict(), strict=False)
+            setattr(model, name, frozen)
+        else:
+            freeze_batch_norm(part)

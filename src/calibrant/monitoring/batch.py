@@ -1,0 +1,209 @@
+"""A batch of predictions as a watch counts it: what the policy answers, how it looks, and which answers are wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calibrant._arrays import cache_chunks
+from calibrant._progress import Progress, silent, track
+from calibrant._validation import Ints, check_finite
+from calibrant.metrics import Doubles
+from calibrant.monitoring.label_shift import LabelShift, correct, estimate_label_shift, reference_priors
+from calibrant.posthoc import NumpyOps
+from calibrant.predictions import IGNORED, Predictions
+from calibrant.selective import Policy, bin_counts, class_counts, decision
+
+#: Samples that new priors are estimated on, and numbers of them.
+MOST_ROWS, MOST_NUMBERS = 20_000, 2**22
+UNKNOWN = -1  # the label of a sample whose label is not known
+SKETCHED = ("score", "confidence", "predicted")
+
+
+@dataclass
+class Labelled:
+    """Answers whose labels are known, and how many of them are wrong."""
+
+    answers: int = 0
+    errors: int = 0
+
+    def add(self, answers: int, errors: int) -> None:
+        """Count more of them."""
+        self.answers += answers
+        self.errors += errors
+
+
+@dataclass
+class BatchCounts:
+    """All that a watch keeps of a batch.
+
+    Attributes:
+        fingerprint: of its values and ids, whatever its labels are.
+        samples: how many there are.
+        accepted: how many are answered.
+        implied_errors: the sum of 1 - confidence over answers.
+        labelled: answers with known labels.
+        groups: the same by group.
+        sketch: counts of score, confidence and predicted class in the policy's bins; empty if it has none.
+        shift: the estimated priors, if they could be estimated.
+    """
+
+    fingerprint: str = ""
+    samples: int = 0
+    accepted: int = 0
+    implied_errors: float = 0.0
+    labelled: Labelled = field(default_factory=Labelled)
+    groups: dict[str, Labelled] = field(default_factory=dict)
+    sketch: dict[str, Ints] = field(default_factory=dict)
+    shift: LabelShift | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class DecidedRows:
+    """Some samples: what the policy says of each, its label or `UNKNOWN`, its group."""
+
+    predicted: Ints
+    confidence: Doubles
+    score: Doubles
+    accept: npt.NDArray[np.bool_]
+    probabilities: Doubles
+    labels: Ints
+    groups: npt.NDArray[np.str_] | None
+
+
+def decided_rows(
+    policy: Policy, parts: Iterable[Predictions], by_group: str | None = None, labels: Mapping[str, int] | None = None
+) -> Iterator[DecidedRows]:
+    """The samples of a batch, some at a time, and what the policy says of them."""
+    numbers = {name: number for number, name in enumerate(policy.group_names or ())}
+    for batch in parts:
+        values = batch.logits if policy.takes == "logits" else batch.probabilities
+        truth = _labels(batch, labels)
+        names = None if by_group is None else np.asarray(batch.groups[by_group]).astype(str)
+        own = None if policy.group is None else np.asarray(batch.groups[policy.group]).astype(str)
+        start = 0
+        for part in cache_chunks(values):
+            check_finite(part)
+            rows = slice(start, start + len(part))
+            start += len(part)
+            group = None if own is None else np.array([[numbers.get(name, -1)] for name in own[rows]], np.float64)
+            answer = decision(policy, NumpyOps(), part.astype(np.float64), group)
+            yield DecidedRows(
+                answer.label[:, 0].astype(np.int64), np.clip(answer.confidence[:, 0], 0.0, 1.0), answer.score[:, 0],
+                answer.accept[:, 0].astype(bool), answer.probabilities, truth[rows],
+                None if names is None else names[rows],
+            )  # fmt: skip
+
+
+def _labels(batch: Predictions, late: Mapping[str, int] | None) -> Ints:
+    """Each sample's label; those that came later, by id, win."""
+    labels = np.full(len(batch), UNKNOWN, np.int64)
+    if batch.labels is not None:
+        labels = np.where(batch.labels == batch.ignore_index, UNKNOWN, batch.labels).astype(np.int64)
+    if late is not None:
+        known = np.array([late.get(str(name), UNKNOWN) for name in batch.ids.tolist()], np.int64)
+        labels = np.where(known == UNKNOWN, labels, known)
+    return labels
+
+
+def count_batch(
+    policy: Policy,
+    predictions: Predictions,
+    *,
+    by_group: str | None = None,
+    labels: Mapping[str, int] | None = None,
+    progress: Progress = silent,
+) -> BatchCounts:
+    """Count a batch.
+
+    Args:
+        policy: what decides.
+        predictions: with labels, without, or with some (``ignore_index`` for the others).
+        by_group: the column whose groups are counted apart.
+        labels: class by id, of samples whose labels came later.
+        progress: called as samples are read.
+    """
+    policy.check(predictions)
+    if by_group is not None and by_group not in predictions.group_names:
+        there = ", ".join(predictions.group_names) or "none"
+        raise ValueError(f"no group column {by_group!r}; there are {there}")
+    if labels is not None and "ids" not in predictions._store.names:
+        raise ValueError("labels that come later are matched by id, and the predictions have no ids")
+    counts, reference = BatchCounts(), policy.evidence.get("reference")
+    kept: list[DecidedRows] = []
+    most = min(MOST_ROWS, MOST_NUMBERS // policy.num_classes)
+    fingerprint = BatchFingerprint()
+    parts = fingerprint.of(track(predictions.batches(), "reading", len(predictions), progress, size=len))
+    for rows in decided_rows(policy, parts, by_group, labels):
+        _count(counts, rows, reference)
+        if sum(len(part.labels) for part in kept) < most:
+            kept.append(rows)
+    counts.fingerprint = str(fingerprint)
+    if reference is not None and reference["labels"] is not None:
+        probabilities, truth = (np.concatenate([getattr(part, name) for part in kept])[:most]
+                                for name in ("probabilities", "labels"))  # fmt: skip
+        priors = reference_priors(np.asarray(reference["labels"]))
+        counts.shift = estimate_label_shift(probabilities, priors, truth)
+    return counts
+
+
+def _count(counts: BatchCounts, rows: DecidedRows, reference: Mapping[str, Any] | None) -> None:
+    known = rows.accept & (rows.labels != UNKNOWN)
+    wrong = known & (rows.labels != rows.predicted)
+    counts.samples += len(rows.labels)
+    counts.accepted += int(rows.accept.sum())
+    counts.implied_errors += float((1 - rows.confidence[rows.accept]).sum())
+    counts.labelled.add(int(known.sum()), int(wrong.sum()))
+    if rows.groups is not None:
+        for name in np.unique(rows.groups).tolist():
+            inside = rows.groups == name
+            counts.groups.setdefault(name, Labelled()).add(int(known[inside].sum()), int(wrong[inside].sum()))
+    if reference is not None:
+        added = {name: bin_counts(getattr(rows, name), reference[name]["edges"]) for name in ("score", "confidence")}
+        added["predicted"] = class_counts(rows.predicted, reference["predicted"]["classes"])
+        counts.sketch = {name: counts.sketch.get(name, 0) + added[name] for name in SKETCHED}
+
+
+class BatchFingerprint:
+    """A checksum of values and ids, by which a batch is known again when its labels have come."""
+
+    def __init__(self) -> None:
+        self._values, self._ids, self._rows = hashlib.sha256(), hashlib.sha256(), 0
+
+    def of(self, parts: Iterable[Predictions]) -> Iterator[Predictions]:
+        """The same parts of a batch, each taken in as it passes."""
+        for part in parts:
+            values = part.logits if part.holds == "logits" else part.probabilities
+            self._values.update(np.ascontiguousarray(values, dtype=np.float64).tobytes())
+            if part.ids is not None:
+                names = "".join(f"{name}\0" for name in part.ids.tolist())
+                self._ids.update(names.encode("utf-8", "surrogatepass"))
+            self._rows += len(part)
+            yield part
+
+    def __str__(self) -> str:
+        parts = f"{self._rows}:{self._values.hexdigest()}:{self._ids.hexdigest()}"
+        return hashlib.sha256(parts.encode()).hexdigest()[:32]
+
+
+def corrected_predictions(
+    policy: Policy, predictions: Predictions, shift: LabelShift, *, progress: Progress = silent
+) -> Predictions:
+    """The policy's calibrated probabilities, corrected for the priors of a shift; unknown labels are ignored ones."""
+    parts = track(predictions.batches(), "correcting", len(predictions), progress, size=len)
+    rows = list(decided_rows(policy, parts))
+    probabilities = np.concatenate([correct(part.probabilities, shift.before, shift.priors) for part in rows])
+    labels = np.concatenate([part.labels for part in rows])
+    return Predictions.from_probabilities(
+        probabilities,
+        np.where(labels == UNKNOWN, IGNORED, labels),
+        ids=predictions.ids,
+        groups=predictions.groups or None,
+        class_names=policy.class_names,
+        ignore_index=IGNORED,
+    )

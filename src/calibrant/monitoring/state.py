@@ -1,0 +1,230 @@
+"""The state of a watch: counts of every batch in the order in which they came, bound to one policy, checked when read.
+
+Evidence is computed from the counts, so that states of several machines merge: the batches of the other come after
+one's own, each once. A file is written aside and renamed: a batch is in it or not, whenever a process is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from calibrant._files import read_json, written_aside
+from calibrant._validation import printable
+from calibrant.selective import Policy
+
+FORMAT, VERSION = "calibrant.watch", 1
+LARGEST = 2**28  # bytes of a file
+MOST_COUNTED = 2**53
+
+Count = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+
+
+class _StateEntries(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class KnownLabels(_StateEntries):
+    """Answers whose labels became known at one time, and how many of them are wrong."""
+
+    answers: Count
+    errors: Count
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.errors > self.answers:
+            raise ValueError("errors must be at most answers")
+        return self
+
+
+class LabelArrival(KnownLabels):
+    """Labels of a batch, in all and by group."""
+
+    batch: Digest
+    groups: dict[str, KnownLabels] = {}
+
+
+class ShiftEntry(_StateEntries):
+    """What EM said about the priors of a batch; see `LabelShift`."""
+
+    priors: list[Share]
+    samples: Count
+    gain: Annotated[float, Field(ge=0)]
+    p_value: Share
+    nll_before: float | None
+    nll_after: float | None
+
+
+class SketchEntry(_StateEntries):
+    """Counts in the bins of the policy's reference."""
+
+    score: list[Count]
+    confidence: list[Count]
+    predicted: list[Count]
+
+
+class WatchedBatch(_StateEntries):
+    """A batch."""
+
+    name: str
+    fingerprint: Digest
+    added: str
+    samples: Count
+    accepted: Count
+    implied_errors: Annotated[float, Field(ge=0, le=MOST_COUNTED)]
+    sketch: SketchEntry | None
+    shift: ShiftEntry | None
+    labels_only: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.accepted > self.samples or self.implied_errors > self.accepted * (1 + 1e-9):
+            raise ValueError("implied_errors, accepted and samples must not fall")
+        if self.sketch is not None and {sum(counts) for _, counts in self.sketch} != {self.samples}:
+            raise ValueError("a sketch must count all samples")
+        return self
+
+
+class WatchState(_StateEntries):
+    """All of a watch; see the module."""
+
+    format: Literal["calibrant.watch"] = "calibrant.watch"
+    version: Literal[1] = 1
+    policy: Digest
+    by_group: str | None
+    alpha: Annotated[float, Field(gt=0, lt=1)]
+    batches: list[WatchedBatch] = []
+    labels: list[LabelArrival] = []
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [batch.fingerprint for batch in self.batches]
+        if len(set(names)) < len(names):
+            raise ValueError("a batch is in it twice")
+        accepted = {batch.fingerprint: batch.accepted for batch in self.batches}
+        for arrival in self.labels:
+            accepted[arrival.batch] = accepted.get(arrival.batch, -1) - arrival.answers
+            if accepted[arrival.batch] < 0:
+                raise ValueError("labels of a batch must be of its answers, each once")
+        return self
+
+    def of_batch(self, fingerprint: str) -> WatchedBatch | None:
+        """The batch with this fingerprint, or None."""
+        return next((batch for batch in self.batches if batch.fingerprint == fingerprint), None)
+
+    def known_labels(self, fingerprint: str) -> LabelArrival:
+        """All labels of a batch that are known, added up."""
+        return total_labels(fingerprint, [arrival for arrival in self.labels if arrival.batch == fingerprint])
+
+    def labels_by_batch(self) -> dict[str, LabelArrival]:
+        """The same of every batch that has any."""
+        arrivals: dict[str, list[LabelArrival]] = {}
+        for arrival in self.labels:
+            arrivals.setdefault(arrival.batch, []).append(arrival)
+        return {name: total_labels(name, parts) for name, parts in arrivals.items()}
+
+
+def total_labels(fingerprint: str, arrivals: list[LabelArrival]) -> LabelArrival:
+    """Several arrivals of labels of a batch as one."""
+    names = dict.fromkeys(name for arrival in arrivals for name in arrival.groups)
+    groups = {}
+    for name in names:
+        parts = [arrival.groups[name] for arrival in arrivals if name in arrival.groups]
+        groups[name] = KnownLabels(answers=sum(p.answers for p in parts), errors=sum(p.errors for p in parts))
+    answers, errors = (sum(getattr(arrival, name) for arrival in arrivals) for name in ("answers", "errors"))
+    return LabelArrival(batch=fingerprint, answers=answers, errors=errors, groups=groups)
+
+
+def newly_known(before: LabelArrival, now: LabelArrival) -> LabelArrival | None:
+    """The labels that are known now and were not before; None if those from before have changed or are gone."""
+    pairs: list[tuple[KnownLabels, KnownLabels]] = [(before, now)]
+    nothing = KnownLabels(answers=0, errors=0)
+    names = dict.fromkeys([*before.groups, *now.groups])
+    pairs += [(before.groups.get(name, nothing), now.groups.get(name, nothing)) for name in names]
+    changes = [(b.answers - a.answers, b.errors - a.errors) for a, b in pairs]
+    if any(errors < 0 or errors > answers for answers, errors in changes):
+        return None
+    groups = {
+        name: KnownLabels(answers=answers, errors=errors)
+        for name, (answers, errors) in zip(names, changes[1:], strict=True)
+        if answers
+    }
+    return LabelArrival(batch=now.batch, answers=changes[0][0], errors=changes[0][1], groups=groups)
+
+
+def policy_fingerprint(policy: Policy) -> str:
+    """A checksum of what decides and of what is promised; the same after the file was written by another version."""
+    from calibrant.selective import to_dict
+
+    entries = to_dict(policy)
+    names = ("takes", "kind", "classes", "class_names", "target_risk", "confidence", "calibrator", "score", "group")
+    kept = {name: entries[name] for name in names}
+    kept["threshold"] = entries["threshold"]["accept_from"]
+    kept["groups"] = entries["groups"] and {name: part["accept_from"] for name, part in entries["groups"].items()}
+    kept["reference"] = entries["evidence"].get("reference")
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
+
+
+def read_state(path: str | Path) -> WatchState:
+    """Read a state; whatever is wrong with the file is a ValueError that names it and the entry."""
+    data = read_json(path, LARGEST, "the state of a watch")
+    try:
+        return parse_state(data)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def parse_state(data: Any) -> WatchState:
+    """A state out of plain data, checked."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ValueError(f"not the state of a watch: expected an object with format {FORMAT!r}")
+    if data.get("version") != VERSION or isinstance(data["version"], bool):
+        raise ValueError(f"states of version {VERSION} are read, got version {str(data.get('version'))[:40]}")
+    rest = {name: value for name, value in data.items() if name != "checksum"}
+    try:
+        state = WatchState.model_validate(rest)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part)[:40] for part in first["loc"])
+        raise ValueError(printable(f"{where or 'the state'}: {first['msg'].removeprefix('Value error, ')}")) from None
+    if data.get("checksum") != _checksum(rest):
+        raise ValueError("the checksum is of other contents: the file is damaged, or was edited")
+    return state
+
+
+def _checksum(entries: dict[str, Any]) -> str:
+    text = json.dumps(entries, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode('ascii')).hexdigest()}"
+
+
+def write_state(state: WatchState, path: str | Path) -> None:
+    """Write a state, aside and then renamed."""
+    entries = state.model_dump(mode="json")
+    text = json.dumps(entries | {"checksum": _checksum(entries)}, indent=1, allow_nan=False) + "\n"
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Let no other process change the states of this folder meanwhile; the lock ends with the process."""
+    folder = Path(path).resolve().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

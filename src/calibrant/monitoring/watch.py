@@ -1,0 +1,230 @@
+r"""What the counts of a watch say: the evidence against the promise and against "nothing has changed", over time.
+
+The chance of a false alarm, ever, is at most alpha: half of it is for the promise and half for changes that need no
+labels, of which coverage, score, confidence and predicted class have a quarter each. Where groups are watched, half of
+the promise's share is for all answers together and half for the groups, the g-th group that came having the share
+:math:`w_g` of `start_weight`, as nobody knows in advance how many there will be.
+
+Coverage was measured where the threshold was set, so its limits must hold for every threshold at once: the inequality
+of Dvoretzky, Kiefer and Wolfowitz [Massart1990] gives them, at half of the coverage's alpha, and the other half is for
+the evidence that the coverage is above the upper limit or below the lower one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from calibrant.metrics import Interval
+from calibrant.monitoring.batch import SKETCHED
+from calibrant.monitoring.evidence import EvidenceProcess, confidence_sequence, rate_ratios, start_weight
+from calibrant.monitoring.exchangeability import LOG_BETS, generator, rank_cells, total_variation
+from calibrant.monitoring.state import KnownLabels, WatchedBatch, WatchState
+from calibrant.selective import Policy, coverage_interval
+
+LOG10 = math.log(10)
+
+
+@dataclass
+class WatchTest:
+    """A hypothesis that is watched.
+
+    Attributes:
+        name: ``"promise"``, ``"coverage"``, ``"score"``, ``"confidence"`` or ``"predicted"``.
+        group: the group that it is about, or empty.
+        alpha: its share of the chance of a false alarm.
+        evidence: log10 of E after every batch that counted.
+        batches: the names of these batches.
+    """
+
+    name: str
+    alpha: float
+    group: str = ""
+    evidence: list[float] = field(default_factory=list)
+    batches: list[str] = field(default_factory=list)
+
+    @property
+    def limit(self) -> float:
+        """log10 of E from which on there is an alarm."""
+        return -math.log10(self.alpha)
+
+    @property
+    def since(self) -> str | None:
+        """The batch at which the alarm was raised, or None."""
+        over = (name for name, value in zip(self.batches, self.evidence, strict=True) if value >= self.limit)
+        return next(over, None)
+
+    def add(self, batch: str, log_value: float) -> None:
+        """The evidence after a batch."""
+        self.batches.append(batch)
+        self.evidence.append(log_value / LOG10)
+
+
+@dataclass
+class RateWatch:
+    """The error rate among answers, of all or of a group: its test, if there is a promise, and its estimates.
+
+    Attributes:
+        test: of "at most the promised rate", or None.
+        rates: errors and answers of every arrival of labels.
+        total: all of them.
+        limits: the confidence sequence after every arrival.
+    """
+
+    test: WatchTest | None
+    alpha: float
+    rates: list[tuple[str, int, int]] = field(default_factory=list)
+    limits: list[Interval] = field(default_factory=list)
+    errors: int = 0
+    answers: int = 0
+    _evidence: EvidenceProcess | None = None
+
+    def add(self, batch: str, known: KnownLabels, rate: float | None) -> None:
+        """Take in labels that became known."""
+        if not known.answers:
+            return
+        self.errors, self.answers = self.errors + known.errors, self.answers + known.answers
+        self.rates.append((batch, known.errors, known.answers))
+        self.limits.append(confidence_sequence(self.errors, self.answers, self.alpha))
+        if self.test is not None and rate is not None:
+            ratios = rate_ratios(known.errors, known.answers, rate)
+            self._evidence = self._evidence or EvidenceProcess(len(ratios))
+            self._evidence.update(ratios)
+            self.test.add(batch, float(self._evidence.log_value))
+
+
+@dataclass
+class Watch:
+    """All that is watched, as `watch` computes it from a state.
+
+    Attributes:
+        promised: the rate that is promised, or None.
+        overall: the error rate of all answers.
+        groups: of the answers in each group.
+        changes: the tests without labels, those that could be made.
+        sizes: total variation of the last batch from the reference, by what it is of.
+        coverage: share answered, over all batches.
+        reference_coverage: at the fit.
+        implied: the risk that calibrated confidence implies, over all batches; NaN without answers.
+        untested: what cannot be tested, and why, in sentences.
+    """
+
+    promised: float | None
+    overall: RateWatch
+    groups: dict[str, RateWatch]
+    changes: list[WatchTest]
+    sizes: dict[str, Interval]
+    coverage: Interval
+    reference_coverage: Interval
+    implied: float
+    untested: list[str]
+
+    @property
+    def tests(self) -> list[WatchTest]:
+        """Those of the promise first."""
+        rates = [self.overall, *self.groups.values()]
+        return [rate.test for rate in rates if rate.test is not None] + self.changes
+
+    @property
+    def alarms(self) -> list[WatchTest]:
+        """The tests that raised an alarm."""
+        return [test for test in self.tests if test.since is not None]
+
+
+def watch(policy: Policy, state: WatchState) -> Watch:
+    """Compute the evidence of a state."""
+    promised, untested = policy.promised, []
+    if promised is None or not 0 < promised < 1:
+        promised = None
+        untested.append("The policy promises no error rate: it is estimated, and not tested.")
+    overall, groups = _rates(state, promised)
+    seen = [batch for batch in state.batches if not batch.labels_only]
+    changes, sizes = [], {}
+    coverage = _coverage_test(policy, state, seen)
+    changes += coverage if isinstance(coverage, list) else []
+    untested += [] if isinstance(coverage, list) else [coverage]
+    reference = policy.evidence.get("reference")
+    if reference is None:
+        untested.append(
+            "The policy has no sketch of scores, confidences and classes, so a change of these cannot be tested: fit "
+            "it again on 50 samples or more."
+        )
+    else:
+        for name in SKETCHED:
+            counts = [np.array(getattr(batch.sketch, name), np.int64) for batch in seen if batch.sketch is not None]
+            pool = np.array(reference[name]["counts"], np.int64)
+            changes.append(_exchangeability(name, state.alpha / 8, pool, counts, seen))
+            if counts:
+                sizes[name] = total_variation(pool, counts[-1])
+    accepted, samples = sum(batch.accepted for batch in seen), sum(batch.samples for batch in seen)
+    fitted = policy.threshold
+    return Watch(
+        promised, overall, groups, changes, sizes, coverage_interval(accepted, samples, 0.95),
+        coverage_interval(fitted.accepted, fitted.samples, 0.95),
+        sum(batch.implied_errors for batch in seen) / accepted if accepted else math.nan, untested,
+    )  # fmt: skip
+
+
+def _rates(state: WatchState, promised: float | None) -> tuple[RateWatch, dict[str, RateWatch]]:
+    share = state.alpha / 2 if state.by_group is None else state.alpha / 4
+    has_test = promised is not None
+    overall = RateWatch(WatchTest("promise", share) if has_test else None, state.alpha)
+    groups: dict[str, RateWatch] = {}
+    names = {batch.fingerprint: batch.name for batch in state.batches}
+    for arrival in state.labels:
+        overall.add(names[arrival.batch], arrival, promised)
+        for name, known in arrival.groups.items():
+            if name not in groups and known.answers:
+                own = state.alpha / 4 * start_weight(len(groups) + 1)
+                groups[name] = RateWatch(WatchTest("promise", own, name) if has_test else None, state.alpha)
+            if known.answers:
+                groups[name].add(names[arrival.batch], known, promised)
+    return overall, groups
+
+
+def _coverage_test(policy: Policy, state: WatchState, batches: Sequence[WatchedBatch]) -> list[WatchTest] | str:
+    """The test that the coverage is within its limits at the fit; a sentence where it cannot be made."""
+    fitted, alpha = policy.threshold, state.alpha / 8
+    thresholds = len(policy.limits)
+    if not fitted.samples or policy.abstains:
+        return (
+            "The coverage cannot be tested: the policy never answers, or does not say on how many samples it was set."
+        )
+    # A threshold for every group: each of their shares of all samples has its own limits.
+    reach = thresholds * math.sqrt(math.log(2 * thresholds / (alpha / 2)) / (2 * fitted.samples))
+    share = fitted.accepted / fitted.samples
+    high, low = share + reach, 1 - share + reach
+    sides = [(rate, is_high) for rate, is_high in ((high, True), (low, False)) if rate < 1]
+    if not sides:
+        return "The coverage cannot be tested: the policy was fitted on too few samples to tell what it was."
+    test, evidences = WatchTest("coverage", alpha / 2), [EvidenceProcess(len(rate_ratios(0, 0, 0.5))) for _ in sides]
+    for batch in batches:
+        if not batch.samples:
+            continue
+        for evidence, (rate, is_high) in zip(evidences, sides, strict=True):
+            events = batch.accepted if is_high else batch.samples - batch.accepted
+            evidence.update(rate_ratios(events, batch.samples, rate))
+        test.add(batch.name, _log_mean([float(evidence.log_value) for evidence in evidences]))
+    return [test]
+
+
+def _log_mean(values: Iterable[float]) -> float:
+    logs = list(values)
+    return float(np.logaddexp.reduce(logs)) - math.log(len(logs))
+
+
+def _exchangeability(
+    name: str, alpha: float, pool: Any, counts: Sequence[Any], batches: Sequence[WatchedBatch]
+) -> WatchTest:
+    test, evidence = WatchTest(name, alpha), EvidenceProcess(len(LOG_BETS))
+    counted = [batch for batch in batches if batch.sketch is not None]
+    for batch, own in zip(counted, counts, strict=True):
+        if own.sum():
+            cells, pool = rank_cells(pool, own, generator(batch.fingerprint, name))
+            evidence.update(LOG_BETS @ cells)
+            test.add(batch.name, float(evidence.log_value))
+    return test

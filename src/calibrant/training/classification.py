@@ -1,0 +1,142 @@
+"""Classification of samples, or of pixels: logits, one of Calibrant's losses, and predictions of every set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.data import Batch, Batches, Dataset, Pipeline, read_glove
+from calibrant.training.datasets import Sets, evaluation_pipeline, training_pipeline
+from calibrant.training.forward import forward, inputs_and_target, rehearse
+from calibrant.training.masks import labels_at
+from calibrant.training.prediction import (
+    DatasetTally,
+    check_logits_fit,
+    logits_by_batch,
+    object_numbers,
+    predict_dataset,
+)
+from calibrant.training.recipe import Recipe
+from calibrant.training.run import Run, make_model, unwrap
+from calibrant.training.run_folder import MODEL_FACTS, PREDICTIONS, RunFolder
+from calibrant.training.step import DivergedError
+from calibrant.training.task import EventLog, MicroBatch, Task
+
+
+class Classification(Task):
+    """A network with a logit for every class, trained by the recipe's loss, mixing and targets."""
+
+    def check(self, recipe: Recipe, sets: Sets) -> None:
+        """Refuse a recipe that asks for something which the data would let pass in silence."""
+        train = sets.train
+        plain = "data of images with one class each"
+        is_plain = train.kind == "image" and train.masks is None
+        if recipe.mixing is not None and not is_plain:
+            raise ValueError(f"mixing is for {plain}, and {train.title} is not")
+        if recipe.targets.name == "adaptive" and (not is_plain or train.boxes is None):
+            raise ValueError(f"adaptive targets are for {plain} and boxes, and {train.title} is not or has none")
+        for dataset in sets.evaluated.values():
+            check_logits_fit(evaluation_pipeline(recipe, dataset), recipe.data.pixels)
+
+    def model(self, recipe: Recipe, sets: Sets, *, trust_code: bool) -> nn.Module:
+        """The recipe's network; words start from vectors where the recipe has them."""
+        text, vectors = recipe.data.text, None
+        if text is not None and text.vectors is not None and sets.vocabulary is not None:
+            vectors = read_glove(text.vectors, sets.vocabulary, text.dimensions, seed=recipe.seed).values
+        return make_model(recipe, len(sets.train.classes), sets.vocabulary_size, vectors, trust_code=trust_code)
+
+    def pipeline(self, recipe: Recipe, train: Dataset) -> Pipeline:
+        """Training data with the recipe's augmentation."""
+        return training_pipeline(recipe, train)
+
+    def rehearse(self, run: Run) -> None:
+        """Shapes alone go through the model where that is enough."""
+        rehearse(run)
+
+    def parts(self, run: Run, batch: Batch) -> list[MicroBatch]:
+        """Micro-batches weighted by their samples, or by their labelled pixels."""
+        inputs, target = inputs_and_target(run, batch)
+        number, world = run.recipe.training.accumulate, run.fabric.world_size
+        chunks = list(zip(inputs.chunk(number), target.chunk(number), batch.indices.chunk(number), strict=True))
+        if target.dim() == 3:
+            counts = [int((t != run.loss.ignore_index).sum()) for _, t, _ in chunks]
+            total = int(run.fabric.all_reduce(torch.tensor(sum(counts)), reduce_op="sum")) if world > 1 else sum(counts)
+        else:
+            counts, total = [len(x) for x, _, _ in chunks], run.batch_size
+        # Gradients are averaged over processes, whence their number.
+        return [MicroBatch(*chunk, count * world / max(total, 1)) for chunk, count in zip(chunks, counts, strict=True)]
+
+    def loss(self, run: Run, part: MicroBatch) -> tuple[Tensor | None, Tensor]:
+        """The share of a part in the loss, None if its logits are not finite, which losses refuse; and the logits."""
+        logits = forward(run.model, part.inputs, run.recipe.model.name, first=not run.has_begun)
+        run.has_begun = True
+        try:
+            value = run.loss(logits, labels_at(part.target, logits), ids=part.ids)
+        except ValueError:
+            if bool(torch.isfinite(logits).all()):
+                raise
+            return None, logits.detach()
+        return (value if part.weight == 1.0 else value * part.weight), logits.detach()
+
+    def terms(self, run: Run, part: MicroBatch, output: Any) -> dict[str, float]:
+        """Fidelity and regulariser."""
+        terms = run.loss.terms(output, labels_at(part.target, output), ids=part.ids)
+        return {name: float(term) for name, term in terms.items()}
+
+    def remember(self, run: Run, parts: list[MicroBatch], outputs: list[Any]) -> None:
+        """Tell the loss what was predicted: in every process what all of them saw."""
+        columns = (torch.cat(outputs), *(torch.cat(c) for c in ([p.target for p in parts], [p.ids for p in parts])))
+        world = run.fabric.world_size
+        logits, target, ids = (_gathered(x, world, run.batch_size) for x in columns) if world > 1 else columns
+        run.loss.update(logits, target, ids=ids)
+
+    def validate(self, run: Run, val: Dataset) -> dict[str, float]:
+        """Accuracy, NLL, ECE, AURC and the rest of one pass; every process takes its share of the samples."""
+        settings = run.recipe.training
+        pipeline = evaluation_pipeline(run.recipe, val)
+        batches = Batches(len(pipeline), settings.eval_batch_size, shuffle=False, rank=run.fabric.global_rank,
+                          world=run.fabric.world_size)  # fmt: skip
+        tally = DatasetTally(val, run.fabric.device, exclude=run.recipe.data.exclude, shared=True)
+        loader = pipeline.loader(batches, settings.workers)
+        batches_with_logits = logits_by_batch(
+            unwrap(run.model), loader, *run.recipe.data.normalisation, run.fabric.device,
+            interpolate=run.recipe.data.interpolate,
+        )  # fmt: skip
+        for batch, logits in batches_with_logits:
+            if not bool(torch.isfinite(logits).all()):
+                step = run.progress.step
+                raise DivergedError(f"logits of validation samples became NaN or infinite after step {step}")
+            tally.update(logits, batch.labels if batch.masks is None else batch.masks)
+        return tally.compute()
+
+    def evaluate(self, run: Run, sets: Sets, folder: RunFolder, event_log: EventLog) -> dict[str, dict[str, float]]:
+        """Write the predictions of every set, and what the model takes and gives."""
+        model, device, numbers = unwrap(run.model), run.fabric.device, {}
+        for name, dataset in sets.evaluated.items():
+            event_log("predicting", {"set": name})
+            tally = DatasetTally(dataset, device, exclude=run.recipe.data.exclude)
+            predictions = predict_dataset(run.recipe, model, dataset, device, tally=tally)
+            predictions.save(folder / f"{name}{PREDICTIONS}")
+            numbers[name] = tally.compute() | object_numbers(predictions)
+            event_log("predicted", {"set": name, **numbers[name]})
+        first = evaluation_pipeline(run.recipe, sets.test).batch([0]).inputs
+        facts = {
+            "classes": list(sets.test.classes),
+            "input_shape": list(first.shape[1:]),
+            "images": sets.test.kind == "image",
+            "input_dtype": str(first.dtype).removeprefix("torch."),
+            "vocabulary_size": sets.vocabulary_size,
+        }
+        folder.write(MODEL_FACTS, facts)
+        return numbers
+
+
+def _gathered(own: Tensor, world: int, total: int) -> Tensor:
+    """The parts of all processes as one batch, in the order of the samples before they were shared out."""
+    short = -(-total // world) - len(own)  # of a batch that does not share out evenly some processes have one less
+    own = torch.cat([own, own[:1].expand(short, *own.shape[1:])]) if short else own.contiguous()
+    parts = [torch.empty_like(own) for _ in range(world)]
+    torch.distributed.all_gather(parts, own)
+    return torch.stack(parts, dim=1).flatten(0, 1)[:total]

@@ -1,0 +1,104 @@
+"""The command ``detect``: tables of two backbones, continued after a kill -9, and refusals in one sentence."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from calibrant.cli import main
+from tests.helpers.drawn_objects import RECIPE, drawn_voc, weights_file
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("detect")
+    drawn_voc(folder / "voc", train=16, val=4)
+    (folder / "recipe.toml").write_text(RECIPE)
+    (folder / "classifier.toml").write_text('[data]\nlayout = "digits"\n[model]\nname = "mlp"\n')
+    for seed, name in enumerate(("hard", "als")):
+        weights_file(folder / f"{name}.safetensors", seed=seed)
+    return folder
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return stop.value.code, capsys.readouterr()
+
+
+def words_of(home, out, *more):
+    backbones = [w for name in ("hard", "als") for w in ("--backbone", f"{name}={home / f'{name}.safetensors'}")]
+    return ["detect", home / "recipe.toml", *backbones, "--data", home / "voc", "-o", out, *more]
+
+
+def test_killed_and_run_again_it_goes_on_and_compares(home, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = [str(w) for w in words_of(home, out, "--seeds", "1", "--set", "training.epochs=40", "--set",
+                                      "training.checkpoint_seconds=0.001", "--quiet")]  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-m", "calibrant", *words], env=os.environ | {"OMP_NUM_THREADS": "1"})
+    deadline = time.monotonic() + 300
+    while not list(out.glob("runs/*/last.safetensors")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    (begun,) = (out / "runs").iterdir()
+    assert not (begun / "result.json").exists()
+    code, said = run(capsys, *words[:-1])
+    assert code == 0, said.err
+    assert "going on from step" in said.err
+    assert "Average precision on the test data" in said.out
+    assert "Differences from hard" in said.out
+    assert {"index.html", "results.csv", "precision.md", "paired.md", "runs"} <= set(os.listdir(out))
+    code, said = run(capsys, *words, "--json")
+    document = json.loads(said.out)
+    assert code == 0
+    assert set(document["backbones"]) == {"hard", "als"}
+    assert 0 <= document["backbones"]["als"]["test"]["ap50"]["0"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda h: ["detect", h / "classifier.toml", "--backbone", f"a={h / 'als.safetensors'}"], "not a recipe of"),
+        (lambda h: ["detect", h / "recipe.toml", "--data", h / "voc"], "no backbone is given"),
+        (lambda h: ["detect", h / "recipe.toml", "--backbone", "a=nowhere", "--data", h / "voc"], "neither the folder"),
+        (lambda h: ["detect", h / "nothing.toml", "--backbone", "a=b"], "neither a file nor a recipe"),
+        (lambda h: words_of(h, h / "voc"), "is not a folder of detectors"),
+        (lambda h: words_of(h, h / "new", "--reference", "ls"), "is none of the backbones: hard, als"),
+        (lambda h: words_of(h, h / "new", "--devices", "2"), "several processes train one detector at a time"),
+        (
+            lambda h: [
+                "detect",
+                h / "recipe.toml",
+                "--backbone",
+                f"a={h / 'als.safetensors'}",
+                "--set",
+                "data.layout=digits",
+            ],
+            "has no boxes of objects",
+        ),
+        (lambda h: ["train", h / "recipe.toml", "--data", h / "voc", "-o", h / "new"], "calibrant detect trains it"),
+    ],
+)
+def test_bad_input_is_one_sentence(home, capsys, change, words):
+    arguments = change(home)
+    arguments += [] if "-o" in arguments else ["-o", home / "new"]
+    code, said = run(capsys, *arguments, "--quiet")
+    assert code == 2
+    assert words in said.err
+    assert said.err.count("\n") == 1
+    assert not (home / "new").exists()
+
+
+def test_a_missing_extra_is_named(home, tmp_path, capsys, monkeypatch):
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "pycocotools" else find(name, *a))
+    code, said = run(capsys, *words_of(home, tmp_path / "out", "--quiet"))
+    assert code == 2
+    assert "detection needs pycocotools: pip install 'calibrant[detection]'" in said.err

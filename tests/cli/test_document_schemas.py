@@ -1,0 +1,95 @@
+"""What commands print with ``--json`` is valid by their schemas, in every shape that it takes."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import Policy, Predictions
+from calibrant.cli.document_schemas import SCHEMAS, versioned
+from tests.helpers.policies import masks, run, write
+
+jsonschema = pytest.importorskip("jsonschema")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documents")
+    data = write(folder, "fit.npz", n=900)
+    write(folder, "new.npz", n=400, seed=1)
+    Policy.fit(data, 0.2, sets=0.9).save(folder / "sets.json")
+    Policy.fit(data, 0.2, group="site").save(folder / "group.json")
+    Policy.fit(data, 0.001).save(folder / "silent.json")
+    np.savez(folder / "unlabelled.npz", logits=data.logits[:50])
+    logits, labels = masks(30)
+    pixels = Predictions.from_logits(logits, labels, kind="segmentation", ignore_index=255)
+    pixels.save(folder / "masks.npz")
+    Policy.fit(pixels, 0.3).save(folder / "masks.json")
+    return folder
+
+
+CASES = {
+    "fit": [
+        ["fit.npz", "-o", "out.json"],
+        ["fit.npz", "-o", "out.json", "--sets", 0.95, "--set-method", "class-conditional"],
+        ["fit.npz", "-o", "out.json", "--target-coverage", 0.5],
+        ["fit.npz", "-o", "out.json", "--group", "site", "--sets", 0.999],
+    ],
+    "apply": [
+        *([f"{policy}.json", "new.npz", "-o", "d.csv"] for policy in ("sets", "group", "silent")),
+        ["sets.json", "unlabelled.npz", "-o", "d.csv"],
+        ["masks.json", "masks.npz", "-o", "d.npz"],
+    ],
+    "audit": [
+        ["new.npz", "--policy", "sets.json"],
+        ["new.npz", "fit.npz", "--replicates", 20],
+        ["masks.npz", "--segmentation", "--ignore-index", 255, "--policy", "masks.json"],
+    ],
+    "check": [
+        ["new.npz", "--require", "ece <= 0.5", "--require", "accuracy >= 0.99", "--by-group", "site"],
+        ["new.npz", "--require", "policy.risk <= 0.2", "--policy", "sets.json", "--baseline", "new.npz",
+         "--require", "ece no worse"],
+    ],
+    "export": [["--policy", "sets.json", "--logits-only", "-o", "p.onnx"]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [pytest.param(command, words, id=f"{command} {words}") for command, cases in CASES.items() for words in cases],
+)
+def test_documents_are_valid(command, words, folder, monkeypatch, capsys):
+    if command == "export":
+        pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(folder)
+    code, out, err = run(capsys, command, *words, "--json")
+    assert code in (0, 1, 3), err
+    document = json.loads(out)
+    jsonschema.Draft202012Validator(SCHEMAS[command]).validate(document)
+
+
+@pytest.mark.parametrize("command", SCHEMAS)
+def test_schemas_are_valid_and_demand_format_and_version(command):
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[command])
+    validator = jsonschema.Draft202012Validator(SCHEMAS[command])
+    assert not validator.is_valid({})
+    errors = [error.message for error in validator.iter_errors(versioned(command, {}) | {"version": 2})]
+    assert "1 was expected" in errors
+
+
+def test_documents_without_cases_say_what_they_are():
+    for command, entries in (
+        ("compare", {"folder": "runs", "runs": 4, "failed": 0}),
+        ("predict", {"samples": 3, "file": "p.npz"}),
+    ):
+        document = versioned(command, entries)
+        jsonschema.Draft202012Validator(SCHEMAS[command]).validate(document)
+        assert document["format"] == f"calibrant.{command}"
+
+
+def test_a_wrong_value_is_noticed(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    _, out, _ = run(capsys, "apply", "sets.json", "new.npz", "-o", "d.csv", "--json")
+    document, validator = json.loads(out), jsonschema.Draft202012Validator(SCHEMAS["apply"])
+    for entry, value in (("promise_kept", "perhaps"), ("accepted", -1), ("sets", {}), ("risk", 0.1)):
+        assert not validator.is_valid(document | {entry: value}), entry

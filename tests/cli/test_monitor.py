@@ -1,0 +1,113 @@
+"""``calibrant monitor``: exit codes, what is printed, the state over several runs."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import Policy, Predictions
+from tests.helpers.policies import run
+from tests.helpers.watches import draw
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("watch")
+    Policy.fit(draw(2000, 0), 0.1).save(folder / "policy.json")
+    for k in (1, 2):
+        draw(500, k).save(folder / f"week{k}.parquet")
+    draw(900, 3, noise=0.2).save(folder / "bad.parquet")
+    return folder
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "watch.json"
+
+
+def test_quiet_then_alarm_then_quiet_for_the_other_kind(folder, state, capsys):
+    policy = folder / "policy.json"
+    code, out, err = run(
+        capsys, "monitor", policy, folder / "week1.parquet", folder / "week2.parquet", "--state", state
+    )
+    assert code == 0
+    assert out.startswith("No alarm.")
+    assert f"wrote {state}" in err
+    code, out, err = run(capsys, "monitor", policy, folder / "bad.parquet", folder / "week1.parquet", "--state", state)
+    assert code == 1
+    assert "ALARM: More than 10% of answers are wrong" in out
+    assert "week1.parquet: skipped, it was seen as week1.parquet" in err
+    assert run(capsys, "monitor", policy, "--state", state, "--alarm-on", "promise")[0] == 1
+
+
+def test_json_and_page(folder, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    words = ("monitor", folder / "policy.json", folder / "week1.parquet", "--by-group", "site", "-o", page, "--json")
+    code, out, _ = run(capsys, *words)
+    document = json.loads(out)
+    assert code == 0
+    assert document["format"] == "calibrant.monitor"
+    assert {part["group"] for part in document["groups"]} == {"north", "south"}
+    assert "Is the promise kept?" in page.read_text()
+
+
+def test_states_of_two_machines_are_merged(folder, tmp_path, capsys):
+    states = [tmp_path / f"{k}.json" for k in (1, 2)]
+    for k, path in enumerate(states, 1):
+        run(capsys, "monitor", folder / "policy.json", folder / f"week{k}.parquet", "--state", path, "-q")
+    run(capsys, "monitor", folder / "policy.json", "--merge", states[1], "--state", states[0], "-q")
+    together = tmp_path / "all.json"
+    files = [folder / f"week{k}.parquet" for k in (1, 2)]
+    run(capsys, "monitor", folder / "policy.json", *files, "--state", together, "-q")
+    assert json.loads(states[0].read_text()) == json.loads(together.read_text())
+
+
+def test_labels_come_later_from_a_table(folder, tmp_path, state, capsys):
+    batch = draw(300, 8)
+    hidden = Predictions.from_logits(
+        batch.logits, np.full(300, -100), ids=batch.ids, class_names=batch.class_names, groups=batch.groups
+    )
+    hidden.save(tmp_path / "new.parquet")
+    table = "\n".join(f"{name},{'abcd'[label]}" for name, label in zip(batch.ids, batch.labels, strict=True))
+    (tmp_path / "labels.csv").write_text(f"id,label\n{table}\n")
+    words = ("monitor", folder / "policy.json", tmp_path / "new.parquet", "--state", state, "--json")
+    assert json.loads(run(capsys, *words)[1])["risk"]["answers"] == 0
+    code, out, err = run(capsys, *words, "--labels", tmp_path / "labels.csv")
+    document = json.loads(out)
+    assert code == 0
+    assert document["risk"]["answers"] == document["batches"][0]["accepted"]
+    assert len(document["batches"]) == 1
+    assert "labels of answers are new" in err
+
+
+def test_corrected_probabilities_are_written(folder, tmp_path, capsys):
+    path = tmp_path / "corrected.parquet"
+    assert run(capsys, "monitor", folder / "policy.json", folder / "week1.parquet", "--corrected", path, "-q")[0] == 0
+    corrected = Predictions.open(path)
+    assert corrected.holds == "probabilities"
+    assert len(corrected) == 500
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "nothing to watch: give predictions, or --state FILE"),
+        (["{week}", "--alarm-on", "x"], "--alarm-on takes any or promise, got 'x'"),
+        (["{week}", "--state", "{tmp}/watch.txt"], "the state of a watch is a .json file, got '.txt'"),
+        (["{week}", "-o", "{tmp}/page.pdf"], "a page is written as .html, got '.pdf'"),
+        (["{week}", "{week}", "--corrected", "{tmp}/c.npz"], "--corrected is for one batch, got 2"),
+        (["{week}", "--by-group", "colour"], "colour"),
+        (["{week}", "--alpha", "2"], "alpha must be a number between 1e-09 and 0.5, got 2.0"),
+        (["{week}", "--state", "{policy}"], "not the state of a watch"),
+        (["--merge", "{tmp}/none.json"], "none.json: no such file"),
+        (["{tmp}/none.parquet"], "none.parquet"),
+        (["{week}", "--labels", "{tmp}/none.csv"], "none.csv"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_code_2(folder, tmp_path, capsys, words, sentence):
+    places = {"week": folder / "week1.parquet", "tmp": tmp_path, "policy": folder / "policy.json"}
+    code, out, err = run(capsys, "monitor", folder / "policy.json", *(word.format(**places) for word in words))
+    assert code == 2
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert not out

@@ -1,0 +1,145 @@
+"""Detection in the training loop: it learns, resumes bit for bit, and refuses what it cannot detect.
+
+Oracles: pixels of the drawn objects; pycocotools over the detections that a run wrote; a run that nothing interrupted.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.data import read
+from calibrant.detection import Detected, Detection, coco_metrics
+from calibrant.detection.task import _images, _targets, make_detector
+from calibrant.training import RunFolder, checkpoints, load, load_sets, train
+from tests.helpers.drawn_objects import COLOURS
+
+
+def tensors(folder):
+    return checkpoints.load(folder / "model.safetensors")[0]["model"]
+
+
+def test_objects_are_found(learned):
+    _, result = learned
+    assert result["sets"]["test"]["ap50"] > 0.15
+    assert {"val", "test"} == set(result["sets"])
+    first, last = result["history"][0], result["history"][-1]
+    assert last["val_ap50"] > first["val_ap50"]
+
+
+def test_the_numbers_are_those_of_the_detections_on_disk(learned, drawn):
+    folder, result = learned
+    document = json.loads((folder / "test-detections.json").read_text())
+    data = read(drawn / "voc", "val", layout="voc")
+    assert tuple(document["classes"]) == data.classes
+    rows = [np.array(document["images"][name], float).reshape(-1, 6) for name in data.ids]
+    metrics = coco_metrics(data, [Detected(r[:, :4], r[:, 4].astype(int), r[:, 5]) for r in rows])
+    assert metrics["ap50"] == pytest.approx(result["sets"]["test"]["ap50"], abs=0.02)  # corners are rounded
+
+
+def test_detections_lie_on_their_objects(learned, drawn):
+    """The surest detection of a set is a box full of colour, on a grey background."""
+    folder, _ = learned
+    document = json.loads((folder / "test-detections.json").read_text())
+    data = read(drawn / "voc", "val", layout="voc")
+    rows = [(row, k) for k, name in enumerate(data.ids) for row in document["images"][name]]
+    (x1, y1, x2, y2, _, _), image = max(rows, key=lambda pair: pair[0][5])
+    pixels = np.asarray(data[image].input).astype(int)[round(y1) : round(y2), round(x1) : round(x2)].reshape(-1, 3)
+    assert (np.abs(pixels[:, 0] - pixels[:, 2]) > 100).mean() > 0.5
+
+
+def test_a_finished_run_is_left_as_it_is_and_its_log_has_the_four_losses(learned):
+    folder, _ = learned
+    run = RunFolder(folder)
+    terms = [entry for entry in run.entries() if entry["event"] == "step"]
+    names = ("loss_classifier", "loss_box_reg", "loss_objectness", "loss_rpn_box_reg")
+    for entry in terms:
+        assert entry["loss"] == pytest.approx(sum(entry[name] for name in names), rel=1e-5)
+    events = []
+    train(run.recipe(), folder, resume=True, task=Detection(), event_log=lambda event, _: events.append(event))
+    assert events == ["finished already"]
+
+
+def test_what_was_interrupted_ends_bit_for_bit_as_what_was_not(plan, drawn, tmp_path):
+    recipe = plan("training.epochs=2", "training.checkpoint_seconds=1e-9", "training.accumulate=2")
+    train(recipe, tmp_path / "whole", data=str(drawn / "voc"), task=Detection())
+
+    class KilledError(Exception):
+        pass
+
+    def kill(event, numbers):
+        if event == "step" and numbers["step"] == 4:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        train(recipe, tmp_path / "cut", data=str(drawn / "voc"), task=Detection(), event_log=kill)
+    steps = []
+    train(recipe, tmp_path / "cut", data=str(drawn / "voc"), task=Detection(), resume=True,
+          event_log=lambda event, n: steps.append(n["step"]) if event == "step" else None)  # fmt: skip
+    assert steps == [4]
+    whole, cut = tensors(tmp_path / "whole"), tensors(tmp_path / "cut")
+    assert whole.keys() == cut.keys()
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
+def test_targets_are_single_objects_with_area(plan, drawn):
+    sets = Detection().select(load_sets(plan(), str(drawn / "voc")))
+    assert len(sets.train) == 23  # the image that shows nothing is not trained on
+    pipeline = Detection().pipeline(plan(), sets.train)
+    rows = [i for i, name in enumerate(sets.train.ids) if name.endswith(("i000.jpg", "i002.jpg"))]
+    batch = pipeline.batch(rows)
+    targets = _targets(sets.train, batch)
+    assert [len(target["boxes"]) for target in targets] == [1, 1]  # the box without area is left out
+    for image, target in zip(_images(batch, torch.float32), targets, strict=True):
+        assert image.shape[1:] in {(32, 44), (32, 38), (44, 32)}
+        x1, y1, x2, y2 = target["boxes"][0].round().int().tolist()
+        colour = list(COLOURS)[sets.train.classes.index("red") != target["labels"][0] - 1]
+        inside = image[:, y1 + 1 : y2 - 1, x1 + 1 : x2 - 1].mean((1, 2))
+        assert torch.allclose(inside, torch.tensor(COLOURS[colour]) / 255, atol=0.1)
+
+
+def test_a_pyramid_is_an_option(plan, drawn):
+    recipe = plan("detection.pyramid=true", "detection.anchors=[8,12,16,24,32]")
+    detector = make_detector(recipe, 2)
+    losses = detector(
+        [torch.rand(3, 40, 32)], [{"boxes": torch.tensor([[2.0, 3, 20, 24]]), "labels": torch.tensor([1])}]
+    )
+    sum(losses.values()).backward()
+    assert detector.backbone.stages[0][0].conv1.weight.grad is not None
+
+
+def test_weights_of_the_backbone_are_those_of_the_file(plan, drawn):
+    from safetensors.torch import load_file
+
+    state, detector = load_file(drawn / "weights.safetensors"), make_detector(plan(), 2)
+    assert torch.equal(detector.backbone.stages[1][0].conv1.weight, state["trunk.stages.1.0.conv1.weight"])
+    assert torch.equal(detector.roi_heads.box_head.stage[0].conv2.weight, state["trunk.stages.3.0.conv2.weight"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["data.layout=digits"], "has no boxes of objects"),
+        (["detection.pyramid=true"], "a pyramid over 4 stages takes 5 sizes of anchors"),
+    ],
+)
+def test_refused(plan, tmp_path, settings, words):
+    recipe = plan(*settings)
+    with pytest.raises(ValueError, match=words):
+        train(recipe, tmp_path / "run", data=None if "digits" in settings[0] else str(drawn_of(plan)), task=Detection())
+    assert not (tmp_path / "run").exists()
+
+
+def drawn_of(plan):
+    return plan().model.weights.rpartition("/")[0] + "/voc"
+
+
+def test_a_detection_recipe_is_not_trained_as_a_classifier(plan, drawn, tmp_path):
+    with pytest.raises(ValueError, match="calibrant detect trains it"):
+        train(plan(), tmp_path / "run", data=str(drawn / "voc"))
+
+
+def test_a_recipe_of_detection_has_no_targets_of_classes(drawn):
+    with pytest.raises(ValueError, match="a recipe of detection cannot have targets"):
+        load(drawn / "recipe.toml", ["targets.name=adaptive"])

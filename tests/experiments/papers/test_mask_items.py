@@ -1,0 +1,56 @@
+"""What segmentation figures share: ranks by a loop over pixels, and the image that is shown."""
+
+import numpy as np
+import pytest
+
+from calibrant.experiments.papers import find_item, items
+from calibrant.experiments.papers.mask_items import DrawnPixels, mean_wrong_rank, shown_image
+from calibrant.experiments.papers.small import small_recipe
+from calibrant.training import load
+
+NAMES = ("acls.table4", "mbls.voc", "mbls.fig3", "sc.fig6", "sc.fig10")
+
+
+def test_the_mean_rank_of_wrong_pixels_is_within_their_image():
+    random = np.random.default_rng(0)
+    image, correct = random.integers(0, 4, 90), random.random(90) < 0.7
+    score = np.round(random.random(90), 1)  # with ties
+    ranks = [
+        np.mean([score[j] > score[i] for j in range(90) if image[j] == image[i]])
+        for i in range(90) if not correct[i]
+    ]  # fmt: skip
+    pixels = DrawnPixels(image, correct, {"confidence": score})
+    assert mean_wrong_rank(pixels, "confidence") == pytest.approx(np.mean(ranks))
+
+
+def test_the_image_shown_is_the_first_with_enough_errors(monkeypatch):
+    right = {"a": [1, 1, 1, 0, 0, 1], "b": [1, 1, 0, 1, 0, 0]}  # images 0, 0, 1, 1, 2, 2
+    image = np.repeat([0, 1, 2], 2)
+    monkeypatch.setattr(
+        "calibrant.experiments.papers.mask_items.drawn_pixels",
+        lambda runs, method, seed: DrawnPixels(image, np.array(right[method], bool), {}),
+    )
+    assert shown_image(None, ("a", "b"), 0) == 1
+    assert shown_image(None, ("a",), 0) == 1
+    right["a"] = [1, 1, 1, 1, 1, 1]
+    assert shown_image(None, ("a",), 0) == 0  # nobody has any: still one is shown
+
+
+def test_items_are_listed_and_planned_as_printed():
+    assert set(NAMES) <= set(items())
+    assert find_item("acls.table4").place == "ACLS, Table 4"
+    recipe = load("acls_voc_deeplabv3")
+    printed = {
+        "CE": (70.92, 8.26, 8.23), "ECP": (71.16, 8.31, 8.26), "LS": (71.00, 9.35, 9.95), "FL": (69.99, 11.44, 11.43),
+        "MbLS": (71.20, 7.94, 7.99), "ACLS": (70.63, 7.29, 7.28),
+    }  # fmt: skip
+    rows = [recipe.methods[row].label for row in recipe.tables["4"].rows]
+    assert rows == list(printed)
+    for entry in recipe.expected:
+        label = recipe.methods[entry.method].label
+        values = tuple(round(100 * entry.values[key], 2) for key in ("mean_iou", "ece", "aece"))
+        assert values == printed[label]
+    small = small_recipe(recipe, masks=True)
+    assert (small.data.layout, small.data.exclude) == ("scene-masks", "background")
+    assert small.tables["4"].columns == ("mean_iou", "ece", "aece")
+    assert not small_recipe(load("sc_cityscapes_deeplabv3plus"), masks=True).data.interpolate

@@ -1,0 +1,24 @@
+"""Two finished runs on drawn scenes with masks, of a second each."""
+
+from pathlib import Path
+
+from calibrant.training import check_recipe, train
+
+PLAIN = {
+    "data": {
+        "layout": "scene-masks",
+        "val": "val",
+        "options": {"size": 16, "families": 2, "ambiguous": 0.3},
+        "split_options": {"train": {"samples": 60}, "val": {"samples": 40}, "test": {"samples": 40}},
+        "pixels": 60,
+    },
+    "model": {"name": "deeplabv3plus_small", "width": 2},
+    "training": {"epochs": 2, "batch_size": 10},
+}
+
+
+def trained_runs(folder: Path) -> dict[str, Path]:
+    """Folders of a run with cross-entropy and one with label smoothing."""
+    for name in ("ce", "ls"):
+        train(check_recipe(PLAIN | {"loss": {"name": name}}, name), folder / name)
+    return {name: folder / name for name in ("ce", "ls")}

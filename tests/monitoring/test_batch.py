@@ -1,0 +1,74 @@
+"""Counts of a batch, against counting by hand what the policy decides."""
+
+import numpy as np
+import pytest
+
+from calibrant import Policy, Predictions
+from calibrant.monitoring.batch import BatchFingerprint, corrected_predictions, count_batch
+from tests.helpers.watches import draw
+
+
+def test_counts_are_those_of_the_decisions(policy):
+    batch = draw(700, 9, known=0.4)
+    counts = count_batch(policy, batch, by_group="site")
+    labels, confidence, accept = policy.decide(batch)
+    known = accept & (batch.labels != -100)
+    wrong = known & (labels != batch.labels)
+    assert (counts.samples, counts.accepted) == (700, accept.sum())
+    assert counts.implied_errors == pytest.approx((1 - confidence[accept]).sum())
+    assert (counts.labelled.answers, counts.labelled.errors) == (known.sum(), wrong.sum())
+    for name in ("north", "south"):
+        inside = batch.groups["site"] == name
+        own = counts.groups[name]
+        assert (own.answers, own.errors) == ((known & inside).sum(), (wrong & inside).sum())
+    edges = policy.evidence["reference"]["confidence"]["edges"]
+    expected = np.histogram(confidence, bins=[-1, *edges, 2])[0]  # a value at an edge lies above it in both
+    assert counts.sketch["confidence"].tolist() == expected.tolist()
+    assert all(part.sum() == 700 for part in counts.sketch.values())
+
+
+def test_thresholds_by_group_decide_as_the_policy_does():
+    policy = Policy.fit(draw(3000, 0), 0.1, group="site")
+    batch = draw(500, 3)
+    assert count_batch(policy, batch).accepted == policy.decide(batch).accept.sum()
+
+
+def test_labels_that_came_later_are_matched_by_id(policy):
+    batch = draw(300, 5)
+    hidden = Predictions.from_logits(batch.logits, np.full(300, -100), ids=batch.ids, class_names=batch.class_names)
+    assert count_batch(policy, hidden).labelled.answers == 0
+    late = {str(name): int(label) for name, label in zip(batch.ids, batch.labels, strict=True)}
+    assert count_batch(policy, hidden, labels=late).labelled == count_batch(policy, batch).labelled
+    with pytest.raises(ValueError, match="matched by id, and the predictions have no ids"):
+        count_batch(policy, draw(50, 1, ids=False), labels=late)
+
+
+def fingerprint(predictions, size=None):
+    digest = BatchFingerprint()
+    assert sum(map(len, digest.of(predictions.batches(size)))) == len(predictions)
+    return str(digest)
+
+
+def test_the_fingerprint_is_of_values_and_not_of_labels():
+    batch = draw(60, 2)
+    other = Predictions.from_logits(batch.logits, (batch.labels + 1) % 4, ids=batch.ids)
+    assert fingerprint(batch) == fingerprint(other) == fingerprint(batch, 7)
+    assert fingerprint(batch) != fingerprint(batch.samples(slice(0, 59)))
+    assert fingerprint(batch) != fingerprint(draw(60, 2, ids=False))
+
+
+def test_probabilities_are_corrected_by_the_ratio_of_priors(policy):
+    batch = draw(90, 7, known=0.5)
+    counts = count_batch(policy, batch)
+    corrected = corrected_predictions(policy, batch, counts.shift)
+    plain = np.exp(batch.logits / policy.calibrator.temperature_) if policy.calibrator.name == "temperature" else None
+    assert plain is not None
+    expected = plain * counts.shift.priors / counts.shift.before
+    np.testing.assert_allclose(corrected.probabilities, expected / expected.sum(1, keepdims=True), rtol=1e-6)
+    assert corrected.labels.tolist() == batch.labels.tolist()
+    assert corrected.ids.tolist() == batch.ids.tolist()
+
+
+def test_an_unknown_group_column_is_refused(policy):
+    with pytest.raises(ValueError, match="no group column 'colour'; there are site"):
+        count_batch(policy, draw(30, 1), by_group="colour")

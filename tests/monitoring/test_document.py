@@ -1,0 +1,64 @@
+"""Sentences and plain values of a watch."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from calibrant import Monitor
+from tests.helpers.watches import draw
+
+
+@pytest.fixture(scope="module")
+def quiet(policy, batches):
+    return Monitor(policy, by_group="site").update(batches[0], "monday").update(batches[1], "tuesday")
+
+
+def test_numbers_and_sentences_agree(quiet):
+    document = quiet.document
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["status"] == "quiet"
+    assert document["headline"] == "No alarm"
+    known = quiet.state.labels
+    risk = sum(part.errors for part in known) / sum(part.answers for part in known)
+    assert document["risk"]["value"] == pytest.approx(risk)
+    assert f"{100 * risk:.2f}% of" in document["sentences"][1]
+    assert [row["name"] for row in document["batches"]] == ["monday", "tuesday"]
+    assert {part["group"] for part in document["groups"]} == {"north", "south"}
+
+
+def test_a_broken_promise_is_the_headline(policy, batches):
+    monitor = Monitor(policy).update(batches[0]).update(draw(900, 30, noise=0.2), "friday")
+    document = monitor.document
+    assert document["status"] == "alarm"
+    assert document["headline"] == "The promise is broken"
+    assert document["alarms"][0]["since"] == "friday"
+    assert "More than 10% of answers are wrong" in document["alarms"][0]["text"]
+
+
+def test_label_shift_is_offered_where_it_helps(policy, batches):
+    batch = draw(3000, 70)
+    rows = np.flatnonzero((batch.labels != 0) | (np.arange(3000) % 4 == 0))  # three quarters of class a left out
+    shifted = Monitor(policy).update(batch.samples(rows)).document["label_shift"]
+    assert shifted["offered"]
+    assert shifted["classes"][0]["name"] == "a"
+    assert shifted["classes"][0]["after"] == pytest.approx(np.mean(batch.labels[rows] == 0), abs=0.04)
+    assert shifted["nll_after"] < shifted["nll_before"]
+
+
+def test_nothing_is_offered_where_nothing_has_changed(quiet):
+    shift = quiet.document["label_shift"]
+    assert not shift["offered"]
+    assert shift["text"].startswith("No sign")
+
+
+def test_an_empty_watch_has_a_document(policy):
+    document = Monitor(policy).document
+    assert document["headline"] == "Nothing was watched yet"
+    assert document["risk"]["value"] is None
+
+
+def test_a_policy_without_a_sketch_offers_no_correction(policy, batches):
+    old = replace(policy, evidence={k: v for k, v in policy.evidence.items() if k != "reference"})
+    assert Monitor(old).update(batches[0]).document["label_shift"] is None

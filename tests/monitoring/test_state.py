@@ -1,0 +1,133 @@
+"""The state on disk: read back as it was, refused where it is damaged, whole after a kill."""
+
+import copy
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from calibrant import Monitor
+from calibrant.monitoring.state import (
+    KnownLabels,
+    LabelArrival,
+    newly_known,
+    parse_state,
+    policy_fingerprint,
+    read_state,
+    write_state,
+)
+from calibrant.selective.policy_file import from_dict, to_dict
+from tests.helpers.watches import draw
+
+A = "a" * 32
+
+
+@pytest.fixture(scope="module")
+def state(policy, batches):
+    monitor = Monitor(policy, by_group="site")
+    for batch in batches[:2]:
+        monitor.update(batch)
+    return monitor.state
+
+
+@pytest.fixture(scope="module")
+def entries(state, tmp_path_factory):
+    path = tmp_path_factory.mktemp("state") / "watch.json"
+    write_state(state, path)
+    return json.loads(path.read_text())
+
+
+def test_a_state_is_read_back_as_it_was(state, tmp_path):
+    write_state(state, tmp_path / "watch.json")
+    assert read_state(tmp_path / "watch.json") == state
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "sentence"),
+    [
+        (("format",), "x", "not the state of a watch"),
+        (("version",), 2, "states of version 1 are read, got version 2"),
+        (("alpha",), 0, "alpha: Input should be greater than 0"),
+        (("alpha",), True, "alpha: Input should be a valid number"),
+        (("batches",), {}, "batches: Input should be a valid list"),
+        (("batches", 0, "samples"), -1, "batches.0.samples: Input should be greater than or equal to 0"),
+        (("batches", 0, "samples"), 10**400, "batches.0.samples: "),
+        (("batches", 0, "accepted"), 10**9, "batches.0: implied_errors, accepted and samples must not fall"),
+        (("batches", 0, "sketch", "score"), [1], "batches.0: a sketch must count all samples"),
+        (("batches", 0, "fingerprint"), "../../x", "batches.0.fingerprint: String should match pattern"),
+        (("labels", 0, "errors"), 10**9, "labels.0: errors must be at most answers"),
+        (("labels", 0, "batch"), A, "the state: labels of a batch must be of its answers"),
+        (("labels", 0, "answers"), 400, "the state: labels of a batch must be of its answers"),
+        (("colour",), "red", "colour: Extra inputs are not permitted"),
+        (("batches", 0, "name"), "other", "the checksum is of other contents"),
+        (("checksum",), None, "the checksum is of other contents"),
+    ],
+)
+def test_a_hostile_state_is_refused_in_a_sentence(entries, place, value, sentence):
+    data = copy.deepcopy(entries)
+    inner = data
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    with pytest.raises(ValueError, match="^" + sentence) as error:
+        parse_state(data)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_json_is_refused(tmp_path):
+    for content in (b"", b"\xff\xfe", b"[" * 10_000, b'{"format": NaN}', b'{"a": 1, "a": 2}'):
+        path = tmp_path / "watch.json"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"watch\.json: not the state of a watch"):
+            read_state(path)
+
+
+def test_the_fingerprint_of_a_policy_survives_its_file_and_not_a_change(policy):
+    data = to_dict(policy)
+    assert policy_fingerprint(from_dict(data)) == policy_fingerprint(policy)
+    other = {k: v for k, v in data.items() if k != "checksum"} | {"calibrant": "9.9", "summary": "other words"}
+    assert policy_fingerprint(from_dict(other)) == policy_fingerprint(policy)
+    changed = copy.deepcopy(other)
+    changed["threshold"]["accept_from"] = 0.99
+    assert policy_fingerprint(from_dict(changed)) != policy_fingerprint(policy)
+
+
+def arrival(answers, errors, **groups):
+    parts = {name: KnownLabels(answers=n, errors=k) for name, (n, k) in groups.items()}
+    return LabelArrival(batch=A, answers=answers, errors=errors, groups=parts)
+
+
+def test_only_new_labels_count():
+    new = newly_known(arrival(10, 2, north=(10, 2)), arrival(25, 3, north=(20, 3), south=(5, 0)))
+    assert new == arrival(15, 1, north=(10, 1), south=(5, 0))
+    assert newly_known(arrival(10, 2), arrival(10, 1)) is None
+    assert newly_known(arrival(10, 2), arrival(12, 5)) is None
+
+
+KILLED = """
+import os, signal, sys
+from calibrant.monitoring.state import read_state, write_state
+state = read_state(sys.argv[1])
+state.batches.pop()
+state.labels.pop()
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+write_state(state, sys.argv[1])
+"""
+
+
+def test_after_a_kill_in_the_middle_of_a_write_the_old_state_is_there(state, tmp_path):
+    path = tmp_path / "watch.json"
+    write_state(state, path)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 2  # the half-written file beside it
+    assert read_state(path) == state
+    write_state(state, path)
+
+
+def test_batches_of_many_rows_keep_the_file_small(policy, tmp_path):
+    monitor = Monitor(policy).update(draw(5000, 3))
+    monitor.save(tmp_path / "watch.json")
+    assert (tmp_path / "watch.json").stat().st_size < 5000
