@@ -24,6 +24,9 @@ from calibrant.selective.image_thresholds import most_promising, shows
 from calibrant.selective.search import candidates_of, curve_of
 from calibrant.selective.thresholds import open_share
 
+#: Of the stake; a rare answer that costs the most would take nearly all of a whole one.
+FRACTIONS = (0.35, 0.7)
+
 
 @dataclass(frozen=True)
 class CostThreshold:
@@ -107,7 +110,7 @@ def threshold_for_cost(
     thresholds, _, _ = candidates_of(curve_of(values[plan], np.ones(int(plan.sum()), dtype=bool)))
     thresholds = thresholds[most_promising(*_accepted(values[plan], costs[plan] / highest, thresholds), target) :]
     accepted, paid = _accepted(values[tested], costs[tested] / highest, thresholds)
-    holds = shows(accepted, paid, target, 1 - confidence)
+    holds = shows(accepted, paid, target, 1 - confidence, FRACTIONS)
     passed = len(holds) if holds.all() else int(np.argmin(holds))
     samples = len(accepted)
     if not passed:
