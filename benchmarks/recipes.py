@@ -82,7 +82,7 @@ HEADER = """<!-- Written by ./dev bench recipes --page; edit benchmarks/recipes.
 
 # The small recipes, run
 
-{shown} of the {all} small recipes that `calibrant recipes` lists, each as it stands and beside the method it is
+{shown} of the {all} small recipes of classifiers, each as it stands and beside the method it is
 compared with; the data sets of the others were not at hand. There is one run of each with seed {seed}, so a difference
 here is that of two runs, not yet of two methods. Run them again, or the others, with `./dev bench recipes --data DIR`.
 Run on: {machine}.

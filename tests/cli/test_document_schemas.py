@@ -50,6 +50,11 @@ CASES = {
         ["new.npz", "--require", "policy.risk <= 0.2", "--policy", "sets.json", "--baseline", "new.npz",
          "--require", "ece no worse"],
     ],
+    "monitor": [
+        ["sets.json", "new.npz", "--state", "watch.json"],
+        ["silent.json", "unlabelled.npz", "--state", "silent_watch.json"],
+        ["group.json", "new.npz", "--state", "group_watch.json"],
+    ],
     "export": [["--policy", "sets.json", "--logits-only", "-o", "p.onnx"]],
 }  # fmt: skip
 

@@ -17,8 +17,8 @@ PLAIN = {
 }
 
 
-def trained_runs(folder: Path) -> dict[str, Path]:
+def trained_runs(folder: Path, alpha: float = 0.05) -> dict[str, Path]:
     """Folders of a run with cross-entropy and one with label smoothing."""
-    for name in ("ce", "ls"):
-        train(check_recipe(PLAIN | {"loss": {"name": name}}, name), folder / name)
+    for loss in ({"name": "ce"}, {"name": "ls", "alpha": alpha}):
+        train(check_recipe(PLAIN | {"loss": loss}, "masks"), folder / str(loss["name"]))
     return {name: folder / name for name in ("ce", "ls")}

@@ -204,3 +204,14 @@ def coco(root: Path) -> None:
         names = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
         content = {"images": images, "annotations": objects, "categories": names}
         write(root / f"annotations/instances_{split}.json", json.dumps(content))
+
+
+@writer("voc")
+def voc(root: Path) -> None:
+    for split, first in (("train", 0), ("val", 10)):
+        names = [f"{number:03}" for number in range(first, first + 4)]
+        for number, name in enumerate(names, first):
+            noise(root / f"JPEGImages/{name}.jpg")
+            objects = [("bed" if number % 2 else "sofa", 3 + number, 4, 23 + number, 30)]
+            write(root / f"Annotations/{name}.xml", xml(objects, f"{name}.jpg", SIZE))
+        write(root / f"ImageSets/Main/{split}.txt", "".join(f"{name}\n" for name in names))

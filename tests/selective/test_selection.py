@@ -18,11 +18,11 @@ def test_logit_normalisation_is_chosen_where_it_helps():
     assert chosen["value"] < rows["msp"]["value"]
 
 
-def test_plain_msp_remains_when_nothing_helps_beyond_chance():
+def test_plain_msp_remains_when_nothing_helps():
     """Logits that are true: no calibrator and no score has anything to add."""
     kept = 0
     for seed in range(8):
-        found = Policy.fit(Predictions.from_logits(*drawn(900, seed=seed, scale=1.0)), 0.2)
+        found = Policy.fit(Predictions.from_logits(*drawn(1500, seed=seed, scale=1.0)), 0.2)
         kept += found.calibrator is None and found.score == Score()
     assert kept >= 7
 
@@ -61,9 +61,9 @@ def test_too_few_to_choose_or_to_count():
 
 
 def test_a_poor_model_is_repaired_on_few_samples():
-    """A third of 240 samples: too few to show with 95% confidence that a temperature helps, and it does help."""
+    """A fifth of 400 samples: too few to show with 95% confidence that a temperature helps, and it does help."""
     seeds = range(8)
-    fits = [Policy.fit(Predictions.from_logits(*drawn(240, seed=seed, scale=1.6)), 0.2) for seed in seeds]
+    fits = [Policy.fit(Predictions.from_logits(*drawn(400, seed=seed, scale=1.6)), 0.2) for seed in seeds]
     assert sum(policy.calibrator is not None for policy in fits) >= 6
     rows = [policy.evidence["calibrators"] for policy in fits]
     assert any(

@@ -245,6 +245,33 @@ COMPARE = _document("compare", "What calibrant compare --json prints", {"folder"
 
 PREDICT = _document("predict", "What calibrant predict --json prints", {"samples": COUNT, "file": TEXT})
 
+WATCH_TEST = _object({"name": TEXT, "group": TEXT, "alpha": SHARE, "alarm_since": _optional(TEXT)})
+RATE = _object({"group": TEXT, "answers": COUNT, "errors": COUNT, "value": NUMBER, "low": NUMBER, "high": NUMBER})
+
+MONITOR = _document(
+    "monitor",
+    "What calibrant monitor --json prints",
+    {
+        "calibrant": TEXT,
+        "created": TEXT,
+        "status": _one_of("alarm", "quiet"),
+        "headline": TEXT,
+        "promised_risk": SHARE,
+        "alpha": SHARE,
+        "by_group": _optional(TEXT),
+        "alarms": _list(_object({"name": TEXT, "group": TEXT, "since": TEXT, "text": TEXT})),
+        "sentences": _list(TEXT),
+        "risk": RATE,
+        "groups": _list(RATE),
+        "tests": _list(WATCH_TEST),
+        "coverage": INTERVAL,
+        "reference_coverage": INTERVAL,
+        "implied_risk": SHARE,
+        "batches": _list(_object({"name": TEXT, "samples": COUNT, "accepted": COUNT, "coverage": SHARE})),
+        "assumptions": _list(TEXT),
+    },
+)
+
 #: By the command that prints the document.
 SCHEMAS: dict[str, Schema] = {
     "apply": APPLY,
@@ -253,6 +280,7 @@ SCHEMAS: dict[str, Schema] = {
     "compare": COMPARE,
     "export": EXPORT,
     "fit": FIT,
+    "monitor": MONITOR,
     "predict": PREDICT,
 }
 

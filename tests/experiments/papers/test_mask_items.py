@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from calibrant.experiments.papers import find_item, items
+from calibrant.experiments.papers import Workbench, find_item, items
 from calibrant.experiments.papers.mask_items import DrawnPixels, mean_wrong_rank, shown_image
 from calibrant.experiments.papers.small import small_recipe
-from calibrant.training import load
+from calibrant.training import RunFolder, load
+from tests.helpers.mask_runs import trained_runs
 
 NAMES = ("acls.table4", "mbls.voc", "mbls.fig3", "sc.fig6", "sc.fig10")
 
@@ -54,3 +55,23 @@ def test_items_are_listed_and_planned_as_printed():
     assert (small.data.layout, small.data.exclude) == ("scene-masks", "background")
     assert small.tables["4"].columns == ("mean_iou", "ece", "aece")
     assert not small_recipe(load("sc_cityscapes_deeplabv3plus"), masks=True).data.interpolate
+
+
+def test_table_4_has_the_mean_iou_of_the_runs(tmp_path):
+    runs = trained_runs(tmp_path)
+    made = find_item("acls.table4").make(Workbench(tmp_path / "bench", small=True, runs=list(runs.values())))
+    cells = {line.method: line.cells for line in made.tables["table4"].rows}
+    for label, folder in (("CE", runs["ce"]), ("LS", runs["ls"])):
+        numbers = RunFolder(folder).result()["sets"]["test"]
+        shown = [cell.mean for cell in cells[label]]
+        assert shown == pytest.approx([numbers[key] for key in ("mean_iou", "ece", "aece")])
+
+
+def test_figure_10_has_both_networks_and_both_rankings(tmp_path):
+    runs = trained_runs(tmp_path, alpha=0.2)
+    made = find_item("sc.fig10").make(Workbench(tmp_path / "bench", small=True, runs=list(runs.values())))
+    titles = [axis.get_title(loc="left") for axis in made.figures["fig10"].axes]
+    assert [title.partition(":")[0] for title in titles if ":" in title] == ["CE", "LS, alpha = 0.2"] * 2
+    (ce, ls) = made.tables["fig10-numbers"].rows
+    assert (ce.method, ls.method) == ("CE", "LS, alpha = 0.2")
+    assert all(0 < cell.mean < 1 for line in (ce, ls) for cell in line.cells)

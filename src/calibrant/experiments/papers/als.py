@@ -8,7 +8,7 @@ import numpy as np
 
 from calibrant.auditing import confidence_by_objectness
 from calibrant.experiments.cells import Column, Line, Table, cell_of
-from calibrant.experiments.papers import als_maps
+from calibrant.experiments.papers import als_detection, als_maps
 from calibrant.experiments.papers.recipe_items import tables_beside
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
@@ -17,6 +17,7 @@ from calibrant.report import draw_confidence_by_objectness, draw_peaks, new_figu
 from calibrant.training import load, load_sets
 
 _RECIPE = "als_imagenet"
+_DETECTION = als_detection.RECIPE
 #: The shares of the image that the objects of the pictures in Fig. 3 cover, as near as the test images have them.
 _SIZES = (0.15, 0.4, 0.7)
 _BINS = 10
@@ -137,6 +138,12 @@ def table3(bench: Workbench) -> Output:
     return tables_beside(bench, (_RECIPE,), "3", notes=_stand_in(bench))
 
 
+@item("als.table4", "Detectors on COCO, by the classifier they start from", recipes=(_DETECTION,), minutes=12)
+def table4(bench: Workbench) -> Output:
+    """In small, detectors of drawn shapes."""
+    return als_detection.detection_table(bench, "4")
+
+
 @item("als.table5", "Every method on ImageNet and V2", recipes=(_RECIPE,), minutes=2)
 def table5(bench: Workbench) -> Output:
     """In small, methods that differ only in the training set are one row."""
@@ -147,6 +154,12 @@ def table5(bench: Workbench) -> Output:
 def table6(bench: Workbench) -> Output:
     """In small on scenes."""
     return tables_beside(bench, ("als_open_images",), "6")
+
+
+@item("als.table7", "Detectors on COCO, by training set and size of object", recipes=(_DETECTION,), minutes=8)
+def table7(bench: Workbench) -> Output:
+    """In small, methods that differ only in the training set are one row, and there are no large objects."""
+    return als_detection.detection_table(bench, "7")
 
 
 def _stand_in(bench: Workbench) -> tuple[str, ...]:
