@@ -48,7 +48,7 @@ class Population:
         """Scores and correctness; a part has scores between its number and the next, the first part the highest."""
         share, wrong, tied = (np.array(rows[group]) for rows in (self.share, self.wrong, self.tied))
         part = rng.choice(len(share), samples, p=share)
-        score = len(share) - part - np.where(tied[part], 0.5, rng.random(samples))
+        score = float(len(share)) - part - np.where(tied[part], 0.5, rng.random(samples))
         return score, rng.random(samples) >= wrong[part]
 
     def risk_at(self, group: int, threshold: float) -> float:

@@ -228,7 +228,7 @@ def main() -> None:
         )
 
 
-def page(results: dict[str, Any], worst: dict[str, Any]) -> str:
+def page(results: dict[str, Any], attack: dict[str, Any]) -> str:
     """The results as a page of the documentation."""
     rows, guaranteed = results["rows"], [name for name in METHODS if name != "empirical"]
     violated = []
@@ -253,9 +253,9 @@ def page(results: dict[str, Any], worst: dict[str, Any]) -> str:
         seed=results["seed"],
         settings=len(rows) // len(METHODS),
         broken=broken,
-        rounds=2 * worst["rounds"],
-        worst_draws=worst["draws"],
-        worst=table(WORST_HEAD, [_worst_row(row) for row in worst["worst"]]),
+        rounds=2 * attack["rounds"],
+        worst_draws=attack["draws"],
+        worst=table(WORST_HEAD, [_worst_row(row) for row in attack["worst"]]),
         tested=sum(r["method"] in guaranteed for r in rows),
         violated=table(["risk by score", "scores", "target", "allowed", *METHODS], violated),
         power=table(
