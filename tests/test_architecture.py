@@ -91,11 +91,12 @@ PUBLIC = {
         "write_audit", "write_comparison", "write_data_page",
     ],
     "calibrant.selective": [
-        "Decisions", "ErrorsBySource", "MSPBin", "MaxLogitGivenMSP", "MethodCurve", "Policy", "PredictionSets",
+        "CostThreshold", "Decisions", "ErrorsBySource", "MSPBin", "MaxLogitGivenMSP", "MethodCurve", "Policy",
+        "PredictionSets",
         "RankStatistics", "SetCounts", "SortedLogits", "Threshold", "Windows", "energy", "errors_by_source", "margin",
         "max_logit", "max_logit_given_msp", "msp", "negative_entropy", "normalised_given_max_logit",
         "normalised_max_logit", "risk_coverage_by_method", "sorted_logits", "threshold_for_coverage",
-        "threshold_for_risk", "thresholds_by_group",
+        "threshold_for_cost", "threshold_for_risk", "thresholds_by_group",
     ],
     "calibrant.sklearn": ["SelectiveClassifier"],
     "calibrant.targets": [

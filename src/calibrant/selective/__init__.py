@@ -1,18 +1,19 @@
 """Selective classification: scores to rank by, thresholds with a guarantee, policies that answer or abstain.
 
 `scores` rank predictions; `bounds`, `search`, `planning` and `thresholds` find where to accept, `policy_thresholds` and
-`image_thresholds` those of a policy, `menu` what else could be promised; `rule` is what a policy consists of and its
-formula; `holdout` and `selection` choose its parts, `policy` fits it, `reference` is what its samples looked like,
-`policy_file` writes it, `policy_entries` and `policy_consistency` check a file by the types of `entry_types`, `module`
-is it in PyTorch, `outcome` what it does to predictions; `set_scores` are the scores of prediction sets,
-`prediction_sets` what a policy has of them, `set_fitting` fits and gives them, `set_counts` counts them, `set_entries`
-checks them in a file; `analysis` and `logit_analysis` are SC's.
+`image_thresholds` those of a policy, `costs` that of a mean cost, `menu` what else could be promised; `rule` is what a
+policy consists of and its formula; `holdout` and `selection` choose its parts, `policy` fits it, `reference` is what
+its samples looked like, `policy_file` writes it, `policy_entries` and `policy_consistency` check a file by the types of
+`entry_types`, `module` is it in PyTorch, `outcome` what it does to predictions; `set_scores` are the scores of
+prediction sets, `prediction_sets` what a policy has of them, `set_fitting` fits and gives them, `set_counts` counts
+them, `set_entries` checks them in a file; `analysis` and `logit_analysis` are SC's.
 """
 
 from typing import TYPE_CHECKING
 
 from calibrant._imports import lazy_names
 from calibrant.selective.bounds import binomial_tail, coverage_interval, risk_interval
+from calibrant.selective.costs import CostThreshold, threshold_for_cost
 from calibrant.selective.holdout import FEWEST as FEWEST_FOR_CHOICE
 from calibrant.selective.holdout import kept_for_choice
 from calibrant.selective.logit_analysis import (
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from calibrant.selective.policy_file import to_dict
 
 __all__ = [
+    "CostThreshold",
     "Decisions",
     "ErrorsBySource",
     "MSPBin",
@@ -76,6 +78,7 @@ __all__ = [
     "normalised_max_logit",
     "risk_coverage_by_method",
     "sorted_logits",
+    "threshold_for_cost",
     "threshold_for_coverage",
     "threshold_for_risk",
     "thresholds_by_group",

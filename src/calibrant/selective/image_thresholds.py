@@ -30,7 +30,9 @@ FINE_STEPS = 512  # candidates where none is tested
 MOST_STAKE = 0.9  # of the stake at which the worst image would take everything
 
 
-def shows(accepted: Doubles, errors: Doubles, target_risk: float, delta: float) -> Bools:
+def shows(
+    accepted: Doubles, errors: Doubles, target_risk: float, delta: float, fractions: tuple[float, ...] = (1.0,)
+) -> Bools:
     """Whether a risk of at most ``target_risk`` is shown at level ``delta``, for each column.
 
     Args:
@@ -38,6 +40,7 @@ def shows(accepted: Doubles, errors: Doubles, target_risk: float, delta: float) 
         errors: ``[I, M]`` share accepted and wrong.
         target_risk: the risk.
         delta: the chance to be wrong about it.
+        fractions: of the stake, between which the capital is divided: smaller ones where single losses are large.
 
     Example:
         >>> import numpy as np
@@ -56,7 +59,9 @@ def shows(accepted: Doubles, errors: Doubles, target_risk: float, delta: float) 
     squares = np.cumsum(np.square(gain), axis=0) - np.square(gain)
     variance = np.maximum((spread**2 + squares) / (number + 1) - np.square(mean), spread**2 / (number + 1))
     stake = np.clip(mean / (variance + np.square(mean)), 0, MOST_STAKE / (1 - target_risk))
-    capital = np.cumsum(np.log1p(stake * gain), axis=0)
+    capital = np.full_like(gain, -np.inf)
+    for fraction in fractions:
+        capital = np.logaddexp(capital, np.cumsum(np.log1p(fraction * stake * gain), axis=0) - math.log(len(fractions)))
     reached: Bools = capital.max(axis=0) >= math.log(1 / delta)
     return reached
 
@@ -181,8 +186,13 @@ def _count_by_image(thresholds: Doubles, scored: ScoredSamples) -> tuple[Ints, I
     return accepted, errors
 
 
-def _first_test(plan: ScoredSamples, candidates: Doubles, risk: float) -> int:
-    """The most promising candidate: how far below the target it seems to be, in units of the spread over images."""
-    accepted, errors = (counts / plan.places for counts in _count_by_image(candidates, plan))
+def most_promising(accepted: Doubles, errors: Doubles, risk: float) -> int:
+    """The column that seems farthest below the target, in units of the spread over draws; arguments as of `shows`."""
     gain = risk * accepted - errors
     return int(np.argmax(gain.mean(0) / (gain.std(0) + 1e-3 * risk)))
+
+
+def _first_test(plan: ScoredSamples, candidates: Doubles, risk: float) -> int:
+    """The most promising candidate by the plan's images."""
+    accepted, errors = (counts / plan.places for counts in _count_by_image(candidates, plan))
+    return most_promising(accepted, errors, risk)
