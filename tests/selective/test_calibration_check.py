@@ -13,7 +13,7 @@ from tests.helpers.policies import drawn
 
 
 def test_the_error_is_that_of_the_samples_that_the_calibrator_did_not_see():
-    z, y = drawn(1400)
+    z, y = drawn(4000)
     policy = Policy.fit(Predictions.from_logits(z, y), 0.1)
     rest = draws(0, 0, len(y)) >= share_for_choice(len(y))
     calibration = policy.evidence["calibration"]
