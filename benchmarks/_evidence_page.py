@@ -201,8 +201,8 @@ a poor model stays as it is. Now it must win by more than one standard error, a 
 what that costs.
 
 {rules}
-Odd and even files are those of the table below by turns, to show that no half of them carries the result: no number was
-tuned on either. The t-interval over files in the table of claims is wide, because few files carry most of the regret.
+Odd and even files are those of the table below by turns, to show that no half of them carries the result. The rule was
+chosen after regrets of these files had been seen, so they are no independent test of it. The t-interval over files in the table of claims is wide, because few files carry most of the regret.
 
 {choices}"""
 
@@ -229,7 +229,5 @@ same score whose risk there is at most the target.
 
 {one}
 Limits. The promise is an average over samples like those it was fitted on; nothing here shifts. Where a policy always
-abstains, too few samples are left to promise anything: the file is too small or its model too poor. DenseNet-40 is an
-exception: there the policies that rank by the plain confidence, 8% of which are exactly 1, abstain at 5% risk although
-nearly all could be answered. The search for a threshold handles such ties badly; the promise itself is kept.
+abstains, too few samples are left to promise anything: the file is too small or its model too poor.
 """

@@ -38,7 +38,7 @@ def test_more_accurate_but_worse_calibrated_is_not_better():
 
 
 def test_a_policy_is_the_headline_and_the_repaired_model_with_it():
-    z, y = drawn(3000, 5, 3.0, 6)
+    z, y = drawn(9000, 5, 3.0, 6)
     policy = Policy.fit(Predictions.from_logits(z, y), 0.3)
     result = audit(Predictions.from_logits(*drawn(4000, 5, 3.0, 7)), policy=policy, replicates=100)
     assert result.verdict.startswith(result.document["policy"]["title"])
