@@ -108,6 +108,7 @@ CHOICES = {
     "tests/reference/smoothing.py": "ACLS Table 2",
     "tests/helpers/result_rows.py": "rows of a made-up table of results",
     "tests/helpers/recipe_data.py": "recipes of the tests",
+    "tests/helpers/mask_runs.py": "runs of the tests",
     "src/calibrant/posthoc/temperature.py": "grids called after the papers that use them",
     "tests/properties": "limits that some losses have in common",
 }
