@@ -202,7 +202,8 @@ what that costs.
 
 {rules}
 Odd and even files are those of the table below by turns, to show that no half of them carries the result. The rule was
-chosen after regrets of these files had been seen, so they are no independent test of it. The t-interval over files in the table of claims is wide, because few files carry most of the regret.
+chosen after regrets of these files had been seen, so they are no independent test of it. The t-interval over files in
+the table of claims is wide, because few files carry most of the regret.
 
 {choices}"""
 
