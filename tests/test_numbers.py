@@ -19,7 +19,7 @@ from calibrant.auditing.findings import with_limits
 from calibrant.experiments.cells import Column, printed
 from calibrant.metrics import Interval
 from calibrant.report import text
-from calibrant.report.html.tables import _changed, _valued
+from calibrant.report.html.tables import _changed, valued
 from tests.helpers.audit_document import typed
 
 
@@ -72,7 +72,7 @@ POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 def test_a_sentence_and_a_table_say_the_same() -> None:
     for share in random_shares(300):
         low, high = 0.9 * share, min(1.0, 1.1 * share)
-        assert keyboard(_valued(share, low, high, "share")) == with_limits(Interval(share, low, high))
+        assert keyboard(valued(share, low, high, "share")) == with_limits(Interval(share, low, high))
         assert keyboard(text.percent(share)) == percent(share)
         assert keyboard(text.number(share)) == _numbers.number(share)
         for unit in ("share", "number"):

@@ -97,9 +97,9 @@ def test_the_promise_holds_on_fresh_data_and_an_empirical_threshold_does_not():
     broken = {"best": 0, "empirical": 0}
     for method in broken:
         for _ in range(20):
-            x = rng.normal(size=(600, 3))
+            x = rng.normal(size=(1500, 3))
             selective = SelectiveClassifier(model, target_risk=0.15, confidence=0.9, method=method, **PLAIN)
-            labels, _, accept = selective.fit(x, rng.random(600) < expit(x @ weights)).decide(fresh)
+            labels, _, accept = selective.fit(x, rng.random(1500) < expit(x @ weights)).decide(fresh)
             broken[method] += np.where(labels, 1 - truth, truth)[accept].mean() > 0.15
     assert broken["best"] <= limit < broken["empirical"]
 

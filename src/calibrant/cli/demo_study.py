@@ -49,7 +49,7 @@ def _print(outcome: Any, quick: bool) -> None:
     print_table("What the papers found, here", heads, rows, numbers=False)
     say("Quick: too little to prove anything." if quick else summarise_check(check))
     for effect in outcome.effects:
-        if effect["why"] and not quick:
+        if effect["verdict"] != "holds" and effect["why"] and not quick:
             say(f"{effect['claim']}: {effect['verdict']}. {effect['why']}")
     print_line()
     for name in ("methods", "repairs", "set-mixed", "set-context"):

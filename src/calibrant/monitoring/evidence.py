@@ -86,7 +86,7 @@ def confidence_sequence(errors: int, answers: int, alpha: float) -> Interval:
     Example:
         >>> limits = confidence_sequence(5, 100, 0.05)
         >>> round(limits.low, 3), round(limits.high, 3)
-        (0.01, 0.141)
+        (0.007, 0.156)
     """
     if not answers:
         return Interval(math.nan, 0.0, 1.0)
