@@ -131,7 +131,7 @@ def _difference(value: float, unit: str) -> str:
 def page(check: Mapping[str, Any]) -> str:
     """The page of the documentation."""
     failing = [
-        f"- {claim.words}: held in {entry['held']} of {check['sets']}, below 19 of 20, so the study's page says that it does not hold. "
+        f"- {claim.words}: held in {entry['held']} of {check['sets']}, so the study's page says that it does not hold. "
         f"{claim.why}".rstrip()
         for claim in CLAIMS
         if (entry := check["claims"].get(claim.name)) and not is_reliable(entry["held"], check["sets"])
