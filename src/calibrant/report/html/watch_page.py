@@ -134,8 +134,8 @@ def _changes(document: Part) -> ReportSection | None:
     tests = [test for test in document["tests"] if test["name"] != "promise" and test["batches"]]
     if not tests:
         return None
-    seen = [row for row in document["batches"] if not row["labels_only"]]
-    figures = [_figure(charts.coverage("coverage", seen, document["reference_coverage"]["value"]),
+    batches = [row for row in document["batches"] if not row["labels_only"]]
+    figures = [_figure(charts.coverage("coverage", batches, document["reference_coverage"]["value"]),
                        "Share answered in each batch; the line is that of the fit.")]  # fmt: skip
     figures.append(_figure(
         charts.evidence("change-evidence", tests, TESTS),
