@@ -12,8 +12,9 @@ from calibrant.report.document import Part
 from calibrant.report.html import watch_charts as charts
 from calibrant.report.html.charts import coloured, key
 from calibrant.report.html.layout import ReportSection, asset, card, cards, columns, terms, write_report
+from calibrant.report.html.sorted_tables import SortedCell, sortable
 from calibrant.report.html.svg import icon
-from calibrant.report.html.tables import SortedCell, clipped, heads, numeric, sortable, table, verdict_cell
+from calibrant.report.html.tables import clipped, heads, numeric, table, verdict_cell
 from calibrant.report.text import DASH, allowed, count, escape, number, percent, round_percent, span
 
 TESTS = {
