@@ -67,7 +67,6 @@ from calibrant.metrics.ties import group_by_score, smallest_count
 __all__ = [
     "METRICS",
     "Approximate",
-    "AurcChanges",
     "ConfidenceSketch",
     "ContextReliance",
     "Interval",
