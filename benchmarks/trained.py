@@ -3,7 +3,7 @@
     ./dev bench trained --data DIR                       every study whose data lie in DIR
     ./dev bench trained digits pacs --data DIR           some of them
     ./dev bench trained digits --seeds 10                more seeds of a study that needs no files
-    ./dev bench trained --page                           write docs/trained.md from the runs on disk
+    ./dev bench trained --page                           write docs/trained.md and docs/recipes.md from the runs on disk
 
 DIR holds fashion-mnist, cifar-10, tiny-imagenet, 20news and pacs, each as `calibrant data inspect` reads it. A run that
 is finished is not computed again, and one that was stopped goes on. Runs have one thread each; --jobs runs go on at a
@@ -22,17 +22,17 @@ import numpy as np
 
 from benchmarks import _harness as harness
 from benchmarks._harness import say
-from benchmarks._trained_page import page
+from benchmarks._trained_page import PAGE_NAME, page, recipes_page
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, TrainedStudy
 from calibrant._files import written_aside
-from calibrant.experiments import Local, Results, Study, compare
+from calibrant.experiments import Engine, Local, Results, Study, compare
 from calibrant.experiments.comparison import collect
 from calibrant.experiments.folder import RUNS
 from calibrant.experiments.job import Job
 from calibrant.experiments.study import PlannedRun, Scores, search
 
 FOLDER = Path("build/trained")
-PAGE = Path("docs/trained.md")
+DOCS = Path("docs")
 ENVIRONMENT = "environment.json"
 
 
@@ -65,12 +65,11 @@ def data_of(study: TrainedStudy, data: Path | None, runs: Path) -> str | None:
     return str(path) if data is not None and path.is_dir() else None
 
 
-def run(study: TrainedStudy, where: str, folder: Path, seeds: int, jobs: int | None) -> None:
-    """What is missing of a study: the methods that most claims need first, each time seed by seed."""
+def run(study: TrainedStudy, where: str, folder: Path, seeds: int, engine: Engine) -> None:
+    """Do what is missing of a study: the methods that most claims need first, each time seed by seed."""
     for methods in filter(None, (study.first, tuple(study.load().methods))):
         for number in range(1, seeds + 1):
             plan = study.plan(number, methods)
-            engine = Local(jobs, threads=1)
             comparison = compare(plan, folder, data=where or None, engine=engine, progress=_tell)
             for failure in comparison.failures:
                 say(f"{study.name}: {failure.method}, seed {failure.seed} failed: {failure.error}")
@@ -138,17 +137,18 @@ def main() -> None:
             say(f"{name} is passed over: there is no {study.folder} in {args.data}")
             continue
         harness.write_json(args.runs / ENVIRONMENT, harness.environment())
-        run(study, where, args.runs / name, args.seeds or study.seeds, args.jobs)
+        run(study, where, args.runs / name, args.seeds or study.seeds, Local(args.jobs, threads=1))
 
 
 def write_page(runs: Path, seeds: int | None) -> None:
-    """docs/trained.md from what is on disk; a study without runs is there as not run."""
+    """Both pages from what is on disk; a study without runs is there as not run."""
     results = {name: stored(study, runs / name, seeds or study.seeds) for name, study in STUDIES.items()}
     file = runs / ENVIRONMENT
     environment = json.loads(file.read_text(encoding="utf-8")) if file.exists() else harness.environment()
-    with written_aside(PAGE) as aside:
-        aside.write_text(page(results, environment, seeds), encoding="utf-8")
-    print(f"wrote {PAGE}")
+    for name, text in {PAGE_NAME: page(results, environment, seeds), "recipes.md": recipes_page(results)}.items():
+        with written_aside(DOCS / name) as aside:
+            aside.write_text(text, encoding="utf-8")
+        print(f"wrote {DOCS / name}")
 
 
 if __name__ == "__main__":
