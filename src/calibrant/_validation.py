@@ -110,10 +110,18 @@ def printable(text: str, most: int = 300) -> str:
     return escaped if len(text) <= most and len(escaped) <= 2 * most else escaped[: 2 * most] + "..."
 
 
-def listing(names: Sequence[Any], most: int = 20) -> str:
-    """The first few of some names, printable, and how many more there are."""
-    text = ", ".join(printable(shorten(str(name))) for name in names[:most])
-    return (text + (f" and {len(names) - most} more" if len(names) > most else "")) or "nothing"
+def listing(names: Sequence[Any], most: int = 20, characters: int = 400) -> str:
+    """The first few of some names, printable and short together, and how many more there are.
+
+    Example:
+        >>> listing(["red", "green", "blue"], 2)
+        'red, green and 1 more'
+    """
+    texts = [printable(shorten(str(name))) for name in names[:most]]
+    lengths = itertools.accumulate(len(text) + len(", ") for text in texts)
+    shown = max(1, sum(length <= characters for length in lengths))
+    rest = len(names) - min(shown, len(texts))
+    return (", ".join(texts[:shown]) + (f" and {rest} more" if rest else "")) or "nothing"
 
 
 def closest(name: str, candidates: Iterable[str]) -> str | None:
