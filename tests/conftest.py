@@ -13,6 +13,14 @@ settings.register_profile("calibrant", deadline=None, derandomize=True)
 settings.load_profile("calibrant")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With several processes, tests that share a fixture run in one of them."""
+    from tests.helpers.scheduling import SharedFixtureScheduling
+
+    return SharedFixtureScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
     """The folder of a run on digits that nothing interrupted; tests read it only."""

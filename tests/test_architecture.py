@@ -31,6 +31,7 @@ ORDER = [
     "predictions",
     "_lens",
     "metrics",
+    "_tensor_sketch",
     "torchmetrics",
     "posthoc",
     "selective",
@@ -180,7 +181,10 @@ MEASURING = (
     "monitoring",
     "report",
 )
-TRAINING = {"data", "targets", "models", "losses", "_lens", "torchmetrics", "training", "detection", "_torchvision"}
+TRAINING = {
+    "data", "targets", "models", "losses", "_lens", "_tensor_sketch", "torchmetrics", "training", "detection",
+    "_torchvision",
+}  # fmt: skip
 #: Of the measuring half, what hands its formulas or numbers over to PyTorch; imported by nothing else there.
 BRIDGES = {"_arrays.py": {"torch"}, "posthoc/ops.py": {"torch"}, "selective/module.py": {"torch", "needs_torch"}}
 
