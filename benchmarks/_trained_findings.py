@@ -8,7 +8,7 @@ What was looked into:
   network would show by chance on 450 samples.
 - LS does not rank errors worse here. That is no accident of one alpha or of the test data: in the search, AURC falls
   from alpha = 0.01 to 0.1 on held-out data. The confidence penalty, which also softens, ranks better still the
-  stronger it is. The reason is not known. Not tried yet: a network that is large enough for its training loss to vanish.
+  stronger it is. The reason is not known. Not tried yet: a larger network, whose training loss vanishes.
 - Tuning for accuracy chooses strengths almost at random, since all of them are within a few samples of each other; the
   ECE of LS and CP then depends on which one it was.
 """,
