@@ -44,6 +44,8 @@ from calibrant.selective.entry_types import (
     refusal,
 )
 from calibrant.selective.menu import Offer
+from calibrant.selective.promise import ClassThreshold
+from calibrant.selective.promise_entries import ClassEntry, PromiseEntries
 from calibrant.selective.set_entries import SetEntries
 from calibrant.selective.thresholds import Threshold
 
@@ -103,6 +105,13 @@ class _Threshold(_Entries):
         entries["menu"] = tuple(Offer(offer.risk, offer.coverage) for offer in self.menu)
         intervals = {"coverage": self.coverage.restore(), "risk": self.risk.restore()}
         return Threshold(math.nan if value is None else value, **{**entries, **intervals})
+
+
+class _ClassThreshold(ClassEntry):
+    threshold: _Threshold
+
+    def restore(self) -> ClassThreshold:
+        return ClassThreshold(self.label, self.group, self.threshold.restore())
 
 
 class _Score(_Entries):
@@ -186,6 +195,8 @@ class PolicyEntries(_Entries):
     evidence: _Evidence
     floor: Floor = FLOOR
     sets: SetEntries | None = None
+    promise: PromiseEntries | None = None
+    class_thresholds: list[_ClassThreshold] | None = None
     checksum: Any = None
 
     @field_validator("class_names", mode="wrap")
