@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from benchmarks._evidence_files import NETWORKS, Smoothing
 from benchmarks._evidence_policies import ALLOWED, summarise
@@ -22,6 +22,14 @@ COLOURS: dict[Smoothing, str] = {"with": SERIES[0], "likely": SERIES[5], "withou
 MARKERS: dict[Smoothing, str] = {"with": "s", "likely": "D", "without": "o", "unknown": "x"}
 CURVES = ("torchvision__resnet101", "torchvision__densenet161", "torchvision__inception_v3", "tf_inception_v3")
 SHOWN_REPAIRS = ("none", "temperature", "isotonic", "vector", "auto")
+
+
+class Curve(NamedTuple):
+    """A curve of the results, as it is drawn."""
+
+    coverage: NDArray[np.float64]
+    risk: NDArray[np.float64]
+    aurc: float
 
 
 def write_figures(results: Mapping[str, Any], folder: Path) -> None:
@@ -41,10 +49,10 @@ def _draw_networks(rows: Mapping[str, Any], path: Path) -> None:
     for network in NETWORKS:
         if network.file.endswith(CURVES):
             row = rows[network.file]
-            curve = {name: np.array(values) for name, values in row["curve"].items()}
-            curves[network.title] = SimpleNamespace(**curve, aurc=row["values"]["aurc"])
+            shares_of = {name: np.array(values) for name, values in row["curve"].items()}
+            curves[network.title] = Curve(**shares_of, aurc=row["values"]["aurc"])
             families[network.title] = network.smoothing
-    draw_risk_coverage_by_method(left, curves, target_risk=0.05, families=families)  # type: ignore[arg-type]
+    draw_risk_coverage_by_method(left, curves, target_risk=0.05, families=families)
     for kind, colour in COLOURS.items():
         own = [rows[network.file] for network in NETWORKS if network.smoothing == kind]
         x = [row["values"]["accuracy"] for row in own]

@@ -50,19 +50,19 @@ def compute(
     """Fill in what is missing of the results, saved after each part and each file."""
     for name, measure in WHOLE.items():
         if name not in results:
-            results[name] = _timed(name, lambda: measure(data, seed))  # noqa: B023 - called at once
+            results[name] = _timed(name, measure, data, seed)
             save()
     for name, measure_file in BY_FILE.items():
         own = results.setdefault(name, {})
         for file in files:
             if file.file not in own:
-                own[file.file] = _timed(f"{name}, {file.title}", lambda: measure_file(data, file, seed))  # noqa: B023
+                own[file.file] = _timed(f"{name}, {file.title}", measure_file, data, file, seed)
                 save()
 
 
-def _timed(title: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _timed(title: str, measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
     start = time.process_time()
-    result = measure()
+    result = measure(*arguments)
     seconds = time.process_time() - start
     say(f"{title}: {seconds:.0f} s of CPU time")
     return result | {"seconds": round(seconds, 1)}

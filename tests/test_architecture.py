@@ -31,6 +31,7 @@ ORDER = [
     "predictions",
     "_lens",
     "metrics",
+    "_tensor_sketch",
     "torchmetrics",
     "posthoc",
     "selective",
@@ -180,7 +181,10 @@ MEASURING = (
     "monitoring",
     "report",
 )
-TRAINING = {"data", "targets", "models", "losses", "_lens", "torchmetrics", "training", "detection", "_torchvision"}
+TRAINING = {
+    "data", "targets", "models", "losses", "_lens", "_tensor_sketch", "torchmetrics", "training", "detection",
+    "_torchvision",
+}  # fmt: skip
 #: Of the measuring half, what hands its formulas or numbers over to PyTorch; imported by nothing else there.
 BRIDGES = {"_arrays.py": {"torch"}, "posthoc/ops.py": {"torch"}, "selective/module.py": {"torch", "needs_torch"}}
 
@@ -260,6 +264,7 @@ TESTED_ELSEWHERE = {
     "report/figures/selective.py": "tests/selective/test_analysis.py: drawn from what it computes",
     "report/html/charts.py": "tests/report/html/test_audit_page.py: charts are parts of the page",
     "report/html/comparison_table.py": "tests/experiments/test_formats.py: beside the other formats",
+    "report/html/sorted_tables.py": "tests/report/html/test_audit_page.py: tables are parts of the page",
     "report/html/tables.py": "tests/report/html/test_audit_page.py: tables are parts of the page",
 }
 

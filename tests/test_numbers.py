@@ -19,7 +19,7 @@ from calibrant.auditing.findings import with_limits
 from calibrant.experiments.cells import Column, printed
 from calibrant.metrics import Interval
 from calibrant.report import text
-from calibrant.report.html.tables import _changed, valued
+from calibrant.report.html.tables import changed_value, valued
 from tests.helpers.audit_document import typed
 
 
@@ -77,7 +77,7 @@ def test_a_sentence_and_a_table_say_the_same() -> None:
         assert keyboard(text.number(share)) == _numbers.number(share)
         for unit in ("share", "number"):
             change = difference(low - high, unit, (high, low)), difference_span(low - high, 0.0, unit, (high, low))
-            assert keyboard(_changed(low - high, low - high, 0.0, unit, (high, low))) == " ".join(change)
+            assert keyboard(changed_value(low - high, low - high, 0.0, unit, (high, low))) == " ".join(change)
 
 
 def test_a_text_is_never_0_or_100_for_what_is_not() -> None:

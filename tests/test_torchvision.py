@@ -184,8 +184,11 @@ def test_pooled_regions_are_those_of_the_definition(ratio, aligned, monkeypatch)
     pooled = _torchvision.roi_align(torch.tensor(features), torch.tensor(rois), 0.2, 4, 2, ratio, aligned)
     np.testing.assert_allclose(pooled.numpy(), expected, atol=1e-12)
     plane = torch.tensor(features, requires_grad=True)
-    call = lambda x: _torchvision.roi_align(x, torch.tensor(rois[:2]), 0.2, 4, 2, ratio, aligned)  # noqa: E731
-    assert torch.autograd.gradcheck(call, plane)
+
+    def pool(x):
+        return _torchvision.roi_align(x, torch.tensor(rois[:2]), 0.2, 4, 2, ratio, aligned)
+
+    assert torch.autograd.gradcheck(pool, plane)
 
 
 #: A fresh interpreter that has imported torch and nothing else, forked for every program that comes on its input:

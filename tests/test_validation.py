@@ -44,3 +44,6 @@ def test_long_values_are_cut_in_messages():
     assert len(check.short("x" * 1000)) < 70
     assert check.short(10**100) == "a number of over 60 digits"
     assert "and" in check.listing([str(i) for i in range(50)], 3)
+    long = [f"{i:060d}" for i in range(20)]
+    assert check.listing(long) == ", ".join(long[:6]) + " and 14 more"  # 6 x 62 characters, a seventh would pass 400
+    assert check.listing([long[0] * 9], characters=5) == long[0][:57] + "..."  # the first is named in any case

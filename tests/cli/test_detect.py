@@ -8,9 +8,12 @@ import sys
 import time
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from calibrant.cli import main
 from tests.helpers.drawn_objects import RECIPE, drawn_voc, weights_file
+from tests.helpers.processes import run_ranks
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +61,31 @@ def test_killed_and_run_again_it_goes_on_and_compares(home, tmp_path, capsys):
     assert code == 0
     assert set(document["backbones"]) == {"hard", "als"}
     assert 0 <= document["backbones"]["als"]["test"]["ap50"]["0"] <= 1
+
+
+def test_two_processes_train_as_one(home, tmp_path, capsys):
+    """Each takes one image of two; one process takes them as two parts of a batch, whose gradients it adds up.
+
+    All regions and anchors are trained on, so that nothing is drawn.
+    """
+    backbone = f"hard={home / 'hard.safetensors'}"
+    words = ["detect", home / "recipe.toml", "--backbone", backbone, "--data", home / "voc", "--seeds", "0,", "-q",
+             "--accelerator", "cpu", "--set", "detection.regions=200", "--set", "training.batch_size=2"]  # fmt: skip
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run(capsys, *words, "-o", one, "--set", "training.accumulate=2")[0] == 0
+    outputs = run_ranks(*words, "-o", two, folder=tmp_path)
+    assert [output.returncode for output in outputs] == [0, 0], outputs
+    assert [(output.stdout, output.stderr) for output in outputs] == [("", "")] * 2
+    (alone,), (shared,) = (
+        [load_file(path) for path in folder.glob("runs/*/model.safetensors")] for folder in (one, two)
+    )
+    start = load_file(home / "hard.safetensors")["trunk.stages.1.0.conv1.weight"]
+    assert not torch.allclose(alone["model/backbone.stages.1.0.conv1.weight"], start, atol=1e-3)  # it has learned
+    for name in alone:
+        assert torch.allclose(alone[name], shared[name], atol=2e-5), name
+    code, said = run(capsys, *words, "-o", two, "--json")  # what is finished is only read
+    assert code == 0
+    assert set(json.loads(said.out)["backbones"]["hard"]["test"]["ap50"]) == {"0"}
 
 
 @pytest.mark.parametrize(

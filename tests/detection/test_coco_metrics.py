@@ -8,9 +8,10 @@ import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from calibrant.data import Boxes, Dataset, ImageArray
+from calibrant.data import Boxes, Dataset, ImageArray, read
 from calibrant.detection import Detected, coco_metrics
 from calibrant.metrics import DETECTION
+from tests.helpers import box_files
 
 
 def dataset(boxes, images, classes=("cat", "dog", "eel")):
@@ -79,6 +80,22 @@ def test_values_by_hand():
     assert metrics["ap_large"] == pytest.approx(0.7)  # 100 x 100, of the box, for no annotation says an area
     assert metrics["ap_medium"] == 0.0  # 40 x 40
     assert math.isnan(metrics["ap_small"])
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [({"area": 1000.0}, "small"), ({"area": 1200.0}, "medium"), ({}, "medium"), ({"area": 0}, "medium")],
+)
+def test_the_size_of_an_object_is_what_its_annotation_says(tmp_path, given, size):
+    """A box of 40 x 40 is medium, of more than 32 x 32 pixels; a mask that fills 1,000 of them is small."""
+    box_files.image(tmp_path / "val2017/x.jpg", (64, 48))
+    annotation = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [4, 4, 40, 40], "iscrowd": 0} | given
+    content = {"images": [{"id": 1, "file_name": "x.jpg", "width": 64, "height": 48}], "annotations": [annotation],
+               "categories": [{"id": 1, "name": "cat"}]}  # fmt: skip
+    box_files.write(tmp_path / "annotations/instances_val2017.json", json.dumps(content))
+    metrics = coco_metrics(read(tmp_path, layout="coco"), [detected([[4, 4, 44, 44]], [0], [0.9])])
+    assert metrics[f"ap_{size}"] == pytest.approx(1.0)
+    assert math.isnan(metrics["ap_medium" if size == "small" else "ap_small"])
 
 
 def test_what_is_no_object_is_not_missed():

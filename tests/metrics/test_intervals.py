@@ -137,3 +137,10 @@ def test_bad_arguments():
         intervals(sketch_of(c, correct), replicates=3)
     with pytest.raises(ValueError, match="same samples"):
         paired_differences(Judged(c, correct), Judged(c[:-1], correct[:-1]))
+
+
+@pytest.mark.parametrize("name", ["ece", "smooth_ece", "augrc", "risk_at_coverage_0.9"])
+def test_one_metric_has_the_interval_that_it_has_among_all(name):
+    c, correct = draw(np.random.default_rng(8), 700)
+    alone = intervals(sketch_of(c, correct), replicates=60, only=(name,))
+    assert alone == {name: intervals(sketch_of(c, correct), replicates=60)[name]}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrant.metrics import Judged, aurc, ece, intervals, paired_differences
+from calibrant.metrics import AurcChanges, Judged, aurc, ece, intervals, paired_differences
 from tests.helpers.confidences import draw, sketch_of
 
 
@@ -56,3 +56,14 @@ def test_without_rankings_the_others_are_the_same():
     assert set(changes) - {"aurc", "augrc"} == set(paired_differences(*pair, replicates=100, ranked=False))
     for name, change in paired_differences(*pair, replicates=100, ranked=False).items():
         assert change == changes[name]
+
+
+@pytest.mark.parametrize("samples", [30, 500])
+def test_aurc_changes_are_those_of_the_whole_comparison(samples):
+    rng = np.random.default_rng(7)
+    c, correct = draw(rng, samples)
+    first = Judged(c, correct, score=np.round(c, 1))
+    changes = AurcChanges(first, level=0.7, replicates=300, seed=5)
+    for score in (rng.random(samples), c, np.round(c, 2)):  # each as if it were the only one
+        second = Judged(c, correct, score=score)
+        assert changes.to(score) == paired_differences(first, second, level=0.7, replicates=300, seed=5)["aurc"]

@@ -90,7 +90,7 @@ def read(path, **how):
         assert time.process_time() - start < PATIENCE
     assert text.startswith(str(path.parent))
     assert "\n" not in text
-    assert len(text) < 2000 + len(str(path))
+    assert len(text) < 1000 + len(str(path))
     return None
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant.selective.bounds import allowed_errors
-from calibrant.selective.planning import EDGES, _drawn_rates, best_start, plan_tests
+from calibrant.selective.planning import EDGES, _drawn_rates, best_start, plan_tests, reached_from
 from calibrant.selective.search import curve_of
 
 
@@ -37,7 +37,7 @@ def test_a_start_is_worth_what_a_slow_loop_says():
                     break
                 reached = counts[at]
             worth[start] += reached / 1500
-    start = best_start(wrong, counts, 1000, 0.08, 0.1)
+    start = best_start(wrong, counts, limit, 1000, 0.08)
     assert worth[start] > 0.95 * worth.max()
     assert worth.min() < 0.8 * worth.max()  # a start can be a bad one
 
@@ -64,3 +64,18 @@ def test_no_threshold_lies_where_other_samples_may_be_one_chain_of_ties():
     curve = curve_of(score[1000:], correct[1000:])
     assert plan.thresholds is not None
     assert curve.accepted[curve.at_threshold(plan.thresholds)].min() > 500
+
+
+def test_what_is_reached_by_a_slow_loop():
+    rng = np.random.default_rng(4)
+    counts = np.cumsum(rng.integers(0, 3, 12))  # of which some are equal
+    for passed in rng.random((60, 12)) < 0.7:
+        reached = []
+        for start in range(12):
+            end = start
+            while end < 12 and passed[end]:
+                end += 1
+            reached.append(counts[end - 1] if end > start else 0)
+        assert reached_from(passed, counts).tolist() == reached
+    together = rng.random((5, 12)) < 0.7
+    assert reached_from(together, counts).tolist() == [reached_from(row, counts).tolist() for row in together]

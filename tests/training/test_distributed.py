@@ -48,7 +48,10 @@ def settings(*changes):
 def assert_alike(one, two):
     """Two runs, of one process and of two, have learned the same."""
     (a, state_one), (b, state_two) = digit_runs.tensors(one), digit_runs.tensors(two)
-    assert torch.equal(a["loss/history.counts"], b["loss/history.counts"])
+    remembered = [name for name in a if name.startswith("loss/")]
+    assert remembered
+    for name in remembered:  # counts are whole numbers; a confidence adds up what many weights differ by
+        assert torch.allclose(a[name], b[name], rtol=0, atol=1e-4 * a[name].is_floating_point()), name
     assert state_one["step"] == state_two["step"]
     for name in a:
         if name.startswith("model/"):
@@ -80,6 +83,18 @@ def test_batches_that_do_not_share_out_evenly(recipe, tmp_path):
     assert (first.stderr + second.stderr).count("epoch 1:") == 1
     one, two = assert_alike(tmp_path / "one", tmp_path / "two")
     assert one["val_nll"] == pytest.approx(two["val_nll"], abs=1e-4)
+
+
+def test_what_cape_remembers_is_of_all_processes(recipe, tmp_path):
+    """The second epoch learns from what both processes predicted in the first, and so does the third."""
+    changes = settings("loss={name='cape', form='kernel', period=1}", "training.epochs=3", "training.drop_last=false")
+    assert run_command(*words(recipe, tmp_path / "one", *changes), folder=tmp_path).returncode == 0
+    outputs = run_ranks(*words(recipe, tmp_path / "two", *changes), folder=tmp_path)
+    assert [output.returncode for output in outputs] == [0, 0]
+    assert_alike(tmp_path / "one", tmp_path / "two")
+    memory = {name: tensor for name, tensor in digit_runs.tensors(tmp_path / "two")[0].items() if "memory" in name}
+    assert (memory["loss/memory.confidence"] > 0).all()  # of every sample, whichever process it went to
+    assert len(memory["loss/memory.targets"]) == len(memory["loss/memory.confidence"]) > 0
 
 
 def test_readers_change_nothing(recipe, tmp_path):

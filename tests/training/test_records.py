@@ -7,7 +7,7 @@ import pytest
 
 from calibrant._files import json_value, nulls_as_nan
 from calibrant.training import load, load_model, train
-from calibrant.training.prediction import example_inputs
+from calibrant.training.finished_run import example_inputs
 from calibrant.training.records import (
     DamagedError,
     Failed,

@@ -114,8 +114,10 @@ def _sets(outcome: Outcome) -> dict[str, Any] | None:
     ]
     if silent["samples"]:
         where = "where the policy abstains"
-        one = {"label": "Sets of one or two classes", **silent["one_or_two"], "unit": "share", "note": where}
-        rows += [one, {"label": "Sets with the true class", **silent["coverage"], "unit": "share", "note": where}]
+        rows += [
+            {"label": "Sets of one or two classes", **silent["one_or_two"], "unit": "share", "note": where},
+            {"label": "Sets with the true class", **silent["coverage"], "unit": "share", "note": where},
+        ]
     return {
         "level": level,
         "title": title,

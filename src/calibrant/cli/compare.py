@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
+from calibrant.cli.console import print_json, print_line, print_results, remark, say, show_progress
 from calibrant.cli.document_schemas import versioned
 from calibrant.cli.options import (
     Accelerator,
@@ -84,7 +84,7 @@ def compare_command(
     A run is named by its recipe: what is finished is never computed again, and what failed is recorded and does not
     stop the rest.
     """
-    from calibrant.experiments import Study, check_reference, compare, engine_of, judge_methods, tables, write
+    from calibrant.experiments import Study, check_reference, compare, engine_of, judge_methods, write
     from calibrant.training import load
 
     plan = load(recipe, settings or ())
@@ -133,11 +133,7 @@ def compare_command(
             say(verdict.headline)
             say(verdict.text)
             print_line()
-        for shown in tables_by_name.values():
-            print_table(shown.title, tables.heads(shown), tables.text(shown))
-            for note in tables.notes(shown):
-                say(note)
-            print_line()
+        print_results(tables_by_name.values())
     remark(f"open {output / 'index.html'}; every number is in {output / 'results.csv'}", quiet)
     if comparison.failures:
         many = "a run" if len(comparison.failures) == 1 else f"{len(comparison.failures)} runs"

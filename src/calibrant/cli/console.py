@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # imported where something is drawn
     from rich.progress import Progress as Bar
     from rich.progress import ProgressColumn
 
+    from calibrant.experiments import tables
+
 #: Words up to this length are not wrapped in a table.
 SHORT = 32
 
@@ -96,6 +98,17 @@ def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], 
         for row in lines[1:]:
             table.add_row(*(Text(row[i]) for i in columns))
         console.print(table)
+
+
+def print_results(pages: Iterable[tables.Table]) -> None:
+    """Tables of results, each with its notes below."""
+    from calibrant.experiments import tables
+
+    for page in pages:
+        print_table(page.title, tables.heads(page), tables.text(page))
+        for note in tables.notes(page):
+            say(note)
+        print_line()
 
 
 def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[int]]:

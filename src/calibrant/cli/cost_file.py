@@ -38,8 +38,8 @@ def _named(text: str, class_names: Sequence[str] | None) -> list[list[str]]:
         return rows
     answers, labels = rows[0][1:], [row[0] for row in rows[1:]]
     names = list(class_names or map(str, range(len(answers))))
-    for what, given in (("answers in the first row", answers), ("labels in the first column", labels)):
-        if sorted(given) != sorted(names):
+    for what, heads in (("answers in the first row", answers), ("labels in the first column", labels)):
+        if sorted(heads) != sorted(names):
             raise ValueError(f"the {what} must be the classes {', '.join(names[:20])}, each once")
     cells = {row[0]: dict(zip(answers, row[1:], strict=False)) for row in rows[1:]}
     return [[cells[label].get(answer, "") for answer in names] for label in names]

@@ -8,7 +8,7 @@ from typing import Any
 
 from calibrant._numbers import difference, difference_span
 from calibrant.cli.compare import announced
-from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
+from calibrant.cli.console import print_json, print_line, print_results, print_table, remark, say, show_progress
 from calibrant.cli.lens import draw, look
 from calibrant.cli.options import parse_losses
 
@@ -41,7 +41,7 @@ def run_study(output: Path, quick: bool, seed: int, as_json: bool, quiet: bool) 
 
 def _print(outcome: Any, quick: bool) -> None:
     """The claims, then the tables."""
-    from calibrant.experiments import STUDY_LEGEND, read_check, summarise_check, tables
+    from calibrant.experiments import STUDY_LEGEND, read_check, summarise_check
 
     check = read_check()
     rows = [(e["claim"], _effect_text(e), e["verdict"], _checked(e, check)) for e in outcome.effects]
@@ -52,13 +52,8 @@ def _print(outcome: Any, quick: bool) -> None:
         if effect["verdict"] != "holds" and effect["why"] and not quick:
             say(f"{effect['claim']}: {effect['verdict']}. {effect['why']}")
     print_line()
-    for name in ("methods", "repairs", "set-mixed", "set-context"):
-        if name in outcome.tables:
-            table = outcome.tables[name]
-            print_table(table.title, tables.heads(table), tables.text(table))
-            for note in tables.notes(table):
-                say(note)
-            print_line()
+    names = ("methods", "repairs", "set-mixed", "set-context")
+    print_results(outcome.tables[name] for name in names if name in outcome.tables)
     for sentence in STUDY_LEGEND:
         say(sentence)
 

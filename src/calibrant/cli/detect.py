@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from calibrant.cli.compare import REFERENCES, parse_seeds
-from calibrant.cli.console import print_json, print_line, print_table, remark, say
+from calibrant.cli.console import print_json, print_results, remark
 from calibrant.cli.options import Accelerator, Data, Json, Quiet, RecipeFile, invocation
 from calibrant.cli.train import TrainingBar
 
@@ -55,7 +55,6 @@ def detect_command(
         compare_detectors,
         default_reference,
         detector_tables,
-        tables,
         write_detectors,
     )
     from calibrant.training import load
@@ -102,9 +101,5 @@ def detect_command(
     if as_json:
         print_json(json_value({"folder": str(output), "backbones": as_plain(results)}))
     elif not quiet:
-        for table in pages.values():
-            print_table(table.title, tables.heads(table), tables.text(table))
-            for note in tables.notes(table):
-                say(note)
-            print_line()
+        print_results(pages.values())
     remark(f"open {page}; every number is in {output / 'results.csv'}", quiet)

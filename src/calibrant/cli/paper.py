@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from calibrant.cli.compare import announced, parse_seeds
-from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
+from calibrant.cli.console import print_json, print_results, print_table, remark, say, show_progress
 from calibrant.cli.options import Data, Json, Quiet, invocation
 
 LIST = "list"
@@ -40,7 +40,7 @@ def paper_command(
     if name.lower() == LIST:
         _list(output, data, as_json)
         return
-    from calibrant.experiments import papers, tables
+    from calibrant.experiments import papers
 
     item = papers.find_item(name)
     if more_runs and not runs:
@@ -60,11 +60,7 @@ def paper_command(
     if as_json:
         print_json({"item": item.name, "files": [str(file) for file in files]})
     elif not quiet:
-        for table in made.tables.values():
-            print_table(table.title, tables.heads(table), tables.text(table))
-            for note in tables.notes(table):
-                say(note)
-            print_line()
+        print_results(made.tables.values())
         for note in made.notes:
             say(note)
     remark(f"open {files[-1]}", quiet)

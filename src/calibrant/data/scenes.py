@@ -31,14 +31,15 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from numpy.typing import ArrayLike
 
 from calibrant._validation import choice, number_in, whole
 from calibrant.data import drawing as drawing
 from calibrant.data.boxes import Boxes
-from calibrant.data.dataset import NO_CLASS, Dataset
+from calibrant.data.dataset import Dataset
 from calibrant.data.drawing import CLASSES, Bools, Doubles, Floats, Ints
-from calibrant.data.sources import ImageArray, MaskArray
+from calibrant.data.scene_truth import true_calibration_error as true_calibration_error  # the module's public names
+from calibrant.data.scene_truth import true_error as true_error
+from calibrant.data.sources import ImageArray
 
 Shift = Literal["texture", "sketch"]
 
@@ -119,57 +120,6 @@ def scenes(
         ImageArray(pictures.images, name),
         boxes=Boxes(pictures.boxes.astype(np.float64), pictures.offsets, pictures.box_labels, no_crowd),
         soft=pictures.posterior,
-    )
-
-
-#: The label of pixels of an object that lies between two classes.
-VOID = 255
-
-
-def scene_masks(
-    split: str = "train",
-    *,
-    samples: int | None = None,
-    seed: int = 0,
-    shift: Shift | None = None,
-    context: float = 0.8,
-    ambiguous: float = 0.0,
-    size: int = 32,
-    families: int = len(CLASSES),
-) -> Dataset:
-    """The same scenes with a label for every pixel: 0 is the background, then the classes of the objects.
-
-    Pixels of an object between two classes are void, `VOID`. Arguments as for `draw`; ``families`` below 16 takes
-    neighbouring shapes together, which is easier to learn.
-
-    Example:
-        >>> data = scene_masks("test", samples=20)
-        >>> data.classes[:3], data.ignore_index, data.masks[0].size
-        (('background', 'star', 'flower'), 255, (32, 32))
-    """
-    choice("families", families, (2, 4, 8, 16))
-    pictures = draw(
-        split, samples=samples, seed=seed, shift=shift, context=context, ambiguous=ambiguous, size=size, masks=True
-    )
-    together = len(CLASSES) // families
-    names = [" or ".join(CLASSES[k : k + together]) for k in range(0, len(CLASSES), together)]
-    assert pictures.masks is not None
-    masks = np.zeros((len(pictures.labels), size, size), dtype=np.uint8)
-    for picture, (start, end) in enumerate(zip(pictures.offsets, pictures.offsets[1:], strict=False)):
-        # The first object is the labelled one, which alone may lie between classes.
-        for number in range(int(start), int(end)):
-            is_void = number == start and pictures.ambiguous[picture]
-            masks[picture][pictures.masks[number]] = VOID if is_void else pictures.box_labels[number] // together + 1
-    name = "scene-masks" if shift is None else f"scene-masks-{shift}"
-    return Dataset(
-        name,
-        split,
-        ("background", *names),
-        tuple(f"{split}-{seed}-{number:06d}" for number in range(len(masks))),
-        np.full(len(masks), NO_CLASS),
-        ImageArray(pictures.images, name),
-        masks=MaskArray(masks, name),
-        ignore_index=VOID,
     )
 
 
@@ -394,63 +344,3 @@ def _check(split: str, samples: Any, seed: Any, shift: Any, context: Any, ambigu
     if samples * size * size > MAX_PIXELS:
         raise ValueError(f"samples x size x size must be at most {MAX_PIXELS} pixels, got {samples} x {size} x {size}")
     return samples
-
-
-def true_error(predicted: ArrayLike, posterior: ArrayLike) -> Doubles:
-    r"""The probability that each prediction is wrong, :math:`P_{error} = 1 - \bar\pi_{\hat y}`.
-
-    Args:
-        predicted: ``[N]``, the predicted classes.
-        posterior: ``[N, K]``, P(y | x).
-
-    Returns:
-        ``[N]``, between 0 and 1.
-
-    Example:
-        >>> true_error([0, 1], [[0.75, 0.25], [0.75, 0.25]])
-        array([0.25, 0.75])
-
-    Reference:
-        SC, Eq. 6.
-    """
-    classes, truth = np.asarray(predicted), np.asarray(posterior, dtype=np.float64)
-    if truth.ndim != 2 or classes.shape != truth.shape[:1] or not len(truth):
-        raise ValueError(f"true_error takes predicted [N] and posterior [N, K], got {classes.shape} and {truth.shape}")
-    asked = f"predicted must be classes from 0 to {truth.shape[1] - 1}"
-    if classes.dtype.kind not in "iu":
-        raise ValueError(f"{asked}, got values of type {classes.dtype}")
-    outside = (classes < 0) | (classes >= truth.shape[1])
-    if outside.any():
-        raise ValueError(f"{asked}, got {classes[outside][0]}")
-    if not (truth >= 0).all() or np.abs(truth.sum(axis=1) - 1).max() > 1e-6:
-        raise ValueError("posterior must hold distributions, got a row that is negative, NaN or does not sum to 1")
-    return np.clip(1 - truth[np.arange(len(truth)), classes], 0.0, 1.0)
-
-
-def true_calibration_error(
-    confidence: ArrayLike, predicted: ArrayLike, posterior: ArrayLike, *, bins: int = 15
-) -> float:
-    """ECE with the true probability of the predicted class in place of right or wrong: free of the labels' noise.
-
-    Args:
-        confidence: ``[N]``, between 0 and 1.
-        predicted: ``[N]``, the predicted classes.
-        posterior: ``[N, K]``, P(y | x).
-        bins: number of equal-width bins ``(low, high]``, as in `calibrant.metrics.ece`.
-
-    Returns:
-        The mean over the samples of their bin's gap between confidence and truth.
-
-    Example:
-        >>> true_calibration_error([0.9, 0.7], [0, 0], [[1.0, 0.0], [0.6, 0.4]])  # gaps of 0.1 and 0.1
-        0.1
-    """
-    right = 1 - true_error(predicted, posterior)
-    sure = np.asarray(confidence, dtype=np.float64)
-    if sure.shape != right.shape:
-        raise ValueError(f"confidence must have shape {right.shape} as predicted has, got {sure.shape}")
-    if not ((sure >= 0) & (sure <= 1)).all():
-        raise ValueError("confidence must be between 0 and 1, got a value outside or NaN")
-    edges = np.arange(1, whole("bins", bins, 1)) / bins
-    gaps = np.bincount(np.searchsorted(edges, sure, side="left"), weights=sure - right, minlength=int(bins))
-    return float(np.abs(gaps).sum() / len(sure))

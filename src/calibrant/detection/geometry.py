@@ -22,10 +22,10 @@ def to_view(corners: NDArray[Any], view: View) -> NDArray[np.float64]:
         [[30.0, 4.0, 38.0, 12.0]]
     """
     offset, scale = _geometry(view)
-    seen = (np.asarray(corners, dtype=np.float64).reshape(-1, 2, 2) - offset) * scale
+    points = (np.asarray(corners, dtype=np.float64).reshape(-1, 2, 2) - offset) * scale
     if view.flipped:
-        seen[:, :, 0] = view.width - seen[:, ::-1, 0]
-    return np.clip(seen, 0, (view.width, view.height)).reshape(-1, 4)
+        points[:, :, 0] = view.width - points[:, ::-1, 0]
+    return np.clip(points, 0, (view.width, view.height)).reshape(-1, 4)
 
 
 def to_image(corners: NDArray[Any], view: View) -> NDArray[np.float64]:

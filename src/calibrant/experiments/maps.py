@@ -81,18 +81,18 @@ def image_maps(
         split: Of the image; the recipe's test split if left out.
         trust_code: As for `calibrant.training.predict_run`.
     """
-    seen = {
+    images = {
         name: predict_image(path, image, data=data, split=split, trust_code=trust_code) for name, path in runs.items()
     }
-    first_name, first = next(iter(seen.items()))
-    for name, other in seen.items():
+    first_name, first = next(iter(images.items()))
+    for name, other in images.items():
         if other.dataset.classes != first.dataset.classes or not np.array_equal(other.mask, first.mask):
             raise ValueError(f"{name} and {first_name} do not see {image!r} in the same size with the same classes")
     counted = _counted(np.asarray(first.predictions.labels)[0], first.dataset)
     if not counted.any():
         raise ValueError(f"{first.dataset.ids[0]}: no pixel of the image counts")
     truth = np.where(_counted(first.mask, first.dataset), first.mask, -1)
-    methods = tuple(_method_maps(name, runs[name], part.predictions, counted) for name, part in seen.items())
+    methods = tuple(_method_maps(name, runs[name], part.predictions, counted) for name, part in images.items())
     return ImageMaps(
         image=first.dataset.ids[0],
         dataset=first.dataset.title,

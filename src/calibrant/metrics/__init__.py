@@ -16,7 +16,7 @@ from calibrant.metrics.bootstrap.intervals import (
 )
 from calibrant.metrics.bootstrap.means import mean_interval
 from calibrant.metrics.bootstrap.overlaps import ClassOverlaps
-from calibrant.metrics.bootstrap.paired import Judged, paired_differences
+from calibrant.metrics.bootstrap.paired import AurcChanges, Judged, paired_differences
 from calibrant.metrics.calibration import Reliability, aece, bin_edges, ece, mce, reliability
 from calibrant.metrics.catalogue import (
     BINS,

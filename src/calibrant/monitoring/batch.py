@@ -115,8 +115,8 @@ def _labels(batch: Predictions, late: Mapping[str, int] | None) -> Ints:
     if batch.labels is not None:
         labels = np.where(batch.labels == batch.ignore_index, UNKNOWN, batch.labels).astype(np.int64)
     if late is not None:
-        known = np.array([late.get(str(name), UNKNOWN) for name in batch.ids.tolist()], np.int64)
-        labels = np.where(known == UNKNOWN, labels, known)
+        arrived = np.array([late.get(str(name), UNKNOWN) for name in batch.ids.tolist()], np.int64)
+        labels = np.where(arrived == UNKNOWN, labels, arrived)
     return labels
 
 
@@ -162,16 +162,16 @@ def count_batch(
 
 
 def _count(counts: BatchCounts, rows: DecidedRows, reference: Mapping[str, Any] | None) -> None:
-    known = rows.accept & (rows.labels != UNKNOWN)
-    wrong = known & (rows.labels != rows.predicted)
+    answers = rows.accept & (rows.labels != UNKNOWN)
+    wrong = answers & (rows.labels != rows.predicted)
     counts.samples += len(rows.labels)
     counts.accepted += int(rows.accept.sum())
     counts.implied_errors += float((1 - rows.confidence[rows.accept]).sum())
-    counts.labelled.add(int(known.sum()), int(wrong.sum()))
+    counts.labelled.add(int(answers.sum()), int(wrong.sum()))
     if rows.groups is not None:
         for name in np.unique(rows.groups).tolist():
             inside = rows.groups == name
-            counts.groups.setdefault(name, Labelled()).add(int(known[inside].sum()), int(wrong[inside].sum()))
+            counts.groups.setdefault(name, Labelled()).add(int(answers[inside].sum()), int(wrong[inside].sum()))
     if reference is not None:
         added = {name: bin_counts(getattr(rows, name), reference[name]["edges"]) for name in ("score", "confidence")}
         added["predicted"] = class_counts(rows.predicted, reference["predicted"]["classes"])

@@ -102,13 +102,13 @@ def _test(test: WatchTest) -> dict[str, Any]:
 def _batches(state: WatchState) -> list[dict[str, Any]]:
     rows, labels = [], state.labels_by_batch()
     for batch in state.batches:
-        known = labels.get(batch.fingerprint) or KnownLabels(answers=0, errors=0)
+        labelled = labels.get(batch.fingerprint) or KnownLabels(answers=0, errors=0)
         rows.append({
             "name": batch.name, "added": batch.added, "samples": batch.samples, "accepted": batch.accepted,
             "coverage": batch.accepted / batch.samples if batch.samples else None,
             "implied_risk": batch.implied_errors / batch.accepted if batch.accepted else None,
-            "answers_labelled": known.answers, "errors": known.errors,
-            "risk": known.errors / known.answers if known.answers else None, "labels_only": batch.labels_only,
+            "answers_labelled": labelled.answers, "errors": labelled.errors,
+            "risk": labelled.errors / labelled.answers if labelled.answers else None, "labels_only": batch.labels_only,
         })  # fmt: skip
     return rows
 
@@ -194,13 +194,13 @@ def _is_offered(shift: ShiftEntry, size: float) -> bool:
 
 def _shift_text(shift: ShiftEntry, size: float) -> str:
     gain = f"other priors explain the samples better by {fixed(shift.gain, 4)} nats each ({p_words(shift.p_value)})"
-    known = ""
+    effect = ""
     if shift.nll_before is not None and shift.nll_after is not None:
         worse = "better" if shift.nll_after < shift.nll_before else "worse"
-        known = f"; on the labels that are known the correction is {worse}: NLL {fixed(shift.nll_before, 4)} before, "
-        known += f"{fixed(shift.nll_after, 4)} after"
+        effect = f"; on the labels that are known the correction is {worse}: NLL {fixed(shift.nll_before, 4)} before, "
+        effect += f"{fixed(shift.nll_after, 4)} after"
     if _is_offered(shift, size):
-        return f"The shares of the classes seem to have changed by {percent(size)}: {gain}{known}."
+        return f"The shares of the classes seem to have changed by {percent(size)}: {gain}{effect}."
     if shift.p_value >= LARGEST_P or size < SMALLEST_SHIFT:
-        return f"No sign that the shares of the classes have changed: {gain}{known}."
-    return f"The shares of the classes seem to have changed by {percent(size)}, but {gain[0].lower()}{gain[1:]}{known}."
+        return f"No sign that the shares of the classes have changed: {gain}{effect}."
+    return f"The shares of the classes seem to have changed by {percent(size)}, but {gain}{effect}."

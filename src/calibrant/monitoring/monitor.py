@@ -127,7 +127,7 @@ class Monitor:
     def add(self, counts: BatchCounts, name: str, *, labels_only: bool = False) -> None:
         """Add a counted batch, unless it is in the state; then its new labels alone."""
         groups = {group: KnownLabels(answers=part.answers, errors=part.errors) for group, part in counts.groups.items()}
-        known = LabelArrival(
+        arrival = LabelArrival(
             batch=counts.fingerprint, answers=counts.labelled.answers, errors=counts.labelled.errors, groups=groups
         )
         sketch = SketchEntry(**{key: value.tolist() for key, value in counts.sketch.items()}) if counts.sketch else None
@@ -142,21 +142,18 @@ class Monitor:
             shift=None if counts.shift is None else _shift_entry(counts.shift),
             labels_only=labels_only,
         )
-        self._add(batch, known)
+        self._add(batch, arrival)
 
-    def _add(self, batch: WatchedBatch, known: LabelArrival) -> None:
-        seen = self.state.of_batch(batch.fingerprint)
-        new = newly_known(self.state.known_labels(batch.fingerprint), known)
-        if seen is None:
+    def _add(self, batch: WatchedBatch, arrival: LabelArrival) -> None:
+        earlier = self.state.of_batch(batch.fingerprint)
+        new = newly_known(self.state.known_labels(batch.fingerprint), arrival)
+        if earlier is None:
             self.state.batches.append(batch)
-        elif new is None:
-            self.remarks.append(f"{batch.name}: skipped, it was seen as {seen.name}, with more labels or other ones")
-            return
-        elif not new.answers:
-            self.remarks.append(f"{batch.name}: skipped, it was seen as {seen.name}, and no label of an answer is new")
-            return
+        elif new is not None and new.answers:
+            self.remarks.append(f"{batch.name}: seen as {earlier.name}; {new.answers} labels of answers are new")
         else:
-            self.remarks.append(f"{batch.name}: seen as {seen.name}; {new.answers} labels of answers are new")
+            why = "with more labels or other ones" if new is None else "and no label of an answer is new"
+            self.remarks.append(f"{batch.name}: skipped, it was seen as {earlier.name}, {why}")
         if new is not None and new.answers:
             self.state.labels.append(new)
 

@@ -95,15 +95,15 @@ class RateWatch:
     answers: int = 0
     _evidence: EvidenceProcess | None = None
 
-    def add(self, batch: str, known: KnownLabels) -> None:
+    def add(self, batch: str, labels: KnownLabels) -> None:
         """Take in labels that became known."""
-        if not known.answers:
+        if not labels.answers:
             return
-        self.errors, self.answers = self.errors + known.errors, self.answers + known.answers
-        self.rates.append((batch, known.errors, known.answers))
+        self.errors, self.answers = self.errors + labels.errors, self.answers + labels.answers
+        self.rates.append((batch, labels.errors, labels.answers))
         self.limits.append(confidence_sequence(self.errors, self.answers, self.alpha))
         if self.test is not None and self.promised is not None:
-            ratios = rate_ratios(known.errors, known.answers, self.promised)
+            ratios = rate_ratios(labels.errors, labels.answers, self.promised)
             self._evidence = self._evidence or EvidenceProcess(len(ratios))
             self._evidence.update(ratios)
             self.test.add(batch, float(self._evidence.log_value))
@@ -156,9 +156,9 @@ def watch(policy: Policy, state: WatchState) -> Watch:
         promised = None
         untested.append(UNTESTED.get(policy.promise.of, NO_PROMISE))
     overall, groups = _rates(policy, state, promised)
-    seen = [batch for batch in state.batches if not batch.labels_only]
+    batches = [batch for batch in state.batches if not batch.labels_only]
     changes, sizes = [], {}
-    coverage = _coverage_test(policy, state, seen)
+    coverage = _coverage_test(policy, state, batches)
     changes += coverage if isinstance(coverage, list) else []
     untested += [] if isinstance(coverage, list) else [coverage]
     reference = policy.evidence.get("reference")
@@ -169,17 +169,17 @@ def watch(policy: Policy, state: WatchState) -> Watch:
         )
     else:
         for name in SKETCHED:
-            counts = [np.array(getattr(batch.sketch, name), np.int64) for batch in seen if batch.sketch is not None]
+            counts = [np.array(getattr(batch.sketch, name), np.int64) for batch in batches if batch.sketch is not None]
             pool = np.array(reference[name]["counts"], np.int64)
-            changes.append(_exchangeability(name, state.alpha / 8, pool, counts, seen))
+            changes.append(_exchangeability(name, state.alpha / 8, pool, counts, batches))
             if counts:
                 sizes[name] = total_variation(pool, counts[-1])
-    accepted, samples = sum(batch.accepted for batch in seen), sum(batch.samples for batch in seen)
+    accepted, samples = sum(batch.accepted for batch in batches), sum(batch.samples for batch in batches)
     fitted = policy.threshold
     return Watch(
         promised, overall, groups, changes, sizes, coverage_interval(accepted, samples, 0.95),
         coverage_interval(fitted.accepted, fitted.samples, 0.95),
-        sum(batch.implied_errors for batch in seen) / accepted if accepted else math.nan, untested,
+        sum(batch.implied_errors for batch in batches) / accepted if accepted else math.nan, untested,
         policy.classes is not None,
     )  # fmt: skip
 
@@ -194,13 +194,13 @@ def _rates(policy: Policy, state: WatchState, promised: float | None) -> tuple[R
     names = {batch.fingerprint: batch.name for batch in state.batches}
     for arrival in state.labels:
         overall.add(names[arrival.batch], arrival)
-        for name, known in arrival.groups.items():
-            if name not in groups and known.answers:
+        for name, labels in arrival.groups.items():
+            if name not in groups and labels.answers:
                 own = state.alpha / 4 * start_weight(len(groups) + 1)
                 test = WatchTest("promise", own, name) if has_test else None
                 groups[name] = RateWatch(test, state.alpha, risks.get(name, promised))
-            if known.answers:
-                groups[name].add(names[arrival.batch], known)
+            if labels.answers:
+                groups[name].add(names[arrival.batch], labels)
     return overall, groups
 
 

@@ -38,6 +38,7 @@ from calibrant.predictions import FLOOR, Predictions
 V = TypeVar("V")
 
 READINGS = (True, False)  # of centre
+THREADED = 8192  # rows, from which on areas are computed side by side: of fewer, handing over costs more
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -83,7 +84,8 @@ class LogitNorm(Parameters):
 
     def choose(self, plain: Doubles, scores: Mapping[int, Doubles], correct: npt.NDArray[np.bool_]) -> Self:
         """Choose p from the scores of every p and the plain softmax's, all ``[N]``; returns self."""
-        areas = in_threads(lambda score: aurc(score, correct), [plain, *scores.values()])
+        work = in_threads if len(correct) >= THREADED else map
+        areas = work(lambda score: aurc(score, correct), [plain, *scores.values()])
         self.aurc_ = dict(zip([None, *scores], areas, strict=True))
         best = min(scores, key=lambda p: self.aurc_[p])
         # A difference within rounding is none: with two classes, say, the score is the same for every row.

@@ -36,7 +36,7 @@ _FURTHER = re.compile(
 #: What may be the truth, though not surely.
 _PERHAPS_LABELS = ("labels", "label", *CUSTOMARY_NAMES["labels"], "y", "true", "class", "actual", "gt", "outcome")
 MOST_LISTED = 8  # columns that a proposal lists
-LONGEST_OPTIONS = 400  # characters
+LONGEST_OPTIONS = 200  # characters
 
 
 def customary(role: str, names: Collection[str]) -> list[str]:

@@ -36,9 +36,9 @@ class CalibrationCheck:
             return {}
         ends = {"before": self.before.summary(), "after": self.after.summary()}
         if independent:
-            values = {name: intervals(end, replicates=REPLICATES)["ece"] for name, end in ends.items()}
+            values = {name: intervals(end, replicates=REPLICATES, only=("ece",))["ece"] for name, end in ends.items()}
         else:
-            values = {name: Interval(float(end.metrics()["ece"]), math.nan, math.nan) for name, end in ends.items()}
+            values = {name: Interval(float(end.ece()), math.nan, math.nan) for name, end in ends.items()}
         return {"samples": self.samples, **{name: vars(value) for name, value in values.items()}}
 
 

@@ -12,6 +12,8 @@ Whatever the model says, the promise holds: it decides what is tested, not what 
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from scipy.special import expit
 
@@ -44,22 +46,33 @@ def plan_tests(score: Doubles, correct: Bools, samples: int, risk: float, delta:
     curve = curve_of(score, correct)
     wrong = ~correct[np.argsort(-score, kind="stable")]
     if curve.sets == len(score):
-        ranks = critical_ranks(samples, risk, delta)
-        return FixedSequence(ranks=ranks[best_start(wrong, ranks, samples, risk, delta) :])
+        ranks, allowed = _ranks_to_test(samples, risk, delta)
+        return FixedSequence(ranks=ranks[best_start(wrong, ranks, allowed, samples, risk) :])
     thresholds, accepted, _ = candidates_of(curve)
     counts = np.round(accepted * (samples / len(score))).astype(np.int64)
-    return FixedSequence(thresholds=thresholds[best_start(wrong, counts, samples, risk, delta) :])
+    allowed = allowed_errors(counts, risk, delta)
+    return FixedSequence(thresholds=thresholds[best_start(wrong, counts, allowed, samples, risk) :])
 
 
-def best_start(wrong: Bools, counts: Ints, samples: int, risk: float, delta: float) -> int:
+@functools.lru_cache(maxsize=1024)  # a menu of risks, and each of many groups or draws, asks for the same again
+def _ranks_to_test(samples: int, risk: float, delta: float) -> tuple[Ints, Ints]:
+    """The ranks of a plan and the errors that each allows, which depend on no row; not to be written to."""
+    ranks = critical_ranks(samples, risk, delta)
+    allowed = allowed_errors(ranks, risk, delta)
+    for shared in (ranks, allowed):
+        shared.setflags(write=False)
+    return ranks, allowed
+
+
+def best_start(wrong: Bools, counts: Ints, allowed: Ints, samples: int, risk: float) -> int:
     """Of tests that accept rising ``counts`` of the samples, the one to start with.
 
     Args:
         wrong: ``[k]`` whether rows of the plan are wrong, the most confident first.
-        counts: ``[M]`` how many of the ``samples`` each test accepts.
+        counts: ``[M]`` how many of the ``samples`` each test accepts, no test fewer than the one before.
+        allowed: ``[M]`` the most errors with which each test is passed.
         samples: how many there are to test on.
         risk: the target.
-        delta: the level of each test.
     """
     if len(counts) < 2:
         return 0
@@ -72,12 +85,23 @@ def best_start(wrong: Bools, counts: Ints, samples: int, risk: float, delta: flo
     more = np.maximum(np.diff(counts, prepend=0), 0)
     chance = np.clip(np.diff(expected, axis=1, prepend=0.0) / np.maximum(more, 1), 0.0, 1.0)
     errors = np.cumsum(rng.binomial(np.broadcast_to(more, chance.shape), chance), axis=1)
-    holds = errors <= allowed_errors(counts, risk, delta)
-    reached, onwards = np.zeros(len(counts)), np.zeros(PLAYS)
-    for at in range(len(counts) - 1, -1, -1):  # what is reached from here: nothing, this, or what the next one reaches
-        onwards = np.where(holds[:, at], np.maximum(onwards, counts[at]), 0.0)
-        reached[at] = onwards.mean()
-    return int(np.argmax(reached))
+    return int(np.argmax(reached_from(errors <= allowed, counts).sum(0)))
+
+
+def reached_from(passed: Bools, counts: Ints) -> Ints:
+    """From each of rising ``counts`` ``[M]`` on, the last before the first test that is not ``passed``, ``[..., M]``.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant.selective.planning import reached_from
+        >>> reached_from(np.array([True, True, False, True]), np.array([10, 20, 30, 40])).tolist()
+        [20, 20, 0, 40]
+    """
+    tests = np.arange(len(counts))
+    failed = np.where(passed, len(counts), tests)
+    first = np.minimum.accumulate(failed[..., ::-1], axis=-1)[..., ::-1]
+    reached: Ints = np.where(passed, counts[first - 1], 0)
+    return reached
 
 
 def _drawn_rates(wrong: Bools, risk: float, rng: np.random.Generator) -> Doubles:

@@ -55,9 +55,9 @@ def _check_threshold(where: str, threshold: Threshold, rule: Rule, target_risk: 
     low, high = _score_range(rule)
     is_unset = math.isnan(threshold.value) and ("" in rule.parts or where != "threshold")
     if is_unset or (math.isfinite(threshold.value) and not low <= threshold.value <= high):
-        asked = f"from {low:g} to {high:g}, as {rule.score.name} is"
+        requirement = f"from {low:g} to {high:g}, as {rule.score.name} is"
         value = "nothing" if is_unset else f"{threshold.value:g}"
-        raise ValueError(f"{where}.accept_from must be a number {asked}, got {value}")
+        raise ValueError(f"{where}.accept_from must be a number {requirement}, got {value}")
     if not threshold.errors <= threshold.accepted <= threshold.samples:
         counts = f"{threshold.errors}, {threshold.accepted} and {threshold.samples}"
         raise ValueError(f"{where}: errors, accepted and samples must not fall, got {counts}")

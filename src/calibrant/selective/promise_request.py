@@ -31,17 +31,17 @@ class PromiseRequest:
     def read(self, predictions: Predictions) -> Promise:
         """The promise; of nothing asked, that of a risk."""
         flag("by_class", self.by_class)
-        asked = {"promise": self.promise is not None, "by_class": self.by_class, "costs": self.costs is not None}
-        given = [name for name, is_given in asked.items() if is_given]
-        if len(given) > 1:
-            raise ValueError(f"{given[0]} and {given[1]} are different promises: give one of them")
+        arguments = {"promise": self.promise is not None, "by_class": self.by_class, "costs": self.costs is not None}
+        names = [name for name, is_given in arguments.items() if is_given]
+        if len(names) > 1:
+            raise ValueError(f"{names[0]} and {names[1]} are different promises: give one of them")
         for name, value in (("target_cost", self.target_cost), ("abstain_cost", self.abstain_cost)):
             if value is not None and self.costs is None:
                 raise ValueError(f"{name} goes with a cost matrix: give costs")
-        if not given:
+        if not names:
             return Promise()
         if predictions.kind == "segmentation":
-            raise ValueError(f"{given[0]} is for classification; for segmentation the risk of all pixels is promised")
+            raise ValueError(f"{names[0]} is for classification; for segmentation the risk of all pixels is promised")
         classes = int(predictions.num_classes)
         if self.promise is not None:
             return parse_promises(self.promise, predictions.class_names, classes)

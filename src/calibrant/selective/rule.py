@@ -299,8 +299,10 @@ def checked_values(rule: Rule, values: Any) -> Array:
         off = np.abs(z.sum(1, dtype=np.float64) - 1).max()
         if float(z.min()) < 0 or not float(off) <= FARTHEST_SUM:
             low, high = float(z.min()), float(z.max())
-            got = "NaN" if math.isnan(low) else f"values from {low:.4g} to {high:.4g} with sums off by up to {off:.4g}"
-            raise ValueError(f"the policy takes probabilities, in 0..1 and summing to 1 over the classes, got {got}")
+            actual = (
+                "NaN" if math.isnan(low) else f"values from {low:.4g} to {high:.4g} with sums off by up to {off:.4g}"
+            )
+            raise ValueError(f"the policy takes probabilities, in 0..1 and summing to 1 over the classes, got {actual}")
     return z
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from calibrant._arrays import Array, row_slices
 from calibrant._validation import Bools, Ints, check_finite
 from calibrant._validation import choice as check_choice
-from calibrant.metrics import Doubles, Judged, aurc, ece, paired_differences, top_label_blocks
+from calibrant.metrics import AurcChanges, Doubles, Judged, aurc, ece, paired_differences, top_label_blocks
 from calibrant.posthoc import (
     FOLDS,
     WIDE,
@@ -221,13 +221,13 @@ def _best_beyond_error(
     before = ranks_by_fold(plain, folds)
     best, least = Score(), aurc(before, correct)
     candidates = [Candidate(str(best), least)]
-    some_wrong = 0 < int(correct.sum()) < len(correct)
+    some_wrong, changes = 0 < int(correct.sum()) < len(correct), None
     for score, values in scores.items():
         after = ranks_by_fold(values, folds)
         candidate = Candidate(str(score), aurc(after, correct), str(Score()))
         if some_wrong and not (quick and candidate.value >= least):
-            pair = Judged(plain, correct, score=before), Judged(plain, correct, score=after)
-            change = paired_differences(*pair, level=LEVEL, seed=seed)["aurc"]
+            changes = changes or AurcChanges(Judged(plain, correct, score=before), level=LEVEL, seed=seed)
+            change = changes.to(after)
             candidate = replace(candidate, change=change.value, low=change.low, high=change.high)
             if change.high < 0 and candidate.value < least:
                 best, least = score, candidate.value

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from calibrant._validation import whole
 from calibrant.predictions import Predictions
-from calibrant.training.prediction import predict_run
+from calibrant.training.finished_run import predict_run
 
 MOST_PASSES = 10_000
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)

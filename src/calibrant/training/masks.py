@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -50,7 +51,7 @@ def without_class(labels: Tensor, excluded: int | None, ignore_index: int | None
 @contextmanager
 def without_interpolation(model: nn.Module) -> Iterator[None]:
     """A network whose logits come before its last interpolation; one that has no such switch is an error."""
-    parts = [module for module in model.modules() if isinstance(getattr(module, "upsample", None), bool)]
+    parts: list[Any] = [module for module in model.modules() if isinstance(getattr(module, "upsample", None), bool)]
     if not parts:
         raise ValueError(
             f"data.interpolate = false is for networks that interpolate their logits last (Calibrant's DeepLab v3 and "
@@ -58,7 +59,7 @@ def without_interpolation(model: nn.Module) -> Iterator[None]:
         )
     before = [part.upsample for part in parts]
     for part in parts:
-        part.upsample = False  # type: ignore[assignment]
+        part.upsample = False
     try:
         yield
     finally:

@@ -13,8 +13,9 @@ from calibrant._validation import did_you_mean, listing
 from calibrant.data import Dataset
 from calibrant.predictions import Predictions
 from calibrant.training.datasets import evaluation_pipeline
+from calibrant.training.finished_run import open_run
 from calibrant.training.forward import memory_errors
-from calibrant.training.prediction import open_run, predict_dataset
+from calibrant.training.prediction import predict_dataset
 
 
 class ImagePrediction(NamedTuple):

@@ -1,13 +1,11 @@
-"""A model's predictions on a data set, as the `Predictions` that everything else takes; and the model of a run."""
+"""A model's predictions on a data set, as the `Predictions` that everything else takes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,28 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._progress import Progress, silent, track
+from calibrant._tensor_sketch import added_up, count_tensors
 from calibrant.data import Batch, Batches, Dataset, Pipeline, Step, normalised, sample_generator
-from calibrant.metrics import objectness_deviation, top_label
-from calibrant.models import require_trust
+from calibrant.metrics import ConfidenceSketch, objectness_deviation, top_label
 from calibrant.predictions import Predictions
-from calibrant.torchmetrics import ConfidenceSketch
-from calibrant.training.checkpoints import restore_network
-from calibrant.training.datasets import (
-    Sets,
-    align_classes,
-    as_tokens,
-    evaluation_pipeline,
-    labelled,
-    load_sets,
-    read_alike,
-    read_split,
-)
-from calibrant.training.distributed import make_fabric
-from calibrant.training.forward import evaluating, forward, memory_errors
+from calibrant.training.datasets import evaluation_pipeline, labelled
+from calibrant.training.forward import evaluating, forward
 from calibrant.training.masks import excluded_label, labels_at, without_class, without_interpolation
 from calibrant.training.recipe import Recipe
-from calibrant.training.run import make_model
-from calibrant.training.run_folder import BEST, LAST, MODEL, MODEL_FACTS, RunFolder
 
 #: Logits of whole images are kept in memory up to this many bytes.
 MOST_BYTES = 8 * 2**30
@@ -58,7 +42,8 @@ class DatasetTally:
     def __init__(
         self, dataset: Dataset, device: torch.device | str = "cpu", *, exclude: str | None = None, shared: bool = False
     ):
-        self.sketch = ConfidenceSketch(ignore_index=dataset.ignore_index, sync_on_compute=shared).to(device)
+        self.sketch = ConfidenceSketch(ignore_index=dataset.ignore_index)
+        self.device = device
         self.ignore_index = dataset.ignore_index
         self.excluded = excluded_label(dataset, exclude)
         classes = len(dataset.classes)
@@ -70,7 +55,7 @@ class DatasetTally:
         labels = labels.to(logits.device)
         if self.pixels is not None:
             labels = labels_at(labels, logits)
-        self.sketch.update(logits, without_class(labels, self.excluded, self.ignore_index))
+        count_tensors(self.sketch, logits, without_class(labels, self.excluded, self.ignore_index))
         if self.pixels is not None:
             counted = slice(None) if self.ignore_index is None else labels != self.ignore_index
             pairs = (labels[counted] * len(self.pixels) + logits.argmax(1)[counted]).flatten()
@@ -78,10 +63,10 @@ class DatasetTally:
 
     def compute(self) -> dict[str, float]:
         """Every metric, by name."""
-        metrics = {name: float(value) for name, value in self.sketch.compute().items()}
+        metrics = (added_up(self.sketch, self.device) if self.shared else self.sketch).compute()
         if self.pixels is None:
             return metrics
-        pixels = self.pixels.to(self.sketch.device)
+        pixels = self.pixels.to(self.device)
         if self.shared and torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(pixels)
         both, either = pixels.diagonal(), pixels.sum(0) + pixels.sum(1) - pixels.diagonal()
@@ -254,158 +239,3 @@ def _draw_pixels(
         chosen = np.sort(sample_generator(0, 0, image).choice(places, min(number, len(places)), replace=False))
         rows = values.flatten(1)[:, torch.from_numpy(chosen).to(values.device)].T
         yield rows.cpu().numpy(), flat.numpy()[chosen], (image << 32) + chosen
-
-
-def predict_run(
-    folder: str | Path,
-    *,
-    data: str | None = None,
-    split: str | None = None,
-    layout: str | None = None,
-    checkpoint: Literal["kept", "last", "best"] = "kept",
-    accelerator: str = "auto",
-    trust_code: bool = False,
-    whole_maps: bool = False,
-    wrap: Callable[[nn.Module], nn.Module] | None = None,
-    progress: Progress = silent,
-) -> Predictions:
-    """Predict a split with the model of a run.
-
-    Args:
-        folder: Of the run.
-        data: Where the data lies, if not where the recipe says.
-        split: Which; the recipe's test split if left out.
-        layout: Of ``data``, if it is another data set than the one that was trained on; classes are matched by name, or
-            by position if their names are numbers.
-        checkpoint: ``"kept"`` is the model that the run itself was judged by, the last or the best as its recipe says.
-        accelerator: As Lightning Fabric takes it.
-        trust_code: Import and call the run's model also if it is neither Calibrant's, torchvision's nor timm's: it
-            is the run folder that names it.
-        whole_maps: Of data with masks: keep every pixel, whatever ``data.pixels`` says.
-        wrap: What the model is put into before it predicts, if anything.
-        progress: Called after every batch.
-    """
-    run = open_run(
-        folder, data=data, split=split, layout=layout, checkpoint=checkpoint, accelerator=accelerator,
-        trust_code=trust_code,
-    )  # fmt: skip
-    recipe = run.recipe
-    if whole_maps:
-        recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"pixels": None})})
-    model = run.model if wrap is None else wrap(run.model)
-    with memory_errors():
-        return predict_dataset(recipe, model.to(run.device), run.dataset, run.device, progress=progress)
-
-
-@dataclass(frozen=True)
-class OpenedRun:
-    """A run's model with a set of its data: its recipe, the model on its device, the set, and all sets it is of."""
-
-    recipe: Recipe
-    model: nn.Module
-    dataset: Dataset
-    device: torch.device
-    sets: Sets
-
-
-def open_run(
-    folder: str | Path,
-    *,
-    data: str | None = None,
-    split: str | None = None,
-    layout: str | None = None,
-    checkpoint: Literal["kept", "last", "best"] = "kept",
-    accelerator: str = "auto",
-    trust_code: bool = False,
-    after: OpenedRun | None = None,
-) -> OpenedRun:
-    """The model of a run, and a set to look at with it; arguments as for `predict_run`.
-
-    ``after`` is a run that was opened with the same arguments: data that both read alike are not read again.
-    """
-    run_folder = RunFolder(folder)
-    recipe = run_folder.recipe()
-    require_trust(recipe.model.name, recipe.model.options, trust_code)
-    default = MODEL if (run_folder / MODEL).exists() else BEST if recipe.training.keep == "best" else LAST
-    file = run_folder / {"kept": default, "last": LAST, "best": BEST}[checkpoint]
-    if not file.exists():
-        raise ValueError(f"{run_folder.path}: there is no {file.name}; the run has not written it yet")
-    is_read = after is not None and read_alike(after.recipe, recipe)
-    sets = after.sets if after is not None and is_read else load_sets(recipe, None if layout else data)
-    dataset = None if layout else _set_of_run(recipe, sets, split)
-    if dataset is None:
-        dataset = align_classes(read_split(recipe, data, split or "", layout), sets.train.classes)
-        if sets.vocabulary is not None and recipe.data.text is not None:
-            dataset = as_tokens(dataset, sets.vocabulary, recipe.data.text)
-    model = make_model(recipe, len(sets.train.classes), sets.vocabulary_size, trust_code=trust_code, filled=True)
-    restore_network(model, file)
-    device = make_fabric(recipe, accelerator, 1, 1).device
-    return OpenedRun(recipe, model.to(device), dataset, device, sets)
-
-
-def _set_of_run(recipe: Recipe, sets: Sets, split: str | None) -> Dataset | None:
-    """A set by its part in the run (val, test, a name in also), or by the name of a split that the run has whole."""
-    if split is None:
-        return sets.test
-    if split in sets.evaluated:
-        if split == "val" == recipe.data.test and recipe.data.hold_out is not None:
-            raise ValueError("'val' is what was held out of this run and the name of its test split; leave --split out "
-                             "for the test data, or read another with --layout")  # fmt: skip
-        return sets.evaluated[split]
-    is_whole = recipe.data.hold_out is None or recipe.data.hold_out.of == "train"
-    return sets.test if split == recipe.data.test and is_whole and not recipe.data.resample else None
-
-
-def load_model(folder: str | Path, *, trust_code: bool = False) -> tuple[nn.Module, list[int], list[str]]:
-    """The model of a finished run, ready to be exported.
-
-    Args:
-        folder: Of the run.
-        trust_code: As for `predict_run`.
-
-    Returns:
-        The model, which takes images with values from 0 to 1 (or the rows of the data set) and normalises them itself;
-        the shape of its input without the batch; and the names of the classes.
-    """
-    run_folder = RunFolder(folder)
-    recipe = run_folder.recipe()
-    require_trust(recipe.model.name, recipe.model.options, trust_code)
-    facts = run_folder.model_facts()
-    model = make_model(recipe, len(facts.classes), facts.vocabulary_size, trust_code=trust_code, filled=True)
-    if not (run_folder / MODEL).exists():
-        raise ValueError(f"{run_folder.path}: there is no {MODEL}; the run is not finished")
-    restore_network(model, run_folder / MODEL)
-    model = model.float()
-    if facts.images:
-        mean, std = recipe.data.normalisation
-        if facts.input_shape[0] != len(mean):
-            raise ValueError(
-                f"{run_folder / MODEL_FACTS}: images of {len(mean)} channels are expected, got {facts.input_shape}"
-            )
-        model = nn.Sequential(Normalise(mean, std), model)
-    return model.eval(), list(facts.input_shape), list(facts.classes)
-
-
-def example_inputs(folder: str | Path) -> np.ndarray | None:
-    """Inputs that a finished run's model can take, where random numbers will not do: rows of word ids."""
-    facts = RunFolder(folder).model_facts()
-    if not facts.vocabulary_size:
-        return None
-    words = np.random.default_rng(0).integers(0, facts.vocabulary_size, (4, *facts.input_shape))
-    return words.astype(facts.input_dtype)
-
-
-class Normalise(nn.Module):
-    """(x - mean) / std per channel, as a part of an exported model."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, mean: Sequence[float], std: Sequence[float]):
-        super().__init__()
-        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1))
-        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Normalise [N, C, H, W]."""
-        return (images - self.mean) / self.std

@@ -1,5 +1,6 @@
 """COCO's JSON, sound and broken."""
 
+import numpy as np
 import pytest
 
 from calibrant.data import read
@@ -25,6 +26,29 @@ def test_coco(tmp_path, mode):
     assert (data.labels.tolist(), data.boxes.labels.tolist()) == ([0, -1, -1], [0, -1, -1, -1])
     data = read(tmp_path, rename={"toothbrush": ""})
     assert (data.classes, data.ids) == (("car", "bus"), ("val2017/x.jpg", "val2017/z.jpg"))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"area": 9.5}, 9.5),
+        ({"area": 14}, 14.0),
+        ({}, np.nan),
+        ({"area": 0}, np.nan),
+        ({"area": -3.0}, np.nan),
+        ({"area": float("inf")}, np.nan),
+        ({"area": "9.5 pixels"}, np.nan),
+        ({"area": None}, np.nan),
+    ],
+)
+def test_the_area_of_a_mask_is_read_and_no_image_is_lost_without_it(tmp_path, given, expected):
+    content = files.coco_content()
+    content["annotations"][0] |= given
+    content["annotations"][1]["area"] = 120
+    data = read(files.coco(tmp_path, content))
+    np.testing.assert_array_equal(data.boxes.object_areas, [expected, 120, np.nan, np.nan])
+    assert skipped(data.report) == {}
+    assert data.boxes.areas.tolist() == [14, 200, 4, 0]  # of the boxes, whatever the mask has
 
 
 BROKEN_JSON = {

@@ -33,6 +33,8 @@ def test_the_image_shown_is_the_first_with_enough_errors(monkeypatch):
     )
     assert shown_image(None, ("a", "b"), 0) == 1
     assert shown_image(None, ("a",), 0) == 1
+    right |= {"a": [0, 0, 1, 0, 0, 1], "b": [0, 1, 1, 1, 0, 1]}
+    assert shown_image(None, ("a", "b"), 0) == 2  # of the first image one method gets all wrong
     right["a"] = [1, 1, 1, 1, 1, 1]
     assert shown_image(None, ("a",), 0) == 0  # nobody has any: still one is shown
 

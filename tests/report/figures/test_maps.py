@@ -16,4 +16,5 @@ def test_a_column_for_every_method():
     assert np.array_equal(axes[0, 2].images[0].get_array(), painted)
     heights = [bar.get_height() for bar in axes[1, 1].patches]
     assert heights == [v for v in maps.methods[0].reliability["accuracy"] if v is not None]
+    assert axes[1, 1].lines[0].get_ydata().tolist() == heights  # a point on each bar, also on those without height
     assert "ECE 25.00%" in axes[1, 1].get_title(loc="left")

@@ -51,7 +51,7 @@ def embedded_scene_masks(
     families: int = 16,
 ) -> Dataset:
     """`calibrant.data.scenes.scene_masks`, which says what the options mean."""
-    from calibrant.data.scenes import scene_masks
+    from calibrant.data.scene_masks import scene_masks
 
     return scene_masks(
         folder.split, samples=samples, seed=seed, shift=shift, context=context, ambiguous=ambiguous, size=size,

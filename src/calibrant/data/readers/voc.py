@@ -158,15 +158,15 @@ def _stems_of_split(folder: DataFolder, files: Mapping[str, str]) -> Iterator[st
     if not (folder.root / "Annotations").is_dir() or not _lists(folder.root):
         yield from files
         return
-    seen = set()
+    stems = set()
     for name in _stems_in_list(folder, folder.split, files):
         where = f"{_LISTS}/{folder.split}.txt, {name[:200]!r}"
         if name not in files:
             folder.findings.skip(where, "listed image without an annotation")
-        elif name in seen:
+        elif name in stems:
             folder.findings.skip(where, TWICE)
         else:
-            seen.add(name)
+            stems.add(name)
             yield name
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.experiments.cells import Column, Line, Table, cell_of
-from calibrant.experiments.papers.mask_items import SMALL_NOTE, maps_of
+from calibrant.experiments.papers.mask_items import SHOWN_RULE, SMALL_NOTE, maps_of
 from calibrant.experiments.papers.recipe_items import amount, mean_of, methods_across, tables_beside
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
@@ -147,8 +147,8 @@ def confidence_maps(bench: Workbench) -> Output:
     lines = [Line(label, "", tuple(cell_of([v[c.metric]]) for c in columns)) for label, v in rows.items()]
     table = Table(f"Of the image {maps.image}", "All pixels that count.", columns, tuple(lines))
     words = (
-        f"The image is {maps.image}, the first of the test set of which each of these methods gets 5% of the drawn "
-        f"pixels wrong; {maps.pixels:,} pixels count. The paper does not say which images it shows.",
+        f"The image is {maps.image}, {SHOWN_RULE}; {maps.pixels:,} pixels count. The paper does not say which images "
+        "it shows.",
         *([SMALL_NOTE] if bench.small else []),
     )
     return Output({"fig3-numbers": table}, {"fig3": draw_maps(maps, ("confidence", "reliability"))}, words)

@@ -12,7 +12,7 @@ import numpy as np
 from calibrant.experiments import tables
 from calibrant.experiments.cells import Column
 from calibrant.experiments.papers import sc_logits
-from calibrant.experiments.papers.mask_items import SMALL_NOTE, maps_of, rank_table
+from calibrant.experiments.papers.mask_items import SHOWN_RULE, SMALL_NOTE, maps_of, rank_table
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.sc_runs import (
     CE,
@@ -221,9 +221,8 @@ def _wrong_pixels(bench: Workbench, name: str, rows: tuple[MapRow, ...]) -> Outp
     maps = maps_of(bench, runs, (CE, LS))
     table = rank_table(runs, (CE, LS))
     words = [
-        f"The image is {maps.image}, the first of the test set of which both networks get 5% of the drawn pixels "
-        "wrong; the paper does not say which scene it shows. Red pixels are wrong and among the surest of the image, "
-        "pale ones among the least sure.",
+        f"The image is {maps.image}, {SHOWN_RULE}; the paper does not say which scene it shows. Red pixels are wrong "
+        "and among the surest of the image, pale ones among the least sure.",
         *(f"{m.name}: on this image wrong pixels rank at {m.numbers['wrong_rank']:.1%} by confidence and at "
           f"{m.numbers['normalised_wrong_rank']:.1%} by normalised logits ({m.norm})." for m in maps.methods),
     ]  # fmt: skip

@@ -16,6 +16,7 @@ MCE is the largest gap of any bin, however few samples are in it: its interval t
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -26,7 +27,7 @@ from calibrant._arrays import Doubles
 from calibrant._validation import LARGEST_SEED, whole
 from calibrant.metrics.bootstrap.replicates import ScoreGroups, draw_right
 from calibrant.metrics.calibration import Reliability
-from calibrant.metrics.catalogue import describe, split_name
+from calibrant.metrics.catalogue import MEASURED, describe, split_name
 from calibrant.metrics.sketch.summary import Summary
 
 FEWEST = 10  # samples, below which no bootstrap is tried
@@ -44,7 +45,9 @@ class Interval:
     high: float
 
 
-def intervals(summary: Summary, *, level: float = 0.95, replicates: int = 1000, seed: int = 0) -> dict[str, Interval]:
+def intervals(
+    summary: Summary, *, level: float = 0.95, replicates: int = 1000, seed: int = 0, only: Container[str] = MEASURED
+) -> dict[str, Interval]:
     """Confidence intervals of every metric of `Summary.metrics`.
 
     Args:
@@ -52,6 +55,7 @@ def intervals(summary: Summary, *, level: float = 0.95, replicates: int = 1000, 
         level: confidence level.
         replicates: how many bootstrap replicates.
         seed: of the random numbers.
+        only: names of the metrics that are wanted; the others are not computed, which changes no number.
 
     Returns:
         An interval for every metric, by name. Limits are NaN where the value is, and where no bootstrap can tell: with
@@ -69,15 +73,15 @@ def intervals(summary: Summary, *, level: float = 0.95, replicates: int = 1000, 
     check_level(level, replicates, seed)
     rng = np.random.default_rng(seed)
     groups = ScoreGroups.of_cells(summary)
-    differences = groups.differences(rng, replicates)
+    differences = groups.differences(rng, replicates, only)
     if not summary.by_confidence:
         # Cells of another score know nothing of calibration; the bins of the confidence do.
         groups = ScoreGroups.of_bins(summary)
-        of_bins = groups.differences(rng, replicates)
+        of_bins = groups.differences(rng, replicates, only)
         differences |= {name: part for name, part in of_bins.items() if describe(name).family != "Selective"}
-    by_chance = groups.by_chance(rng, max(FEWEST_BY_CHANCE, replicates // 4))
+    by_chance = groups.by_chance(rng, max(FEWEST_BY_CHANCE, replicates // 4), only)
     limits = {}
-    for name, value in summary.metrics().items():
+    for name, value in summary.metrics(only).items():
         null = None if name == "mce" else by_chance.get(name)
         limits[name] = _interval_of_counts(summary, name, float(value), level) or bootstrap_interval(
             name, float(value), differences[name], level, null=null

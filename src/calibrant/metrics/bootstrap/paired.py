@@ -9,7 +9,7 @@ whatever the number of samples.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from calibrant.metrics.bootstrap.intervals import (
     ece_by_chance,
     normal_interval,
 )
-from calibrant.metrics.bootstrap.replicates import BATCH, area_values
+from calibrant.metrics.bootstrap.replicates import BATCH, GROUPS, area_values
 from calibrant.metrics.calibration import ece, reliability
 from calibrant.metrics.catalogue import BINS
 from calibrant.metrics.selective import augrc, aurc
@@ -102,6 +102,44 @@ def paired_differences(
     return changes
 
 
+class AurcChanges:
+    """Other scores of the same predictions against one: the AURC of `paired_differences`, and nothing besides.
+
+    Args:
+        first: the predictions, and the score that the others are compared with.
+        level: confidence level.
+        replicates: how many bootstrap replicates.
+        seed: of the random numbers.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant.metrics import AurcChanges, Judged, paired_differences
+        >>> rng = np.random.default_rng(0)
+        >>> sure, other = rng.random((2, 500))
+        >>> first = Judged(sure, rng.random(500) < sure)
+        >>> second = Judged(sure, first.correct, score=other)
+        >>> AurcChanges(first).to(other) == paired_differences(first, second)["aurc"]
+        True
+    """
+
+    def __init__(self, first: Judged, *, level: float = 0.95, replicates: int = 1000, seed: int = 0) -> None:
+        check_level(level, replicates, seed)
+        self.first, self.level, self.replicates = first, level, replicates
+        self.value = _values(first, ranked=True)["aurc"]
+        self.rng = np.random.default_rng(seed)
+        # What comes first in `paired_differences`, and is the same for every score.
+        _draw(self.rng, np.unique(_codes_of_bins(first), return_counts=True)[1], replicates)
+        self.state = self.rng.bit_generator.state
+
+    def to(self, score: Doubles) -> Interval:
+        """The AURC of the score minus that of the first, with its interval."""
+        second = replace(self.first, score=score)
+        self.rng.bit_generator.state = self.state
+        differences = _ranked(self.first, second, self.rng, self.replicates)["aurc"]
+        change = aurc(score, second.correct) - self.value
+        return bootstrap_interval("aurc", change, differences, self.level, bounds=EVERYWHERE)
+
+
 def _down_to_zero(
     change: Interval, before: float, after: float, first: Judged, second: Judged, level: float
 ) -> Interval:
@@ -147,8 +185,9 @@ def _ranked(first: Judged, second: Judged, rng: np.random.Generator, replicates:
     codes = [_codes_of_ranks(model) for model in (first, second)]
     pairs, counts = np.unique(codes[0] * 2 * RANKS + codes[1], return_counts=True)
     parts: dict[str, list[Doubles]] = {name: [] for name in RANKED}
-    for start in range(0, replicates, BATCH):
-        draws = _draw(rng, counts, min(BATCH, replicates - start))
+    batch = BATCH * max(1, GROUPS // max(RANKS, len(pairs)))  # as much at a time as of single models
+    for start in range(0, replicates, batch):
+        draws = _draw(rng, counts, min(batch, replicates - start))
         before = _of_table(draws, pairs // (2 * RANKS))
         after = _of_table(draws, pairs % (2 * RANKS))
         for name, values in parts.items():

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
 
 from calibrant._arrays import Doubles
 from calibrant._validation import Ints
-from calibrant.metrics.catalogue import COVERAGES, ECE_BINS, RISKS
+from calibrant.metrics.catalogue import COVERAGES, ECE_BINS, MEASURED, RISKS
 from calibrant.metrics.sketch.grid import BASE
 from calibrant.metrics.sketch.summary import Summary
 
+AREAS = ("aurc", "e_aurc", "augrc")  # what `area_values` gives
 GROUPS = 1024
 BATCH = 64  # replicates at a time: what is computed of them stays in the cache
 
@@ -42,30 +44,33 @@ class ScoreGroups:
         sums = summary.base_sums.reshape(BASE, 2).T.ravel()
         return cls(counts, _ratio(sums, counts), np.arange(BASE))
 
-    def differences(self, rng: np.random.Generator, replicates: int) -> dict[str, Doubles]:
-        """For every metric, the replicates' values minus the value of these groups themselves."""
-        total, centre = int(self.counts.sum()), self.metrics(self.counts[None])
+    def differences(
+        self, rng: np.random.Generator, replicates: int, only: Container[str] = MEASURED
+    ) -> dict[str, Doubles]:
+        """For every metric that is wanted, the replicates' values minus the value of these groups themselves."""
+        total, centre = int(self.counts.sum()), self.metrics(self.counts[None], only)
         parts: dict[str, list[Doubles]] = {name: [] for name in centre}
         for start in range(0, replicates, BATCH):
             size = min(BATCH, replicates - start)
-            for name, values in self.metrics(rng.multinomial(total, self.counts / total, size=size)).items():
+            drawn = rng.multinomial(total, self.counts / total, size=size)
+            for name, values in self.metrics(drawn, only).items():
                 parts[name].append(values - centre[name])
         return {name: np.concatenate(values) for name, values in parts.items()}
 
-    def by_chance(self, rng: np.random.Generator, number: int) -> dict[str, Doubles]:
+    def by_chance(self, rng: np.random.Generator, number: int, only: Container[str] = MEASURED) -> dict[str, Doubles]:
         """Calibration errors as they would come about if predictions were right as often as their confidence says."""
         right, wrong = np.split(self.counts, 2)
         size = right + wrong
         sure = np.clip(_ratio(np.add(*np.split(self.counts * self.confidence, 2)), size), 0, 1)
         hits = draw_right(rng, size, sure, number).astype(np.float64)
         misses = size - hits
-        return _calibration(hits, hits + misses, hits * sure + misses * sure, self.base)
+        return _calibration(hits, hits + misses, hits * sure + misses * sure, self.base, only)
 
-    def metrics(self, counts: Ints) -> dict[str, Doubles]:
+    def metrics(self, counts: Ints, only: Container[str] = MEASURED) -> dict[str, Doubles]:
         """What `bin_values` gives of each replicate ``[R]``, from its counts ``[R, 2 G]``."""
         right, wrong = np.split(counts.astype(np.float64), 2, axis=1)
         sure_right, sure_wrong = np.split(self.confidence, 2)
-        return bin_values(right, wrong, right * sure_right, wrong * sure_wrong, self.base)
+        return bin_values(right, wrong, right * sure_right, wrong * sure_wrong, self.base, only)
 
 
 def draw_right(rng: np.random.Generator, size: Ints, confidence: Doubles, number: int) -> Ints:
@@ -74,12 +79,17 @@ def draw_right(rng: np.random.Generator, size: Ints, confidence: Doubles, number
 
 
 def bin_values(
-    right: Doubles, wrong: Doubles, sure_right: Doubles, sure_wrong: Doubles, base: Ints
+    right: Doubles,
+    wrong: Doubles,
+    sure_right: Doubles,
+    sure_wrong: Doubles,
+    base: Ints,
+    only: Container[str] = MEASURED,
 ) -> dict[str, Doubles]:
     """Every metric of each replicate ``[R]`` but `point_values`, from groups ``[R, G]`` in order of rising score.
 
     ``right`` and ``wrong`` count the predictions of each group, ``sure_right`` and ``sure_wrong`` are the sums of their
-    confidences, ``base`` is the base bin of each group ``[G]``.
+    confidences, ``base`` is the base bin of each group ``[G]``. Costly ones that ``only`` leaves out are not computed.
     """
     number, sure = right + wrong, sure_right + sure_wrong
     total = number.sum(1)
@@ -87,12 +97,15 @@ def bin_values(
     with np.errstate(invalid="ignore", divide="ignore"):
         values["overconfidence"] = sure_wrong.sum(1) / wrong.sum(1)
         values["underconfidence"] = 1 - sure_right.sum(1) / right.sum(1)
-    values |= _calibration(right, number, sure, base)
-    values |= area_values(number[:, ::-1], wrong[:, ::-1], total)
+    values |= _calibration(right, number, sure, base, only)
+    if any(name in only for name in AREAS):
+        values |= area_values(number[:, ::-1], wrong[:, ::-1], total)
     return values
 
 
-def _calibration(right: Doubles, number: Doubles, sure: Doubles, group_base: Ints) -> dict[str, Doubles]:
+def _calibration(
+    right: Doubles, number: Doubles, sure: Doubles, group_base: Ints, only: Container[str]
+) -> dict[str, Doubles]:
     total = number.sum(1)
     begin = np.flatnonzero(np.diff(group_base, prepend=-1))
     base = group_base[begin]
@@ -108,8 +121,10 @@ def _calibration(right: Doubles, number: Doubles, sure: Doubles, group_base: Int
             with np.errstate(invalid="ignore", divide="ignore"):
                 values["mce"] = np.nanmax(np.where(sizes > 0, gaps / sizes, np.nan), axis=1)
     values["ece"] = values["ece_15"]
-    values["aece"] = _equal_counts(number, difference, total)
-    values["smooth_ece"] = _smooth(gap, base, total)
+    if "aece" in only:
+        values["aece"] = _equal_counts(number, difference, total)
+    if "smooth_ece" in only:
+        values["smooth_ece"] = _smooth(gap, base, total)
     return values
 
 

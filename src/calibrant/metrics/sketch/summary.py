@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,20 +92,26 @@ class Summary:
         """How many of them are wrong."""
         return int(self.base_counts[1::2].sum())
 
-    def metrics(self) -> dict[str, Approximate]:
-        """Every metric this state can give, by name: no NLL without logits, no AECE of another score."""
-        return dict(self._metrics)
+    def metrics(self, only: Container[str] = MEASURED) -> dict[str, Approximate]:
+        """Every metric this state can give, by name: no NLL without logits, no AECE of another score.
 
-    @functools.cached_property
-    def _metrics(self) -> dict[str, Approximate]:
+        Of ``only`` some names, the others are not computed.
+        """
         missing = [] if self.moments[4] == self.samples else ["nll", "brier"]
         missing += [] if self.by_confidence else ["aece", "smooth_ece"]
-        values = {}
-        for name in MEASURED:
-            if name not in missing:
-                base, setting = split_name(name)
-                values[name] = getattr(self, base)(*([] if setting is None else [setting]))
-        return values
+        names = [name for name in MEASURED if name in only and name not in missing]
+        return {name: self._computed(name) for name in names}
+
+    def _computed(self, name: str) -> Approximate:
+        """The metric of a name, computed once."""
+        if name not in self._values:
+            base, setting = split_name(name)
+            self._values[name] = getattr(self, base)(*([] if setting is None else [setting]))
+        return self._values[name]
+
+    @functools.cached_property
+    def _values(self) -> dict[str, Approximate]:
+        return {}
 
     # Exact ones
 

@@ -65,6 +65,8 @@ def _draw_reliability(axis: Axes, method: MethodMaps) -> None:
     filled = ~np.isnan(accuracy)
     widths = (high - low)[filled]
     axis.bar(low[filled], accuracy[filled], widths, align="edge", color=BASE, edgecolor="white", linewidth=0.4)
+    # A bin that is never right has a bar without height: the point shows that it is there.
+    axis.plot(low[filled] + widths / 2, accuracy[filled], "o", color=INK, markersize=2, clip_on=False)
     axis.plot([0, 1], [0, 1], color=WRONG, linewidth=0.9, linestyle="--")
     axis.set(xlim=(0, 1), ylim=(0, 1), xticks=(0, 1), yticks=(0, 1))
     axis.tick_params(labelsize=6, colors=INK)

@@ -9,27 +9,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation
+from numpy.typing import NDArray
 
 from calibrant.report.document import Part, check_series, risk_top
 from calibrant.report.figures import BASE, DASHES, INK, MUTED, RIGHT, SERIES, WRONG, axis_at, literal, set_title, shares
 from calibrant.report.text import count, number, percent, round_percent
 
 if TYPE_CHECKING:
-    from calibrant.selective import ErrorsBySource, MaxLogitGivenMSP, MethodCurve
+    from calibrant.selective import ErrorsBySource, MaxLogitGivenMSP
 
 _SHIFTED = SERIES[4]
 
 
+class DrawnCurve(Protocol):
+    """What a figure needs of a risk-coverage curve."""
+
+    @property
+    def coverage(self) -> NDArray[np.float64]:
+        """``[P]``."""
+
+    @property
+    def risk(self) -> NDArray[np.float64]:
+        """``[P]``."""
+
+    @property
+    def aurc(self) -> float:
+        """The area under it."""
+
+
 def draw_risk_coverage_by_method(
     target: str | Path | Axes,
-    curves: Mapping[str, MethodCurve],
+    curves: Mapping[str, DrawnCurve],
     *,
     target_risk: float | None = None,
     marks: Mapping[str, float] | None = None,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from calibrant.report.document import Part, audited_models, unit_of
-from calibrant.report.html import charts, explorer, set_tables, tables
+from calibrant.report.html import charts, explorer, set_tables, sorted_tables, tables
 from calibrant.report.html.layout import ReportSection, command_box, terms, write_report
 from calibrant.report.html.svg import icon
 from calibrant.report.text import DASH, count, escape, finite, magnitude, name, percent, round_percent
@@ -307,8 +307,8 @@ def _classes(document: Part, models: Sequence[Part]) -> ReportSection | None:
     def show(k: int, model: Part) -> str:
         if not (rows := model.get("classes_table")):
             return ""
-        by_label = tables.by_label(f"labels-{k}", model["labels_table"]) if model.get("labels_table") else ""
-        by_prediction = tables.population(
+        by_label = sorted_tables.by_label(f"labels-{k}", model["labels_table"]) if model.get("labels_table") else ""
+        by_prediction = sorted_tables.population(
             f"classes-{k}", "", rows, noun=("class", "classes"), head="Predicted class", unit=unit_of(model),
             right="Right",
         )  # fmt: skip
@@ -322,7 +322,7 @@ def _classes(document: Part, models: Sequence[Part]) -> ReportSection | None:
 def _groups(document: Part, models: Sequence[Part]) -> ReportSection | None:
     def show(k: int, model: Part) -> str:
         return "".join(
-            tables.population(
+            sorted_tables.population(
                 f"groups-{k}-{j}", f"By {name(group['column'])}", group["rows"],
                 noun=("group", "groups"), head=str(group["column"]), unit=unit_of(model), right="Accuracy",
             )
@@ -337,7 +337,7 @@ def _errors(document: Part, models: Sequence[Part]) -> ReportSection | None:
     def show(k: int, model: Part) -> str:
         head = {"pixels": "Image", "tokens": "Sequence"}.get(unit_of(model), "Sample")
         rows = model.get("errors")
-        return tables.errors(f"errors-{k}", rows, head, model.get("errors_in_all")) if rows else ""
+        return sorted_tables.errors(f"errors-{k}", rows, head, model.get("errors_in_all")) if rows else ""
 
     lede = '<p class="lede">Look at these first: wrong labels, hard samples, or what the model has not learnt.</p>'
     return _section("errors", "Most confident errors", "Errors", _by_file(models, show), lede)

@@ -20,8 +20,9 @@ from calibrant.report.document import Part
 from calibrant.report.html import data_charts as charts
 from calibrant.report.html.charts import coloured, key
 from calibrant.report.html.layout import ReportSection, asset, command_box, terms, write_report
+from calibrant.report.html.sorted_tables import SortedCell, sortable
 from calibrant.report.html.svg import icon
-from calibrant.report.html.tables import SortedCell, clipped, heads, numeric, sortable, table
+from calibrant.report.html.tables import clipped, heads, numeric, table
 from calibrant.report.text import DASH, TIMES, count, escape, name, percent
 
 if TYPE_CHECKING:

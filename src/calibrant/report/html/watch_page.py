@@ -12,8 +12,9 @@ from calibrant.report.document import Part
 from calibrant.report.html import watch_charts as charts
 from calibrant.report.html.charts import coloured, key
 from calibrant.report.html.layout import ReportSection, asset, card, cards, columns, terms, write_report
+from calibrant.report.html.sorted_tables import SortedCell, sortable
 from calibrant.report.html.svg import icon
-from calibrant.report.html.tables import SortedCell, clipped, heads, numeric, sortable, table, verdict_cell
+from calibrant.report.html.tables import clipped, heads, numeric, table, verdict_cell
 from calibrant.report.text import DASH, allowed, count, escape, number, percent, round_percent, span
 
 TESTS = {
@@ -134,8 +135,8 @@ def _changes(document: Part) -> ReportSection | None:
     tests = [test for test in document["tests"] if test["name"] != "promise" and test["batches"]]
     if not tests:
         return None
-    seen = [row for row in document["batches"] if not row["labels_only"]]
-    figures = [_figure(charts.coverage("coverage", seen, document["reference_coverage"]["value"]),
+    batches = [row for row in document["batches"] if not row["labels_only"]]
+    figures = [_figure(charts.coverage("coverage", batches, document["reference_coverage"]["value"]),
                        "Share answered in each batch; the line is that of the fit.")]  # fmt: skip
     figures.append(_figure(
         charts.evidence("change-evidence", tests, TESTS),

@@ -1,0 +1,69 @@
+"""What is true of a classifier of scenes: their posteriors are known, so its error needs no labels."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from calibrant._validation import whole
+from calibrant.data.drawing import Doubles
+
+
+def true_error(predicted: ArrayLike, posterior: ArrayLike) -> Doubles:
+    r"""The probability that each prediction is wrong, :math:`P_{error} = 1 - \bar\pi_{\hat y}`.
+
+    Args:
+        predicted: ``[N]``, the predicted classes.
+        posterior: ``[N, K]``, P(y | x).
+
+    Returns:
+        ``[N]``, between 0 and 1.
+
+    Example:
+        >>> true_error([0, 1], [[0.75, 0.25], [0.75, 0.25]])
+        array([0.25, 0.75])
+
+    Reference:
+        SC, Eq. 6.
+    """
+    classes, truth = np.asarray(predicted), np.asarray(posterior, dtype=np.float64)
+    if truth.ndim != 2 or classes.shape != truth.shape[:1] or not len(truth):
+        raise ValueError(f"true_error takes predicted [N] and posterior [N, K], got {classes.shape} and {truth.shape}")
+    requirement = f"predicted must be classes from 0 to {truth.shape[1] - 1}"
+    if classes.dtype.kind not in "iu":
+        raise ValueError(f"{requirement}, got values of type {classes.dtype}")
+    outside = (classes < 0) | (classes >= truth.shape[1])
+    if outside.any():
+        raise ValueError(f"{requirement}, got {classes[outside][0]}")
+    if not (truth >= 0).all() or np.abs(truth.sum(axis=1) - 1).max() > 1e-6:
+        raise ValueError("posterior must hold distributions, got a row that is negative, NaN or does not sum to 1")
+    return np.clip(1 - truth[np.arange(len(truth)), classes], 0.0, 1.0)
+
+
+def true_calibration_error(
+    confidence: ArrayLike, predicted: ArrayLike, posterior: ArrayLike, *, bins: int = 15
+) -> float:
+    """ECE with the true probability of the predicted class in place of right or wrong: free of the labels' noise.
+
+    Args:
+        confidence: ``[N]``, between 0 and 1.
+        predicted: ``[N]``, the predicted classes.
+        posterior: ``[N, K]``, P(y | x).
+        bins: number of equal-width bins ``(low, high]``, as in `calibrant.metrics.ece`.
+
+    Returns:
+        The mean over the samples of their bin's gap between confidence and truth.
+
+    Example:
+        >>> true_calibration_error([0.9, 0.7], [0, 0], [[1.0, 0.0], [0.6, 0.4]])  # gaps of 0.1 and 0.1
+        0.1
+    """
+    right = 1 - true_error(predicted, posterior)
+    sure = np.asarray(confidence, dtype=np.float64)
+    if sure.shape != right.shape:
+        raise ValueError(f"confidence must have shape {right.shape} as predicted has, got {sure.shape}")
+    if not ((sure >= 0) & (sure <= 1)).all():
+        raise ValueError("confidence must be between 0 and 1, got a value outside or NaN")
+    edges = np.arange(1, whole("bins", bins, 1)) / bins
+    gaps = np.bincount(np.searchsorted(edges, sure, side="left"), weights=sure - right, minlength=int(bins))
+    return float(np.abs(gaps).sum() / len(sure))
