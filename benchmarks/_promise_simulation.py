@@ -26,6 +26,7 @@ Doubles = npt.NDArray[np.float64]
 POINTS = 1 << 14  # of the integrals
 SHARES = np.array([0.4, 0.3, 0.2, 0.1])  # of the predicted classes
 DELTA = 0.1
+MORE = {"recall": 20, "expected risk": 20}  # times as many draws, where a draw costs little
 #: The loss of each class: all alike, or two that are easy and hand on their part of the chance to fail.
 MIXED = {**{name: (name,) * 4 for name in SHAPES}, "two easy": ("easy", "flat", "easy", "flat")}
 EASY = {"easy": lambda u, r: np.full_like(u, 0.1 * r)}
@@ -135,6 +136,7 @@ DRAWS: dict[str, Callable[[PromiseSetting, np.random.Generator], tuple[float, fl
 def simulate(setting: PromiseSetting, draws: int, seed: int) -> dict[str, Any]:
     """The share of broken promises and the mean coverage; of an expected risk, its mean."""
     rng = np.random.default_rng(seed)
+    draws *= MORE.get(setting.promise, 1)
     rows = np.array([DRAWS[setting.promise](setting, rng) for _ in range(draws)], dtype=np.float64)
     covered, loss = rows.mean(0)
     is_mean = setting.promise == "expected risk"
@@ -142,6 +144,7 @@ def simulate(setting: PromiseSetting, draws: int, seed: int) -> dict[str, Any]:
     error = rows[:, 1].std() / math.sqrt(draws) if is_mean else math.sqrt(allowed * (1 - allowed) / draws)
     return {
         **vars(setting),
+        "draws": draws,
         "coverage": covered,
         "allowed": allowed,
         "broken": loss,
@@ -154,13 +157,16 @@ def page(results: dict[str, Any]) -> str:
     rows = results["rows"]
     body = [
         [
-            row["promise"], row["shape"], row["ties"], f"{row['samples']:,}", f"{row['allowed']:.0%}",
-            f"{row['broken']:.1%}", f"{row['coverage']:.1%}",
+            row["promise"], row["shape"], row["ties"], f"{row['samples']:,}", f"{row['draws']:,}",
+            f"{row['allowed']:.0%}", f"{row['broken']:.1%}", f"{row['coverage']:.1%}",
         ]
         for row in rows if row["promise"] != "expected risk"
     ]  # fmt: skip
     expected = [
-        [row["shape"], row["ties"], f"{row['samples']:,}", "5%", f"{row['broken']:.2%}", f"{row['coverage']:.1%}"]
+        [
+            row["shape"], row["ties"], f"{row['samples']:,}", f"{row['draws']:,}", "5%", f"{row['broken']:.2%}",
+            f"{row['coverage']:.1%}",
+        ]
         for row in rows if row["promise"] == "expected risk"
     ]  # fmt: skip
     return PAGE_TEXT.format(
@@ -169,8 +175,8 @@ def page(results: dict[str, Any]) -> str:
         settings=len(rows),
         error=math.sqrt(0.09 / results["draws"]),
         broken=sum(not row["holds"] for row in rows),
-        table=table(["promise", "loss by score", "scores", "samples", "allowed", "broken", "coverage"], body),
-        expected=table(["loss by score", "scores", "samples", "allowed", "mean", "coverage"], expected),
+        table=table(["promise", "loss by score", "scores", "samples", "draws", "allowed", "broken", "coverage"], body),
+        expected=table(["loss by score", "scores", "samples", "draws", "allowed", "mean", "coverage"], expected),
     )
 
 
@@ -179,8 +185,9 @@ PAGE_TEXT = """\
 
 # Do promises about classes, recall and costs hold?
 
-For each of {settings} settings, {draws:,} data sets were drawn (seed {seed}): enough to see a promise that is broken
-far too often, and not one that is broken a little too often, as a share of 10% has a standard error of {error:.1%}.
+For each of {settings} settings, {draws:,} data sets or more were drawn (seed {seed}): enough to see a promise that is
+broken far too often, and not one that is broken a little too often, as a share of 10% of {draws:,} has a standard error
+of {error:.1%}.
 `./dev bench guarantee --promises --draws 2000` repeats it with more. What each promise means, and why it holds, is in
 the [guide to repairing and abstaining](repair.md#other-promises). The risk of all answers is in
 [guarantee.md](guarantee.md), which also says in which ways the loss depends on the score.

@@ -3,7 +3,7 @@
 import numpy as np
 
 from calibrant.posthoc import NumpyOps
-from calibrant.selective.promise import ClassThreshold, Promise, Tally, part_name
+from calibrant.selective.promise import ClassThreshold, LossTally, Promise, part_name
 from tests.helpers.exports import at
 
 LABELS = np.array([0, 0, 1, 1, 2])
@@ -45,7 +45,7 @@ def test_what_is_promised():
     assert (precision.risk_of(2), precision.risk_of(0)) == (0.05, None)
     assert Promise("recall", shares=((1, 0.9),)).mean_loss == 0.1
     assert Promise("cost", target=2.0, costs=((0.0, 8.0), (1.0, 0.0))).mean_loss == 0.25
-    assert np.isnan(Tally().mean)
+    assert np.isnan(LossTally().mean)
 
 
 def test_parts_have_names():

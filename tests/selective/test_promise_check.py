@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom, binom
 
-from calibrant.selective.promise import ClassThreshold, Promise, Tally
+from calibrant.selective.promise import ClassThreshold, LossTally, Promise
 from calibrant.selective.promise_check import break_p_value, is_shown, part_numbers
 from tests.helpers.exports import at, make_policy
 
@@ -14,30 +14,30 @@ from tests.helpers.exports import at, make_policy
 @pytest.mark.parametrize("promise", [Promise(), Promise(by_class=True), Promise("recall", shares=((0, 0.9),))])
 def test_shares_are_binomial(promise):
     for rows, loss in ((30, 3), (200, 35), (1, 1)):
-        assert break_p_value(promise, Tally(rows, float(loss)), 0.1) == pytest.approx(binom.sf(loss - 1, rows, 0.1))
+        assert break_p_value(promise, LossTally(rows, float(loss)), 0.1) == pytest.approx(binom.sf(loss - 1, rows, 0.1))
     for rows, loss in ((30, 1), (200, 12)):
         level = binom.cdf(loss, rows, 0.1)
-        assert is_shown(promise, Tally(rows, float(loss)), 0.1, level * 1.001)
-        assert not is_shown(promise, Tally(rows, float(loss)), 0.1, level * 0.999)
-    assert break_p_value(promise, Tally(), 0.1) == 1.0
+        assert is_shown(promise, LossTally(rows, float(loss)), 0.1, level * 1.001)
+        assert not is_shown(promise, LossTally(rows, float(loss)), 0.1, level * 0.999)
+    assert break_p_value(promise, LossTally(), 0.1) == 1.0
 
 
 def test_an_expected_risk_is_beta_binomial():
     # Of 199 samples 19 errors may be answered: the share of a fit is Beta(20, 180), with mean 0.1.
-    promise = Promise("expected-risk", target=0.1, seen=Tally(199, 19))
+    promise = Promise("expected-risk", target=0.1, seen=LossTally(199, 19))
     for loss in (10, 20, 30):
-        assert break_p_value(promise, Tally(150, loss), 0.1) == pytest.approx(betabinom.sf(loss - 1, 150, 20, 180))
-    assert not is_shown(promise, Tally(10**6, 0.0), 0.1, 0.05)
+        assert break_p_value(promise, LossTally(150, loss), 0.1) == pytest.approx(betabinom.sf(loss - 1, 150, 20, 180))
+    assert not is_shown(promise, LossTally(10**6, 0.0), 0.1, 0.05)
 
 
 def test_a_cost_that_is_kept_is_seldom_called_broken():
     rng = np.random.default_rng(0)
     promise = Promise("cost", target=0.5, costs=((0.0, 1.0), (5.0, 0.0)))
     paid = rng.choice([0.0, 0.2, 1.0], size=(2000, 60), p=[0.8, 0.125, 0.075])  # a mean of 0.1
-    p = np.array([break_p_value(promise, Tally(60, float(row.sum())), 0.1) for row in paid])
+    p = np.array([break_p_value(promise, LossTally(60, float(row.sum())), 0.1) for row in paid])
     assert (p < 0.05).mean() <= 0.05
     assert (p < 0.3).any()
-    assert break_p_value(promise, Tally(60, 20.0), 0.1) < 1e-4
+    assert break_p_value(promise, LossTally(60, 20.0), 0.1) < 1e-4
 
 
 def test_the_part_of_a_sample():

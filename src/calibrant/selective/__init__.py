@@ -4,11 +4,12 @@
 `image_thresholds` those of a policy, `costs` that of a mean cost, `menu` what else could be promised; `promise` is what
 a policy promises, `promise_request` reads what is asked for, `class_thresholds` and `promise_thresholds` find where it
 holds, `promise_words` and `promise_check` say and judge it, `promise_entries` checks it in a file; `rule` is what a
-policy consists of and its formula; `holdout` and `selection` choose its parts, `policy` fits it, `reference` is what
-its samples looked like, `policy_file` writes it, `policy_entries` and `policy_consistency` check a file by the types of
-`entry_types`, `module` is it in PyTorch, `outcome` what it does to predictions; `set_scores` are the scores of
-prediction sets, `prediction_sets` what a policy has of them, `set_fitting` fits and gives them, `set_counts` counts
-them, `set_entries` checks them in a file; `analysis` and `logit_analysis` are SC's.
+policy consists of and its formula; `fit_checks` says what it is fitted on, `holdout` and `selection` choose its parts,
+`policy` fits it, `reference` is what its samples looked like, `policy_file` writes it, `policy_entries` and
+`policy_consistency` check a file by the types of `entry_types`, `module` is it in PyTorch, `outcome` what it does to
+predictions; `set_scores` are the scores of prediction sets, `prediction_sets` what a policy has of them, `set_fitting`
+fits and gives them, `set_counts` counts them, `set_entries` checks them in a file; `analysis` and `logit_analysis` are
+SC's.
 """
 
 from typing import TYPE_CHECKING

@@ -22,7 +22,7 @@ from calibrant.selective.bounds import UNKNOWN, coverage_interval, risk_interval
 from calibrant.selective.holdout import Fingerprint
 from calibrant.selective.image_thresholds import AnsweredImages
 from calibrant.selective.policy import Policy
-from calibrant.selective.promise import Tally
+from calibrant.selective.promise import LossTally
 from calibrant.selective.promise_check import LEVEL, break_p_value, is_shown, part_numbers
 from calibrant.selective.promise_words import promise_title, tally_words
 from calibrant.selective.rule import Decisions
@@ -69,7 +69,7 @@ class Outcome:
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     sets: SetCounts | None = None
     classes: dict[str, Counts] = field(default_factory=dict)
-    tally: Tally = field(default_factory=Tally)
+    tally: LossTally = field(default_factory=LossTally)
 
     def __post_init__(self) -> None:
         if self.policy.sets is not None and self.sets is None:
@@ -123,7 +123,7 @@ class Outcome:
             labels = np.where(counted, batch.labels, 0)
             rows, losses = policy.promise.losses(labels, decisions.labels, accept)
             rows = rows & counted
-            self.tally = Tally(self.tally.rows + int(rows.sum()), self.tally.loss + float(losses[rows].sum()))
+            self.tally = LossTally(self.tally.rows + int(rows.sum()), self.tally.loss + float(losses[rows].sum()))
 
     @property
     def coverage(self) -> Interval:
@@ -135,7 +135,7 @@ class Outcome:
         """Share of answers that are wrong, with exact limits at 95%; NaN where nothing is known or was answered."""
         return risk_interval(self.errors, self.accepted, 0.025, 0.025) if self.labelled else UNKNOWN
 
-    def _tallies(self) -> dict[str, tuple[Tally, float]]:
+    def _tallies(self) -> dict[str, tuple[LossTally, float]]:
         """Of what has a promise of its own, the losses and the mean that is promised: all, each group or each class."""
         policy, promised = self.policy, self.policy.promised
         if policy.promise.mean_loss is not None:
@@ -146,13 +146,13 @@ class Outcome:
             parts = self.groups if policy.groups is not None else {"": Counts(0, self.accepted, self.errors)}
             risks = dict.fromkeys(parts, promised)
         return {
-            name: (Tally(counts.accepted, float(counts.errors)), risk)
+            name: (LossTally(counts.accepted, float(counts.errors)), risk)
             for name, counts in parts.items()
             if counts.accepted and promised is not None and (risk := risks[name]) is not None
         }
 
     @property
-    def broken(self) -> dict[str, Tally]:
+    def broken(self) -> dict[str, LossTally]:
         """The parts in which the loss is larger than promised, beyond chance."""
         tallies = self._tallies()
         if not self.labelled or self.policy.kind == "segmentation":

@@ -15,6 +15,7 @@ from calibrant._validation import LARGEST_SEED, differing_names, whole
 from calibrant.predictions import IGNORED, Digits, Predictions
 from calibrant.selective.calibration_check import CalibrationCheck, is_poor
 from calibrant.selective.class_thresholds import thresholds_by_class
+from calibrant.selective.fit_checks import check_arguments, check_fittable, read_set_target
 from calibrant.selective.holdout import (
     FEWEST,
     Fingerprint,
@@ -27,8 +28,7 @@ from calibrant.selective.holdout import (
 from calibrant.selective.image_thresholds import threshold_over_images
 from calibrant.selective.majority import count_labels, describe_majority
 from calibrant.selective.policy_thresholds import ScoredSamples, ThresholdTarget, threshold_over_samples
-from calibrant.selective.prediction_sets import SetTarget
-from calibrant.selective.promise import ClassThreshold, Promise
+from calibrant.selective.promise import ClassThreshold
 from calibrant.selective.promise_request import PromiseRequest, check_together
 from calibrant.selective.promise_thresholds import threshold_of_promise
 from calibrant.selective.reference import Reference
@@ -143,15 +143,16 @@ class Policy(Rule):
             >>> labels.tolist(), accept.tolist()
             ([0, 0], [True, False])
         """
-        promised = _promised(predictions, PromiseRequest(promise, by_class, costs, target_cost, abstain_cost))
+        check_fittable(predictions)
+        promised = PromiseRequest(promise, by_class, costs, target_cost, abstain_cost).read(predictions)
         check_together(promised, target_risk, target_coverage, method, score, group)
         if target_risk is None and target_coverage is None and promised.of == "risk":
             target_risk = 0.05
         score = score if promised.score is None else "msp"  # which is not used
         target = ThresholdTarget(target_risk, target_coverage, confidence, method)
         seed = whole("seed", seed, 0, LARGEST_SEED)
-        _check_group(predictions, target, score, group)
-        set_target = _set_target(predictions, sets, set_method, set_penalty, set_free_ranks, set_randomised, seed)
+        check_arguments(predictions, target, score, group)
+        set_target = read_set_target(predictions, sets, set_method, set_penalty, set_free_ranks, set_randomised, seed)
         if centre is not None and score not in ("auto", NORMALISED):
             raise ValueError(f"centre is for the score {NORMALISED}, got score {score!r}")
         samples, masks = len(predictions), predictions.kind == "segmentation"
@@ -352,55 +353,3 @@ def _calibration(check: CalibrationCheck, selection: Selection, *, independent: 
         calibration["compared"] = len(selection.calibrators) > 2
         calibration["better"] = selection.better_calibrated() if independent else None
     return calibration
-
-
-def _set_target(
-    predictions: Predictions,
-    level: float | None,
-    method: str,
-    penalty: float | None,
-    free_ranks: int | None,
-    randomised: bool,
-    seed: int,
-) -> SetTarget | None:
-    """The prediction sets asked for, checked."""
-    if level is None:
-        if (method, penalty, free_ranks, randomised) != ("lac", None, None, False):
-            raise ValueError("set_method and the other settings of sets go with a level: give sets, for example 0.95")
-        return None
-    target = SetTarget(level, method, penalty, free_ranks, randomised, seed)
-    if predictions.kind == "segmentation":
-        raise ValueError("prediction sets are for classification: pixels of an image are not exchangeable samples")
-    return target
-
-
-def _promised(predictions: Predictions, request: PromiseRequest) -> Promise:
-    """What is asked for, of predictions that a policy can be fitted on."""
-    if not isinstance(predictions, Predictions):
-        raise ValueError(
-            f"a policy is fitted on Predictions, got {type(predictions).__name__}: Predictions.open reads a file, "
-            "Predictions.from_logits takes arrays"
-        )
-    if predictions.split == "test":
-        raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
-    if not predictions.labelled:
-        raise ValueError("a policy is fitted on labelled predictions, and these have no labels")
-    if predictions.kind == "tokens":
-        raise ValueError("a policy is for independent samples or for images, got tokens, for which there is none yet")
-    if predictions.holds == "confidence":
-        raise ValueError("a policy needs logits or probabilities of every class, got confidences alone")
-    return request.read(predictions)
-
-
-def _check_group(predictions: Predictions, target: ThresholdTarget, score: str, group: str | None) -> None:
-    if target.coverage is not None and group is not None:
-        raise ValueError("thresholds by group are for a target risk, a target coverage has one for all")
-    if group is not None and group not in predictions.group_names:
-        available = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"group {group!r} is not among the predictions' groups: {available}")
-    if predictions.kind == "segmentation" and group is not None:
-        raise ValueError("thresholds by group are for classification; for segmentation there is one for all")
-    if predictions.holds == "probabilities" and score == "energy":
-        raise ValueError("energy needs logits: for probabilities, which sum to 1, it is always 0")
-    if predictions.kind == "segmentation" and target.method == "sgr":
-        raise ValueError("sgr assumes independent samples, which pixels are not; use best or fixed-sequence")

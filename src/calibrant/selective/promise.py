@@ -35,7 +35,7 @@ V = TypeVar("V")
 KINDS = ("risk", "precision", "recall", "cost", "expected-risk")
 
 
-class Tally(NamedTuple):
+class LossTally(NamedTuple):
     """How many samples a mean is over, and the sum of their losses."""
 
     rows: int = 0
@@ -96,7 +96,7 @@ class Promise:
     target: float | None = None
     costs: tuple[tuple[float, ...], ...] | None = None
     abstain_cost: float | None = None
-    seen: Tally | None = None
+    seen: LossTally | None = None
 
     @property
     def is_plain(self) -> bool:

@@ -8,19 +8,19 @@ import numpy as np
 
 from calibrant._validation import Ints
 from calibrant.selective.bounds import binomial_tail, mean_tail, upper_limit
-from calibrant.selective.promise import Promise, Tally
+from calibrant.selective.promise import LossTally, Promise
 from calibrant.selective.rule import Rule
 from calibrant.selective.set_counts import coverage_p_value
 
 LEVEL = 0.05  # of a verdict, shared by all parts
 
 
-def break_p_value(promise: Promise, tally: Tally, target: float) -> float:
+def break_p_value(promise: Promise, tally: LossTally, target: float) -> float:
     """The chance of so large a loss, or a larger one, where the mean loss is the target; 1 of no samples.
 
     Example:
-        >>> from calibrant.selective.promise import Promise, Tally
-        >>> break_p_value(Promise(), Tally(2, 2.0), 0.1)  # 0.1 ** 2
+        >>> from calibrant.selective.promise import Promise, LossTally
+        >>> break_p_value(Promise(), LossTally(2, 2.0), 0.1)  # 0.1 ** 2
         0.01
     """
     if not tally.rows:
@@ -36,7 +36,7 @@ def break_p_value(promise: Promise, tally: Tally, target: float) -> float:
     return float(binomial_tail(kept, tally.rows, 1 - target))
 
 
-def is_shown(promise: Promise, tally: Tally, target: float, level: float) -> bool:
+def is_shown(promise: Promise, tally: LossTally, target: float, level: float) -> bool:
     """Whether these samples alone show the promise at a level; an average over fits is shown by none."""
     if promise.of == "expected-risk" or not tally.rows:
         return False

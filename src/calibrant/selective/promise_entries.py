@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from calibrant.selective.entry_types import MOST_CLASSES, Count, Flag, OpenShare, Text, must_be
-from calibrant.selective.promise import KINDS, ClassThreshold, Promise, Tally, class_name
+from calibrant.selective.promise import KINDS, ClassThreshold, LossTally, Promise, class_name
 from calibrant.selective.promise_request import LARGEST_COST, MOST_COSTED, check_costs
 from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST
 
@@ -57,7 +57,7 @@ class PromiseEntries(_Entries):
             target=self.target,
             costs=None if self.costs is None else tuple(map(tuple, self.costs)),
             abstain_cost=self.abstain_cost,
-            seen=None if self.seen is None else Tally(self.seen.rows, self.seen.loss),
+            seen=None if self.seen is None else LossTally(self.seen.rows, self.seen.loss),
         )
 
 

@@ -25,7 +25,7 @@ from calibrant.metrics import Doubles
 from calibrant.selective.bounds import allowed_errors, coverage_interval, fewest, risk_interval
 from calibrant.selective.costs import CostSamples, loosest_by_cost
 from calibrant.selective.policy_thresholds import ScoredSamples, ThresholdTarget
-from calibrant.selective.promise import Promise, Tally
+from calibrant.selective.promise import LossTally, Promise
 from calibrant.selective.search import curve_of
 from calibrant.selective.thresholds import Threshold, abstaining
 
@@ -59,7 +59,7 @@ def threshold_of_promise(
     accept = scored.score >= value
     answers = np.full_like(scored.predicted, promise.label) if promise.of == "recall" else scored.predicted
     rows, losses = promise.losses(scored.labels, answers, accept)
-    seen = Tally(int(rows.sum()), float(losses[rows].sum()))
+    seen = LossTally(int(rows.sum()), float(losses[rows].sum()))
     errors = int((accept & (answers != scored.labels)).sum())
     return _described(value, promise, target, accept, errors, reason, needed), replace(promise, seen=seen)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from calibrant._numbers import allowed, count, number, percent, round_percent
 from calibrant._validation import listing
-from calibrant.selective.promise import ClassThreshold, Promise, Tally, class_name
+from calibrant.selective.promise import ClassThreshold, LossTally, Promise, class_name
 from calibrant.selective.thresholds import Threshold
 
 MOST_LISTED = 5  # parts that are named in a sentence
@@ -69,7 +69,7 @@ def promise_title(promise: Promise, class_names: Sequence[str] | None, risk: flo
     return f"The promise of at most {allowed(risk or 0)} wrong answers{where}"
 
 
-def tally_words(promise: Promise, tally: Tally, class_names: Sequence[str] | None) -> str:
+def tally_words(promise: Promise, tally: LossTally, class_names: Sequence[str] | None) -> str:
     """What came of a promise that is not about the share of wrong answers; empty for others, and of no samples."""
     if not tally.rows:
         return ""
