@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Annotated, Any, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -27,6 +26,7 @@ from calibrant.predictions import FLOOR
 from calibrant.selective.entry_types import (
     Classes,
     Count,
+    Entries,
     Flag,
     Floor,
     Kind,
@@ -61,11 +61,7 @@ def _not_empty(groups: Any) -> Any:
     return groups
 
 
-class _Entries(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class _Interval(_Entries):
+class _Interval(Entries):
     value: Share | None
     low: Share | None
     high: Share | None
@@ -74,12 +70,12 @@ class _Interval(_Entries):
         return Interval(*(math.nan if limit is None else limit for limit in (self.value, self.low, self.high)))
 
 
-class _Offer(_Entries):
+class _Offer(Entries):
     risk: OpenShare
     coverage: Share
 
 
-class _Threshold(_Entries):
+class _Threshold(Entries):
     accept_from: Limit | None
     method: Text
     target_risk: Share | None
@@ -91,7 +87,7 @@ class _Threshold(_Entries):
     risk: _Interval
     needed: Needed | None
     reason: Text
-    menu: list[_Offer] = []
+    menu: list[_Offer] = Field(default_factory=list)
 
     @field_validator("accept_from", mode="wrap")
     @classmethod
@@ -114,19 +110,19 @@ class _ClassThreshold(ClassEntry):
         return ClassThreshold(self.label, self.group, self.threshold.restore())
 
 
-class _Score(_Entries):
+class _Score(Entries):
     name: Text
     of: Text
     p: Power | None = None
     centre: Flag = True
 
 
-class _Calibrator(_Entries):
+class _Calibrator(Entries):
     model_config = ConfigDict(extra="allow")
     name: Annotated[str, must_be(f"one of {', '.join(CALIBRATORS)}")] = Field(pattern=f"^({'|'.join(CALIBRATORS)})$")
 
 
-class _Bins(_Entries):
+class _Bins(Entries):
     edges: list[Limit]
     counts: list[Count]
 
@@ -137,7 +133,7 @@ class _Bins(_Entries):
         return self
 
 
-class _Cells(_Entries):
+class _Cells(Entries):
     classes: list[Count]
     counts: list[Count]
 
@@ -148,7 +144,7 @@ class _Cells(_Entries):
         return self
 
 
-class _Reference(_Entries):
+class _Reference(Entries):
     rows: Count
     score: _Bins
     confidence: _Bins
@@ -165,14 +161,14 @@ class _Reference(_Entries):
         return self
 
 
-class _Evidence(_Entries):
+class _Evidence(Entries):
     model_config = ConfigDict(extra="allow")
     ignore_index: Label | None = None
     fingerprint: Text | None = None
     reference: _Reference | None = None
 
 
-class PolicyEntries(_Entries):
+class PolicyEntries(Entries):
     """All entries of a file, each checked on its own."""
 
     format: Any

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from calibrant.selective.entry_types import MOST_CLASSES, Count, Flag, OpenShare, Text, must_be
+from calibrant.selective.entry_types import MOST_CLASSES, Count, Entries, Flag, OpenShare, Text, must_be
 from calibrant.selective.promise import KINDS, ClassThreshold, LossTally, Promise, class_name
 from calibrant.selective.promise_request import LARGEST_COST, MOST_COSTED, check_costs
 from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST
@@ -22,27 +22,23 @@ Loss = Annotated[float, Field(ge=0, le=2.0**62), must_be("a number from 0 on")]
 CostRow = Annotated[list[Cost], Field(min_length=2, max_length=MOST_COSTED), must_be("a list of numbers from 0 on")]
 
 
-class _Entries(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class _Share(_Entries):
+class _Share(Entries):
     label: ClassNumber = Field(alias="class")
     name: Any = None
     share: OpenShare
 
 
-class _Seen(_Entries):
+class _Seen(Entries):
     rows: Count
     loss: Loss
 
 
-class PromiseEntries(_Entries):
+class PromiseEntries(Entries):
     """The entries of a promise, each checked on its own."""
 
     of: Kind
     by_class: Flag = False
-    shares: list[_Share] = []
+    shares: list[_Share] = Field(default_factory=list)
     target: Loss | None = None
     costs: list[CostRow] | None = None
     abstain_cost: Cost | None = None
@@ -61,7 +57,7 @@ class PromiseEntries(_Entries):
         )
 
 
-class ClassEntry(_Entries):
+class ClassEntry(Entries):
     """Of a threshold of a class, whose it is; the threshold itself has its own entries."""
 
     label: ClassNumber = Field(alias="class")
