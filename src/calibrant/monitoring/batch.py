@@ -17,7 +17,7 @@ from calibrant.metrics import Doubles
 from calibrant.monitoring.label_shift import LabelShift, correct, estimate_label_shift, reference_priors
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import IGNORED, Predictions
-from calibrant.selective import Policy, bin_counts, class_counts, decision
+from calibrant.selective import Policy, bin_counts, class_counts, decision, part_numbers
 
 #: Samples that new priors are estimated on, and numbers of them.
 MOST_ROWS, MOST_NUMBERS = 20_000, 2**22
@@ -93,11 +93,20 @@ def decided_rows(
             start += len(part)
             group = None if own is None else np.array([[numbers.get(name, -1)] for name in own[rows]], np.float64)
             answer = decision(policy, NumpyOps(), part.astype(np.float64), group)
+            inside = None if names is None else names[rows]
+            if policy.classes is not None:
+                inside = class_parts(policy, None if own is None else own[rows], answer.label[:, 0])
             yield DecidedRows(
                 answer.label[:, 0].astype(np.int64), np.clip(answer.confidence[:, 0], 0.0, 1.0), answer.score[:, 0],
-                answer.accept[:, 0].astype(bool), answer.probabilities, truth[rows],
-                None if names is None else names[rows],
+                answer.accept[:, 0].astype(bool), answer.probabilities, truth[rows], inside,
             )  # fmt: skip
+
+
+def class_parts(policy: Policy, groups: npt.NDArray[np.str_] | None, predicted: Ints) -> npt.NDArray[np.str_]:
+    """What has a threshold of its own and each sample belongs to, by name; samples of nothing are never answered."""
+    names = np.array([*policy.parts, "none"])
+    parts: npt.NDArray[np.str_] = names[part_numbers(policy, groups, predicted)]
+    return parts
 
 
 def _labels(batch: Predictions, late: Mapping[str, int] | None) -> Ints:

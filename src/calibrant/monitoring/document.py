@@ -54,7 +54,7 @@ def watch_document(policy: Policy, state: WatchState, watch: Watch) -> dict[str,
         "policy": policy.summary,
         "promised_risk": watch.promised,
         "alpha": state.alpha,
-        "by_group": state.by_group,
+        "by_group": state.by_group if policy.classes is None else policy.part_column,
         "alarms": alarms,
         "sentences": _sentences(policy, state, watch),
         "risk": _rate(watch.overall, ""),
@@ -128,9 +128,11 @@ def _alarm_text(test: WatchTest, watch: Watch, state: WatchState) -> str:
     odds = f"evidence of {_power(max(test.evidence))} to 1, alarm from {_power(test.limit)}"
     if test.name == "promise":
         rate = watch.groups[test.group] if test.group else watch.overall
-        where = f" in {state.by_group} {test.group}" if test.group else ""
+        where = f" in {test.group}" if test.group else ""
+        if test.group and not watch.by_class:
+            where = f" in {state.by_group} {test.group}"
         return (
-            f"More than {allowed(watch.promised)} of answers are wrong{where}: {percent(rate.errors / rate.answers)} "
+            f"More than {allowed(rate.promised)} of answers are wrong{where}: {percent(rate.errors / rate.answers)} "
             f"of {count(rate.answers)}; seen at {test.since} ({odds})."
         )
     return f"Something has changed: {SUBJECTS[test.name]}; seen at {test.since} ({odds})."

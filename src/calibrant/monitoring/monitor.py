@@ -68,6 +68,8 @@ class Monitor:
         if policy.kind != "classification":
             raise ValueError(f"a watch is for classification, whose samples are independent, got {policy.kind}")
         number_in("alpha", alpha, 1e-9, 0.5)
+        if policy.classes is not None and by_group not in (None, policy.group):
+            raise ValueError(f"the policy has thresholds by class, which are watched; leave out by_group {by_group!r}")
         column = by_group if by_group is not None else policy.group
         self.policy = policy
         self.state = WatchState(policy=policy_fingerprint(policy), by_group=column, alpha=float(alpha))
