@@ -11,5 +11,5 @@ What was looked into:
   stronger it is. The reason is not known. Not tried yet: a larger network, whose training loss vanishes.
 - Tuning for accuracy chooses strengths almost at random, since all of them are within a few samples of each other; the
   ECE of LS and CP then depends on which one it was.
-""",
+"""
 }
