@@ -2,7 +2,8 @@
 
 A claim is one number of each seed, made of the numbers of several methods with that seed, and the side of a bound on
 which it should lie. It holds when the 95% t-interval of the mean over seeds lies on that side, does not hold when it
-lies on the other one, and is within noise otherwise. It is not run below three seeds.
+lies on the other one, and is within noise otherwise. It is not run below three seeds. A claim that supposes another, as
+"what was lost is regained" supposes a loss, does not apply unless that one holds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from calibrant.experiments.cells import parse_column
 from calibrant.experiments.labels import rows_of_label
 from calibrant.experiments.pairs import FEWEST, Paired, pair_values
 
-NOT_RUN = "not run"
+HOLDS, FAILS, NOISE, NOT_RUN, IDLE = "holds", "does not hold", "within noise", "not run", "does not apply"
+VERDICTS = (HOLDS, FAILS, NOISE, IDLE, NOT_RUN)
 
 
 class Term(NamedTuple):
@@ -38,11 +40,7 @@ class Claim:
     sign: int
     bound: float = 0.0
     is_ratio: bool = False
-
-    @property
-    def labels(self) -> list[str]:
-        """The labels of the methods it needs."""
-        return list(dict.fromkeys(term.label for term in self.terms))
+    supposes: Claim | None = None
 
 
 def lower(paper: str, words: str, first: str, second: str, column: str) -> Claim:
@@ -71,13 +69,17 @@ def normalised(paper: str, words: str, label: str, at: str = "") -> Claim:
 
 
 def regained(paper: str, words: str, smoothed: str, plain: str, at: str = "") -> Claim:
-    """Logit normalisation takes back more than half of the AURC by which smoothing is worse than plain training."""
+    """Logit normalisation takes back more than half of the AURC by which smoothing is worse than plain training.
+
+    Where smoothing is not worse, the claim does not apply.
+    """
+    lost = higher("", "", smoothed, plain, f"aurc{at}")
     terms = (
         Term(smoothed, f"aurc{at} + logit-norm", 1.0),
         Term(smoothed, f"aurc{at}", -0.5),
         Term(plain, f"aurc{at}", -0.5),
     )
-    return Claim(paper, words, terms, -1)
+    return Claim(paper, words, terms, -1, supposes=lost)
 
 
 def values_by_seed(claim: Claim, results: Results) -> dict[int, float]:
@@ -107,16 +109,19 @@ class Judgement:
     claim: Claim
     values: Mapping[int, float]
     pair: Paired | None
+    supposed: Judgement | None = None
 
     @property
     def verdict(self) -> str:
         """By the side of the bound on which the interval lies."""
         if self.pair is None or len(self.values) < FEWEST:
             return NOT_RUN
+        if self.supposed is not None and self.supposed.verdict != HOLDS:
+            return IDLE
         low, high = self.pair.low, self.pair.high
         if low <= 0 <= high:
-            return "within noise"
-        return "holds" if self.claim.sign * low > 0 else "does not hold"
+            return NOISE
+        return HOLDS if self.claim.sign * low > 0 else FAILS
 
     @property
     def numbers(self) -> str:
@@ -135,9 +140,11 @@ class Judgement:
 
 def judge(claims: Sequence[Claim], results: Results) -> list[Judgement]:
     """Every claim, by the final runs of the results."""
-    judgements = []
-    for claim in claims:
-        values = values_by_seed(claim, results.where(stage="final"))
-        pair = pair_values(values, dict.fromkeys(values, claim.bound), better="none")
-        judgements.append(Judgement(claim, values, pair))
-    return judgements
+    finals = results.where(stage="final")
+    return [_judgement(claim, finals) for claim in claims]
+
+
+def _judgement(claim: Claim, finals: Results) -> Judgement:
+    values = values_by_seed(claim, finals)
+    pair = pair_values(values, dict.fromkeys(values, claim.bound), better="none")
+    return Judgement(claim, values, pair, None if claim.supposes is None else _judgement(claim.supposes, finals))

@@ -1,19 +1,20 @@
 """What ./dev bench trained trains: a recipe, its methods, and the claims that its numbers are to judge, per study.
 
-Settings were chosen on seed `SEARCH_SEED`, which is never reported, or by a search on held-out training data.
+Losses have the values of their papers, or those of a search on held-out training data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from benchmarks._trained_claims import Claim, as_accurate, higher, lower, normalised, regained, times_lower
-from calibrant.experiments import Study, contenders_of
+from calibrant.experiments import Results, Study, contenders_of
 from calibrant.experiments.study import Search
 from calibrant.training import Recipe, load
 
-#: Searches and all choices by hand are made on it; it is no seed of the page.
+#: A search that serves all seeds is made on it; it is no seed of the page.
 SEARCH_SEED = 100
 SHOWN = ("accuracy", "nll", "ece", "aece", "aurc", "aurc + logit-norm")
 LR_ECE, LR_ACCURACY = "lr, tuned for ece", "lr, tuned for accuracy"
@@ -48,6 +49,11 @@ class TrainedStudy:
     search: Search = "grid"
     columns: tuple[str, ...] = SHOWN
 
+    @property
+    def reference(self) -> str:
+        """The method that others are compared with: cross-entropy on the labels as they are."""
+        return "hard" if "hard" in self.first else "ce"
+
     def load(self) -> Recipe:
         """The recipe."""
         return load(self.recipe)
@@ -62,6 +68,21 @@ class TrainedStudy:
         recipe = self.load()
         contenders = contenders_of(recipe, methods or None)
         return Study(recipe, contenders, self.seeds_of(recipe, number), tune=self.tune, search=self.search)
+
+
+class Numbers(NamedTuple):
+    """What is on disk of a study.
+
+    Attributes:
+        tested: Numbers of the reported seeds.
+        trials: Those of the search, on held-out training data.
+        chance: The ECE that a perfectly calibrated network with the reference's confidences shows by chance; None
+            without runs.
+    """
+
+    tested: Results = Results()
+    trials: Results = Results()
+    chance: float | None = None
 
 
 def _lr_claims() -> tuple[Claim, ...]:

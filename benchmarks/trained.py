@@ -23,13 +23,15 @@ import numpy as np
 from benchmarks import _harness as harness
 from benchmarks._harness import say
 from benchmarks._trained_page import PAGE_NAME, page, recipes_page
-from benchmarks._trained_studies import SEARCH_SEED, STUDIES, TrainedStudy
+from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
 from calibrant._files import written_aside
-from calibrant.experiments import Engine, Local, Results, Study, compare
+from calibrant.experiments import Engine, Local, Study, compare
 from calibrant.experiments.comparison import collect
 from calibrant.experiments.folder import RUNS
 from calibrant.experiments.job import Job
 from calibrant.experiments.study import PlannedRun, Scores, search
+from calibrant.metrics import ece_by_chance, reliability, top_label
+from calibrant.predictions import Predictions
 
 FOLDER = Path("build/trained")
 DOCS = Path("docs")
@@ -80,18 +82,28 @@ def _tell(what: str, done: float, total: float | None) -> None:
     say(f"{what}: {done:.2f} of {total or 0:g}", passing=True)
 
 
-def stored(study: TrainedStudy, folder: Path, seeds: int) -> Results:
-    """The numbers of the reported seeds that are on disk; nothing is computed."""
+def stored(study: TrainedStudy, folder: Path, seeds: int) -> Numbers:
+    """What is on disk of a study; nothing is trained."""
     if not (folder / RUNS).is_dir():
-        return Results()
+        return Numbers()
     plan = study.plan(seeds)
-    planned = [run for label in plan.methods for run in _finals(plan, label, folder / RUNS)]
-    results = collect(plan, folder, planned).results
-    return results.where(seed=[seed for seed in results.column("seed") if seed != SEARCH_SEED])
+    planned = [run for label in plan.methods for run in _planned(plan, label, folder / RUNS)]
+    comparison = collect(plan, folder, planned)
+    results = comparison.results
+    tested = results.where(stage="final", seed=[seed for seed in results.column("seed") if seed != SEARCH_SEED])
+    references = [run for run in comparison.finals if run.method == study.reference and run.seed != SEARCH_SEED]
+    chances = [_chance(comparison.run_folder(run) / "test.npz") for run in references]
+    return Numbers(tested, results.where(stage="search"), float(np.mean(chances)) if chances else None)
 
 
-def _finals(plan: Study, label: str, runs: Path) -> list[PlannedRun]:
-    """The tested runs of one method, as far as the search that chooses their settings is finished."""
+def _chance(file: Path) -> float:
+    predictions = Predictions.open(file)
+    confidence, _, correct = top_label(predictions.logits, predictions.labels)
+    return float(ece_by_chance(reliability(confidence, correct)).mean())
+
+
+def _planned(plan: Study, label: str, runs: Path) -> list[PlannedRun]:
+    """The trials of one method, and its tested runs as far as the search that chooses their settings is finished."""
 
     def scores(trials: Sequence[PlannedRun]) -> Scores:
         jobs = {trial.key: Job.of(trial.recipe, runs, None, label) for trial in trials}
@@ -99,15 +111,16 @@ def _finals(plan: Study, label: str, runs: Path) -> list[PlannedRun]:
             raise UnfinishedSearchError(label)
         return {key: job.validation() for key, job in jobs.items() if job.is_done}
 
-    finals: list[PlannedRun] = []
+    planned: list[PlannedRun] = []
     groups = [(seed,) for seed in plan.seeds] if plan.recipe.data.resample else [tuple(plan.seeds)]
     for seeds in groups:
         part = replace(plan, methods={label: plan.methods[label]}, seeds=seeds)
         try:
-            finals += part.finals(search(part, scores)[1])
+            trials, choice = search(part, scores)
         except UnfinishedSearchError:
             continue
-    return finals
+        planned += [*trials, *part.finals(choice)]
+    return planned
 
 
 def main() -> None:
@@ -142,10 +155,10 @@ def main() -> None:
 
 def write_page(runs: Path, seeds: int | None) -> None:
     """Both pages from what is on disk; a study without runs is there as not run."""
-    results = {name: stored(study, runs / name, seeds or study.seeds) for name, study in STUDIES.items()}
+    numbers = {name: stored(study, runs / name, seeds or study.seeds) for name, study in STUDIES.items()}
     file = runs / ENVIRONMENT
     environment = json.loads(file.read_text(encoding="utf-8")) if file.exists() else harness.environment()
-    for name, text in {PAGE_NAME: page(results, environment, seeds), "recipes.md": recipes_page(results)}.items():
+    for name, text in {PAGE_NAME: page(numbers, environment, seeds), "recipes.md": recipes_page(numbers)}.items():
         with written_aside(DOCS / name) as aside:
             aside.write_text(text, encoding="utf-8")
         print(f"wrote {DOCS / name}")

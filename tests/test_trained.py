@@ -1,5 +1,6 @@
 """Tests of ./dev bench trained: claims by hand, plans of every study, and a study that is stopped and goes on."""
 
+import json
 import math
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from benchmarks import trained
 from benchmarks._trained_claims import NOT_RUN, as_accurate, higher, judge, lower, normalised, regained, times_lower
 from benchmarks._trained_page import ELSEWHERE, page, recipes_page
-from benchmarks._trained_studies import SEARCH_SEED, STUDIES, TrainedStudy
+from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
 from calibrant.experiments import Results
 from calibrant.experiments.cells import parse_column
 from calibrant.experiments.job import perform
@@ -69,12 +70,14 @@ def test_accuracy_may_be_lower_by_the_margin():
     assert verdict_of(as_accurate("", "", "a", "b", margin=0.0001), results) == "within noise"
 
 
-@pytest.mark.parametrize(("normed", "word"), [(0.03, "holds"), (0.06, "does not hold")])
-def test_more_than_half_is_taken_back(normed, word):
-    """CE 0.02 and LS 0.06: the middle is 0.04."""
+@pytest.mark.parametrize(
+    ("plain", "normed", "word"), [(0.02, 0.03, "holds"), (0.02, 0.06, "does not hold"), (0.08, 0.06, "does not apply")]
+)
+def test_more_than_half_is_taken_back_where_something_was_lost(plain, normed, word):
+    """LS has 0.06: with CE at 0.02 the middle is 0.04, and with CE at 0.08 nothing was lost."""
     steps = (0.0, 0.001, -0.001)
     results = results_of(
-        ce__aurc=(0.02, 0.02, 0.02), ls__aurc=(0.06, 0.06, 0.06), ls__aurc_norm=[normed + step for step in steps]
+        ce__aurc=(plain, plain, plain), ls__aurc=(0.06, 0.06, 0.06), ls__aurc_norm=[normed + step for step in steps]
     )
     assert verdict_of(regained("", "", "ls", "ce"), results) == word
     assert verdict_of(normalised("", "", "ls"), results) == ("holds" if normed < 0.06 else "within noise")
@@ -106,11 +109,12 @@ def test_what_is_searched_is_searched_on_what_is_not_reported(study: TrainedStud
 
 
 def test_a_page_without_runs_invents_nothing():
-    text = page({name: Results() for name in STUDIES}, MACHINE)
+    text = page(dict.fromkeys(STUDIES, Numbers()), MACHINE)
     claims = sum(len(study.claims) for study in STUDIES.values())
-    assert f"Of {claims} claims, 0 hold, 0 do not hold, 0 are within noise, and {claims} are not run." in text
+    counts = f"holds 0, does not hold 0, within noise 0, does not apply 0, not run {claims}"
+    assert f"Of {claims} claims: {counts}." in text
     assert text.count("Not run yet.") == len(STUDIES)
-    listed = recipes_page({name: Results() for name in STUDIES})
+    listed = recipes_page(dict.fromkeys(STUDIES, Numbers()))
     small = {name for name in names() if name.startswith("small/")}
     assert {study.recipe for study in STUDIES.values()} | set(ELSEWHERE) == small
     assert all(f"| `{name}` |" in listed for name in small)
@@ -144,9 +148,15 @@ class InProcess:
 
 def test_a_study_is_read_as_far_as_it_came_and_goes_on(brief, tmp_path):
     folder = tmp_path / "digits"
-    assert not len(trained.stored(brief, folder, 2))
+    assert trained.stored(brief, folder, 2) == Numbers()
     trained.run(brief, "", folder, 1, InProcess())
-    results = trained.stored(brief, folder, 2)  # of two seeds, the second has no search yet
+    numbers = trained.stored(brief, folder, 2)  # of two seeds, the second has no search yet
+    results = numbers.tested
+    assert sorted(json.loads(text)["alpha"] for text in numbers.trials.column("settings")) == [0.05, 0.2]
+    assert 0 < numbers.chance < 0.1
+    text = page(dict.fromkeys(STUDIES, Numbers()) | {"digits": numbers}, MACHINE)
+    assert "| lr | alpha = 0.05 | 1 |" in text
+    assert "so far | 1 | not run |" in text
     assert set(results.column("seed")) == {0}
     assert set(results.column("method")) == {"ce", "lr"}
     assert set(results.column("stage")) == {"final"}
