@@ -16,7 +16,7 @@ from calibrant.training import Recipe, load
 
 #: A search that serves all seeds is made on it; it is no seed of the page.
 SEARCH_SEED = 100
-SHOWN = ("accuracy", "nll", "ece", "aece", "aurc", "aurc + logit-norm")
+SHOWN = ("accuracy", "nll", "ece", "aece", "aurc", "aurc + logit-norm", "e_aurc")
 LR_ECE, LR_ACCURACY = "lr, tuned for ece", "lr, tuned for accuracy"
 
 
