@@ -31,6 +31,7 @@ ORDER = [
     "predictions",
     "_lens",
     "metrics",
+    "_tensor_sketch",
     "torchmetrics",
     "posthoc",
     "selective",
@@ -92,7 +93,7 @@ PUBLIC = {
     ],
     "calibrant.selective": [
         "CostThreshold", "Decisions", "ErrorsBySource", "MSPBin", "MaxLogitGivenMSP", "MethodCurve", "Policy",
-        "PredictionSets",
+        "PredictionSets", "Promise",
         "RankStatistics", "SetCounts", "SortedLogits", "Threshold", "Windows", "energy", "errors_by_source", "margin",
         "max_logit", "max_logit_given_msp", "msp", "negative_entropy", "normalised_given_max_logit",
         "normalised_max_logit", "risk_coverage_by_method", "sorted_logits", "threshold_for_coverage",
@@ -180,7 +181,10 @@ MEASURING = (
     "monitoring",
     "report",
 )
-TRAINING = {"data", "targets", "models", "losses", "_lens", "torchmetrics", "training", "detection", "_torchvision"}
+TRAINING = {
+    "data", "targets", "models", "losses", "_lens", "_tensor_sketch", "torchmetrics", "training", "detection",
+    "_torchvision",
+}  # fmt: skip
 #: Of the measuring half, what hands its formulas or numbers over to PyTorch; imported by nothing else there.
 BRIDGES = {"_arrays.py": {"torch"}, "posthoc/ops.py": {"torch"}, "selective/module.py": {"torch", "needs_torch"}}
 

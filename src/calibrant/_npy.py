@@ -50,8 +50,8 @@ class ArrayHeader(NamedTuple):
         """The type; an error if it is no number, text or date."""
         if self.kind == "V":
             hint = " (objects: save text as labels.astype(str), numbers as .astype(float))" if "O" in self.code else ""
-            got = f"{shorten(self.code)!r}{hint}"
-            raise ValueError(f"arrays of numbers or text are read and nothing is unpickled, got {got}")
+            actual = f"{shorten(self.code)!r}{hint}"
+            raise ValueError(f"arrays of numbers or text are read and nothing is unpickled, got {actual}")
         try:
             return np.dtype(self.code)
         except TypeError:

@@ -80,8 +80,8 @@ def number_in(name: str, value: float, low: float, high: float, *, open_low: boo
     """A number from ``low`` to ``high``; with ``open_low`` the lower end is left out."""
     real_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not real_number or not low <= value <= high or (open_low and value == low):
-        asked = f"above {low:g} and at most {high:g}" if open_low else f"between {low:g} and {high:g}"
-        raise ValueError(f"{name} must be a number {asked}, got {value!r}")
+        requirement = f"above {low:g} and at most {high:g}" if open_low else f"between {low:g} and {high:g}"
+        raise ValueError(f"{name} must be a number {requirement}, got {value!r}")
     return float(value)
 
 
@@ -151,8 +151,8 @@ def judged(score: ArrayLike, correct: ArrayLike, *, name: str = "score") -> tupl
     """Scores and whether each prediction is right, both flattened to ``[N]``; a ``confidence`` must lie in 0..1."""
     numbers_, right = real(name, score), truth(correct)
     if right.shape != numbers_.values.shape:
-        asked = f"the shape of {name} {list(numbers_.values.shape)}"
-        raise ValueError(f"correct must have {asked}, got {list(right.shape)}")
+        requirement = f"the shape of {name} {list(numbers_.values.shape)}"
+        raise ValueError(f"correct must have {requirement}, got {list(right.shape)}")
     within(name, numbers_.values, *((0.0, 1.0) if name == "confidence" else (-np.inf, np.inf)))
     return Numbers(numbers_.values.reshape(-1), numbers_.precision), right.reshape(-1)
 
@@ -183,14 +183,14 @@ def truth(correct: ArrayLike, *, name: str = "correct") -> Bools:
     return right
 
 
-def within(name: str, values: Floats, low: float, high: float, asked: str | None = None) -> None:
+def within(name: str, values: Floats, low: float, high: float, requirement: str | None = None) -> None:
     """Raise unless every value is a number from ``low`` to ``high`` and finite; the first one that is not is named."""
     # NaN survives min and max, and two reductions allocate nothing.
     smallest, largest = float(values.min()), float(values.max())
     if not (low <= smallest and largest <= high and -np.inf < smallest and largest < np.inf):
         bounds = "finite" if low == -np.inf else f"between {low:g} and {high:g}"
         bad = ~((values >= low) & (values <= high) & np.isfinite(values))
-        _refuse(name, asked or bounds, values, bad)
+        _refuse(name, requirement or bounds, values, bad)
 
 
 def position(index: int, shape: tuple[int, ...]) -> str:
@@ -199,9 +199,9 @@ def position(index: int, shape: tuple[int, ...]) -> str:
     return f"in row {where[0]}" if len(where) == 1 else f"at position {where}"
 
 
-def _refuse(name: str, asked: str, values: npt.NDArray[Any], bad: npt.NDArray[Any]) -> None:
+def _refuse(name: str, requirement: str, values: npt.NDArray[Any], bad: npt.NDArray[Any]) -> None:
     first = int(np.argmax(bad))
-    raise ValueError(f"{name} must be {asked}, got {values.reshape(-1)[first]} {position(first, values.shape)}")
+    raise ValueError(f"{name} must be {requirement}, got {values.reshape(-1)[first]} {position(first, values.shape)}")
 
 
 def host(name: str, x: ArrayLike) -> tuple[npt.NDArray[Any], Precision]:
@@ -214,8 +214,8 @@ def as_logits(logits: ArrayLike, name: str = "logits") -> npt.NDArray[Any]:
     """Check that logits, or what the name says, are floating point ``[N, C, ...]``; half precision becomes float32."""
     z, _ = as_numpy(name, logits)
     if z.dtype.kind != "f" or z.ndim < 2 or not z.size or z.shape[1] < 2:
-        asked = "floating point [N, C] or [N, C, ...] with N >= 1 and C >= 2"
-        raise ValueError(f"{name} must be {asked}, got {z.dtype} {list(z.shape)}")
+        requirement = "floating point [N, C] or [N, C, ...] with N >= 1 and C >= 2"
+        raise ValueError(f"{name} must be {requirement}, got {z.dtype} {list(z.shape)}")
     return z.astype(np.float64 if z.itemsize >= 8 else np.float32, copy=False)
 
 

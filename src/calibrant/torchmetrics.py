@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from calibrant import _torchvision
-from calibrant.metrics import SATURATED, STATE, Reduced, Summary, TopLabel, check_labels, finish_rows
+from calibrant._tensor_sketch import count_tensors
+from calibrant.metrics import STATE, Summary
 from calibrant.metrics import ConfidenceSketch as PlainSketch
 
 _torchvision.ensure()
@@ -127,22 +128,7 @@ class ConfidenceSketch(Metric):
 
     def _batch(self, logits: Tensor, labels: Tensor) -> PlainSketch:
         batch = self._plain()
-        if isinstance(logits, Tensor) and logits.device.type != "cpu" and self.score is None:
-            values, truth = logits.detach(), labels.detach().to(logits.device)
-            n, classes, *inner = values.shape
-            check_labels(truth.cpu().numpy(), (n, *inner), classes, self.ignore_index)
-            rows = values.flatten(2).movedim(1, 2).reshape(-1, values.shape[1]) if values.dim() > 2 else values
-            truth = truth.reshape(-1).long()
-            if self.ignore_index is not None:
-                rows, truth = rows[truth != self.ignore_index], truth[truth != self.ignore_index]
-            precision: Any = None if self.kind == "logits" else str(values.dtype).removeprefix("torch.")
-            if len(truth):
-                reduced = reduce_on_device(rows, truth, self.kind)
-                labels_read = truth.cpu().numpy()
-                finished = finish_rows(reduced, labels_read, self.kind, precision)
-                batch.observe(TopLabel.of(reduced, finished, labels_read, precision))
-            return batch
-        batch.update(logits, labels)
+        count_tensors(batch, logits, labels)
         return batch
 
     def _add(self, batch: PlainSketch) -> None:
@@ -154,24 +140,3 @@ class ConfidenceSketch(Metric):
         """Follow a module to another device, but never to another precision: sums stay float64."""
         device = fn(torch.zeros(1, device=self.device)).device
         return super()._apply(lambda tensor: tensor.to(device), exclude_state)
-
-
-def reduce_on_device(z: Tensor, labels: Tensor, kind: str) -> Reduced:
-    """`calibrant.metrics.sketch.kernel.define` on the device of the logits; only its columns leave it."""
-    if not bool(torch.isfinite(z).all()):
-        raise ValueError(f"{kind} must be finite, got NaN or infinity")
-    z = z if z.dtype in (torch.float32, torch.float64) else z.float()
-    top, predicted = z.max(1)
-    predicted = (z == top[:, None]).int().argmax(1)  # of equal maxima the first
-    at_label = z.gather(1, labels[:, None]).squeeze(1).double()
-    if kind == "probabilities":
-        total, squares = z.double().sum(1), z.double().square().sum(1)
-    else:
-        at_label = at_label - top.double()
-        exps = (z - top[:, None]).exp()
-        total, squares = exps.sum(1, dtype=torch.float64), exps.double().square().sum(1)
-        near = (total < SATURATED).nonzero().squeeze(1)
-        exact = (z[near].double() - top[near, None].double()).exp()
-        total[near], squares[near] = exact.sum(1), exact.square().sum(1)
-    columns = (column.cpu().numpy() for column in (top.double(), at_label, total, squares, predicted.long()))
-    return Reduced(*columns)

@@ -1,5 +1,7 @@
 """The command line as a user types it, and files for it."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -44,18 +46,29 @@ def refuse(run, tmp_path):
 
 @pytest.fixture(scope="module")
 def drawn():
-    """Logits of three classes, and labels."""
+    """Logits of three classes, and labels; tests read them only."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.standard_normal((300, 3))
-    return logits, (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    for shared in (logits, labels):
+        shared.setflags(write=False)
+    return logits, labels
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory, drawn):
+    """The files of `here`, written once."""
+    folder = tmp_path_factory.mktemp("prepared")
+    for name, class_names in (("named", NAMES), ("plain", None)):
+        predictions = Predictions.from_logits(*drawn, class_names=class_names)
+        predictions.save(folder / f"{name}.npz")
+        Policy.fit(predictions, 0.3, calibrator="none", score="msp").save(folder / f"{name}.json")
+    return folder
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, drawn):
+def here(tmp_path, monkeypatch, prepared):
     """A folder with predictions (named.npz, plain.npz) and policies fitted on them (named.json, plain.json)."""
     monkeypatch.chdir(tmp_path)
-    for name, class_names in (("named", NAMES), ("plain", None)):
-        predictions = Predictions.from_logits(*drawn, class_names=class_names)
-        predictions.save(tmp_path / f"{name}.npz")
-        Policy.fit(predictions, 0.3, calibrator="none", score="msp").save(tmp_path / f"{name}.json")
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     return tmp_path

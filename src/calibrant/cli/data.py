@@ -200,14 +200,14 @@ def _origin(variant: Variant, dataset: Dataset, colour: tuple[int, int, int]) ->
     return {"variant": variant.value, "data": dataset.name, "fill": list(colour)}
 
 
-def _chosen_splits(kind: Layout, root: Path, asked: list[str] | None, quiet: bool) -> list[str]:
+def _chosen_splits(kind: Layout, root: Path, chosen: list[str] | None, quiet: bool) -> list[str]:
     """The splits that were asked for, each once, or the plain ones."""
-    if not asked:
+    if not chosen:
         return _plain_splits(kind, root, quiet)
     splits = kind.splits(root)
-    if unknown := [name for name in asked if name not in splits]:
+    if unknown := [name for name in chosen if name not in splits]:
         raise ValueError(f"{root}: split {unknown[0]!r} was asked for, and {kind.name} has {listing(splits)}")
-    return list(dict.fromkeys(asked))
+    return list(dict.fromkeys(chosen))
 
 
 def _plain_splits(kind: Layout, root: Path, quiet: bool) -> list[str]:

@@ -308,17 +308,17 @@ def _ragged(boxes: Any) -> tuple[Floats, Integers, bool]:
 
 def _as_corners(boxes: Any, dimensions: tuple[int, ...] = (1, 2)) -> Floats:
     """Boxes as float64 [B, 4] (or [N, B, 4])."""
-    asked = "boxes must be [B, 4] as x1, y1, x2, y2" + (", or [N, B, 4]" if 3 in dimensions else "")
+    requirement = "boxes must be [B, 4] as x1, y1, x2, y2" + (", or [N, B, 4]" if 3 in dimensions else "")
     try:
         array = np.asarray(_on_host(boxes), dtype=np.float64)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{asked}, got something else ({' '.join(str(error).split())})") from error
+        raise ValueError(f"{requirement}, got something else ({' '.join(str(error).split())})") from error
     if array.size == 0 and array.ndim < 3:
         return np.zeros((0, 4))
     if array.ndim == 1 and len(array) == 4:
         array = array[None]
     if array.ndim not in dimensions or array.ndim == 1 or array.shape[-1] != 4:
-        raise ValueError(f"{asked}, got shape {list(array.shape)}")
+        raise ValueError(f"{requirement}, got shape {list(array.shape)}")
     return array
 
 

@@ -172,8 +172,8 @@ class Dataset(torch.utils.data.Dataset[Sample]):
     def __post_init__(self) -> None:
         labels = np.asarray(self.labels)
         if labels.ndim != 1 or not (np.issubdtype(labels.dtype, np.integer) or labels.size == 0):
-            got = f"{labels.dtype} {list(labels.shape)}"
-            raise ValueError(f"{self.title}: labels must be whole numbers [N], got {got}")
+            actual = f"{labels.dtype} {list(labels.shape)}"
+            raise ValueError(f"{self.title}: labels must be whole numbers [N], got {actual}")
         columns: dict[str, Any] = {"labels": labels.astype(np.int64)}
         columns |= {"classes": tuple(self.classes), "ids": tuple(self.ids)}
         if self.groups is not None:
@@ -201,8 +201,8 @@ class Dataset(torch.utils.data.Dataset[Sample]):
             label = self.labels[outside][0]
             raise ValueError(f"{self.title}: the label {label} is outside 0..{len(self.classes) - 1}")
         if self.soft is not None and self.soft.shape != (number, len(self.classes)):
-            asked = f"{number} samples x {len(self.classes)} classes"
-            raise ValueError(f"{self.title}: soft labels of shape {self.soft.shape} for {asked}")
+            requirement = f"{number} samples x {len(self.classes)} classes"
+            raise ValueError(f"{self.title}: soft labels of shape {self.soft.shape} for {requirement}")
 
     @property
     def title(self) -> str:

@@ -391,8 +391,8 @@ def normalised(
     number, channels, height, width = images.shape
     centre, deviation = (torch.as_tensor(values, dtype=torch.float64).reshape(-1) for values in (mean, std))
     if not len(centre) == len(deviation) == channels:
-        got = f"{len(centre)} and {len(deviation)}"
-        raise ValueError(f"normalised takes a mean and a std for each of the {channels} channels, got {got}")
+        actual = f"{len(centre)} and {len(deviation)}"
+        raise ValueError(f"normalised takes a mean and a std for each of the {channels} channels, got {actual}")
     scale = (1.0 / (255.0 * deviation)).to(images.device, dtype)
     shift = (-centre / deviation).to(images.device, dtype)
     if images.is_contiguous():

@@ -29,12 +29,12 @@ def true_error(predicted: ArrayLike, posterior: ArrayLike) -> Doubles:
     classes, truth = np.asarray(predicted), np.asarray(posterior, dtype=np.float64)
     if truth.ndim != 2 or classes.shape != truth.shape[:1] or not len(truth):
         raise ValueError(f"true_error takes predicted [N] and posterior [N, K], got {classes.shape} and {truth.shape}")
-    asked = f"predicted must be classes from 0 to {truth.shape[1] - 1}"
+    requirement = f"predicted must be classes from 0 to {truth.shape[1] - 1}"
     if classes.dtype.kind not in "iu":
-        raise ValueError(f"{asked}, got values of type {classes.dtype}")
+        raise ValueError(f"{requirement}, got values of type {classes.dtype}")
     outside = (classes < 0) | (classes >= truth.shape[1])
     if outside.any():
-        raise ValueError(f"{asked}, got {classes[outside][0]}")
+        raise ValueError(f"{requirement}, got {classes[outside][0]}")
     if not (truth >= 0).all() or np.abs(truth.sum(axis=1) - 1).max() > 1e-6:
         raise ValueError("posterior must hold distributions, got a row that is negative, NaN or does not sum to 1")
     return np.clip(1 - truth[np.arange(len(truth)), classes], 0.0, 1.0)

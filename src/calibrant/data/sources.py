@@ -121,8 +121,8 @@ class ImageArray:
     def __post_init__(self) -> None:
         shape = self.pixels.shape
         if self.pixels.dtype != np.uint8 or len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] != 3):
-            got = f"{self.pixels.dtype} {list(shape)}"
-            raise ValueError(f"ImageArray takes uint8 images [N, H, W] or [N, H, W, 3], got {got}")
+            actual = f"{self.pixels.dtype} {list(shape)}"
+            raise ValueError(f"ImageArray takes uint8 images [N, H, W] or [N, H, W, 3], got {actual}")
 
     def __len__(self) -> int:
         return len(self.pixels)

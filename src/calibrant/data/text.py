@@ -183,8 +183,8 @@ def _glove_lines(file: IO[bytes], path: Path, dimensions: int) -> Iterable[tuple
         # GloVe's largest file has words with spaces (". . ."); numbers in front of the numbers are another width.
         extra = word.split(b" ")[1:]
         if len(fields) != dimensions or any(_is_number(part) for part in extra) or (number == 1 and extra):
-            got = len(fields) + len(extra)
-            raise ValueError(f"{path}: line {number} has {got} numbers after its word; {dimensions} were asked for")
+            actual = len(fields) + len(extra)
+            raise ValueError(f"{path}: line {number} has {actual} numbers after its word; {dimensions} were asked for")
         yield word, fields
 
 

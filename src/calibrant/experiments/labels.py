@@ -116,10 +116,11 @@ def rows_of_method(results: Results, label: Label) -> Results:
     return rows.where(settings=fitting)
 
 
-def _holds(settings: dict[str, Any], asked: tuple[tuple[str, Any], ...]) -> bool:
+def _holds(settings: dict[str, Any], condition: tuple[tuple[str, Any], ...]) -> bool:
     """Whether the settings have the values, also under a longer name: beta of targets.beta."""
     return all(
-        any((n == name or n.endswith(f".{name}")) and v == value for n, v in settings.items()) for name, value in asked
+        any((n == name or n.endswith(f".{name}")) and v == value for n, v in settings.items())
+        for name, value in condition
     )
 
 

@@ -22,7 +22,7 @@ _GRACE_SECONDS = 30.0
 
 # Everything that a run imports: runs are forked from a process that has loaded this and has run nothing.
 _PRELOADED = [
-    "calibrant.experiments.job", "calibrant.predictions.formats.npz", "lightning_fabric.strategies.ddp",
+    "calibrant.experiments.job", "calibrant.predictions.formats.npz", "calibrant.training.fabric",
     "scipy.special", "sklearn.utils.validation",
 ]  # fmt: skip
 

@@ -15,10 +15,10 @@ from calibrant.training import TUNED_FOR, Recipe
 def columns_of(recipe: Recipe) -> list[Column]:
     """Every number that the recipe's tables and its printed numbers ask for: of each column, after each repair."""
     repairs = {"none", *(method.repair for method in recipe.methods.values() if method.repair is not None)}
-    asked = {parse_column(text) for table in recipe.tables.values() for text in table.columns}
-    asked |= {Column(metric, entry.where) for entry in recipe.expected for metric in entry.values}
+    columns = {parse_column(text) for table in recipe.tables.values() for text in table.columns}
+    columns |= {Column(metric, entry.where) for entry in recipe.expected for metric in entry.values}
     return sorted(
-        {column._replace(posthoc=repair) for column in asked for repair in (*repairs, column.posthoc)},
+        {column._replace(posthoc=repair) for column in columns for repair in (*repairs, column.posthoc)},
         key=lambda column: (column.set, column.posthoc, column.metric),
     )
 

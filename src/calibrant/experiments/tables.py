@@ -288,8 +288,8 @@ def _for_target(final: Results, name: str, target: str) -> RowSource | None:
     label = parse(name, final.column("method"))
     rows = rows_of_method(final, label)
     targets: list[str] = rows.column("tuned_for")
-    asked = label.tuned_for or (target if target in targets else "" if targets == [""] else None)
-    return None if asked is None else RowSource(name, (), rows.where(tuned_for=asked), label)
+    target_of_row = label.tuned_for or (target if target in targets else "" if targets == [""] else None)
+    return None if target_of_row is None else RowSource(name, (), rows.where(tuned_for=target_of_row), label)
 
 
 def expected(results: Results, recipe: Recipe, *, title: str = "") -> Table:

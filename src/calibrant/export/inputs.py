@@ -19,10 +19,10 @@ from calibrant.export.logits_tensor import (
     INPUT,
     LogitsModel,
     TensorInfo,
-    asked_shape,
     check_values,
     has_rank,
     one_column_hint,
+    shape_of_logits,
 )
 from calibrant.export.onnx_model import Feeds, Runner, runner
 from calibrant.export.verify import CheckBatch
@@ -85,7 +85,7 @@ def model_batches(
 def _random_groups(policy: Policy, rows: int, seed: int) -> Array | None:
     if policy.group_names is None:
         return None
-    return np.random.default_rng(seed).integers(-1, len(policy.limits) + 1, rows)
+    return np.random.default_rng(seed).integers(-1, len(policy.group_names) + 1, rows)
 
 
 def _cut(inputs: Sequence[TensorInfo], values: Any, size: int | None) -> list[tuple[Feeds, Array | None]]:
@@ -134,7 +134,7 @@ def check_logits(logits: Any, policy: Policy) -> None:
     if not has_rank(policy, len(shape)) or shape[1] != policy.num_classes:
         hint = one_column_hint(policy, shape)
         raise ValueError(
-            f"the policy is for {policy.kind} and takes {asked_shape(policy)}, the model gives {shape}{hint}"
+            f"the policy is for {policy.kind} and takes {shape_of_logits(policy)}, the model gives {shape}{hint}"
         )
 
 
@@ -176,8 +176,10 @@ def _dims_match(dims: Sequence[int | str | None], shape: Sequence[int]) -> bool:
 def check_size(what: str, shape: Sequence[int]) -> None:
     """Raise if an input, whose shape comes without the batch, is too large to be drawn at random."""
     if len(shape) > MOST_DIMENSIONS or math.prod(shape) > MOST_NUMBERS:
-        asked = f"at most {MOST_DIMENSIONS} dimensions and {MOST_NUMBERS:,} numbers"
-        raise ValueError(f"{what} must have {asked}, got {str(list(shape))[:60]}: for more, give inputs for the check")
+        requirement = f"at most {MOST_DIMENSIONS} dimensions and {MOST_NUMBERS:,} numbers"
+        raise ValueError(
+            f"{what} must have {requirement}, got {str(list(shape))[:60]}: for more, give inputs for the check"
+        )
 
 
 def given_inputs(inputs: Sequence[TensorInfo], values: Any) -> tuple[Feeds, Array | None]:

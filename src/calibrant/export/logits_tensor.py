@@ -77,7 +77,7 @@ def prepare(model: ModelProto, policy: Policy, output: str | None, *, inside: bo
     logits = _choose(graph, inferred, policy, output)
     if not _fits(logits, policy):
         hint = one_column_hint(policy, logits.dims)
-        raise ValueError(f"the policy is for {policy.kind} and takes {asked_shape(policy)}, got {logits}{hint}")
+        raise ValueError(f"the policy is for {policy.kind} and takes {shape_of_logits(policy)}, got {logits}{hint}")
     _check_maker(graph, logits.name, policy, named=output is not None, inside=inside)
     remarks += _check_order_of_classes(graph, policy)
     inputs = tuple(_tensor_info(value) for value in graph.input)
@@ -110,8 +110,10 @@ def _raise_opset(model: ModelProto) -> tuple[ModelProto, list[str]]:
         raised = onnx.version_converter.convert_version(model, OLDEST)
         check(raised)
     except Exception as error:
-        asked = f"a policy needs opset {OLDEST} or later"
-        raise ValueError(f"the model has opset {opset}, {asked}, and it cannot be raised ({brief(error)})") from None
+        requirement = f"a policy needs opset {OLDEST} or later"
+        raise ValueError(
+            f"the model has opset {opset}, {requirement}, and it cannot be raised ({brief(error)})"
+        ) from None
     return raised, [f"The model's opset was raised from {opset} to {OLDEST}."]
 
 
@@ -174,15 +176,15 @@ def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, wanted: str
 
     if wanted is None:
         fitting = [name for name in outputs if tensor(name).is_floating and _fits(tensor(name), policy)]
-        asked = asked_shape(policy)
+        shape = shape_of_logits(policy)
         if not fitting:
             hint = next(filter(None, (one_column_hint(policy, tensor(name).dims) for name in outputs)), "")
             raise ValueError(
-                f"no output of the model can be {asked}, which the policy takes; the outputs are {described}{hint}"
+                f"no output of the model can be {shape}, which the policy takes; the outputs are {described}{hint}"
             )
         if len(fitting) > 1:
             several = ", ".join(fitting)
-            raise ValueError(f"several outputs can be {asked}: name one of {several}; the outputs are {described}")
+            raise ValueError(f"several outputs can be {shape}: name one of {several}; the outputs are {described}")
         wanted = fitting[0]
     else:
         results = {name for node in graph.node for name in node.output if name}
@@ -193,14 +195,14 @@ def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, wanted: str
         for names in _class_names([zipmaps[wanted]]):
             if names and names != policy.class_names:
                 model_names, policy_names = differing_names(names, policy.class_names)
-                asked = "they must be the same, in order"
-                raise ValueError(f"the model's classes are {model_names}, the policy's {policy_names}: {asked}")
+                requirement = "they must be the same, in order"
+                raise ValueError(f"the model's classes are {model_names}, the policy's {policy_names}: {requirement}")
     if not tensor(wanted).is_floating:
         raise ValueError(f"{policy.takes} must be of floating point, got {tensor(wanted)}; the outputs are {described}")
     return tensor(wanted)
 
 
-def asked_shape(policy: Policy) -> str:
+def shape_of_logits(policy: Policy) -> str:
     """What a policy takes, for a message."""
     return f"{policy.takes} [N, {policy.num_classes}" + (", H, W]" if policy.kind == "segmentation" else "]")
 

@@ -82,8 +82,8 @@ def scored(
     choice("kind", kind, ("logits", "probabilities"))
     z, precision = host(kind, scores)
     if z.dtype.kind not in "fiu" or len(z.shape) < 2 or z.shape[1] < 2 or 0 in z.shape:
-        asked = "real numbers [N, C] or [N, C, ...] with N at least 1 and C at least 2"
-        raise ValueError(f"{kind} must be {asked}, got {z.dtype} {list(z.shape)}")
+        requirement = "real numbers [N, C] or [N, C, ...] with N at least 1 and C at least 2"
+        raise ValueError(f"{kind} must be {requirement}, got {z.dtype} {list(z.shape)}")
     if labels is None:
         return Scored(z, None, None, kind, precision)
     shape = (z.shape[0], *z.shape[2:])
@@ -138,7 +138,7 @@ def _check(z: Doubles, data: Scored, rows: slice, inner: slice) -> None:
             _refuse(np.abs(total - 1) > slack, total, f"rows that sum to 1 within {slack:g}", data, rows, inner)
 
 
-def _refuse(bad: Bools, z: Doubles, asked: str, data: Scored, rows: slice, inner: slice) -> None:
+def _refuse(bad: Bools, z: Doubles, requirement: str, data: Scored, rows: slice, inner: slice) -> None:
     """Name the first sample (and position) with a value that is not as asked; a finite sum may also just overflow."""
     if not bad.any():
         return
@@ -147,4 +147,4 @@ def _refuse(bad: Bools, z: Doubles, asked: str, data: Scored, rows: slice, inner
     if len(first) == 3:
         spot = np.unravel_index(inner.start + first[2], data.shape[1:])
         where = f"at position {[rows.start + first[0], *(int(i) for i in spot)]}"
-    raise ValueError(f"{data.kind} must be {asked}, got {z[tuple(first)]:g} {where}")
+    raise ValueError(f"{data.kind} must be {requirement}, got {z[tuple(first)]:g} {where}")

@@ -163,8 +163,8 @@ def _confusion(predictions: ArrayLike, labels: ArrayLike, classes: int, ignore_i
             table += _count(block.labels[mask], block.scores.argmax(1)[mask], classes)
         return table
     if predicted.dtype.kind not in "iu" or not predicted.size:
-        asked = "floating-point logits [N, C, ...] or whole numbers [N, ...]"
-        raise ValueError(f"predictions must be {asked}, got {predicted.dtype} {list(predicted.shape)}")
+        requirement = "floating-point logits [N, C, ...] or whole numbers [N, ...]"
+        raise ValueError(f"predictions must be {requirement}, got {predicted.dtype} {list(predicted.shape)}")
     y, counted = label_array(labels, predicted.shape, classes, ignore_index)
     outside = (predicted < 0) | (predicted >= classes)
     if counted is not None:

@@ -305,8 +305,8 @@ def read_numbers(
         raise ValueError(f"{key} must be numbers in rows of one length") from None
     fits = array.ndim == len(shape) and all(b is None or a == b for a, b in zip(array.shape, shape, strict=True))
     if not fits or not np.isfinite(array).all():
-        asked = "a finite number" if not shape else f"finite numbers {['any' if n is None else n for n in shape]}"
-        raise ValueError(f"{key} must be {asked}, got {list(array.shape) if not fits else 'NaN or infinity'}")
+        requirement = "a finite number" if not shape else f"finite numbers {['any' if n is None else n for n in shape]}"
+        raise ValueError(f"{key} must be {requirement}, got {list(array.shape) if not fits else 'NaN or infinity'}")
     outside = array[(array < low) | (array > high)]
     if len(outside):
         raise ValueError(f"{key} must lie between {low:g} and {high:g}, got {outside[0]:g}")

@@ -94,8 +94,8 @@ class ColumnMap:
         """With the class names that a file states, taken out of its ``facts``, if the data are one array of classes."""
         stated, labels_are = facts.pop("class_names", None), facts.pop(LABELS_ARE, None)
         if labels_are not in (None, POSITIONS):
-            got = shorten(repr(labels_are))
-            raise ValueError(f"{path}: {LABELS_ARE} must be {POSITIONS!r} or not be there, got {got}")
+            actual = shorten(repr(labels_are))
+            raise ValueError(f"{path}: {LABELS_ARE} must be {POSITIONS!r} or not be there, got {actual}")
         stated_positive = as_name(facts.pop(POSITIVE, None))
         said = self.positive or stated_positive
         if not self.is_single or self.holds == "confidence":
@@ -136,8 +136,8 @@ def check_options(
         name = key if key.startswith(GROUP) and key != GROUP else ours.get(key, "")
         if not name:
             expected = ", ".join((*DATA, *SINGLE, PREDICTED, GROUP + "NAME"))
-            got = f"{key!r}{did_you_mean(key, ours)}"
-            raise ValueError(f"columns maps our names to the file's, expected {expected}, got {got}")
+            actual = f"{key!r}{did_you_mean(key, ours)}"
+            raise ValueError(f"columns maps our names to the file's, expected {expected}, got {actual}")
         if name in mapped:
             raise ValueError(f"columns must give {name} once, got {name} and {key}")
         if isinstance(value, str):
@@ -374,8 +374,8 @@ class _Matcher:
             raise self._absent(missing, name)
         twice, count = Counter(columns).most_common(1)[0] if columns else ("", 0)
         if count != 1:
-            got = f"{shorten(twice)!r} {count} times" if columns else "none"
-            raise ValueError(f"{self.path}: columns must list different columns for {name}, got {got}")
+            actual = f"{shorten(twice)!r} {count} times" if columns else "none"
+            raise ValueError(f"{self.path}: columns must list different columns for {name}, got {actual}")
         if not self.table:
             raise ValueError(f"{self.path}: columns must give one array for {name}, got {len(columns)} names")
         return self._with_requested(name, name_listed_columns(columns), columns, listed=True)

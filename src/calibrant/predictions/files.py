@@ -269,8 +269,8 @@ class FileStore:
                     array = check_column(name, array, count, self.schema, location, reader.columns.title(name))
                     kind = "text" if array.dtype.kind == "U" else str(array.dtype)
                     if types.setdefault(name, kind) != kind:
-                        got = f"{name} {kind} after {types[name]}"
-                        raise ValueError(f"{location.prefix}shards must hold the same, got {got}")
+                        actual = f"{name} {kind} after {types[name]}"
+                        raise ValueError(f"{location.prefix}shards must hold the same, got {actual}")
                     piece[name] = array
                 row += count
                 yield piece

@@ -363,8 +363,8 @@ def compare(predicted: Array, labels: Array, location: Location) -> Array:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise value_error(f"{name} must have a value everywhere", array, ~np.isfinite(array), location)
         if array.dtype.kind not in "biufU" or array.ndim != 1:
-            got = f"{array.dtype} {list(array.shape)}"
-            raise ValueError(f"{location.prefix}{name} must be [N] numbers or text, got {got}")
+            actual = f"{array.dtype} {list(array.shape)}"
+            raise ValueError(f"{location.prefix}{name} must be [N] numbers or text, got {actual}")
     if predicted.dtype.kind == "U":
         predicted, labels = _normalise(predicted), _normalise(labels)
     return np.asarray(predicted == labels)

@@ -193,8 +193,8 @@ def _check_suffix(file: Any) -> None:
     suffix = suffix_of(file)
     if suffix not in READ:
         how = next((how for suffixes, how in INSTEAD if suffix.removesuffix(".gz") in suffixes), "")
-        got = f"{suffix or file.name!r}{how and f' ({how})'}"
-        raise ValueError(f"{file}: predictions are files that end in {', '.join(READ)}, got {got}")
+        actual = f"{suffix or file.name!r}{how and f' ({how})'}"
+        raise ValueError(f"{file}: predictions are files that end in {', '.join(READ)}, got {actual}")
 
 
 def _shards(files: Sequence[Any], path: str | Path, verb: str, data: Collection[str]) -> list[Any]:

@@ -131,8 +131,8 @@ def check_class_names(names: Any, prefix: str) -> tuple[str, ...]:
     check_texts(f"{prefix}class_names", texts)
     long = next((name for name in texts if len(name) > LONGEST_NAME), None)
     if long is not None:
-        got = f"{len(long)}: {shorten(long)!r}"
-        raise ValueError(f"{prefix}class_names must have at most {LONGEST_NAME} characters, got {got}")
+        actual = f"{len(long)}: {shorten(long)!r}"
+        raise ValueError(f"{prefix}class_names must have at most {LONGEST_NAME} characters, got {actual}")
     name, count = Counter(texts).most_common(1)[0] if texts else ("", 0)
     if count > 1:
         often = "twice" if count == 2 else f"{count} times"

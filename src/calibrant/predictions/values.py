@@ -110,8 +110,8 @@ def _shape_error(title: str, expected: str, array: Array, shape: tuple[int, ...]
     hint = ""
     if "whole" in expected:
         hint = " (use .astype(int))" if array.shape == shape and array.dtype.kind == "b" else shape_hint(array, shape)
-    got = f"{array.dtype} {list(array.shape)}{hint}"
-    return ValueError(f"{location.prefix}{title} must be {expected} {list(shape)}, got {got}")
+    actual = f"{array.dtype} {list(array.shape)}{hint}"
+    return ValueError(f"{location.prefix}{title} must be {expected} {list(shape)}, got {actual}")
 
 
 def shape_hint(array: Array, expected: tuple[int, ...]) -> str:

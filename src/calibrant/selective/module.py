@@ -60,8 +60,8 @@ class PolicyModule(nn.Module):
         """
         values = inputs if self.model is None else self.model(inputs)
         if (group is None) == (self.rule.group_names is not None):
-            asked = "is needed" if group is None else "is not taken"
-            raise ValueError(f"group {asked}: the policy has {len(self.rule.limits)} threshold(s)")
+            requirement = "is needed" if group is None else "is not taken"
+            raise ValueError(f"group {requirement}: the policy has {len(self.rule.limits)} threshold(s)")
         rows = values if values.dim() == 2 else values.flatten(2).movedim(1, 2).reshape(-1, values.shape[1])
         rows = rows.double()
         numbers = None

@@ -114,8 +114,8 @@ def check_sets(rule: Rule) -> None:
             raise ValueError(f"sets.{name} must have {expected} entries, got {len(getattr(sets, name))}")
     for quantile, rank, samples in zip(sets.quantiles, sets.ranks, sets.samples, strict=True):
         if math.isinf(quantile) != (rank > samples):
-            asked = '"all"' if rank > samples else "a number"
-            raise ValueError(f"sets.quantiles must be {asked} for {samples} samples at the level {sets.level}")
+            requirement = '"all"' if rank > samples else "a number"
+            raise ValueError(f"sets.quantiles must be {requirement} for {samples} samples at the level {sets.level}")
         if sets.method not in RANKED and not math.isinf(quantile) and quantile > 0:
             raise ValueError(f"sets.quantiles must be from -1 to 0 for {sets.method}, got {quantile:g}")
     if sets.method != "raps" and (sets.penalty or sets.free_ranks):

@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 import torch
 from torch.distributed.distributed_c10d import _get_default_store
 
-from calibrant import _torchvision
 from calibrant.models import one_line
 from calibrant.training.recipe import Recipe
 
@@ -43,9 +42,7 @@ def make_fabric(recipe: Recipe, accelerator: str, devices: int, nodes: int) -> A
             f"a run takes from 1 to {MOST_DEVICES} devices on each of 1 to {MOST_NODES} machines, got {devices} on "
             f"{nodes}"
         )
-    _torchvision.ensure()
-    from lightning_fabric import Fabric
-    from lightning_fabric.strategies.ddp import DDPStrategy
+    from calibrant.training.fabric import DDPStrategy, Fabric
 
     for name in ("lightning.fabric", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant._progress import Progress, silent, track
+from calibrant._tensor_sketch import added_up, count_tensors
 from calibrant.data import Batch, Batches, Dataset, Pipeline, Step, normalised, sample_generator
-from calibrant.metrics import objectness_deviation, top_label
+from calibrant.metrics import ConfidenceSketch, objectness_deviation, top_label
 from calibrant.predictions import Predictions
-from calibrant.torchmetrics import ConfidenceSketch
 from calibrant.training.datasets import evaluation_pipeline, labelled
 from calibrant.training.forward import evaluating, forward
 from calibrant.training.masks import excluded_label, labels_at, without_class, without_interpolation
@@ -42,7 +42,8 @@ class DatasetTally:
     def __init__(
         self, dataset: Dataset, device: torch.device | str = "cpu", *, exclude: str | None = None, shared: bool = False
     ):
-        self.sketch = ConfidenceSketch(ignore_index=dataset.ignore_index, sync_on_compute=shared).to(device)
+        self.sketch = ConfidenceSketch(ignore_index=dataset.ignore_index)
+        self.device = device
         self.ignore_index = dataset.ignore_index
         self.excluded = excluded_label(dataset, exclude)
         classes = len(dataset.classes)
@@ -54,7 +55,7 @@ class DatasetTally:
         labels = labels.to(logits.device)
         if self.pixels is not None:
             labels = labels_at(labels, logits)
-        self.sketch.update(logits, without_class(labels, self.excluded, self.ignore_index))
+        count_tensors(self.sketch, logits, without_class(labels, self.excluded, self.ignore_index))
         if self.pixels is not None:
             counted = slice(None) if self.ignore_index is None else labels != self.ignore_index
             pairs = (labels[counted] * len(self.pixels) + logits.argmax(1)[counted]).flatten()
@@ -62,10 +63,10 @@ class DatasetTally:
 
     def compute(self) -> dict[str, float]:
         """Every metric, by name."""
-        metrics = {name: float(value) for name, value in self.sketch.compute().items()}
+        metrics = (added_up(self.sketch, self.device) if self.shared else self.sketch).compute()
         if self.pixels is None:
             return metrics
-        pixels = self.pixels.to(self.sketch.device)
+        pixels = self.pixels.to(self.device)
         if self.shared and torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(pixels)
         both, either = pixels.diagonal(), pixels.sum(0) + pixels.sum(1) - pixels.diagonal()

@@ -92,10 +92,10 @@ def beside(runs: RunSet, number: str) -> Table:
     # A column after a repair is printed under the name of the method that is repaired.
     repairs = {column.posthoc for column in columns}
     rows |= {name for name, method in recipe.methods.items() if method.of in rows and method.repair in repairs}
-    asked = {(column.metric, column.set) for column in columns}
+    numbers = {(column.metric, column.set) for column in columns}
     wanted = []
     for entry in recipe.expected:
-        values = {metric: value for metric, value in entry.values.items() if (metric, entry.where) in asked}
+        values = {metric: value for metric, value in entry.values.items() if (metric, entry.where) in numbers}
         if values and entry.method.partition(TUNED_FOR)[0] in rows:
             wanted.append(entry.model_copy(update={"values": values}))
     title = f"{recipe.paper}, Table {number}: the paper's numbers and ours"

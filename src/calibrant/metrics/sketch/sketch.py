@@ -118,8 +118,8 @@ class ConfidenceSketch:
         assert self.score is not None
         ranks, _ = as_numpy("a score", self.score(logits))
         if ranks.shape != logits.shape[:1] or ranks.dtype.kind not in "fiu" or not np.isfinite(ranks).all():
-            asked = f"finite and [{len(logits)}] for logits {list(logits.shape)}"
-            raise ValueError(f"a score must be {asked}, got {list(ranks.shape)}")
+            requirement = f"finite and [{len(logits)}] for logits {list(logits.shape)}"
+            raise ValueError(f"a score must be {requirement}, got {list(ranks.shape)}")
         return ranks.astype(np.float64, copy=False)
 
     def observe(self, top: TopLabel) -> None:
@@ -285,8 +285,8 @@ def _check(logits: ArrayLike, labels: ArrayLike, ignore_index: int | None, kind:
     """Logits or probabilities and labels as arrays that fit each other; values are looked at by the pass itself."""
     (values, _), (y, _) = as_numpy(kind, logits), as_numpy("labels", labels)
     if values.dtype.kind != "f" or values.ndim < 2 or not values.size or values.shape[1] < 2:
-        asked = "floating point [N, C] or [N, C, ...] with N >= 1 and C >= 2"
-        raise ValueError(f"{kind} must be {asked}, got {values.dtype} {list(values.shape)}")
+        requirement = "floating point [N, C] or [N, C, ...] with N >= 1 and C >= 2"
+        raise ValueError(f"{kind} must be {requirement}, got {values.dtype} {list(values.shape)}")
     check_labels(y, (values.shape[0], *values.shape[2:]), values.shape[1], ignore_index)
     if kind == "probabilities" and not (values.min() >= 0 and values.max() <= 1 + 1e-6):
         raise ValueError("probabilities must lie in [0, 1]")

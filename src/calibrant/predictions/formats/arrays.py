@@ -114,8 +114,8 @@ class ArrayReader(Reader):
                 if array.shape[:1] == expected[:1] and len(array.shape) == len(expected) + 1:
                     first = next(array.blocks(min(array.shape[0], LOOKED_AT)))
                     hint = shape_hint(first, (len(first), *expected[1:]))
-                got = f"{list(array.shape)}{hint}"
-                raise ValueError(f"{path}: {columns.title(name)} must be {list(expected)}, got {got}")
+                actual = f"{list(array.shape)}{hint}"
+                raise ValueError(f"{path}: {columns.title(name)} must be {list(expected)}, got {actual}")
 
     def file_of(self, name: str) -> str:
         """The file that a column is in."""
@@ -218,8 +218,8 @@ def read_facts(names: Sequence[str], array_of: Callable[[str], StoredArray]) -> 
             raise ValueError(f"{array.path}: {name} must be {expected}, got {list(array.shape)}")
         rows = max(1, *array.shape, 1)
         if array.dtype.itemsize * rows > FACT_BYTES:
-            got = f"{array.dtype} {array.shape}"
-            raise ValueError(f"{array.path}: {name} must be at most {FACT_BYTES:,} bytes, got {got}")
+            actual = f"{array.dtype} {array.shape}"
+            raise ValueError(f"{array.path}: {name} must be at most {FACT_BYTES:,} bytes, got {actual}")
         (values,) = replace(array, shape=(rows,)).blocks(rows)
         if values.dtype.kind == "U":
             check_characters(f"{array.path}: {name}", values)

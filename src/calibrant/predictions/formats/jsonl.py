@@ -105,8 +105,8 @@ class JsonlReader(TableReader):
             "list": isinstance(value, list) and set(map(type, value)) <= {int, float},
         }[kind]
         if not fits:
-            got = f"{shorten(json.dumps(value))} in line {line.number}"
-            raise ValueError(f"{self.path}: column {shorten(column)!r} must be {WORDS[kind]}, got {got}")
+            actual = f"{shorten(json.dumps(value))} in line {line.number}"
+            raise ValueError(f"{self.path}: column {shorten(column)!r} must be {WORDS[kind]}, got {actual}")
         return value
 
 

@@ -315,8 +315,8 @@ def _lists(column: Any, title: str, shape: tuple[int, ...], location: Location) 
         lengths = np.diff(as_array(column.offsets))
     if (lengths != size).any():
         row = int(np.argmax(lengths != size))
-        got = f"{lengths[row]} in {location.at(row)}"
-        raise ValueError(f"{location.prefix}column {shorten(title)!r} must be lists of {size} numbers, got {got}")
+        actual = f"{lengths[row]} in {location.at(row)}"
+        raise ValueError(f"{location.prefix}column {shorten(title)!r} must be lists of {size} numbers, got {actual}")
     values = plain(column.flatten())
     if values.null_count:
         row = int(np.argmax(as_array(values.is_null()))) // size

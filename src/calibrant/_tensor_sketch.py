@@ -1,0 +1,79 @@
+"""A `ConfidenceSketch` of tensors, wherever they lie, and of several processes: what `calibrant.torchmetrics` adds to.
+
+Training counts with it directly: to import torchmetrics takes longer than to import torch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrant.metrics import SATURATED, STATE, ConfidenceSketch, Reduced, TopLabel, check_labels, finish_rows
+
+
+def count_tensors(sketch: ConfidenceSketch, logits: Tensor, labels: Tensor) -> None:
+    """`ConfidenceSketch.update` with tensors; those on a GPU are reduced there, and only columns of ``[N]`` come back.
+
+    Example:
+        >>> import torch
+        >>> from calibrant._tensor_sketch import count_tensors
+        >>> from calibrant.metrics import ConfidenceSketch
+        >>> sketch = ConfidenceSketch()
+        >>> count_tensors(sketch, torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), torch.tensor([0, 1, 1]))
+        >>> round(sketch.compute()["accuracy"], 4)
+        0.6667
+    """
+    if not isinstance(logits, Tensor) or logits.device.type == "cpu" or sketch.score is not None:
+        sketch.update(logits, labels)
+        return
+    values, truth = logits.detach(), labels.detach().to(logits.device)
+    n, classes, *inner = values.shape
+    check_labels(truth.cpu().numpy(), (n, *inner), classes, sketch.ignore_index)
+    rows = values.flatten(2).movedim(1, 2).reshape(-1, values.shape[1]) if values.dim() > 2 else values
+    truth = truth.reshape(-1).long()
+    if sketch.ignore_index is not None:
+        rows, truth = rows[truth != sketch.ignore_index], truth[truth != sketch.ignore_index]
+    precision: Any = None if sketch.kind == "logits" else str(values.dtype).removeprefix("torch.")
+    if len(truth):
+        reduced = reduce_on_device(rows, truth, sketch.kind)
+        labels_read = truth.cpu().numpy()
+        finished = finish_rows(reduced, labels_read, sketch.kind, precision)
+        sketch.observe(TopLabel.of(reduced, finished, labels_read, precision))
+
+
+def added_up(sketch: ConfidenceSketch, device: torch.device | str) -> ConfidenceSketch:
+    """The sketch of all processes together, if there are several, all of which must ask for it.
+
+    ``device`` is where this process computes: what processes exchange goes through it.
+    """
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return sketch
+    total = ConfidenceSketch(score=sketch.score, ignore_index=sketch.ignore_index, kind=sketch.kind)
+    for name in STATE:
+        state = torch.from_numpy(getattr(sketch, name)).to(device, copy=True)
+        torch.distributed.all_reduce(state)
+        setattr(total, name, state.cpu().numpy())
+    return total
+
+
+def reduce_on_device(z: Tensor, labels: Tensor, kind: str) -> Reduced:
+    """`calibrant.metrics.sketch.kernel.define` on the device of the logits; only its columns leave it."""
+    if not bool(torch.isfinite(z).all()):
+        raise ValueError(f"{kind} must be finite, got NaN or infinity")
+    z = z if z.dtype in (torch.float32, torch.float64) else z.float()
+    top, predicted = z.max(1)
+    predicted = (z == top[:, None]).int().argmax(1)  # of equal maxima the first
+    at_label = z.gather(1, labels[:, None]).squeeze(1).double()
+    if kind == "probabilities":
+        total, squares = z.double().sum(1), z.double().square().sum(1)
+    else:
+        at_label = at_label - top.double()
+        exps = (z - top[:, None]).exp()
+        total, squares = exps.sum(1, dtype=torch.float64), exps.double().square().sum(1)
+        near = (total < SATURATED).nonzero().squeeze(1)
+        exact = (z[near].double() - top[near, None].double()).exp()
+        total[near], squares[near] = exact.sum(1), exact.square().sum(1)
+    columns = (column.cpu().numpy() for column in (top.double(), at_label, total, squares, predicted.long()))
+    return Reduced(*columns)

@@ -1,0 +1,42 @@
+"""Lightning Fabric, imported without torchmetrics.
+
+Fabric imports torchmetrics, which imports torchvision, SciPy's signal processing and, where it is installed,
+transformers: more than torch itself takes. All that Fabric asks of it is its version, which is to be had for nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+
+@contextlib.contextmanager
+def _version_alone(package: str) -> Iterator[None]:
+    """Inside, importing the package gives its version and nothing else; one that was imported before is left alone."""
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        version = None
+    if package in sys.modules or version is None:
+        yield
+        return
+    stand_in = ModuleType(package)
+    stand_in.__version__ = version  # type: ignore[attr-defined]
+    sys.modules[package] = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules[package]
+
+
+with _version_alone("torchmetrics"):
+    importlib.import_module("lightning_fabric")
+
+from lightning_fabric import Fabric  # noqa: E402
+from lightning_fabric.strategies.ddp import DDPStrategy  # noqa: E402
+
+__all__ = ["DDPStrategy", "Fabric"]
