@@ -108,6 +108,7 @@ TOP = """\
 Nobody on this project trained these networks: {networks} on ImageNet, of which the confidence of the top class is
 public, and {files} files of logits for images, text, speech and medicine. So nobody chose their training to make a
 point here.
+[Networks that we train](trained.md) are on a page of their own.
 
 {sources}
 

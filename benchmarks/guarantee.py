@@ -41,6 +41,8 @@ from calibrant.selective.thresholds import threshold_on
 RESULTS = Path("benchmarks/results/guarantee.json")
 ADVERSARY = Path("benchmarks/results/adversary.json")
 PAGE = Path("docs/guarantee.md")
+PROMISES = Path("benchmarks/results/promises.json")
+PROMISES_PAGE = Path("docs/promises.md")
 POINTS = 1 << 16  # of the integrals
 
 Doubles = npt.NDArray[np.float64]
@@ -179,13 +181,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--adversary", action="store_true")
+    parser.add_argument("--promises", action="store_true", help="of classes, recall, costs and expected risks")
     parser.add_argument("--rounds", type=int, default=100, help="populations of the adversary, new and changed each")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--adversary-output", type=Path, default=ADVERSARY)
+    parser.add_argument("--promises-output", type=Path, default=PROMISES)
     parser.add_argument("--page", action="store_true")
     arguments = parser.parse_args()
+    if arguments.promises:
+        simulate_promises(arguments)
+        return
     if arguments.page:
         results, worst = (
             json.loads(file.read_text(encoding="utf-8")) for file in (arguments.output, arguments.adversary_output)
@@ -226,6 +233,24 @@ def main() -> None:
             f"{name}: {len(broken)} of {len(own)} settings violated beyond chance; most {worst['violated']:.2%} where "
             f"{1 - worst['confidence']:.0%} is allowed; power {power:.2f} of the clairvoyant's coverage"
         )
+
+
+def simulate_promises(arguments: argparse.Namespace) -> None:
+    """The other promises, or their page."""
+    from benchmarks import _promise_simulation as simulation  # here: it takes its populations from this module
+
+    if arguments.page:
+        results = json.loads(arguments.promises_output.read_text(encoding="utf-8"))
+        with written_aside(PROMISES_PAGE) as aside:
+            aside.write_text(simulation.page(results), encoding="utf-8")
+        return
+    every, rows = list(simulation.settings()), []
+    for number, setting in enumerate(every):
+        say(f"setting {number + 1} of {len(every)}", passing=True)
+        rows.append(simulation.simulate(setting, arguments.draws, arguments.seed + number))
+    harness.write_json(arguments.promises_output, {"draws": arguments.draws, "seed": arguments.seed, "rows": rows})
+    broken = [row for row in rows if not row["holds"]]
+    say(f"{len(broken)} of {len(rows)} settings violated beyond chance")
 
 
 def page(results: dict[str, Any], attack: dict[str, Any]) -> str:
@@ -289,7 +314,7 @@ PAGE_TEXT = """\
 For each of {settings} settings, {draws:,} data sets were drawn (seed {seed}). A threshold was fitted on each of them,
 and its true risk, which is known, was compared with the target. Repeat with `./dev bench guarantee`, with another
 `--seed` if you like. The [guide to repairing and abstaining](repair.md) explains what is promised, and why the promise
-holds.
+holds; [promises.md](promises.md) has the same for promises about classes, recall, costs and an expected risk.
 
 A promise may be broken with probability 1 - confidence. In {broken} of {tested} cases, each a setting and a method that
 makes a promise, it was broken more often than that by over three standard errors. `planned` is what a policy does: a

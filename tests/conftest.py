@@ -1,5 +1,6 @@
 """Settings of the whole suite."""
 
+import gc
 import os
 
 # Some virtual machines promise AMX and then kill the process that computes in bf16 with it; read when torch starts.
@@ -11,6 +12,12 @@ from hypothesis import settings
 # The same examples on every run, and no time limit on a loaded machine.
 settings.register_profile("calibrant", deadline=None, derandomize=True)
 settings.load_profile("calibrant")
+
+
+def pytest_collection_finish():
+    """Leave what all the modules have made, some million objects, out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -93,7 +93,7 @@ PUBLIC = {
     ],
     "calibrant.selective": [
         "CostThreshold", "Decisions", "ErrorsBySource", "MSPBin", "MaxLogitGivenMSP", "MethodCurve", "Policy",
-        "PredictionSets",
+        "PredictionSets", "Promise",
         "RankStatistics", "SetCounts", "SortedLogits", "Threshold", "Windows", "energy", "errors_by_source", "margin",
         "max_logit", "max_logit_given_msp", "msp", "negative_entropy", "normalised_given_max_logit",
         "normalised_max_logit", "risk_coverage_by_method", "sorted_logits", "threshold_for_coverage",

@@ -20,6 +20,9 @@ def folder(tmp_path_factory):
     Policy.fit(data, 0.2, sets=0.9).save(folder / "sets.json")
     Policy.fit(data, 0.2, group="site").save(folder / "group.json")
     Policy.fit(data, 0.001).save(folder / "silent.json")
+    Policy.fit(data, 0.3, group="site", by_class=True).save(folder / "class.json")
+    Policy.fit(data, promise="recall=a:0.8").save(folder / "recall.json")
+    Policy.fit(data, costs=1 - np.eye(4), target_cost=0.4).save(folder / "cost.json")
     np.savez(folder / "unlabelled.npz", logits=data.logits[:50])
     logits, labels = masks(30)
     pixels = Predictions.from_logits(logits, labels, kind="segmentation", ignore_index=255)
@@ -34,14 +37,20 @@ CASES = {
         ["fit.npz", "-o", "out.json", "--sets", 0.95, "--set-method", "class-conditional"],
         ["fit.npz", "-o", "out.json", "--target-coverage", 0.5],
         ["fit.npz", "-o", "out.json", "--group", "site", "--sets", 0.999],
+        ["fit.npz", "-o", "out.json", "--by-class", "--target-risk", 0.3],
+        ["fit.npz", "-o", "out.json", "--promise", "precision=a:0.7", "--promise", "precision=b:80%"],
+        ["fit.npz", "-o", "out.json", "--promise", "expected-risk:0.1"],
     ],
     "apply": [
-        *([f"{policy}.json", "new.npz", "-o", "d.csv"] for policy in ("sets", "group", "silent")),
+        *([f"{policy}.json", "new.npz", "-o", "d.csv"] for policy in ("sets", "group", "silent", "class", "cost")),
+        ["recall.json", "unlabelled.npz", "-o", "d.csv"],
         ["sets.json", "unlabelled.npz", "-o", "d.csv"],
         ["masks.json", "masks.npz", "-o", "d.npz"],
     ],
     "audit": [
         ["new.npz", "--policy", "sets.json"],
+        ["new.npz", "--policy", "class.json"],
+        ["new.npz", "--policy", "recall.json"],
         ["new.npz", "fit.npz", "--replicates", 20],
         ["masks.npz", "--segmentation", "--ignore-index", 255, "--policy", "masks.json"],
     ],
@@ -49,11 +58,14 @@ CASES = {
         ["new.npz", "--require", "ece <= 0.5", "--require", "accuracy >= 0.99", "--by-group", "site"],
         ["new.npz", "--require", "policy.risk <= 0.2", "--policy", "sets.json", "--baseline", "new.npz",
          "--require", "ece no worse"],
+        ["new.npz", "--require", "policy.risk <= 0.3", "--policy", "class.json"],
     ],
     "monitor": [
         ["sets.json", "new.npz", "--state", "watch.json"],
         ["silent.json", "unlabelled.npz", "--state", "silent_watch.json"],
         ["group.json", "new.npz", "--state", "group_watch.json"],
+        ["class.json", "new.npz", "--state", "class_watch.json"],
+        ["cost.json", "new.npz", "--state", "cost_watch.json"],
     ],
     "export": [["--policy", "sets.json", "--logits-only", "-o", "p.onnx"]],
 }  # fmt: skip

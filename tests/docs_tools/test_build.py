@@ -188,7 +188,11 @@ def test_keys_with_a_year_are_in_the_bibliography(folder: str) -> None:
 
 
 def test_citations_are_found() -> None:
-    assert keys_in(ROOT / "src/calibrant/selective/bounds.py") == {"ClopperPearson1934", "Geifman2017"}
+    assert keys_in(ROOT / "src/calibrant/selective/bounds.py") == {
+        "Angelopoulos2021",
+        "ClopperPearson1934",
+        "Geifman2017",
+    }
     assert cited(ROOT / "src/calibrant/losses/focal.py") == {"Lin2017"}
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrant import Policy, Predictions
+from calibrant import Monitor, Policy, Predictions
 from calibrant.monitoring.batch import BatchFingerprint, corrected_predictions, count_batch
 from tests.helpers.watches import draw
 
@@ -31,6 +31,24 @@ def test_thresholds_by_group_decide_as_the_policy_does():
     policy = Policy.fit(draw(3000, 0), 0.1, group="site")
     batch = draw(500, 3)
     assert count_batch(policy, batch).accepted == policy.decide(batch).accept.sum()
+
+
+def test_thresholds_by_class_are_counted_by_class_and_group():
+    policy = Policy.fit(draw(3000, 0), 0.3, group="site", by_class=True)
+    batch = draw(600, 3, known=0.5)
+    counts = count_batch(policy, batch)
+    labels, _, accept = policy.decide(batch)
+    assert counts.accepted == accept.sum() > 0
+    for name, own in counts.groups.items():
+        site, _, letter = name.partition(": ")
+        inside = accept & (batch.groups["site"] == site) & (labels == "abcd".index(letter)) & (batch.labels != -100)
+        assert (own.answers, own.errors) == (inside.sum(), (inside & (labels != batch.labels)).sum())
+    assert sum(own.answers for own in counts.groups.values()) == counts.labelled.answers
+    watching = Monitor(policy).update(batch)
+    assert not watching.alarm
+    assert Monitor(policy).update(draw(600, 3, noise=0.9)).alarm
+    with pytest.raises(ValueError, match="thresholds by class, which are watched"):
+        Monitor(policy, by_group="ward")
 
 
 def test_labels_that_came_later_are_matched_by_id(policy):

@@ -37,6 +37,9 @@ def policies():
     ]
     fitted.append(Policy.fit(data, 0.3, group="site", calibrator="none", score="normalised_max_logit"))
     fitted += [Policy.fit(data, 0.3, calibrator="none", sets=0.9, set_method=m) for m in ("raps", "class-conditional")]
+    fitted.append(Policy.fit(data, 0.4, group="site", calibrator="none", by_class=True))
+    fitted.append(Policy.fit(data, calibrator="none", costs=1 - np.eye(4), target_cost=0.6))
+    fitted.append(Policy.fit(data, calibrator="none", promise="recall=x:0.8"))
     return [json.dumps(to_dict(policy), indent=2).encode() for policy in fitted]
 
 

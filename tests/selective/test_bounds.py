@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
-from calibrant.selective.bounds import allowed_errors, binomial_tail, fewest, fewest_with, lower_limit, upper_limit
+from calibrant.selective.bounds import (
+    allowed_errors,
+    binomial_tail,
+    fewest,
+    fewest_with,
+    lower_limit,
+    mean_interval,
+    mean_tail,
+    upper_limit,
+)
 
 
 @given(n=st.integers(1, 400), k=st.integers(0, 400), risk=st.floats(0.001, 0.999))
@@ -43,3 +52,20 @@ def test_allowed_errors_against_scipy(risk, delta):
 def test_fewest_of_many_errors_is_that_of_each():
     errors = np.arange(8)
     assert fewest_with(errors, np.full(8, 900), 0.05, 0.05).tolist() == [fewest(0.05, 0.05, k) for k in range(8)]
+
+
+def test_the_tail_of_a_mean_is_valid_for_the_worst_numbers_and_not_far_from_exact():
+    for samples, mean in ((30, 0.1), (200, 0.3), (1000, 0.02)):
+        for total in range(int(samples * mean) + 1):
+            exact = binom.cdf(total, samples, mean)  # numbers that are 0 or 1 have the heaviest tail
+            assert exact * (1 - 1e-9) <= mean_tail(float(total), samples, mean) <= min(1.0, np.e * exact) * (1 + 1e-9)
+        assert mean_tail(samples * mean, samples, mean) == 1.0
+
+
+def test_limits_of_a_mean_are_where_the_tail_meets_the_level():
+    interval = mean_interval(12.5, 100, 0.03, 0.04)
+    assert interval.value == 0.125
+    assert mean_tail(12.5, 100, interval.high) == pytest.approx(0.04, rel=0.01)
+    assert mean_tail(87.5, 100, 1 - interval.low) == pytest.approx(0.03, rel=0.01)
+    assert np.isnan(mean_interval(0.0, 0, 0.1, 0.1).value)
+    assert mean_interval(0.0, 10, 0.1, 0.1).low == pytest.approx(0.0, abs=1e-9)

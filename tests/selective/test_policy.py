@@ -92,16 +92,6 @@ def test_bad_arguments_are_refused(change, message):
         Policy.fit(data, **change)
 
 
-def test_what_cannot_be_fitted_on_is_refused():
-    z, y = drawn(200)
-    with pytest.raises(ValueError, match="marked split='test'"):
-        Policy.fit(Predictions.from_logits(z, y, split="test"))
-    with pytest.raises(ValueError, match="confidences alone"):
-        Policy.fit(Predictions.from_confidence(np.full(200, 0.5), y == 0))
-    with pytest.raises(ValueError, match="fitted on Predictions, got ndarray"):
-        Policy.fit(z)
-
-
 def test_progress_is_told_and_changes_nothing():
     told = []
     data = Predictions.from_logits(*drawn(900))

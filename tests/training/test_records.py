@@ -15,6 +15,7 @@ from calibrant.training.records import (
     Result,
     check_record,
     parse_values,
+    read_record,
     with_checksum,
 )
 from calibrant.training.run_folder import RunFolder
@@ -202,3 +203,14 @@ def test_nulls_and_nans():
     assert math.isnan(nulls_as_nan({"a": [None]})["a"][0])
     failed = check_record(parse_values(b'{"error": "it broke", "lasting": false}'), Failed)
     assert failed.error == "it broke"
+
+
+def test_a_file_that_changes_is_read_again(tmp_path):
+    """What is remembered is what a text holds, not what a file held: however soon and however alike it changes."""
+    file = tmp_path / "failed.json"
+    for word in ("one", "two", "one"):
+        file.write_text(json.dumps({"error": word, "lasting": True, "time": 1.0, "machine": "here"}))
+        assert read_record(file, Failed, "delete it").error == word
+    file.write_text("{}")
+    with pytest.raises(DamagedError):
+        read_record(file, Failed, "delete it")

@@ -105,7 +105,8 @@ def check(
     Args:
         predictions: Labelled predictions.
         requirements: As `parse_requirement` reads them: ``"ece <= 0.03"``, ``"risk@0.8 <= 5%"``, ``"ece no worse"``.
-        policy: What ``policy.risk`` and ``policy.coverage`` are of.
+        policy: What ``policy.risk``, ``policy.coverage`` and other such requirements are of. Where it has thresholds by
+            class, risk and coverage are judged in each of these too.
         baseline: Predictions of another model on the same samples, for ``no worse``.
         groups: A column; every requirement is judged in each of its groups too.
         level: Of the intervals.
@@ -138,14 +139,14 @@ def check(
     if baseline is not None:
         other = collect(baseline, groups=(), what="reading the baseline", progress=progress)
         changes = _changes(other, collected, sampling)
-    parts = [("", _SamplesOf(collected, outcome), sampling)]
+    parts: list[_Judged] = [("", _SamplesOf(collected, outcome), sampling)]
     if groups is not None:
         split = _split(predictions, groups, policy, progress)
         shared = sampling | {"level": 1 - (1 - level) / max(1, len(split))}
         parts += [(f"{groups}={name}", part, shared) for name, part in split.items()]
     judgements = []
     for requirement in parsed:
-        for name, part, settings in parts:
+        for name, part, settings in parts + _by_class(requirement, outcome, sampling):
             if requirement.is_relative and name:
                 continue  # a baseline is compared on all samples
             interval = changes[requirement.metric] if requirement.is_relative else part.interval(requirement, settings)
@@ -167,6 +168,9 @@ def _check_wanted(
     for requirement in requirements:
         if requirement.is_of_policy and policy is None:
             raise ValueError(f"{requirement.text!r} is about a policy: give one")
+        of = {"policy.recall": "recall", "policy.cost": "cost"}.get(requirement.metric)
+        if of is not None and policy is not None and policy.promise.of != of:
+            raise ValueError(f"{requirement.text!r} is about a policy that promises a {of}, and this one does not")
         if requirement.is_relative and baseline is None:
             raise ValueError(f"{requirement.text!r} is a comparison: give a baseline")
         if predictions.holds == "confidence" and requirement.metric in ("nll", "brier", "classwise_ece"):
@@ -187,26 +191,65 @@ class _SamplesOf:
 
     def size(self, requirement: Requirement) -> int:
         """The samples that a number is of: of wrong answers, the answers."""
-        if requirement.metric == "policy.risk":
+        if requirement.metric in ("policy.risk", "policy.cost"):
             return int(self.outcome.accepted)
+        if requirement.metric == "policy.recall":
+            return int(self.outcome.tally.rows)
         return self.collected.samples
 
     def interval(self, requirement: Requirement, sampling: dict[str, Any]) -> Interval:
         """The number and its limits."""
         from calibrant.auditing.document import numbers_of
         from calibrant.metrics import interval_at
-        from calibrant.selective import coverage_interval, risk_interval
 
+        if requirement.is_of_policy:
+            return _policy_interval(requirement.metric, self.outcome, sampling["level"])
         level = sampling["level"]
-        if requirement.metric == "policy.coverage":
-            return coverage_interval(self.outcome.accepted, self.outcome.samples, level)
-        if requirement.metric == "policy.risk":
-            return risk_interval(self.outcome.errors, self.outcome.accepted, (1 - level) / 2, (1 - level) / 2)
         summary = self.collected.summary()
         numbers = numbers_of(self.collected, summary, **sampling)[1]
         if requirement.metric in numbers:
             return numbers[requirement.metric]
         return interval_at(summary, requirement.metric, level)
+
+
+class _AnswersOf(_SamplesOf):
+    """The samples that are predicted to be of a class: what the policy did with them."""
+
+    def __init__(self, counts: Any) -> None:
+        self.outcome = counts
+
+    def size(self, requirement: Requirement) -> int:
+        return int(self.outcome.accepted if requirement.metric == "policy.risk" else self.outcome.samples)
+
+
+_Judged = tuple[str, _SamplesOf, dict[str, Any]]
+
+
+def _policy_interval(metric: str, outcome: Any, level: float) -> Interval:
+    """What a policy did, with limits."""
+    from calibrant.selective import coverage_interval, mean_interval, risk_interval
+
+    tails = (1 - level) / 2, (1 - level) / 2
+    if metric == "policy.coverage":
+        return coverage_interval(outcome.accepted, outcome.samples, level)
+    if metric == "policy.risk":
+        return risk_interval(outcome.errors, outcome.accepted, *tails)
+    if metric == "policy.wrong":
+        return risk_interval(outcome.errors, outcome.samples, *tails)
+    tally = outcome.tally
+    if metric == "policy.recall":
+        return risk_interval(tally.rows - round(tally.loss), tally.rows, *tails)
+    highest = outcome.policy.promise.highest
+    share = mean_interval(tally.loss, tally.rows, *tails)
+    return Interval(highest * share.value, highest * share.low, highest * share.high)
+
+
+def _by_class(requirement: Requirement, outcome: Any, sampling: dict[str, Any]) -> list[_Judged]:
+    """The answers of each class, where the policy has a threshold for it; the level is shared."""
+    if requirement.metric not in ("policy.risk", "policy.coverage") or outcome is None or not outcome.classes:
+        return []
+    shared = sampling | {"level": 1 - (1 - sampling["level"]) / len(outcome.classes)}
+    return [(f"class={name}", _AnswersOf(counts), shared) for name, counts in outcome.classes.items() if counts.samples]
 
 
 def _split(predictions: Predictions, column: str, policy: Policy | None, progress: Progress) -> dict[str, _SamplesOf]:

@@ -11,7 +11,7 @@ from calibrant._numbers import allowed, percent, round_percent
 from calibrant.metrics import Interval, wilson
 from calibrant.posthoc import logits_of
 from calibrant.predictions import Predictions
-from calibrant.selective import Outcome, Policy
+from calibrant.selective import Outcome, Policy, risk_interval
 
 _PROMISES = {  # level and title by `Outcome.promise_kept`
     "yes": ("good", "The policy keeps its promise"),
@@ -54,11 +54,12 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
         (
             "Answered",
             outcome.coverage,
-            "" if policy.groups or policy.abstains else f"expected {percent(expected.value)}",
+            "" if policy.part_column or policy.abstains else f"expected {percent(expected.value)}",
         ),
         ("Wrong answers", outcome.risk, "" if promised is None else f"promised: at most {allowed(promised)}"),
         ("Wrong if all were answered", nobody, ""),
     ]
+    rows += _promise_rows(outcome)
     if policy.kind == "segmentation":  # pixels are not independent, and images were not kept apart here
         rows = [(label, Interval(share.value, math.nan, math.nan), note) for label, share, note in rows]
     return {
@@ -68,12 +69,32 @@ def describe_policy(outcome: Outcome, model: str) -> dict[str, Any]:
         "text": " ".join(outcome.sentences()),
         "evidence": policy.method_summary if policy.abstains else f"Promised: {policy.summary} {policy.method_summary}",
         "kept": outcome.promise_kept,
-        "column": policy.group,
+        "column": policy.part_column,
+        "promise": outcome.to_dict()["promise"],
         "rows": [{"label": label, **vars(share), "unit": "share", "note": note} for label, share, note in rows],
         "menu": [offer._asdict() for offer in policy.threshold.menu] if policy.abstains else [],
-        "groups": [_group(policy, name, *counts) for name, counts in outcome.groups.items()],
+        "groups": [
+            _group(policy, name, *counts)
+            for name, counts in (outcome.groups if policy.classes is None else outcome.classes).items()
+        ],
         "sets": _sets(outcome),
     }
+
+
+def _promise_rows(outcome: Outcome) -> list[tuple[str, Interval, str]]:
+    """What a promise of recall or of an expected risk is about; a cost is no share, and stands in the text."""
+    promise, tally = outcome.policy.promise, outcome.tally
+    if not tally.rows or promise.of not in ("recall", "expected-risk"):
+        return []
+    wrong = round(tally.loss)
+    if promise.of == "expected-risk":
+        share = risk_interval(wrong, tally.rows, 0.025, 0.025)
+        return [("Answered wrongly, of all", share, f"expected: at most {allowed(promise.target)}")]
+    share = risk_interval(tally.rows - wrong, tally.rows, 0.025, 0.025)
+    label, least = promise.shares[0]
+    names = outcome.policy.class_names
+    name = str(label) if names is None else names[label]
+    return [(f"Answered as {name}, of its samples", share, f"promised: at least {allowed(least)}")]
 
 
 def _sets(outcome: Outcome) -> dict[str, Any] | None:
@@ -115,15 +136,15 @@ def _sets(outcome: Outcome) -> dict[str, Any] | None:
 
 
 def _group(policy: Policy, name: str, samples: int, accepted: int, errors: int) -> dict[str, Any]:
-    own = (policy.groups or {}).get(name)
+    own = policy.parts.get(name)
     low, high = wilson(errors, accepted, 0.95)
     return {
         "name": name,
         "samples": samples,
-        "answered": accepted / samples,
+        "answered": accepted / samples if samples else None,
         "wrong": errors / accepted if accepted else None,
         "low": float(low) if accepted else None,
         "high": float(high) if accepted else None,
-        "promised": None if own is None or own.abstains else policy.promised,
+        "promised": None if own is None or own.abstains or policy.promised is None else own.target_risk,
         "note": "unknown to the policy: never answered" if own is None else "never answered" if own.abstains else "",
     }

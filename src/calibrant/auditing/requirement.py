@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from calibrant._validation import did_you_mean, short
 from calibrant.metrics import MEASURED, describe, split_name
 
-#: What a policy does, beside the metrics: the share of its answers that are wrong, and the share answered.
-POLICY_METRICS = {"policy.risk": "wrong answers of the policy", "policy.coverage": "answered by the policy"}
+#: What a policy does, beside the metrics: shares, and what its answers cost.
+POLICY_METRICS = {
+    "policy.risk": "wrong answers of the policy",
+    "policy.coverage": "answered by the policy",
+    "policy.wrong": "answered wrongly by the policy, of all samples",
+    "policy.recall": "samples of the class that the policy answers as it",
+    "policy.cost": "mean cost of the policy's answers",
+}
 #: Metrics whose difference from a baseline has an interval.
 COMPARED = ("accuracy", "mean_confidence", "ece", "aurc", "augrc", "nll", "brier")
 #: Short names: what is measured, at a share that the name carries.
@@ -45,6 +51,8 @@ class Requirement:
     @property
     def is_share(self) -> bool:
         """Whether its numbers are printed in percent."""
+        if self.metric == "policy.cost":
+            return False
         return self.is_of_policy or describe(self.metric).unit == "share"
 
     @property
@@ -58,7 +66,7 @@ def parse_requirement(text: str) -> Requirement:
 
     Args:
         text: ``METRIC <= NUMBER`` or ``METRIC >= NUMBER`` with a metric of `calibrant.metrics`, ``risk@COVERAGE``,
-            ``coverage@RISK``, ``policy.risk`` or ``policy.coverage``; or ``METRIC no worse``, ``METRIC no worse by
+            ``coverage@RISK`` or a key of `POLICY_METRICS`; or ``METRIC no worse``, ``METRIC no worse by
             NUMBER``. Numbers may be in percent.
 
     Example:

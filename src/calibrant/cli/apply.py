@@ -98,14 +98,15 @@ def print_outcome(outcome: Outcome) -> None:
         for sentence in outcome.set_sentences():
             say(sentence)
         print_class_coverage(outcome.sets, outcome.policy.class_names)
-    if outcome.groups:
+    parts = outcome.groups if outcome.policy.classes is None else outcome.classes
+    if parts:
         rows = [
             [
                 name,
                 count(n),
-                percent(accepted / n),
+                percent(accepted / n if n else None),
                 percent(errors / accepted if accepted and outcome.labelled else None),
             ]
-            for name, (n, accepted, errors) in outcome.groups.items()
+            for name, (n, accepted, errors) in parts.items()
         ]
-        print_table(f"\nBy {outcome.policy.group}", ["", "samples", "answered", "wrong answers"], rows)
+        print_table(f"\nBy {outcome.policy.part_column}", ["", "samples", "answered", "wrong answers"], rows)

@@ -89,7 +89,8 @@ def check_command(
     def opened(path: str, fitted: Any) -> Any:
         own = columns_of(path, inputs, column)
         opening = how_to_open(own, class_names, positive, segmentation, ignore_index)
-        return open_for_policy(fitted, path, groups=None if by_group is None else [by_group], **opening)
+        groups = {by_group, None if fitted is None else fitted.group} - {None}
+        return open_for_policy(fitted, path, groups=sorted(groups) or None, **opening)
 
     fitted = None if policy is None else Policy.load(policy)
     with show_progress(quiet) as progress:

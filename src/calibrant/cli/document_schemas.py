@@ -50,6 +50,7 @@ VERDICT = _object({"level": TEXT, "headline": TEXT, "text": TEXT})
 FINDING = _object({"level": LEVEL, "title": TEXT, "text": TEXT, "evidence": TEXT}, "evidence")
 METRIC = _object({"name": TEXT, "label": TEXT, "value": NUMBER, "low": NUMBER, "high": NUMBER}, "low", "high")
 TENSOR = _object({"name": TEXT, "type": _optional(TEXT), "shape": _optional({"type": "array"})})
+ANSWER_COUNTS = _object({"samples": COUNT, "accepted": COUNT, "errors": _optional(COUNT)})
 METHOD = _one_of("lac", "aps", "raps", "class-conditional")
 
 #: Sizes and coverage of prediction sets.
@@ -79,6 +80,27 @@ THRESHOLD = _object(
         "menu": _list(_object({"risk": SHARE, "coverage": SHARE})),
     },
     "menu",
+)
+
+PROMISE_KIND = _one_of("risk", "precision", "recall", "cost", "expected-risk")
+
+#: What a policy promises, where it is not the risk of all answers or of every group.
+PROMISE = _object(
+    {
+        "of": PROMISE_KIND,
+        "by_class": FLAG,
+        "shares": _list(_object({"class": COUNT, "name": TEXT, "share": SHARE})),
+        "target": NUMBER,
+        "costs": _list(_list({"type": "number", "minimum": 0})),
+        "abstain_cost": NUMBER,
+        "seen": _object({"rows": COUNT, "loss": {"type": "number", "minimum": 0}}),
+    },
+    "by_class", "shares", "target", "costs", "abstain_cost", "seen",
+)  # fmt: skip
+
+#: What came of a promise on labelled samples.
+PROMISE_SEEN = _object(
+    {"of": PROMISE_KIND, "by_class": FLAG, "promised_loss": SHARE, "rows": COUNT, "mean_loss": SHARE, "words": TEXT}
 )
 
 _PROMISES = _one_of("yes", "no", "no sign", "unclear", "nothing", "unknown")
@@ -121,6 +143,7 @@ AUDIT = _document(
                     "text": TEXT,
                     "evidence": TEXT,
                     "kept": _PROMISES,
+                    "promise": PROMISE_SEEN,
                     "rows": _list(VALUED),
                     "groups": {"type": "array"},
                     "sets": _optional(
@@ -198,10 +221,14 @@ FIT = _document(
                 "seen": _object(SET_COUNTS),
             }
         ),
+        "promise": PROMISE,
+        "class_thresholds": _list(
+            _object({"class": COUNT, "name": TEXT, "group": _optional(TEXT), "threshold": THRESHOLD})
+        ),
         "checksum": TEXT,
     },
-    "sets",
-)
+    "sets", "promise", "class_thresholds",
+)  # fmt: skip
 
 APPLY = _document(
     "apply",
@@ -217,10 +244,9 @@ APPLY = _document(
         "promised_risk": SHARE,
         "promise_kept": _PROMISES,
         "images": _optional({"type": "object", "additionalProperties": COUNT}),
-        "groups": {
-            "type": "object",
-            "additionalProperties": _object({"samples": COUNT, "accepted": COUNT, "errors": _optional(COUNT)}),
-        },
+        "groups": {"type": "object", "additionalProperties": ANSWER_COUNTS},
+        "classes": {"type": "object", "additionalProperties": ANSWER_COUNTS},
+        "promise": PROMISE_SEEN,
         "sets": _optional(_object({"level": SHARE, "method": METHOD, "hold": _HOLDS, **SET_COUNTS})),
     },
 )
@@ -257,6 +283,7 @@ MONITOR = _document(
         "status": _one_of("alarm", "quiet"),
         "headline": TEXT,
         "promised_risk": SHARE,
+        "cost": _optional(_object({"mean": NUMBER, "promised": NUMBER})),
         "alpha": SHARE,
         "by_group": _optional(TEXT),
         "alarms": _list(_object({"name": TEXT, "group": TEXT, "since": TEXT, "text": TEXT})),

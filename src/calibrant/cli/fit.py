@@ -11,6 +11,7 @@ import typer
 from calibrant._files import check_output
 from calibrant._numbers import allowed, count, difference, number, percent, round_percent
 from calibrant.cli.console import print_json, print_table, remark, say, show_progress
+from calibrant.cli.cost_file import read_costs
 from calibrant.cli.options import (
     Centre,
     ClassNames,
@@ -52,6 +53,24 @@ def fit_command(
     ] = "auto",
     centre: Centre = None,
     group: Annotated[str | None, typer.Option(help="Fit a separate threshold for each value of this column.")] = None,
+    by_class: Annotated[
+        bool, typer.Option("--by-class", help="Promise the risk for the answers of every predicted class, all at once.")
+    ] = False,
+    promise: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Instead of a risk: precision=CLASS:SHARE (repeat for more classes), recall=CLASS:SHARE or "
+            "expected-risk:SHARE."
+        ),
+    ] = None,
+    costs: Annotated[
+        Path | None,
+        typer.Option(help="Instead of a risk: a .csv or .json of what answers cost, a row per label, in order."),
+    ] = None,
+    target_cost: Annotated[float | None, typer.Option(help="With --costs: allowed mean cost of answers.")] = None,
+    abstain_cost: Annotated[
+        float | None, typer.Option(help="With --costs: give no answer that is expected to cost more.")
+    ] = None,
     sets: Annotated[
         float | None, typer.Option(help="Also give prediction sets that hold the true class this often, such as 0.95.")
     ] = None,
@@ -93,6 +112,11 @@ def fit_command(
             score=score,
             centre=centre,
             group=group,
+            by_class=by_class,
+            promise=promise or None,
+            costs=None if costs is None else read_costs(costs, predictions.class_names),
+            target_cost=target_cost,
+            abstain_cost=abstain_cost,
             sets=sets,
             set_method=set_method,
             set_penalty=set_penalty,
@@ -122,11 +146,13 @@ def print_policy(policy: Policy) -> None:
     verb = "chose" if evidence["calibrators"] or evidence["scores"] else "planned the tests"
     chosen = f"{count(evidence['for_choice'])} {unit} {verb}" if evidence["for_choice"] else "nothing was chosen"
     say(f"Of {count(evidence['samples'])} {unit} {chosen}, {count(evidence['for_threshold'])} set the threshold.")
-    if policy.groups is not None:
-        each = next(iter(policy.groups.values())).confidence
+    if policy.part_column is not None:
+        each = next(iter(policy.parts.values())).confidence
         head = ["", "samples", "answers", "wrong", "" if each is None else f"with {round_percent(each)} confidence"]
+        if policy.classes is not None:
+            head[-1] = "at once"
         print_table(
-            f"\nBy {policy.group}", head, [_threshold_row(name, threshold) for name, threshold in policy.groups.items()]
+            f"\nBy {policy.part_column}", head, [_threshold_row(name, own) for name, own in policy.parts.items()]
         )
     print_sets(policy)
     for title, metric, rows in (

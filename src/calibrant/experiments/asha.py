@@ -47,7 +47,7 @@ def search_with_asha(
     A search that has ended is not repeated: what it chose is kept beside the runs. Ray is connected.
     """
     file = runs.parent / CHOSEN
-    chosen = read_record(file, _Chosen, "delete it, and the search is repeated").root if file.exists() else {}
+    chosen = dict(read_record(file, _Chosen, "delete it, and the search is repeated").root) if file.exists() else {}
     choice: Choice = {}
     searches = []
     for label, seed in itertools.product(study.methods, study.search_seeds):

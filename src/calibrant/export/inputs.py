@@ -85,7 +85,7 @@ def model_batches(
 def _random_groups(policy: Policy, rows: int, seed: int) -> Array | None:
     if policy.group_names is None:
         return None
-    return np.random.default_rng(seed).integers(-1, len(policy.limits) + 1, rows)
+    return np.random.default_rng(seed).integers(-1, len(policy.group_names) + 1, rows)
 
 
 def _cut(inputs: Sequence[TensorInfo], values: Any, size: int | None) -> list[tuple[Feeds, Array | None]]:

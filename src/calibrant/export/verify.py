@@ -25,6 +25,7 @@ Bools = npt.NDArray[np.bool_]
 
 CLOSE = 1e-5  # of probabilities, and of logits relative to the largest of their row
 HALF_CLOSE = {"float16": 2.0**-7, "bfloat16": 2.0**-4}  # eight roundings: a network adds a few up
+MOST_PROBED = 50  # thresholds of classes
 ROUNDING = 1e-12  # of float64 formulas that sum in another order
 
 
@@ -194,10 +195,8 @@ class Verification:
 
     def _is_tied(self, z: Array, group: Array | None) -> Bools:
         """Rows whose score is the threshold but for rounding."""
-        score = self._decide(z, group).score[:, 0]
-        limits = np.array([*self.policy.limits, np.inf])
-        groups = np.zeros(len(z), dtype=int) if group is None else group
-        limit = np.repeat(limits[np.where((groups >= 0) & (groups < len(limits)), groups, -1)], len(score) // len(z))
+        answers = self._decide(z, group)
+        score, limit = answers.score[:, 0], np.broadcast_to(answers.limit, answers.score.shape)[:, 0]
         scale = ROUNDING * np.maximum(1.0, np.abs(np.where(np.isfinite(limit), limit, 0.0)))
         return _gap(score, limit) <= scale
 
@@ -244,7 +243,16 @@ def _probing_rows(policy: Policy, seed: int = 0) -> tuple[Array, Array]:
     rows = np.concatenate([*scales, tied, peaks, peaks - 1e3]).astype(np.float32)
     if policy.takes == "probabilities":
         rows = softmax(NumpyOps(), rows.astype(np.float64)).astype(np.float32)
-    parts, groups = [rows], [rng.integers(-1, len(limits) + 1, len(rows))]
+    number_of = {name: number for number, name in enumerate(policy.group_names or ())}
+    parts, groups = [rows], [rng.integers(-1, len(policy.group_names or limits) + 1, len(rows))]
+    if policy.classes is not None:
+        chosen = np.unique(np.linspace(0, len(policy.classes) - 1, MOST_PROBED).astype(int))
+        labels = _answers(policy, rows).label[:, 0]
+        for part in (policy.classes[at] for at in chosen):
+            own = rows[labels == part.label]
+            parts.append(_around(functools.partial(_scores, policy), own, part.threshold.value))
+            groups.append(np.full(len(parts[-1]), number_of.get(str(part.group), 0)))
+        limits = limits[:0]
     for number, limit in enumerate(limits):
         parts.append(_around(functools.partial(_scores, policy), rows, limit))
         groups.append(np.full(len(parts[-1]), number))
@@ -254,17 +262,20 @@ def _probing_rows(policy: Policy, seed: int = 0) -> tuple[Array, Array]:
     return np.concatenate(parts), np.concatenate(groups)
 
 
-def _scores(policy: Policy, rows: Array) -> Array:
+def _answers(policy: Policy, rows: Array) -> Decision[Any]:
     group = None if policy.group_names is None else np.zeros((len(rows), 1))
-    return decision(policy, NumpyOps(), rows.astype(np.float64), group).score[:, 0]
+    return decision(policy, NumpyOps(), rows.astype(np.float64), group)
+
+
+def _scores(policy: Policy, rows: Array) -> Array:
+    return _answers(policy, rows).score[:, 0]
 
 
 def _set_distances(policy: Policy, column: int, rows: Array) -> Array:
     """How far inside the sets a class is, or outside of them where it is below 0."""
     sets = policy.sets
     assert sets is not None
-    group = None if policy.group_names is None else np.zeros((len(rows), 1))
-    probabilities = decision(policy, NumpyOps(), rows.astype(np.float64), group).probabilities
+    probabilities = _answers(policy, rows).probabilities
     return sets.distances(NumpyOps(), probabilities)[:, column]
 
 

@@ -7,6 +7,7 @@ Tables, pages, recipes, papers' columns and the command line read it here and no
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from dataclasses import dataclass, replace
@@ -175,6 +176,11 @@ def describe(name: str) -> Metric:
         >>> describe("pycalib_ece_100").label
         'ECE (100 bins, pycalib)'
     """
+    return _described(name)
+
+
+@functools.lru_cache(maxsize=4096)  # every number of every run on disk is checked by it
+def _described(name: str) -> Metric:
     if name in DETECTION:
         return DETECTION[name]
     base, setting = split_name(name.removeprefix(PYCALIB))

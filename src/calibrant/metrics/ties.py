@@ -165,6 +165,8 @@ def sum_of_risks(count: Ints, errors: Ints, accepted: Ints, wrong: Ints) -> floa
     else:
         at = np.flatnonzero(count > 1)
         total = float((wrong / accepted)[count == 1].sum())
+    if not len(at):
+        return total
     tied, errors = count[at], errors[at]
     inverse, ramp = harmonic(accepted[at] - tied, tied)
     return total + float(((wrong[at] - errors) * inverse + errors / tied * ramp).sum())

@@ -17,7 +17,7 @@ from calibrant.metrics import Doubles
 from calibrant.monitoring.label_shift import LabelShift, correct, estimate_label_shift, reference_priors
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import IGNORED, Predictions
-from calibrant.selective import Policy, bin_counts, class_counts, decision
+from calibrant.selective import Policy, bin_counts, class_counts, decision, part_numbers
 
 #: Samples that new priors are estimated on, and numbers of them.
 MOST_ROWS, MOST_NUMBERS = 20_000, 2**22
@@ -48,6 +48,7 @@ class BatchCounts:
         accepted: how many are answered.
         implied_errors: the sum of 1 - confidence over answers.
         labelled: answers with known labels.
+        cost: the sum of their costs over the highest, where the policy promises a cost.
         groups: the same by group.
         sketch: counts of score, confidence and predicted class in the policy's bins; empty if it has none.
         shift: the estimated priors, if they could be estimated.
@@ -58,6 +59,7 @@ class BatchCounts:
     accepted: int = 0
     implied_errors: float = 0.0
     labelled: Labelled = field(default_factory=Labelled)
+    cost: float = 0.0
     groups: dict[str, Labelled] = field(default_factory=dict)
     sketch: dict[str, Ints] = field(default_factory=dict)
     shift: LabelShift | None = None
@@ -93,11 +95,20 @@ def decided_rows(
             start += len(part)
             group = None if own is None else np.array([[numbers.get(name, -1)] for name in own[rows]], np.float64)
             answer = decision(policy, NumpyOps(), part.astype(np.float64), group)
+            inside = None if names is None else names[rows]
+            if policy.classes is not None:
+                inside = class_parts(policy, None if own is None else own[rows], answer.label[:, 0])
             yield DecidedRows(
                 answer.label[:, 0].astype(np.int64), np.clip(answer.confidence[:, 0], 0.0, 1.0), answer.score[:, 0],
-                answer.accept[:, 0].astype(bool), answer.probabilities, truth[rows],
-                None if names is None else names[rows],
+                answer.accept[:, 0].astype(bool), answer.probabilities, truth[rows], inside,
             )  # fmt: skip
+
+
+def class_parts(policy: Policy, groups: npt.NDArray[np.str_] | None, predicted: Ints) -> npt.NDArray[np.str_]:
+    """What has a threshold of its own and each sample belongs to, by name; samples of nothing are never answered."""
+    names = np.array([*policy.parts, "none"])
+    parts: npt.NDArray[np.str_] = names[part_numbers(policy, groups, predicted)]
+    return parts
 
 
 def _labels(batch: Predictions, late: Mapping[str, int] | None) -> Ints:
@@ -141,6 +152,10 @@ def count_batch(
     parts = fingerprint.of(track(predictions.batches(), "reading", len(predictions), progress, size=len))
     for rows in decided_rows(policy, parts, by_group, labels):
         _count(counts, rows, reference)
+        if policy.promise.of == "cost":
+            paid = rows.accept & (rows.labels != UNKNOWN)
+            _, losses = policy.promise.losses(rows.labels[paid], rows.predicted[paid], rows.accept[paid])
+            counts.cost += float(losses.sum())
         if sum(len(part.labels) for part in kept) < most:
             kept.append(rows)
     counts.fingerprint = str(fingerprint)

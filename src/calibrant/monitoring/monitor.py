@@ -68,6 +68,8 @@ class Monitor:
         if policy.kind != "classification":
             raise ValueError(f"a watch is for classification, whose samples are independent, got {policy.kind}")
         number_in("alpha", alpha, 1e-9, 0.5)
+        if policy.classes is not None and by_group not in (None, policy.group):
+            raise ValueError(f"the policy has thresholds by class, which are watched; leave out by_group {by_group!r}")
         column = by_group if by_group is not None else policy.group
         self.policy = policy
         self.state = WatchState(policy=policy_fingerprint(policy), by_group=column, alpha=float(alpha))
@@ -126,7 +128,11 @@ class Monitor:
         """Add a counted batch, unless it is in the state; then its new labels alone."""
         groups = {group: KnownLabels(answers=part.answers, errors=part.errors) for group, part in counts.groups.items()}
         arrival = LabelArrival(
-            batch=counts.fingerprint, answers=counts.labelled.answers, errors=counts.labelled.errors, groups=groups
+            batch=counts.fingerprint,
+            answers=counts.labelled.answers,
+            errors=counts.labelled.errors,
+            groups=groups,
+            cost=counts.cost,
         )
         sketch = SketchEntry(**{key: value.tolist() for key, value in counts.sketch.items()}) if counts.sketch else None
         batch = WatchedBatch(

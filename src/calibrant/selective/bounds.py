@@ -37,6 +37,26 @@ def binomial_tail(errors: npt.ArrayLike, accepted: npt.ArrayLike, risk: float) -
     return tail
 
 
+def mean_tail(total: float, samples: int, mean: float) -> float:
+    r"""A p-value of "the mean is above ``mean``", of independent numbers in [0, 1] by their sum: Hoeffding and Bentkus.
+
+    The smaller of :math:`e^{-n\, \mathrm{KL}}` and :math:`e\, P(\mathrm{Bin}(n, \text{mean}) \le \lceil
+    \text{total} \rceil)` [Angelopoulos2021].
+
+    Example:
+        >>> from calibrant.selective.bounds import mean_tail
+        >>> round(mean_tail(0.0, 10, 0.5), 6), mean_tail(6.0, 10, 0.5)  # 1/1024, no evidence
+        (0.000977, 1.0)
+    """
+    if not samples or total >= mean * samples:
+        return 1.0
+    share = total / samples
+    divergence = (1 - share) * math.log((1 - share) / (1 - mean))
+    divergence += share * math.log(share / mean) if share > 0 else 0.0
+    bentkus = math.e * float(binomial_tail(math.ceil(total - 1e-9), samples, mean))
+    return min(1.0, math.exp(-samples * divergence), bentkus)
+
+
 def upper_limit(errors: int, accepted: int, delta: float) -> float:
     """The risk that lies above the true one with probability 1 - delta at least; 1 where nothing was accepted.
 
@@ -58,6 +78,21 @@ def risk_interval(errors: int, accepted: int, below: float, above: float) -> Int
     if not accepted:
         return UNKNOWN
     return Interval(errors / accepted, lower_limit(errors, accepted, below), upper_limit(errors, accepted, above))
+
+
+def mean_interval(total: float, samples: int, below: float, above: float) -> Interval:
+    """The mean of numbers in [0, 1], with limits by `mean_tail` that fail with probability ``below`` and ``above``."""
+    if not samples:
+        return UNKNOWN
+
+    def upper(sum_: float, delta: float) -> float:
+        low, high = sum_ / samples, 1.0
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (low, middle) if mean_tail(sum_, samples, middle) <= delta else (middle, high)
+        return high
+
+    return Interval(total / samples, 1 - upper(samples - total, below), upper(total, above))
 
 
 def coverage_interval(accepted: int, samples: int, level: float) -> Interval:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -101,31 +102,60 @@ def threshold_for_cost(
     highest = number_in("highest", highest, 0.0, math.inf, open_low=True)
     if not np.isfinite(values).all() or not ((costs >= 0) & (costs <= highest)).all():
         raise ValueError(f"score must be finite, and cost from 0 to highest = {highest:g}")
-    target = open_share("target_cost / highest", target_cost / highest)
+    open_share("target_cost / highest", target_cost / highest)
     confidence = open_share("confidence", confidence)
     is_plan = draws(whole("seed", seed, 0, LARGEST_SEED), 0, len(values)) < share_for_choice(len(values))
     if is_plan.all() or not is_plan.any():
         raise ValueError(f"{len(values)} samples are too few: some plan the tests, and others are tested")
     plan, tested = is_plan, ~is_plan
-    thresholds, _, _ = candidates_of(curve_of(values[plan], np.ones(int(plan.sum()), dtype=bool)))
-    thresholds = thresholds[most_promising(*_accepted(values[plan], costs[plan] / highest, thresholds), target) :]
-    accepted, paid = _accepted(values[tested], costs[tested] / highest, thresholds)
-    holds = shows(accepted, paid, target, 1 - confidence, FRACTIONS)
-    passed = len(holds) if holds.all() else int(np.argmin(holds))
-    samples = len(accepted)
-    if not passed:
-        nothing = coverage_interval(0, samples, confidence)
-        return CostThreshold(math.inf, float(target_cost), confidence, samples, 0, nothing, math.nan)
-    answers = int(accepted[:, passed - 1].sum())
+    value = loosest_by_cost(
+        CostSamples(values[plan], costs[plan]), CostSamples(values[tested], costs[tested]), target_cost, highest,
+        1 - confidence,
+    )  # fmt: skip
+    samples, accepted = int(tested.sum()), tested & (values >= value)
+    answers = int(accepted.sum())
     return CostThreshold(
-        float(thresholds[passed - 1]),
+        value,
         float(target_cost),
         confidence,
         samples,
         answers,
         coverage_interval(answers, samples, confidence),
-        float(paid[:, passed - 1].sum()) * highest / answers,
+        float(costs[accepted].mean()) if answers else math.nan,
     )
+
+
+class CostSamples(NamedTuple):
+    """Samples whose answers cost something, ``[n]`` each."""
+
+    score: Doubles
+    cost: Doubles
+
+
+def loosest_by_cost(
+    plan: CostSamples, tested: CostSamples, target_cost: float, highest: float, delta: float, lowest: float = -math.inf
+) -> float:
+    """The loosest threshold whose answers are shown to cost at most ``target_cost`` on average; infinite if none is.
+
+    Args:
+        plan: samples that say which thresholds to test, from which on.
+        tested: others, that are tested.
+        target_cost: the mean cost allowed.
+        highest: the most that an answer can cost.
+        delta: the chance to be wrong about it.
+        lowest: no threshold below this is tested.
+    """
+    thresholds, _, _ = candidates_of(curve_of(plan.score, np.ones(len(plan.score), dtype=bool)))
+    thresholds = np.unique(np.maximum(thresholds, lowest))[::-1]
+    target = target_cost / highest
+    first = most_promising(*_accepted(plan.score, plan.cost / highest, thresholds), target)
+    value = math.inf
+    for threshold in thresholds[first:]:
+        accepted, paid = _accepted(tested.score, tested.cost / highest, np.array([threshold]))
+        if not shows(accepted, paid, target, delta, FRACTIONS)[0]:
+            break
+        value = float(threshold)
+    return value
 
 
 def _accepted(score: Doubles, cost: Doubles, thresholds: Doubles) -> tuple[Doubles, Doubles]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 from pydantic_core import PydanticCustomError
 
 from calibrant._validation import LARGEST_LOGIT
@@ -13,6 +21,12 @@ from calibrant.predictions import FLOOR
 
 MOST_CLASSES = 10**6
 MOST_SAMPLES = 2**62
+
+
+class Entries(BaseModel):
+    """An object of a file: its entries have the types they say, and there are no others."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
 
 
 def refusal(message: str) -> PydanticCustomError:

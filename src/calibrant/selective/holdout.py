@@ -184,10 +184,11 @@ def _joined(parts: list[ChoiceRows]) -> ChoiceRows:
 def score_choice(rule: Rule, choice: ForChoice) -> ScoredSamples:
     """The scores of the samples for the choice, by which the order of the tests is planned."""
     values, labels, unit, _, groups = choice.rows
-    parts = [_judge(rule, values[rows], labels[rows])[:2] for rows in row_slices(len(values), values.shape[1])]
-    score, correct = (np.concatenate(column) for column in zip(*parts, strict=True))
+    judged = (_judge(rule, values[rows], labels[rows]) for rows in row_slices(len(values), values.shape[1]))
+    parts = [(score, correct, predicted) for score, correct, _, _, predicted in judged]
+    score, correct, predicted = (np.concatenate(column) for column in zip(*parts, strict=True))
     distinct, image = np.unique(unit, return_inverse=True)
-    return ScoredSamples(score, correct, groups, image, len(distinct), choice.places)
+    return ScoredSamples(score, correct, groups, image, len(distinct), choice.places, predicted, labels)
 
 
 def score_for_threshold(
@@ -221,7 +222,8 @@ def score_for_threshold(
             own = names[first : first + len(part)][image]
             if rule.kind == "classification":
                 reference.add(score[counted], sure[counted], predicted[counted], own)
-            yield ScoredSamples(score[counted], correct[counted], own, image, len(part), places)
+            classes = () if rule.promise.is_plain else (predicted[counted], y[counted])
+            yield ScoredSamples(score[counted], correct[counted], own, image, len(part), places, *classes)
             first += len(part)
         start += len(batch)
 

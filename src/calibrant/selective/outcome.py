@@ -15,13 +15,16 @@ from calibrant._arrays import Array
 from calibrant._files import written_aside
 from calibrant._numbers import allowed, count, percent, span_words
 from calibrant._progress import Progress, silent, track
-from calibrant._validation import listing
+from calibrant._validation import Bools, listing
 from calibrant.metrics import Interval
 from calibrant.predictions import Predictions
-from calibrant.selective.bounds import UNKNOWN, binomial_tail, coverage_interval, risk_interval, upper_limit
+from calibrant.selective.bounds import UNKNOWN, coverage_interval, risk_interval
 from calibrant.selective.holdout import Fingerprint
 from calibrant.selective.image_thresholds import AnsweredImages
 from calibrant.selective.policy import Policy
+from calibrant.selective.promise import LossTally
+from calibrant.selective.promise_check import LEVEL, break_p_value, is_shown, part_numbers
+from calibrant.selective.promise_words import promise_title, tally_words
 from calibrant.selective.rule import Decisions
 from calibrant.selective.set_counts import SetCounts
 
@@ -51,6 +54,8 @@ class Outcome:
         images: for segmentation, how many images were answered whole, in part and not at all.
         fingerprint: of the predictions.
         sets: the prediction sets, counted, where the policy gives them.
+        classes: counts by what has a threshold of its own, where predicted classes have.
+        tally: the losses that a promise is about, where it is not about wrong answers.
     """
 
     policy: Policy
@@ -63,6 +68,8 @@ class Outcome:
     images: AnsweredImages = field(default_factory=AnsweredImages)
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     sets: SetCounts | None = None
+    classes: dict[str, Counts] = field(default_factory=dict)
+    tally: LossTally = field(default_factory=LossTally)
 
     def __post_init__(self) -> None:
         if self.policy.sets is not None and self.sets is None:
@@ -95,6 +102,28 @@ class Outcome:
                 added = (int(part[names == name].sum()) for part in (counted, accept, accept & wrong))
                 before = self.groups.get(name, Counts())
                 self.groups[name] = Counts(*(old + new for old, new in zip(before, added, strict=True)))
+        self._add_promise(batch, decisions, counted, accept, accept & wrong)
+
+    def _add_promise(
+        self, batch: Predictions, decisions: Decisions[Array], counted: Bools, accept: Bools, errors: Bools
+    ) -> None:
+        """Count what a promise about classes, recall, a cost or an expected risk is judged by."""
+        policy = self.policy
+        if policy.classes is not None:
+            groups = None if policy.group is None else batch.groups[policy.group]
+            numbers = part_numbers(policy, groups, decisions.labels)
+            columns = [
+                np.bincount(numbers[rows & (numbers >= 0)], minlength=len(policy.classes))
+                for rows in (counted, accept, errors)
+            ]
+            for part, added in zip(policy.classes, zip(*columns, strict=True), strict=True):
+                before = self.classes.get(name := part.name(policy.class_names), Counts())
+                self.classes[name] = Counts(*(old + int(new) for old, new in zip(before, added, strict=True)))
+        elif policy.promise.mean_loss is not None and batch.labels is not None:
+            labels = np.where(counted, batch.labels, 0)
+            rows, losses = policy.promise.losses(labels, decisions.labels, accept)
+            rows = rows & counted
+            self.tally = LossTally(self.tally.rows + int(rows.sum()), self.tally.loss + float(losses[rows].sum()))
 
     @property
     def coverage(self) -> Interval:
@@ -106,21 +135,32 @@ class Outcome:
         """Share of answers that are wrong, with exact limits at 95%; NaN where nothing is known or was answered."""
         return risk_interval(self.errors, self.accepted, 0.025, 0.025) if self.labelled else UNKNOWN
 
-    def _answered(self) -> dict[str, Counts]:
-        """Counts of what has a promise of its own and was answered: all samples, or every group."""
-        parts = self.groups if self.policy.groups is not None else {"": Counts(0, self.accepted, self.errors)}
-        return {name: counts for name, counts in parts.items() if counts.accepted}
+    def _tallies(self) -> dict[str, tuple[LossTally, float]]:
+        """Of what has a promise of its own, the losses and the mean that is promised: all, each group or each class."""
+        policy, promised = self.policy, self.policy.promised
+        if policy.promise.mean_loss is not None:
+            return {"": (self.tally, policy.promise.mean_loss)} if self.tally.rows and not policy.abstains else {}
+        if policy.classes is not None:
+            parts, risks = self.classes, {name: part.target_risk for name, part in policy.parts.items()}
+        else:
+            parts = self.groups if policy.groups is not None else {"": Counts(0, self.accepted, self.errors)}
+            risks = dict.fromkeys(parts, promised)
+        return {
+            name: (LossTally(counts.accepted, float(counts.errors)), risk)
+            for name, counts in parts.items()
+            if counts.accepted and promised is not None and (risk := risks[name]) is not None
+        }
 
     @property
-    def broken(self) -> dict[str, Counts]:
-        """The parts in which more answers are wrong than promised, beyond chance."""
-        risk, answered = self.policy.promised, self._answered()
-        if risk is None or not self.labelled or self.policy.kind == "segmentation":
+    def broken(self) -> dict[str, LossTally]:
+        """The parts in which the loss is larger than promised, beyond chance."""
+        tallies = self._tallies()
+        if not self.labelled or self.policy.kind == "segmentation":
             return {}
-        # The chance of so many errors, or more, at the promised risk; shared by all parts that were answered.
+        # The chance of so large a loss, or a larger one, at the promised mean; shared by all parts that were answered.
         return {
-            name: part for name, part in answered.items()
-            if float(binomial_tail(part.accepted - part.errors, part.accepted, 1 - risk)) * len(answered) < 0.05
+            name: tally for name, (tally, target) in tallies.items()
+            if break_p_value(self.policy.promise, tally, target) * len(tallies) < LEVEL
         }  # fmt: skip
 
     @property
@@ -131,18 +171,18 @@ class Outcome:
         ``"unclear"``: more are wrong than promised, perhaps by chance; ``"nothing"`` was answered; ``"unknown"``: there
         is no promise, or there are no labels.
         """
-        risk, answered = self.policy.promised, self._answered().values()
-        if self.labelled and not self.accepted:
+        tallies, promise = self._tallies(), self.policy.promise
+        if self.labelled and not self.accepted and not (tallies and promise.of == "recall"):
             return "nothing"
-        if risk is None or not self.labelled:
+        if not tallies or not self.labelled:
             return "unknown"
         if self.broken:
             return "no"
-        if any(part.errors > risk * part.accepted for part in answered):
-            return "unclear"
-        level = 0.05 / len(answered)
-        is_shown = all(upper_limit(part.errors, part.accepted, level) <= risk for part in answered)
-        return "yes" if is_shown and self.policy.kind == "classification" else "no sign"
+        if any(tally.loss > target * tally.rows for tally, target in tallies.values()):
+            return "no sign" if promise.of == "expected-risk" else "unclear"
+        level = LEVEL / len(tallies)
+        shown = all(is_shown(promise, tally, target, level) for tally, target in tallies.values())
+        return "yes" if shown and self.policy.kind == "classification" else "no sign"
 
     @property
     def sets_hold(self) -> str:
@@ -196,6 +236,7 @@ class Outcome:
                 f"{count(self.errors)} answers are wrong, {percent(risk.value)}{limits}; "
                 f"answering everything would be wrong in {percent(self.all_errors / self.samples)}."
             )
+        text += filter(None, [tally_words(self.policy.promise, self.tally, self.policy.class_names)])
         if str(self.fingerprint) == self.policy.evidence.get("fingerprint"):
             text.append("The policy was fitted on these predictions: they cannot show how it does on new ones.")
         return [*text, *self._verdict(unit), *filter(None, [self._majority()])]
@@ -206,13 +247,10 @@ class Outcome:
         return text if text.startswith("Warning") else ""
 
     def _verdict(self, unit: str) -> list[str]:
-        promise = f"The promise of at most {allowed(self.policy.promised or 0)} wrong answers"
+        promise = promise_title(self.policy.promise, self.policy.class_names, self.policy.promised)
         where = ""
-        if self.policy.groups is not None and self.broken:
-            shares = {
-                name: f"{percent(part.errors / part.accepted)} of {count(part.accepted)}"
-                for name, part in self.broken.items()
-            }
+        if self.broken and "" not in self.broken:
+            shares = {name: f"{percent(tally.mean)} of {count(tally.rows)}" for name, tally in self.broken.items()}
             where = " in " + listing([f"{name} ({share})" for name, share in shares.items()], 5)
         words = {
             "yes": f"{promise} is kept here.",
@@ -243,8 +281,20 @@ class Outcome:
                 name: counts._asdict() | ({} if self.labelled else {"errors": None})
                 for name, counts in self.groups.items()
             },
+            "classes": {
+                name: counts._asdict() | ({} if self.labelled else {"errors": None})
+                for name, counts in self.classes.items()
+            },
+            "promise": self._promise_dict(),
             "sets": self._sets_dict(),
         }
+
+    def _promise_dict(self) -> dict[str, Any]:
+        """What is promised, and the mean loss here, where it is not that of wrong answers."""
+        promise = self.policy.promise
+        facts = {"of": promise.of, "by_class": promise.by_class, "promised_loss": promise.mean_loss}
+        mean = self.tally.mean if self.tally.rows else None
+        return facts | {"rows": self.tally.rows, "mean_loss": mean, "words": self.policy.summary}
 
     def _sets_dict(self) -> dict[str, Any] | None:
         sets = self.policy.sets

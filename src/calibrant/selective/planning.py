@@ -54,13 +54,12 @@ def plan_tests(score: Doubles, correct: Bools, samples: int, risk: float, delta:
     return FixedSequence(thresholds=thresholds[best_start(wrong, counts, allowed, samples, risk) :])
 
 
-@functools.lru_cache(maxsize=1024)  # a menu of risks, and each of many groups or draws, asks for the same again
+@functools.lru_cache(maxsize=1024)  # as of `critical_ranks`
 def _ranks_to_test(samples: int, risk: float, delta: float) -> tuple[Ints, Ints]:
     """The ranks of a plan and the errors that each allows, which depend on no row; not to be written to."""
     ranks = critical_ranks(samples, risk, delta)
     allowed = allowed_errors(ranks, risk, delta)
-    for shared in (ranks, allowed):
-        shared.setflags(write=False)
+    allowed.setflags(write=False)
     return ranks, allowed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from calibrant._progress import Progress, silent, track
 from calibrant._validation import LARGEST_SEED, differing_names, whole
 from calibrant.predictions import IGNORED, Digits, Predictions
 from calibrant.selective.calibration_check import CalibrationCheck, is_poor
+from calibrant.selective.class_thresholds import thresholds_by_class
+from calibrant.selective.fit_checks import check_arguments, check_fittable, read_set_target
 from calibrant.selective.holdout import (
     FEWEST,
     Fingerprint,
@@ -24,8 +27,10 @@ from calibrant.selective.holdout import (
 )
 from calibrant.selective.image_thresholds import threshold_over_images
 from calibrant.selective.majority import count_labels, describe_majority
-from calibrant.selective.policy_thresholds import ThresholdTarget, threshold_over_samples
-from calibrant.selective.prediction_sets import SetTarget
+from calibrant.selective.policy_thresholds import ScoredSamples, ThresholdTarget, threshold_over_samples
+from calibrant.selective.promise import ClassThreshold
+from calibrant.selective.promise_request import PromiseRequest, check_together
+from calibrant.selective.promise_thresholds import threshold_of_promise
 from calibrant.selective.reference import Reference
 from calibrant.selective.rule import Decisions, Rule, decide
 from calibrant.selective.scores import FORMULAS, NORMALISED, Score
@@ -52,8 +57,10 @@ class Policy(Rule):
         kind: ``"classification"`` or ``"segmentation"``.
         calibrator: fitted, or None where the logits are used as they are.
         score: what ranks predictions by confidence.
-        threshold: where to accept; with groups, that of all of them together, for information.
+        threshold: where to accept; with groups or classes, that of all of them together, for information.
         groups: threshold by group, or None.
+        classes: threshold by predicted class, in every group if there are groups; or None.
+        promise: what is promised: a risk, or something else.
         group: name of the group column.
         target_risk: the risk asked for, or None.
         confidence: of the guarantee and of the limits.
@@ -76,6 +83,11 @@ class Policy(Rule):
         score: str = "auto",
         centre: bool | None = None,
         group: str | None = None,
+        by_class: bool = False,
+        promise: str | Sequence[str] | None = None,
+        costs: Any = None,
+        target_cost: float | None = None,
+        abstain_cost: float | None = None,
         sets: float | None = None,
         set_method: str = "lac",
         set_penalty: float | None = None,
@@ -102,6 +114,14 @@ class Policy(Rule):
             score: ``"auto"``, or a score's name; ``"normalised_max_logit"`` chooses its p.
             centre: whether the normalised largest logit is that of centred logits; both are tried if left out.
             group: a group column of the predictions: a threshold for every group, all of them guaranteed together.
+            by_class: whether every predicted class has a threshold of its own, so that the risk holds for the answers
+                of every class at once; with ``group``, for every class in every group.
+            promise: instead of a risk ``"precision=CLASS:0.95"``, several of which may be given,
+                ``"recall=CLASS:0.9"`` or ``"expected-risk:0.05"``. Of one class the policy answers that class, or not.
+            costs: instead of a risk, what each answer costs, ``[C, C]`` by label and answer. The answer is the class
+                of the least expected cost, by calibrated probabilities.
+            target_cost: with costs, the mean cost allowed among answers.
+            abstain_cost: with costs, what no answer costs: no answer is given that is expected to cost more.
             sets: a level such as 0.95: the policy also gives prediction sets that hold the true class so often.
             set_method: ``"lac"``, ``"aps"``, ``"raps"`` or ``"class-conditional"``.
             set_penalty: the penalty of RAPS; chosen on the samples of the choice if left out.
@@ -123,12 +143,16 @@ class Policy(Rule):
             >>> labels.tolist(), accept.tolist()
             ([0, 0], [True, False])
         """
-        if target_risk is None and target_coverage is None:
+        check_fittable(predictions)
+        promised = PromiseRequest(promise, by_class, costs, target_cost, abstain_cost).read(predictions)
+        check_together(promised, target_risk, target_coverage, method, score, group)
+        if target_risk is None and target_coverage is None and promised.of == "risk":
             target_risk = 0.05
+        score = score if promised.score is None else "msp"  # which is not used
         target = ThresholdTarget(target_risk, target_coverage, confidence, method)
         seed = whole("seed", seed, 0, LARGEST_SEED)
-        _check_fittable(predictions, target, score, group)
-        set_target = _set_target(predictions, sets, set_method, set_penalty, set_free_ranks, set_randomised, seed)
+        check_arguments(predictions, target, score, group)
+        set_target = read_set_target(predictions, sets, set_method, set_penalty, set_free_ranks, set_randomised, seed)
         if centre is not None and score not in ("auto", NORMALISED):
             raise ValueError(f"centre is for the score {NORMALISED}, got score {score!r}")
         samples, masks = len(predictions), predictions.kind == "segmentation"
@@ -140,7 +164,8 @@ class Policy(Rule):
         chooses_parts = chooses or masks or chooses_sets
         # Over images the tests are always planned on others, and with samples enough everywhere.
         share = 0.0
-        if chooses_parts or (samples >= FEWEST and target.is_planned):
+        is_planned = target.is_planned and promised.of not in ("recall", "expected-risk")
+        if chooses_parts or promised.of == "cost" or (samples >= FEWEST and is_planned):
             share = share_for_choice(samples, plans_only=not chooses_parts)
         held_out, selection = None, Selection(None, Score(score if is_closed else "msp"))
         digits = Digits(int(predictions.num_classes))
@@ -151,6 +176,8 @@ class Policy(Rule):
                 selection = select(
                     held_out, predictions.holds, calibrator, score, seed, floor=digits.floor, centre=centre
                 )
+        if promised.score is not None:
+            selection = replace(selection, score=promised.score, scores=())
         policy = cls(
             num_classes=int(predictions.num_classes),
             class_names=predictions.class_names,
@@ -163,6 +190,7 @@ class Policy(Rule):
             target_risk=target.risk,
             confidence=target.confidence,
             floor=digits.floor,
+            promise=promised,
         )
 
         plan = None if held_out is None else score_choice(policy, held_out)
@@ -176,11 +204,19 @@ class Policy(Rule):
             policy, count_labels(batches, counts), seed, share, group, fingerprint, check, reference
         )
         groups: dict[str, Threshold] | None = None
+        classes: tuple[ClassThreshold, ...] | None = None
         if masks:
             assert plan is not None
             threshold = threshold_over_images(scored, plan, target)
-        else:
+        elif promised.is_plain:
             threshold, groups = threshold_over_samples(scored, plan, target, group, share)
+        elif promised.has_class_thresholds:
+            threshold, classes = thresholds_by_class(
+                ScoredSamples.joined(scored), plan, promised, target, group, share, policy.class_names
+            )
+        else:
+            threshold, promised = threshold_of_promise(ScoredSamples.joined(scored), plan, promised, target)
+        policy = replace(policy, threshold=threshold, groups=groups, group=group, classes=classes, promise=promised)
         evidence = {
             "created": datetime.date.today().isoformat(),
             "samples": samples,
@@ -191,12 +227,10 @@ class Policy(Rule):
             "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
             "majority": describe_majority(counts),
             "calibration": _calibration(check, selection, independent=not masks),
-            "reference": reference.evidence(
-                threshold.value if groups is None else {name: part.value for name, part in groups.items()}, counts
-            ),
+            "reference": reference.evidence(policy.limits_of, counts),
             **selection.evidence(),
         }
-        policy = replace(policy, threshold=threshold, groups=groups, group=group, evidence=evidence)
+        policy = replace(policy, evidence=evidence)
         if set_fit is not None:
             policy = replace(policy, sets=set_fit.finish())
             batches = track(predictions.batches(), "reading for the sets", samples, progress, size=len)
@@ -319,50 +353,3 @@ def _calibration(check: CalibrationCheck, selection: Selection, *, independent: 
         calibration["compared"] = len(selection.calibrators) > 2
         calibration["better"] = selection.better_calibrated() if independent else None
     return calibration
-
-
-def _set_target(
-    predictions: Predictions,
-    level: float | None,
-    method: str,
-    penalty: float | None,
-    free_ranks: int | None,
-    randomised: bool,
-    seed: int,
-) -> SetTarget | None:
-    """The prediction sets asked for, checked."""
-    if level is None:
-        if (method, penalty, free_ranks, randomised) != ("lac", None, None, False):
-            raise ValueError("set_method and the other settings of sets go with a level: give sets, for example 0.95")
-        return None
-    target = SetTarget(level, method, penalty, free_ranks, randomised, seed)
-    if predictions.kind == "segmentation":
-        raise ValueError("prediction sets are for classification: pixels of an image are not exchangeable samples")
-    return target
-
-
-def _check_fittable(predictions: Predictions, target: ThresholdTarget, score: str, group: str | None) -> None:
-    if not isinstance(predictions, Predictions):
-        raise ValueError(
-            f"a policy is fitted on Predictions, got {type(predictions).__name__}: Predictions.open reads a file, "
-            "Predictions.from_logits takes arrays"
-        )
-    if target.coverage is not None and group is not None:
-        raise ValueError("thresholds by group are for a target risk, a target coverage has one for all")
-    if predictions.split == "test":
-        raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
-    if not predictions.labelled:
-        raise ValueError("a policy is fitted on labelled predictions, and these have no labels")
-    if predictions.kind == "tokens":
-        raise ValueError("a policy is for independent samples or for images, got tokens, for which there is none yet")
-    if predictions.holds == "confidence":
-        raise ValueError("a policy needs logits or probabilities of every class, got confidences alone")
-    if group is not None and group not in predictions.group_names:
-        available = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"group {group!r} is not among the predictions' groups: {available}")
-    if predictions.kind == "segmentation" and group is not None:
-        raise ValueError("thresholds by group are for classification; for segmentation there is one for all")
-    if predictions.holds == "probabilities" and score == "energy":
-        raise ValueError("energy needs logits: for probabilities, which sum to 1, it is always 0")
-    if predictions.kind == "segmentation" and target.method == "sgr":
-        raise ValueError("sgr assumes independent samples, which pixels are not; use best or fixed-sequence")

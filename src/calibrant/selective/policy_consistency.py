@@ -10,7 +10,7 @@ from calibrant._validation import LARGEST_LOGIT
 from calibrant.metrics import Interval
 from calibrant.posthoc import NumpyOps
 from calibrant.selective.rule import Rule, decision
-from calibrant.selective.scores import Score
+from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST
 from calibrant.selective.thresholds import Threshold
 
 EXTREME = 1e4  # logits that every policy has a finite answer to
@@ -18,35 +18,42 @@ EXTREME = 1e4  # logits that every policy has a finite answer to
 
 def check_consistent(rule: Rule) -> None:
     """Raise a ValueError where entries contradict each other, or the policy gives no finite confidence."""
-    if (rule.groups is None) != (rule.group is None):
+    if rule.classes is None and (rule.groups is None) != (rule.group is None):
         raise ValueError("group and groups go together: one is null and the other is not")
-    if rule.score.of == "calibrated" and rule.calibrator is None:
+    if rule.score.of == "calibrated" and rule.calibrator is None and rule.promise.score is None:
         raise ValueError("score is of calibrated logits, but there is no calibrator")
     if rule.groups is not None and rule.kind == "segmentation":
         raise ValueError("groups are for classification, but this policy is for segmentation")
-    _check_threshold("threshold", rule.threshold, rule)
+    _check_threshold("threshold", rule.threshold, rule, rule.target_risk)
     for name, threshold in (rule.groups or {}).items():
-        _check_threshold(f"groups.{name[:40]}", threshold, rule)
+        _check_threshold(f"groups.{name[:40]}", threshold, rule, rule.target_risk)
+    for number, part in enumerate(rule.classes or ()):
+        risk = rule.target_risk if rule.promise.by_class else rule.promise.risk_of(part.label)
+        _check_threshold(f"class_thresholds.{number}", part.threshold, rule, risk)
     extremes = np.zeros((3, rule.num_classes))
     extremes[0, 0], extremes[1], extremes[2, -1] = 1.0, 1 / rule.num_classes, 1.0
     if rule.takes == "logits":
         extremes[0, 0], extremes[2, -1] = EXTREME, -EXTREME
-    group = None if rule.groups is None else np.zeros((3, 1))
+    group = None if rule.group_names is None else np.zeros((3, 1))
     if not np.isfinite(decision(rule, NumpyOps(), extremes, group).confidence).all():
         raise ValueError("calibrator gives probabilities that are not finite")
 
 
-def _score_range(score: Score, classes: int) -> tuple[float, float]:
+def _score_range(rule: Rule) -> tuple[float, float]:
     """Between what a score lies, and so a threshold, with room for rounding."""
+    score, classes = rule.score, rule.num_classes
     ranges = {"msp": (0.0, 1.0), "margin": (0.0, 1.0), "negative_entropy": (-math.log(classes), 0.0)}
     ranges |= {"max_logit": (-LARGEST_LOGIT, LARGEST_LOGIT), "energy": (-LARGEST_LOGIT, LARGEST_LOGIT)}
+    ranges |= {CLASS_PROBABILITY: (0.0, 1.0)}
+    if rule.promise.costs is not None:
+        ranges |= {EXPECTED_COST: (-rule.promise.highest, 0.0)}
     low, high = ranges.get(score.name, (-1.0, 1.0))
     return low - 1e-9, high + 1e-9
 
 
-def _check_threshold(where: str, threshold: Threshold, rule: Rule) -> None:
-    low, high = _score_range(rule.score, rule.num_classes)
-    is_unset = math.isnan(threshold.value) and (rule.groups is None or where != "threshold")
+def _check_threshold(where: str, threshold: Threshold, rule: Rule, target_risk: float | None) -> None:
+    low, high = _score_range(rule)
+    is_unset = math.isnan(threshold.value) and ("" in rule.parts or where != "threshold")
     if is_unset or (math.isfinite(threshold.value) and not low <= threshold.value <= high):
         requirement = f"from {low:g} to {high:g}, as {rule.score.name} is"
         value = "nothing" if is_unset else f"{threshold.value:g}"
@@ -54,8 +61,8 @@ def _check_threshold(where: str, threshold: Threshold, rule: Rule) -> None:
     if not threshold.errors <= threshold.accepted <= threshold.samples:
         counts = f"{threshold.errors}, {threshold.accepted} and {threshold.samples}"
         raise ValueError(f"{where}: errors, accepted and samples must not fall, got {counts}")
-    if threshold.target_risk != rule.target_risk:
-        raise ValueError(f"{where}.target_risk must be the policy's {rule.target_risk}, got {threshold.target_risk}")
+    if threshold.target_risk != target_risk:
+        raise ValueError(f"{where}.target_risk must be the policy's {target_risk}, got {threshold.target_risk}")
     if threshold.confidence is not None and not rule.confidence <= threshold.confidence < 1:
         least = f"the policy's {rule.confidence} at least"
         raise ValueError(f"{where}.confidence must be {least}, got {threshold.confidence}")
@@ -70,7 +77,7 @@ def _check_threshold(where: str, threshold: Threshold, rule: Rule) -> None:
         is_limited = name != "risk" or rule.confidence >= 0.5
         if is_limited and (share.low > share.value + 1e-12 or share.high < share.value - 1e-12):
             raise ValueError(f"{where}.{name} must lie between its limits, got {share}")
-    if threshold.confidence is None or rule.target_risk is None or not threshold.accepted:
+    if threshold.confidence is None or target_risk is None or not threshold.accepted:
         return
-    if not math.isnan(threshold.value) and threshold.risk.high > rule.target_risk + 1e-9:
-        raise ValueError(f"{where}.risk.high must be at most the target {rule.target_risk}, got {threshold.risk.high}")
+    if not math.isnan(threshold.value) and threshold.risk.high > target_risk + 1e-9:
+        raise ValueError(f"{where}.risk.high must be at most the target {target_risk}, got {threshold.risk.high}")

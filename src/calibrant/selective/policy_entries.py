@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Annotated, Any, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -27,6 +26,7 @@ from calibrant.predictions import FLOOR
 from calibrant.selective.entry_types import (
     Classes,
     Count,
+    Entries,
     Flag,
     Floor,
     Kind,
@@ -44,6 +44,8 @@ from calibrant.selective.entry_types import (
     refusal,
 )
 from calibrant.selective.menu import Offer
+from calibrant.selective.promise import ClassThreshold
+from calibrant.selective.promise_entries import ClassEntry, PromiseEntries
 from calibrant.selective.set_entries import SetEntries
 from calibrant.selective.thresholds import Threshold
 
@@ -59,11 +61,7 @@ def _not_empty(groups: Any) -> Any:
     return groups
 
 
-class _Entries(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class _Interval(_Entries):
+class _Interval(Entries):
     value: Share | None
     low: Share | None
     high: Share | None
@@ -72,12 +70,12 @@ class _Interval(_Entries):
         return Interval(*(math.nan if limit is None else limit for limit in (self.value, self.low, self.high)))
 
 
-class _Offer(_Entries):
+class _Offer(Entries):
     risk: OpenShare
     coverage: Share
 
 
-class _Threshold(_Entries):
+class _Threshold(Entries):
     accept_from: Limit | None
     method: Text
     target_risk: Share | None
@@ -89,7 +87,7 @@ class _Threshold(_Entries):
     risk: _Interval
     needed: Needed | None
     reason: Text
-    menu: list[_Offer] = []
+    menu: list[_Offer] = Field(default_factory=list)
 
     @field_validator("accept_from", mode="wrap")
     @classmethod
@@ -105,19 +103,26 @@ class _Threshold(_Entries):
         return Threshold(math.nan if value is None else value, **{**entries, **intervals})
 
 
-class _Score(_Entries):
+class _ClassThreshold(ClassEntry):
+    threshold: _Threshold
+
+    def restore(self) -> ClassThreshold:
+        return ClassThreshold(self.label, self.group, self.threshold.restore())
+
+
+class _Score(Entries):
     name: Text
     of: Text
     p: Power | None = None
     centre: Flag = True
 
 
-class _Calibrator(_Entries):
+class _Calibrator(Entries):
     model_config = ConfigDict(extra="allow")
     name: Annotated[str, must_be(f"one of {', '.join(CALIBRATORS)}")] = Field(pattern=f"^({'|'.join(CALIBRATORS)})$")
 
 
-class _Bins(_Entries):
+class _Bins(Entries):
     edges: list[Limit]
     counts: list[Count]
 
@@ -128,7 +133,7 @@ class _Bins(_Entries):
         return self
 
 
-class _Cells(_Entries):
+class _Cells(Entries):
     classes: list[Count]
     counts: list[Count]
 
@@ -139,7 +144,7 @@ class _Cells(_Entries):
         return self
 
 
-class _Reference(_Entries):
+class _Reference(Entries):
     rows: Count
     score: _Bins
     confidence: _Bins
@@ -156,14 +161,14 @@ class _Reference(_Entries):
         return self
 
 
-class _Evidence(_Entries):
+class _Evidence(Entries):
     model_config = ConfigDict(extra="allow")
     ignore_index: Label | None = None
     fingerprint: Text | None = None
     reference: _Reference | None = None
 
 
-class PolicyEntries(_Entries):
+class PolicyEntries(Entries):
     """All entries of a file, each checked on its own."""
 
     format: Any
@@ -186,6 +191,8 @@ class PolicyEntries(_Entries):
     evidence: _Evidence
     floor: Floor = FLOOR
     sets: SetEntries | None = None
+    promise: PromiseEntries | None = None
+    class_thresholds: list[_ClassThreshold] | None = None
     checksum: Any = None
 
     @field_validator("class_names", mode="wrap")

@@ -20,6 +20,8 @@ from calibrant.predictions import FLOOR, customary_positive
 from calibrant.selective.entry_types import excerpt
 from calibrant.selective.policy_consistency import check_consistent
 from calibrant.selective.policy_entries import VERSION, WORDS, PolicyEntries, read_entries
+from calibrant.selective.promise import ClassThreshold, Promise
+from calibrant.selective.promise_entries import check_promise, check_seen, class_dict, promise_dict
 from calibrant.selective.rule import Rule
 from calibrant.selective.scores import Score
 from calibrant.selective.set_entries import check_sets, sets_dict
@@ -82,6 +84,13 @@ def to_dict(rule: Rule) -> dict[str, Any]:
     }
     if rule.floor != FLOOR:
         entries["floor"] = rule.floor
+    if not rule.promise.is_plain:
+        entries["promise"] = promise_dict(rule.promise, rule.class_names)
+    if rule.classes is not None:
+        entries["class_thresholds"] = [
+            {**class_dict(part, rule.class_names), "threshold": _threshold_dict(part.threshold)}
+            for part in rule.classes
+        ]
     if rule.sets is not None:
         entries["sets"] = sets_dict(rule.sets, rule.class_names)
     return {**entries, "checksum": checksum(entries)}
@@ -128,8 +137,12 @@ def from_dict(data: Any) -> Rule:
         evidence=data["evidence"],
         floor=file.floor,
         sets=None if file.sets is None else file.sets.restore(file.classes),
+        promise=Promise() if file.promise is None else file.promise.restore(),
+        classes=_restored_classes(file),
     )
+    check_promise(rule)
     check_consistent(rule)
+    check_seen(rule)
     check_sets(rule)
     if "checksum" in data and data["checksum"] != checksum(data):
         raise ValueError(
@@ -147,6 +160,12 @@ def _positive(file: PolicyEntries) -> int | None:
         return None
     names = None if file.class_names is None else tuple(file.class_names)
     return customary_positive(names) if file.positive is None else file.positive
+
+
+def _restored_classes(file: PolicyEntries) -> tuple[ClassThreshold, ...] | None:
+    if file.class_thresholds is None:
+        return None
+    return tuple(part.restore() for part in file.class_thresholds)
 
 
 def _restored_calibrator(file: PolicyEntries) -> Calibrator | None:

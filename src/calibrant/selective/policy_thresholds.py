@@ -6,9 +6,9 @@ Samples may be independent, or in groups with a threshold each; `image_threshold
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,8 @@ class ScoredSamples:
         num_images: how many there are, with or without positions that count.
         places: how many positions an image has, whether they count or not: the most that it could have accepted,
             known before any image is seen.
+        predicted: ``[n]`` the class of the answer; needed by promises about classes and costs.
+        labels: ``[n]`` the true class; likewise.
     """
 
     score: Doubles
@@ -54,16 +56,34 @@ class ScoredSamples:
     images: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     num_images: int = 0
     places: int = 1
+    predicted: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    labels: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     def of_group(self, name: str) -> ScoredSamples:
         """The rows of a group."""
-        rows = self.groups == name
+        return self.take(self.groups == name)
+
+    def take(self, rows: Bools) -> ScoredSamples:
+        """Scores and correctness of some rows."""
         return ScoredSamples(self.score[rows], self.correct[rows])
+
+    @classmethod
+    def joined(cls, parts: Iterable[ScoredSamples]) -> ScoredSamples:
+        """Samples that are independent, out of some at a time."""
+        samples = list(parts)
+        if not sum(len(part.score) for part in samples):
+            raise ValueError("no sample that counts is left for the threshold: there are too few")
+        names = ("score", "correct", "groups", "predicted", "labels")
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in samples]) for name in names}
+        return cls(**columns)
 
 
 @dataclass(frozen=True)
 class ThresholdTarget:
-    """What is asked of a threshold: a risk, found by a method, or a coverage; with the confidence of the guarantee."""
+    """What is asked of a threshold: a risk, found by a method, or a coverage; with the confidence of the guarantee.
+
+    Neither is asked for where a promise is about something else.
+    """
 
     risk: float | None
     coverage: float | None
@@ -71,7 +91,7 @@ class ThresholdTarget:
     method: Method = "best"
 
     def __post_init__(self) -> None:
-        if (self.risk is None) == (self.coverage is None):
+        if self.risk is not None and self.coverage is not None:
             raise ValueError("give a target risk or a target coverage, not both")
         choice("method", self.method, get_args(Method))
         if self.risk is not None:
@@ -85,7 +105,7 @@ class ThresholdTarget:
     @property
     def is_planned(self) -> bool:
         """Whether the tests are better planned on other samples."""
-        return self.risk is not None and self.method in PLANNED
+        return self.coverage is None and self.method in PLANNED
 
 
 def threshold_planned(
@@ -127,22 +147,15 @@ def threshold_over_samples(
         group: name of the group column.
         share: of all samples, how many are not among these.
     """
-    samples = list(parts)
-    if not sum(len(part.score) for part in samples):
-        raise ValueError("no sample that counts is left for the threshold: there are too few")
-    score, correct = (np.concatenate([getattr(part, key) for part in samples]) for key in ("score", "correct"))
+    scored = ScoredSamples.joined(parts)
+    score, correct, names = scored.score, scored.correct, scored.groups
     if target.risk is None:
         assert target.coverage is not None
         return threshold_for_coverage(score, correct, target.coverage, confidence=target.confidence), None
     if group is None:
         search_at = _search_of(ScoredSamples(score, correct), plan, target.confidence, target.method)
         return with_menu(of_all_samples(search_at(target.risk), share), search_at), None
-    names = np.concatenate([part.groups for part in samples])
-    scored, distinct = ScoredSamples(score, correct, names), np.unique(names).tolist()
-    if len(distinct) > MOST_GROUPS:
-        raise ValueError(
-            f"group {group!r} has {len(distinct):,} different values, over {MOST_GROUPS:,}: it does not name groups"
-        )
+    distinct = distinct_groups(names, group)
     each = 1 - (1 - target.confidence) / len(distinct)
     groups, searches = {}, {}
     for name in distinct:
@@ -151,35 +164,49 @@ def threshold_over_samples(
         own = own if own is not None and len(own.score) >= FEWEST_OF_GROUP else plan
         searches[name] = _search_of(scored.of_group(name), own, each, target.method)
         groups[name] = of_all_samples(searches[name](target.risk), share)
-    together = _over_groups(groups, target)
+    together = over_parts(groups, target, "group")
     if together.accepted:
         return together, groups
 
     def search_all(risk: float) -> Threshold:
-        return _over_groups({name: search(risk) for name, search in searches.items()}, target)
+        return over_parts({name: search(risk) for name, search in searches.items()}, target, "group")
 
     return replace(with_menu(replace(together, value=math.inf), search_all), value=math.nan), groups
 
 
-def _over_groups(groups: dict[str, Threshold], target: ThresholdTarget) -> Threshold:
-    """What the thresholds of all groups give together."""
-    samples, accepted, errors = (
-        sum(getattr(threshold, key) for threshold in groups.values()) for key in ("samples", "accepted", "errors")
+def distinct_groups(names: npt.NDArray[np.str_], group: str) -> list[str]:
+    """The groups of a column; one with too many values does not name groups."""
+    distinct: list[str] = np.unique(names).tolist()
+    if len(distinct) > MOST_GROUPS:
+        raise ValueError(
+            f"group {group!r} has {len(distinct):,} different values, over {MOST_GROUPS:,}: it does not name groups"
+        )
+    return distinct
+
+
+def over_parts(
+    parts: Mapping[str, Threshold], target: ThresholdTarget, noun: str, samples: int | None = None
+) -> Threshold:
+    """What the thresholds of all groups, or classes, give together, of more ``samples`` if others are not answered."""
+    total, accepted, errors = (
+        sum(getattr(threshold, key) for threshold in parts.values()) for key in ("samples", "accepted", "errors")
     )
+    total = total if samples is None else samples
     delta = 1 - target.confidence
-    silent = [name for name, threshold in groups.items() if threshold.abstains]
-    reason = f"Accepts {accepted:,} of {samples:,} samples, {errors:,} of them wrong, over {len(groups)} groups."
+    silent = [name for name, threshold in parts.items() if threshold.abstains]
+    plural = {"group": "groups", "class": "classes"}[noun]
+    reason = f"Accepts {accepted:,} of {total:,} samples, {errors:,} of them wrong, over {len(parts)} {plural}."
     if silent:
         reason += f" Abstains always in {listing(silent, 5)}."
     return Threshold(
         value=math.nan,
-        method="by group",
+        method=f"by {noun}",
         target_risk=target.risk,
         confidence=None if target.method == "empirical" else target.confidence,
-        samples=samples,
+        samples=total,
         accepted=accepted,
         errors=errors,
-        coverage=coverage_interval(accepted, samples, target.confidence),
+        coverage=coverage_interval(accepted, total, target.confidence),
         risk=risk_interval(errors, accepted, delta / 2, delta / 2),
         needed=None,
         reason=reason,

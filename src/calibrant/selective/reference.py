@@ -7,7 +7,7 @@ a test may compare the two, whatever the distribution is and however often value
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,11 +62,13 @@ class Reference:
         columns: Any = zip(*self._parts, strict=True)
         return ReferenceRows(*(np.concatenate(column) for column in columns))
 
-    def evidence(self, limits: Mapping[str, float] | float, labels: Ints) -> dict[str, Any] | None:
+    def evidence(
+        self, limits: Callable[[npt.NDArray[np.str_], Ints], Doubles] | float, labels: Ints
+    ) -> dict[str, Any] | None:
         """The sketch as plain data; None of too few samples.
 
         Args:
-            limits: the threshold, or that of every group.
+            limits: the threshold, or what tells it from the groups of samples and their predicted classes.
             labels: ``[C]`` how often each label occurs.
         """
         if self._size < FEWEST_ROWS:
@@ -76,8 +78,7 @@ class Reference:
         apart = rows.draw <= np.partition(rows.draw, count := min(int(APART * self._size), MOST_APART))[count - 1]
         first, rest = rows.take(apart), rows.take(~apart)
         classes = frequent_classes(np.bincount(first.predicted, minlength=len(labels)))
-        limit = np.array([limits.get(name, np.inf) for name in rest.group]) if isinstance(limits, Mapping) else limits
-        accepted = rest.score >= limit
+        accepted = rest.score >= (limits(rest.group, rest.predicted) if callable(limits) else limits)
         doubt = 1 - rest.confidence[accepted]
         return {
             "rows": len(rest.draw),

@@ -21,6 +21,8 @@ from calibrant.predictions import FLOOR, is_one_column, widen
 from calibrant.selective.calibration_check import calibration_warning, calibration_words
 from calibrant.selective.majority import majority_words
 from calibrant.selective.prediction_sets import PredictionSets
+from calibrant.selective.promise import ClassThreshold, Promise
+from calibrant.selective.promise_words import promise_words
 from calibrant.selective.scores import Score
 from calibrant.selective.thresholds import Threshold
 
@@ -61,6 +63,8 @@ class Rule:
     floor: float = FLOOR
     positive: int | None = None
     sets: PredictionSets | None = None
+    promise: Promise = field(default_factory=Promise)
+    classes: tuple[ClassThreshold, ...] | None = None
 
     @property
     def positive_name(self) -> str | None:
@@ -72,21 +76,56 @@ class Rule:
     @property
     def majority_summary(self) -> str:
         """What always answering the majority class is worth, and a warning where the policy is worth no more."""
-        if self.abstains:
+        if self.abstains or self.promise.of != "risk":
             return ""
         majority = self.evidence.get("majority") or {}
         return majority_words(majority, self.class_names, self.promised, self.threshold.risk.value)
 
     @property
     def limits(self) -> Doubles:
-        """The thresholds as numbers: one, or one per group in the order of `group_names`."""
-        thresholds = [self.threshold] if self.groups is None else self.groups.values()
-        return np.array([threshold.value for threshold in thresholds])
+        """The thresholds as numbers: one, one per group in the order of `group_names`, or one per class (and group)."""
+        return np.array([threshold.value for threshold in self.parts.values()])
+
+    @property
+    def parts(self) -> dict[str, Threshold]:
+        """The thresholds by what they are for: all answers, whose name is empty, or each group or class."""
+        if self.classes is not None:
+            return {part.name(self.class_names): part.threshold for part in self.classes}
+        return {"": self.threshold} if self.groups is None else dict(self.groups)
+
+    @property
+    def part_column(self) -> str | None:
+        """What the thresholds are by: the group column, the predicted class, or both; None where there is one."""
+        by_class = [] if self.classes is None else ["predicted class"]
+        return " and ".join([*([] if self.group is None else [self.group]), *by_class]) or None
 
     @property
     def group_names(self) -> tuple[str, ...] | None:
         """The groups with thresholds of their own."""
+        if self.classes is not None and self.group is not None:
+            return tuple(dict.fromkeys(str(part.group) for part in self.classes))
         return None if self.groups is None else tuple(self.groups)
+
+    @property
+    def class_limits(self) -> Doubles:
+        """The thresholds of classes as a table ``[groups, C]``, or ``[1, C]`` without groups; others are infinite."""
+        numbers = {name: number for number, name in enumerate(self.group_names or ())}
+        table = np.full((max(1, len(numbers)), self.num_classes), np.inf)
+        for part in self.classes or ():
+            table[0 if part.group is None else numbers[part.group], part.label] = part.threshold.value
+        return table
+
+    def limits_of(self, groups: Array, predicted: Array) -> Doubles:
+        """The threshold of each sample, by the name of its group and the class that it is predicted to have."""
+        if self.classes is None and self.groups is None:
+            return np.full(len(predicted), self.threshold.value)
+        numbers = {name: number for number, name in enumerate(self.group_names or ("",))}
+        table = self.limits[:, None] if self.classes is None else self.class_limits
+        table = np.append(table, np.full((1, table.shape[1]), np.inf), axis=0)
+        names = groups if self.group_names is not None else [""] * len(predicted)
+        rows = [numbers.get(str(name), -1) for name in names]
+        limits: Doubles = table[rows, 0 if self.classes is None else predicted]
+        return limits
 
     @property
     def abstains(self) -> bool:
@@ -96,7 +135,11 @@ class Rule:
     @property
     def promised(self) -> float | None:
         """The risk that is promised: the target, or the limit that came with a coverage; None if there is none."""
+        if self.promise.of not in ("risk", "precision"):
+            return None
         limit = self.target_risk if self.target_risk is not None else self.threshold.risk.high
+        if self.promise.of == "precision":  # over the answers of all these classes
+            limit = max(part.threshold.target_risk or 0.0 for part in self.classes or ())
         return None if self.threshold.confidence is None or self.abstains or math.isnan(limit) else limit
 
     @property
@@ -104,7 +147,7 @@ class Rule:
         """What it does and promises, in a sentence or two."""
         threshold, unit = self.threshold, "pixels" if self.kind == "segmentation" else "samples"
         if self.abstains:
-            return threshold.reason if self.groups is None else f"Abstains always. {threshold.reason}"
+            return threshold.reason if "" in self.parts else f"Abstains always. {threshold.reason}"
         if threshold.accepted == threshold.samples:
             return f"Answers all {unit}. {self._promise()}"
         coverage = threshold.coverage
@@ -115,6 +158,11 @@ class Rule:
     def _promise(self) -> str:
         """What holds for the answers, and with what confidence."""
         threshold = self.threshold
+        if not self.promise.is_plain:
+            parts = () if self.classes is None else self.classes
+            return promise_words(
+                self.promise, parts, threshold, self.class_names, self.group, self.target_risk, self.confidence
+            )
         observed = f"seen: {percent(threshold.risk.value)} of {count(threshold.accepted)}"
         limit = threshold.risk.high if self.target_risk is None else self.target_risk
         if math.isnan(limit):
@@ -151,7 +199,7 @@ class Rule:
 class Decision(NamedTuple, Generic[V]):
     """The outputs of the formula, ``[n, 1]`` each, the probabilities ``[n, C]``.
 
-    ``accept`` tells whether the score reaches the threshold; confidence and probabilities are calibrated.
+    ``accept`` tells whether the score reaches the threshold, ``limit``; confidence and probabilities are calibrated.
     """
 
     label: V
@@ -159,6 +207,7 @@ class Decision(NamedTuple, Generic[V]):
     accept: V
     probabilities: V
     score: V
+    limit: V
 
 
 def decision(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Decision[V]:
@@ -179,18 +228,38 @@ def decision(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Deci
     ranked = z if rule.calibrator is None or rule.calibrator.keeps_order else calibrated
     probabilities = softmax(ops, calibrated)
     zero = ops.constant(0.0)
+    ranked, score = rule.promise.rank(ops, ranked, probabilities)
     confidence = ops.total(ops.where(ops.predicted(ranked), probabilities, zero))
     # Logits that are not finite have no confidence, and are not accepted by any threshold, not even by "everything".
     score = ops.where(
-        ops.greater_equal(confidence, zero), rule.score.apply(ops, z, calibrated), ops.constant(float("nan"))
+        ops.greater_equal(confidence, zero),
+        rule.score.apply(ops, z, calibrated) if score is None else score,
+        ops.constant(float("nan")),
     )
-    if group is None:
-        limit = ops.constant(rule.limits[0])
-    else:
-        number = np.arange(len(rule.limits) + 1, dtype=np.float64)[None]
-        limit = ops.lookup(group, number, np.concatenate([[np.inf], rule.limits, [np.inf]])[None])
+    limit = _limit(rule, ops, ranked, group)
     accept = ops.greater_equal(score, limit)
-    return Decision(ops.argmax(ranked), confidence, accept, probabilities, score)
+    if rule.promise.of == "recall":  # whoever reaches the threshold is answered as the class, likelier ones or not
+        answer = np.arange(rule.num_classes)[None] == rule.promise.label
+        ranked = ops.where(accept, ops.constant(answer), ranked)
+        confidence = ops.total(ops.where(ops.predicted(ranked), probabilities, zero))
+    return Decision(ops.argmax(ranked), confidence, accept, probabilities, score, limit)
+
+
+def _limit(rule: Rule, ops: Ops[V], ranked: V, group: V | None) -> V:
+    """The threshold of each row, ``[n, 1]`` or ``[1]``."""
+    if rule.classes is None and group is None:
+        return ops.constant(rule.limits[0])
+    # By column the thresholds of all groups; a number that is not of a group finds the infinite ones at either end.
+    table = rule.limits[:, None] if rule.classes is None else rule.class_limits
+    if group is None:
+        limits = ops.constant(table)
+    else:
+        groups, columns = table.shape
+        knots = np.repeat(np.arange(groups + 1, dtype=np.float64)[None], columns, axis=0)
+        ends = np.full((columns, 1), np.inf)
+        numbers = group if columns == 1 else ops.add(group, ops.constant(np.zeros((1, columns))))
+        limits = ops.lookup(numbers, knots, np.concatenate([ends, table.T, ends], axis=1))
+    return limits if rule.classes is None else ops.total(ops.where(ops.predicted(ranked), limits, ops.constant(0.0)))
 
 
 def decide(rule: Rule, logits: Any, groups: Any = None) -> Decisions[Any]:
@@ -239,7 +308,7 @@ def checked_values(rule: Rule, values: Any) -> Array:
 
 def _group_numbers(rule: Rule, groups: Any, rows: int) -> Doubles | None:
     """Each row's group by its position in the list, -1 for an unknown group."""
-    if rule.groups is None:
+    if rule.group_names is None:
         if groups is not None:
             raise ValueError("groups are given, but the policy has one threshold for all")
         return None
@@ -250,6 +319,6 @@ def _group_numbers(rule: Rule, groups: Any, rows: int) -> Doubles | None:
         raise ValueError("groups must be whole numbers or text, got floating point")
     if names.shape != (rows,):
         raise ValueError(f"groups must be [{rows}], one for each sample, got {list(names.shape)}")
-    numbers = {name: number for number, name in enumerate(rule.groups)}
+    numbers = {name: number for number, name in enumerate(rule.group_names)}
     distinct, inverse = np.unique(names.astype(str), return_inverse=True)
     return np.array([numbers.get(name, -1) for name in distinct.tolist()], dtype=np.float64)[inverse]

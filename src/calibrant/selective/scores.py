@@ -25,6 +25,8 @@ from calibrant.posthoc import NumpyOps, Ops, log_softmax, msp_formula, normalise
 V = TypeVar("V")
 
 NORMALISED = "normalised_max_logit"
+#: Scores that a promise of recall and one of a cost bring along; nobody chooses them.
+CLASS_PROBABILITY, EXPECTED_COST = "class_probability", "expected_cost"
 
 
 def _max_logit(ops: Ops[V], z: V) -> V:
@@ -65,6 +67,8 @@ _WORDS = {
     "negative_entropy": "negative entropy",
     "energy": "energy",
     NORMALISED: "normalised max logit",
+    CLASS_PROBABILITY: "probability of the class",
+    EXPECTED_COST: "expected cost",
 }
 
 
@@ -73,7 +77,7 @@ class Score:
     """A score by name.
 
     Attributes:
-        name: a key of `FORMULAS`, or ``"normalised_max_logit"``.
+        name: a key of `FORMULAS`, ``"normalised_max_logit"``, or that of a promise, which computes it.
         of: what it is computed from: ``"logits"`` as they come, or ``"calibrated"`` ones.
         p: of the normalised max logit.
         centre: likewise.
@@ -85,7 +89,7 @@ class Score:
     centre: bool = True
 
     def __post_init__(self) -> None:
-        choice("score", self.name, (*FORMULAS, NORMALISED))
+        choice("score", self.name, (*FORMULAS, NORMALISED, CLASS_PROBABILITY, EXPECTED_COST))
         choice("the score's of", self.of, ("logits", "calibrated"))
         if (self.p is None) == (self.name == NORMALISED):
             raise ValueError(f"p is only for {NORMALISED}, got {self.p!r} with {self.name}")
@@ -108,7 +112,8 @@ class Score:
     def _with_settings(self, words: str) -> str:
         if self.p is not None:
             words += f" (p = {self.p}, {'centred' if self.centre else 'not centred'})"
-        return words if self.of == "logits" else f"{words} of calibrated logits"
+        is_plain = self.of == "logits" or self.name in (CLASS_PROBABILITY, EXPECTED_COST)
+        return words if is_plain else f"{words} of calibrated logits"
 
     def apply(self, ops: Ops[V], logits: V, calibrated: V) -> V:
         """The score of each row, ``[n, 1]``."""

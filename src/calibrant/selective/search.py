@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -77,6 +78,7 @@ def curve_of(score: ArrayLike, correct: ArrayLike) -> Curve:
     return Curve(threshold, np.concatenate([[np.inf], groups.score[ends]]), accepted, errors)
 
 
+@functools.lru_cache(maxsize=1024)  # each group, and each risk of a menu, asks for the same again
 def critical_ranks(samples: int, risk: float, delta: float, first: int | None = None, steps: int = STEPS) -> Ints:
     """Numbers of accepted samples to test, from the fewest that could be shown to hold (or ``first``) up to all.
 
@@ -95,7 +97,9 @@ def critical_ranks(samples: int, risk: float, delta: float, first: int | None = 
     ends = (start, samples, max(2, steps // 2))
     even = np.unique(np.concatenate([np.linspace(*ends), np.geomspace(*ends)]).round().astype(np.int64))
     ranks = fewest_with(allowed_errors(even, risk, delta), even, risk, delta)
-    return np.unique(np.append(ranks, samples))
+    ranks = np.unique(np.append(ranks, samples))
+    ranks.setflags(write=False)  # it is shared
+    return ranks
 
 
 def sequence(curve: Curve, target_risk: float, delta: float) -> list[tuple[Ints, float]]:

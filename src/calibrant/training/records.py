@@ -5,6 +5,7 @@ Numbers that do not exist (the overconfidence of a model without errors) are nul
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -23,6 +24,9 @@ from calibrant.training.settings import MOST_STEPS, Number, SetName, Whole
 
 #: Largest size of such a file, in bytes.
 LARGEST_RECORD = 2**26
+
+# Bytes of a text up to which what it holds is remembered.
+_MOST_KEPT = 2**18
 
 #: Numbers in one input of a model: an image of 16,384 x 16,384 pixels.
 LARGEST_INPUT = 2**28
@@ -181,12 +185,22 @@ def read_record(path: Path, kind: type[R], advice: str) -> R:
         path: The file.
         kind: Its schema.
         advice: What to do if it is damaged, for the message.
+
+    Returns:
+        What is in it, not to be changed: another reader of the same text may be given the same.
     """
     try:
-        return check_record(parse_values(read_regular(path, LARGEST_RECORD)), kind)
+        text = read_regular(path, LARGEST_RECORD)
+        return _checked(text, kind) if len(text) <= _MOST_KEPT else check_record(parse_values(text), kind)
     except ValueError as error:
         reason = str(error).removeprefix(f"{path}: ")
         raise DamagedError(f"{path} is damaged ({reason}); {advice}") from None
+
+
+@functools.lru_cache(maxsize=256)
+def _checked(text: bytes, kind: type[R]) -> R:
+    """The contents of a text, which a comparison asks for many times; nobody may change them."""
+    return check_record(parse_values(text), kind)
 
 
 def parse_values(text: bytes) -> Any:

@@ -2,10 +2,20 @@
 
 import numpy as np
 
+#: By the folder of a workbench, its small runs: to find them, each of them is checked.
+_RUNS = {}
+
+
+def run_folders(bench):
+    """The folders of the small runs, by method and seed."""
+    if bench.folder not in _RUNS:
+        _RUNS[bench.folder] = bench.run("sc_imagenet_resnet50").folders
+    return _RUNS[bench.folder]
+
 
 def read_set(bench, method, seed, name="test"):
     """Logits and labels of a small run, straight from its file."""
-    folder = bench.run("sc_imagenet_resnet50").folders[method][seed]
+    folder = run_folders(bench)[method][seed]
     with np.load(folder / f"{name}.npz") as file:
         return file["logits"].astype(np.float64), file["labels"], [str(text) for text in file["ids"]]
 

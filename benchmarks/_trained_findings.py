@@ -1,0 +1,17 @@
+"""What was looked into where a claim of ./dev bench trained did not hold, by study: paragraphs of docs/trained.md."""
+
+FINDINGS: dict[str, str] = {
+    "digits": """\
+What was looked into:
+
+- LR's ECE is not 4 times lower than CE's because CE leaves no room: its ECE is about what a perfectly calibrated
+  network would show by chance on 450 samples.
+- LS does not rank errors worse here. It is not that LS is more accurate: E-AURC, which takes accuracy out, is lower
+  too. It is no accident of one alpha or of the test data: in the search, AURC falls from alpha = 0.01 to 0.1 on
+  held-out data, and with the confidence penalty, which also softens, the stronger it is. Training is not too short:
+  the training loss of CE ends at 0.01. So the reason is not known; the network has 26,000 weights and some 15 errors
+  on a test set, and SC's are networks for ImageNet.
+- Tuning for accuracy chooses strengths almost at random, since all of them are within a few samples of each other; the
+  ECE of LS and CP then depends on which one it was.
+"""
+}

@@ -1,0 +1,274 @@
+"""What ./dev bench trained trains: a recipe, its methods, and the claims that its numbers are to judge, per study.
+
+Losses have the values of their papers, or those of a search on held-out training data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from benchmarks._trained_claims import Claim, as_accurate, higher, lower, normalised, regained, times_lower
+from calibrant.experiments import Results, Study, contenders_of
+from calibrant.experiments.study import Search
+from calibrant.training import Recipe, load
+
+#: A search that serves all seeds is made on it; it is no seed of the page.
+SEARCH_SEED = 100
+SHOWN = ("accuracy", "nll", "ece", "aece", "aurc", "aurc + logit-norm", "e_aurc")
+LR_ECE, LR_ACCURACY = "lr, tuned for ece", "lr, tuned for accuracy"
+
+
+@dataclass(frozen=True)
+class TrainedStudy:
+    """A comparison of the page.
+
+    Attributes:
+        name: As on the command line.
+        recipe: That of every run.
+        folder: Of the data below ``--data``; empty for data that need no files.
+        note: What a reader has to know.
+        claims: What is judged.
+        minutes: CPU minutes of one run with one thread, estimated from the time of some steps.
+        seeds: Reported, unless the command asks for others.
+        first: Methods whose seeds are run before any other method.
+        tune, search: As for `Study`.
+        columns: Of the table.
+    """
+
+    name: str
+    recipe: str
+    folder: str
+    note: str
+    claims: tuple[Claim, ...]
+    minutes: float
+    seeds: int = 3
+    first: tuple[str, ...] = ()
+    tune: tuple[str, ...] = ()
+    search: Search = "grid"
+    columns: tuple[str, ...] = SHOWN
+
+    @property
+    def reference(self) -> str:
+        """The method that others are compared with: cross-entropy on the labels as they are."""
+        return "hard" if "hard" in self.first else "ce"
+
+    def load(self) -> Recipe:
+        """The recipe."""
+        return load(self.recipe)
+
+    def seeds_of(self, recipe: Recipe, number: int) -> tuple[int, ...]:
+        """Seeds of the runs: a search that is not made for every seed is made on one that is not reported."""
+        own = (SEARCH_SEED,) if self.tune and not recipe.data.resample else ()
+        return (*own, *range(number))
+
+    def plan(self, number: int, methods: Sequence[str] | None = None) -> Study:
+        """The comparison of some methods, or of all, with so many seeds."""
+        recipe = self.load()
+        contenders = contenders_of(recipe, methods or None)
+        return Study(recipe, contenders, self.seeds_of(recipe, number), tune=self.tune, search=self.search)
+
+
+class Numbers(NamedTuple):
+    """What is on disk of a study.
+
+    Attributes:
+        tested: Numbers of the reported seeds.
+        trials: Those of the search, on held-out training data.
+        chance: The ECE that a perfectly calibrated network with the reference's confidences shows by chance; None
+            without runs.
+    """
+
+    tested: Results = Results()
+    trials: Results = Results()
+    chance: float | None = None
+
+
+def _lr_claims() -> tuple[Claim, ...]:
+    """Of LR's Table 1: the ECE of CE is 8.6 times that of LR on Fashion-MNIST, at equal accuracy."""
+    return (
+        lower("LR", "Tuned for ECE, LR's ECE is below CE's", LR_ECE, "ce", "ece"),
+        times_lower("LR", "It is more than 4 times lower", LR_ECE, "ce", "ece", 4.0),
+        as_accurate("LR", "It costs at most 0.5 points of accuracy", LR_ECE, "ce"),
+        lower("LR", "Tuned for accuracy, LR's ECE is below CE's", LR_ACCURACY, "ce", "ece"),
+        lower("LR", "Tuned for ECE, LR's ECE is below that of LS", LR_ECE, "ls, tuned for ece", "ece"),
+    )
+
+
+def _sc_claims(smoothed: str, at: str = "", where: str = "") -> tuple[Claim, ...]:
+    """SC's two findings about label smoothing, on one set of samples."""
+    return (
+        higher("SC", f"LS ranks errors worse than CE{where}: its AURC is higher", smoothed, "ce", f"aurc{at}"),
+        normalised("SC", f"Logit normalisation lowers the AURC of LS{where}", smoothed, at),
+        regained("SC", f"It takes back more than half of what LS lost{where}", smoothed, "ce", at),
+    )
+
+
+TABLE_NOTE = """\
+Training and test data are merged and drawn anew for every seed, and every seed has its own search on a sixth of its
+training data, as LR does it; the chosen settings are then trained on all of the training data."""
+
+DIGITS = TrainedStudy(
+    "digits",
+    "small/digits",
+    "",
+    f"scikit-learn's 1,797 handwritten digits, 450 of them to test. {TABLE_NOTE}",
+    (*_lr_claims(), *_sc_claims("ls, tuned for accuracy")),
+    minutes=0.05,
+    seeds=5,
+    tune=("accuracy", "ece"),
+)
+
+BREAST_CANCER = TrainedStudy(
+    "breast_cancer",
+    "small/table",
+    "breast_cancer.npz",
+    "scikit-learn's breast cancer data: 569 rows of 30 features, two classes, 171 rows to test. Each feature has mean "
+    f"0 and deviation 1 over all rows. {TABLE_NOTE}",
+    (*_lr_claims(), *_sc_claims("ls, tuned for accuracy")),
+    minutes=0.05,
+    seeds=5,
+    tune=("accuracy", "ece"),
+)
+
+FASHION_MNIST = TrainedStudy(
+    "fashion_mnist",
+    "small/fashion_mnist",
+    "fashion-mnist",
+    "LR's network, two hidden layers of 1,024, on all 60,000 images for 25 epochs. One parameter of each loss is "
+    f"searched on seed {SEARCH_SEED} and a sixth of the training data by successive halving, for accuracy and for ECE; "
+    "the reported seeds train on all of it.",
+    (*_lr_claims(), *_sc_claims("ls, tuned for accuracy")),
+    minutes=12.0,
+    first=("ce", "lr"),
+    tune=("accuracy", "ece"),
+    search="halving",
+)
+
+FASHION_MNIST_CNN = TrainedStudy(
+    "fashion_mnist_cnn",
+    "small/fashion_mnist_cnn",
+    "fashion-mnist",
+    "Four convolutions, 10 epochs on 55,000 images; 5,000 are held out for the repairs. Losses have the values of "
+    "their papers, and margins are 6.",
+    (
+        lower("LR", "LR's ECE is below CE's", "lr", "ce", "ece"),
+        times_lower("LR", "It is more than 4 times lower", "lr", "ce", "ece", 4.0),
+        as_accurate("LR", "It costs at most 0.5 points of accuracy", "lr", "ce"),
+        *_sc_claims("ls"),
+        *_sc_claims("ls, alpha=0.2", where=" (alpha = 0.2)"),
+        *(
+            lower("ACLS", f"{title}'s ECE is below CE's", name, "ce", "ece")
+            for name, title in {
+                "mbls": "MbLS", "acls": "ACLS", "ecp": "CP", "focal": "Focal", "flsd": "FLSD", "mmce": "MMCE",
+                "mdca": "MDCA", "cpc": "CPC", "crl": "CRL",
+            }.items()
+        ),
+        lower("ACLS", "ACLS's ECE is below that of MbLS", "acls", "mbls", "ece"),
+        lower("ACLS", "ACLS's ECE is below that of LS", "acls", "ls", "ece"),
+        lower("CRL", "CRL's AURC is below CE's", "crl", "ce", "aurc"),
+    ),
+    minutes=3.0,
+    first=("ce", "ls", "lr"),
+)  # fmt: skip
+
+CIFAR10 = TrainedStudy(
+    "cifar10",
+    "small/cifar10_resnet20",
+    "cifar-10",
+    "ResNet-20, 15 epochs; 5,000 of the 50,000 images are held out for the repairs. The labels are CIFAR-10's own; the "
+    "human ones of CIFAR-10H are not used yet.",
+    tuple(
+        claim
+        for alpha in ("0.05", "0.1", "0.2")
+        for claim in _sc_claims(f"ls, alpha={alpha}", where=f" (alpha = {alpha})")
+    ),
+    minutes=60.0,
+    first=("ce", "ls, alpha=0.2"),
+    columns=(*SHOWN, "coverage_at_risk_0.01", "coverage_at_risk_0.01 + logit-norm"),
+)
+
+CONTEXT = "mean_confidence@context"
+
+
+def _als_claims() -> tuple[Claim, ...]:
+    """Of ALS's Tables 1 and 2: confidence on images whose objects are covered falls to a tenth."""
+    return (
+        lower("ALS", "Without objects, ALS is less confident than hard labels", "als, beta=1", "hard", CONTEXT),
+        times_lower("ALS", "It is more than 10 times less confident", "als, beta=1", "hard", CONTEXT, 10.0),
+        lower("ALS", "Without objects, ALS is less confident than LS", "als, beta=1", "ls", CONTEXT),
+        lower("ALS", "Trained with context, it is less confident still", "als + context", "als, beta=1", CONTEXT),
+        times_lower("ALS", "That is more than 10 times less than hard labels", "als + context", "hard", CONTEXT, 10.0),
+        as_accurate("ALS", "ALS costs at most 1 point of accuracy", "als, beta=1", "hard", 0.01),
+        lower("ALS", "Its errors are less confident than hard labels'", "als, beta=1", "hard", "overconfidence"),
+    )
+
+
+ALS_COLUMNS = ("accuracy", "ece", "aurc", "overconfidence", "underconfidence", "accuracy@context", CONTEXT)
+ALS_FIRST = ("hard", "als, beta=1", "als + context")
+
+SCENES = TrainedStudy(
+    "scenes",
+    "small/scenes",
+    "",
+    "Drawn scenes, no files. `context` are the test images with every object covered. Another network and another "
+    "length of training on the same scenes are in [What the papers found, on scenes](scenes.md).",
+    _als_claims(),
+    minutes=1.5,
+    first=ALS_FIRST,
+    columns=ALS_COLUMNS,
+)
+
+TINY_IMAGENET = TrainedStudy(
+    "tiny_imagenet_50",
+    "small/tiny_imagenet_50",
+    "tiny-imagenet",
+    "50 classes of Tiny-ImageNet with their boxes, crops of 48 pixels. `context` are the test images with every object "
+    "covered.",
+    _als_claims(),
+    minutes=14.0,
+    first=ALS_FIRST,
+    columns=ALS_COLUMNS,
+)
+
+NEWSGROUPS = TrainedStudy(
+    "newsgroups",
+    "small/newsgroups_gpcn",
+    "20news",
+    "Texts of 300 words without headers, word vectors learned from the start, 4 epochs.",
+    (
+        lower("MbLS", "MbLS's ECE is below CE's", "mbls", "ce", "ece"),
+        lower("MbLS", "MbLS's ECE is below that of LS", "mbls", "ls", "ece"),
+        lower("MbLS", "MbLS's ECE is below that of focal loss", "mbls", "focal", "ece"),
+        as_accurate("MbLS", "It costs at most 0.5 points of accuracy", "mbls", "ce"),
+        *_sc_claims("ls"),
+    ),
+    minutes=7.0,
+    first=("ce", "ls", "mbls"),
+    columns=(*SHOWN, "ece + temperature-mbls"),
+)
+
+PACS = TrainedStudy(
+    "pacs",
+    "small/pacs_photo_to_sketch",
+    "pacs",
+    "Trained on photographs; tested on other photographs, on sketches, and on both pooled.",
+    tuple(
+        claim
+        for at, where in (("", " on photographs"), ("@sketch", " on sketches"), ("@pooled", " on both pooled"))
+        for claim in _sc_claims("ls, alpha=0.2", at, where)
+    ),
+    minutes=2.0,
+    columns=(
+        "accuracy", "ece", "aurc", "aurc + logit-norm", "accuracy@sketch", "ece@sketch", "aurc@sketch", "aurc@pooled",
+        "aurc@pooled + logit-norm",
+    ),
+)  # fmt: skip
+
+STUDIES = {
+    study.name: study
+    for study in (
+        DIGITS, BREAST_CANCER, FASHION_MNIST_CNN, FASHION_MNIST, PACS, NEWSGROUPS, SCENES, TINY_IMAGENET, CIFAR10,
+    )
+}  # fmt: skip

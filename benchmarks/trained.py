@@ -1,0 +1,168 @@
+"""The papers' effects on networks that we train: real data, several seeds, each claim judged by a t-interval.
+
+    ./dev bench trained --data DIR                       every study whose data lie in DIR
+    ./dev bench trained digits pacs --data DIR           some of them
+    ./dev bench trained digits --seeds 10                more seeds of a study that needs no files
+    ./dev bench trained --page                           write docs/trained.md and docs/recipes.md from the runs on disk
+
+DIR holds fashion-mnist, cifar-10, tiny-imagenet, 20news and pacs, each as `calibrant data inspect` reads it. A run that
+is finished is not computed again, and one that was stopped goes on. Runs have one thread each; --jobs runs go on at a
+time. Studies are in benchmarks/_trained_studies.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import _harness as harness
+from benchmarks._harness import say
+from benchmarks._trained_page import PAGE_NAME, page, recipes_page
+from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
+from calibrant._files import written_aside
+from calibrant.experiments import Engine, Local, Study, compare
+from calibrant.experiments.comparison import collect
+from calibrant.experiments.folder import RUNS
+from calibrant.experiments.job import Job
+from calibrant.experiments.study import PlannedRun, Scores, search
+from calibrant.metrics import ece_by_chance, reliability, top_label
+from calibrant.predictions import Predictions
+
+FOLDER = Path("build/trained")
+DOCS = Path("docs")
+ENVIRONMENT = "environment.json"
+
+
+class UnfinishedSearchError(Exception):
+    """Candidates of a search have no numbers yet, so that nothing can be chosen."""
+
+
+def write_breast_cancer(path: Path) -> None:
+    """scikit-learn's table as the layout "arrays" reads it; 171 of 569 rows are the test data."""
+    from sklearn.datasets import load_breast_cancer
+
+    bunch = load_breast_cancer()
+    x = (bunch.data - bunch.data.mean(axis=0)) / bunch.data.std(axis=0)
+    split = np.where(np.random.default_rng(0).permutation(len(x)) < 171, "test", "train")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_aside(path) as aside, aside.open("wb") as file:
+        np.savez(file, x=x.astype(np.float32), y=bunch.target, classes=bunch.target_names, split=split)
+
+
+def data_of(study: TrainedStudy, data: Path | None, runs: Path) -> str | None:
+    """Where the data of a study lie, "" if they need no files; None if they are not at hand."""
+    if not study.folder:
+        return ""
+    if study.folder == "breast_cancer.npz":
+        path = runs / study.folder
+        if not path.exists():
+            write_breast_cancer(path)
+        return str(path)
+    path = (data or Path()) / study.folder
+    return str(path) if data is not None and path.is_dir() else None
+
+
+def run(study: TrainedStudy, where: str, folder: Path, seeds: int, engine: Engine) -> None:
+    """Do what is missing of a study: the methods that most claims need first, each time seed by seed."""
+    for methods in filter(None, (study.first, tuple(study.load().methods))):
+        for number in range(1, seeds + 1):
+            plan = study.plan(number, methods)
+            comparison = compare(plan, folder, data=where or None, engine=engine, progress=_tell)
+            for failure in comparison.failures:
+                say(f"{study.name}: {failure.method}, seed {failure.seed} failed: {failure.error}")
+            say(f"{study.name}: {', '.join(plan.methods)} with {number} of {seeds} seeds are on disk")
+
+
+def _tell(what: str, done: float, total: float | None) -> None:
+    say(f"{what}: {done:.2f} of {total or 0:g}", passing=True)
+
+
+def stored(study: TrainedStudy, folder: Path, seeds: int) -> Numbers:
+    """What is on disk of a study; nothing is trained."""
+    if not (folder / RUNS).is_dir():
+        return Numbers()
+    plan = study.plan(seeds)
+    planned = [run for label in plan.methods for run in _planned(plan, label, folder / RUNS)]
+    comparison = collect(plan, folder, planned)
+    results = comparison.results
+    tested = results.where(stage="final", seed=[seed for seed in results.column("seed") if seed != SEARCH_SEED])
+    references = [run for run in comparison.finals if run.method == study.reference and run.seed != SEARCH_SEED]
+    chances = [_chance(comparison.run_folder(run) / "test.npz") for run in references]
+    return Numbers(tested, results.where(stage="search"), float(np.mean(chances)) if chances else None)
+
+
+def _chance(file: Path) -> float:
+    predictions = Predictions.open(file)
+    confidence, _, correct = top_label(predictions.logits, predictions.labels)
+    return float(ece_by_chance(reliability(confidence, correct)).mean())
+
+
+def _planned(plan: Study, label: str, runs: Path) -> list[PlannedRun]:
+    """The trials of one method, and its tested runs as far as the search that chooses their settings is finished."""
+
+    def scores(trials: Sequence[PlannedRun]) -> Scores:
+        jobs = {trial.key: Job.of(trial.recipe, runs, None, label) for trial in trials}
+        if not all(job.is_done or job.failure for job in jobs.values()):
+            raise UnfinishedSearchError(label)
+        return {key: job.validation() for key, job in jobs.items() if job.is_done}
+
+    planned: list[PlannedRun] = []
+    groups = [(seed,) for seed in plan.seeds] if plan.recipe.data.resample else [tuple(plan.seeds)]
+    for seeds in groups:
+        part = replace(plan, methods={label: plan.methods[label]}, seeds=seeds)
+        try:
+            trials, choice = search(part, scores)
+        except UnfinishedSearchError:
+            continue
+        planned += [*trials, *part.finals(choice)]
+    return planned
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="./dev bench trained", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(STUDIES)}; all if left out")
+    parser.add_argument("--data", type=Path, help="the folder with a folder for each data set")
+    parser.add_argument("--seeds", type=int, help="how many; 3, and 5 where nothing has to be downloaded, if left out")
+    parser.add_argument("--jobs", type=int, help="runs at a time; one per core if left out")
+    parser.add_argument("--runs", type=Path, default=FOLDER, help=f"where the runs lie; {FOLDER} if left out")
+    parser.add_argument("--page", action="store_true", help="write the page from the runs on disk, and train nothing")
+    args = parser.parse_args()
+    if unknown := [name for name in args.studies if name not in STUDIES]:
+        parser.error(f"unknown study {unknown[0]!r}; the studies are {', '.join(STUDIES)}")
+    if args.seeds is not None and not 1 <= args.seeds <= SEARCH_SEED:
+        parser.error(f"--seeds takes 1 to {SEARCH_SEED}, got {args.seeds}")
+    if args.page:
+        write_page(args.runs, args.seeds)
+        return
+    for name in args.studies or STUDIES:
+        study = STUDIES[name]
+        where = data_of(study, args.data, args.runs)
+        if where is None:
+            if args.studies:
+                parser.error(f"{name} needs --data DIR with a folder {study.folder}")
+            say(f"{name} is passed over: there is no {study.folder} in {args.data}")
+            continue
+        harness.write_json(args.runs / ENVIRONMENT, harness.environment())
+        run(study, where, args.runs / name, args.seeds or study.seeds, Local(args.jobs, threads=1))
+
+
+def write_page(runs: Path, seeds: int | None) -> None:
+    """Both pages from what is on disk; a study without runs is there as not run."""
+    numbers = {name: stored(study, runs / name, seeds or study.seeds) for name, study in STUDIES.items()}
+    file = runs / ENVIRONMENT
+    environment = json.loads(file.read_text(encoding="utf-8")) if file.exists() else harness.environment()
+    for name, text in {PAGE_NAME: page(numbers, environment, seeds), "recipes.md": recipes_page(numbers)}.items():
+        with written_aside(DOCS / name) as aside:
+            aside.write_text(text, encoding="utf-8")
+        print(f"wrote {DOCS / name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Tests of ./dev bench trained: claims by hand, plans of every study, and a study that is stopped and goes on."""
+
+import json
+import math
+
+import pytest
+
+from benchmarks import trained
+from benchmarks._trained_claims import NOT_RUN, as_accurate, higher, judge, lower, normalised, regained, times_lower
+from benchmarks._trained_page import ELSEWHERE, page, recipes_page
+from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
+from calibrant.experiments import Results
+from calibrant.experiments.cells import parse_column
+from calibrant.experiments.job import perform
+from calibrant.recipes import names
+from tests.helpers.result_rows import row
+
+MACHINE = {"cpu": "a processor", "torch": "2"}
+every = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+
+
+def results_of(**values):
+    """The values of each method, by seed; a name before "__" is the method's, the rest is the metric's."""
+    rows = []
+    for name, several in values.items():
+        method, metric = name.split("__")
+        posthoc = "logit-norm" if metric.endswith("_norm") else "none"
+        metric = metric.removesuffix("_norm")
+        rows += [row(method, seed, metric, value, posthoc=posthoc) for seed, value in enumerate(several)]
+    return Results(rows)
+
+
+def verdict_of(claim, results):
+    return judge([claim], results)[0].verdict
+
+
+def test_verdicts_by_hand():
+    """Differences 1, 2, 3 have the interval 2 -+ 4.302653 / sqrt(3) = [-0.484, 4.484]; 10, 11, 12 are above 0."""
+    noisy = results_of(a__nll=(1.0, 2.0, 3.0), b__nll=(0.0, 0.0, 0.0))
+    assert verdict_of(lower("", "", "a", "b", "nll"), noisy) == "within noise"
+    assert judge([higher("", "", "a", "b", "nll")], noisy)[0].numbers == "+2.0000 [-0.4841, +4.4841]"
+    clear = results_of(a__nll=(10.0, 11.0, 12.0), b__nll=(0.0, 0.0, 0.0))
+    assert verdict_of(higher("", "", "a", "b", "nll"), clear) == "holds"
+    assert verdict_of(lower("", "", "a", "b", "nll"), clear) == "does not hold"
+
+
+def test_two_seeds_and_missing_methods_are_not_run():
+    two = results_of(a__nll=(10.0, 11.0), b__nll=(0.0, 0.0))
+    judgement = judge([higher("", "", "a", "b", "nll")], two)[0]
+    assert judgement.verdict == NOT_RUN
+    assert judgement.numbers == "+10.5000 so far"
+    alone = judge([higher("", "", "a", "c", "nll")], two)[0]
+    assert (alone.verdict, alone.numbers, len(alone.values)) == (NOT_RUN, "none", 0)
+
+
+def test_a_ratio_is_a_mean_of_logarithms():
+    """Of 6, 6 x 1.1 and 6 / 1.1 the mean ratio is 6; the interval's half width is 4.302653 log(1.1) / sqrt(3)."""
+    results = results_of(a__ece=(0.01, 0.01, 0.01), b__ece=(0.06, 0.066, 0.06 / 1.1))
+    judgement = judge([times_lower("", "", "a", "b", "ece", 4.0)], results)[0]
+    half = math.exp(4.302653 * math.log(1.1) / math.sqrt(3))
+    assert judgement.numbers == f"6.00 x [{6 / half:.2f}, {6 * half:.2f}]"
+    assert judgement.verdict == "holds"
+    assert verdict_of(times_lower("", "", "a", "b", "ece", 8.0), results) == "does not hold"
+    assert verdict_of(times_lower("", "", "a", "b", "ece", 6.1), results) == "within noise"
+
+
+def test_accuracy_may_be_lower_by_the_margin():
+    results = results_of(a__accuracy=(0.900, 0.901, 0.899), b__accuracy=(0.901, 0.902, 0.902))  # -0.001, -0.001, -0.003
+    assert verdict_of(as_accurate("", "", "a", "b", margin=0.01), results) == "holds"
+    assert verdict_of(as_accurate("", "", "a", "b", margin=0.0001), results) == "within noise"
+
+
+@pytest.mark.parametrize(
+    ("plain", "normed", "word"), [(0.02, 0.03, "holds"), (0.02, 0.06, "does not hold"), (0.08, 0.06, "does not apply")]
+)
+def test_more_than_half_is_taken_back_where_something_was_lost(plain, normed, word):
+    """LS has 0.06: with CE at 0.02 the middle is 0.04, and with CE at 0.08 nothing was lost."""
+    steps = (0.0, 0.001, -0.001)
+    results = results_of(
+        ce__aurc=(plain, plain, plain), ls__aurc=(0.06, 0.06, 0.06), ls__aurc_norm=[normed + step for step in steps]
+    )
+    assert verdict_of(regained("", "", "ls", "ce"), results) == word
+    assert verdict_of(normalised("", "", "ls"), results) == ("holds" if normed < 0.06 else "within noise")
+
+
+@every
+def test_claims_are_about_methods_and_sets_of_the_recipe(study: TrainedStudy):
+    plan = study.plan(study.seeds)
+    sets = {"test", *plan.recipe.data.also}
+    assert SEARCH_SEED not in range(study.seeds)
+    assert set(study.first) <= set(plan.methods)
+    for claim in study.claims:
+        for term in claim.terms:
+            name, _, target = term.label.partition(", tuned for ")
+            assert name in plan.methods
+            assert bool(target) <= (target in study.tune)
+            assert parse_column(term.column).set in sets
+    assert {parse_column(column).set for column in study.columns} <= sets
+
+
+@every
+def test_what_is_searched_is_searched_on_what_is_not_reported(study: TrainedStudy):
+    plan = study.plan(3)
+    if plan.recipe.data.resample:  # every seed has test data of its own, and searches on its own training data
+        assert plan.search_seeds == (0, 1, 2)
+    elif study.tune:
+        assert plan.search_seeds == (SEARCH_SEED,)
+    assert plan.seeds[-3:] == (0, 1, 2)
+
+
+def test_a_page_without_runs_invents_nothing():
+    text = page(dict.fromkeys(STUDIES, Numbers()), MACHINE)
+    claims = sum(len(study.claims) for study in STUDIES.values())
+    counts = f"holds 0, does not hold 0, within noise 0, does not apply 0, not run {claims}"
+    assert f"Of {claims} claims: {counts}." in text
+    assert text.count("Not run yet.") == len(STUDIES)
+    listed = recipes_page(dict.fromkeys(STUDIES, Numbers()))
+    small = {name for name in names() if name.startswith("small/")}
+    assert {study.recipe for study in STUDIES.values()} | set(ELSEWHERE) == small
+    assert all(f"| `{name}` |" in listed for name in small)
+    assert listed.count("| not run |") == len(STUDIES)
+
+
+@pytest.fixture(scope="module")
+def brief():
+    """Digits in a second: two methods and few epochs, one of them searched."""
+    whole = STUDIES["digits"]
+
+    class Brief(TrainedStudy):
+        def load(self):
+            recipe = whole.load()
+            methods = {name: recipe.methods[name] for name in ("ce", "lr")}
+            training = recipe.training.model_copy(update={"epochs": 1.0})
+            search = {"lr": {"alpha": (0.05, 0.2)}}
+            return recipe.model_copy(update={"methods": methods, "training": training, "search": search, "tables": {}})
+
+    return Brief("digits", whole.recipe, "", "", whole.claims[:1], 0.0, seeds=1, tune=("ece",))
+
+
+class InProcess:
+    """An engine without processes, whose start would take longer than the runs."""
+
+    def run(self, jobs, stage):
+        for job in jobs:
+            assert perform(job, 1)
+            stage.end(job)
+
+
+def test_a_study_is_read_as_far_as_it_came_and_goes_on(brief, tmp_path):
+    folder = tmp_path / "digits"
+    assert trained.stored(brief, folder, 2) == Numbers()
+    trained.run(brief, "", folder, 1, InProcess())
+    numbers = trained.stored(brief, folder, 2)  # of two seeds, the second has no search yet
+    results = numbers.tested
+    assert sorted(json.loads(text)["alpha"] for text in numbers.trials.column("settings")) == [0.05, 0.2]
+    assert 0 < numbers.chance < 0.1
+    text = page(dict.fromkeys(STUDIES, Numbers()) | {"digits": numbers}, MACHINE)
+    assert "| lr | alpha = 0.05 | 1 |" in text
+    assert "so far | 1 | not run |" in text
+    assert set(results.column("seed")) == {0}
+    assert set(results.column("method")) == {"ce", "lr"}
+    assert set(results.column("stage")) == {"final"}
+    finished = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")}
+    assert len(finished) == 4  # cross-entropy, two candidates, and the better one on all of the training data
+    trained.run(brief, "", folder, 1, InProcess())
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")} == finished
+
+
+def test_breast_cancer_is_read_as_a_table(tmp_path):
+    path = tmp_path / "breast_cancer.npz"
+    trained.write_breast_cancer(path)
+    from calibrant.data import read
+
+    test, train = (read(path, split, layout="arrays") for split in ("test", "train"))
+    assert (len(test), len(train), test.classes) == (171, 398, ("malignant", "benign"))
+    assert sum(test.counts) + sum(train.counts) == 569
+    assert test.counts[0] + train.counts[0] == 212  # malignant, by scikit-learn's description
+
+
+def test_data_that_are_not_at_hand(tmp_path):
+    (tmp_path / "pacs").mkdir()
+    assert trained.data_of(STUDIES["pacs"], tmp_path, tmp_path) == str(tmp_path / "pacs")
+    assert trained.data_of(STUDIES["newsgroups"], tmp_path, tmp_path) is None
+    assert trained.data_of(STUDIES["newsgroups"], None, tmp_path) is None
+    assert trained.data_of(STUDIES["digits"], None, tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tides"], "unknown study 'tides'"),
+        (["pacs"], "needs --data DIR with a folder pacs"),
+        (["--seeds", "0"], "takes 1 to"),
+    ],
+)
+def test_bad_arguments_end_with_2(arguments, words, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["trained", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        trained.main()
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
