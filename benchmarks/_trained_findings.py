@@ -13,7 +13,7 @@ What was looked into:
   on a test set, and SC's are networks for ImageNet.
 - Tuning for accuracy chooses strengths almost at random, since all of them are within a few samples of each other; the
   ECE of LS and CP then depends on which one it was.
-"""
+""",
     "breast_cancer": """\
 What was looked into: a test set of 171 rows has some 5 errors, too few to tell methods apart by AURC, and the ECE of CE
 is less than twice what chance alone gives, so that no method can be 4 times lower.

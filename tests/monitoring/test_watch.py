@@ -100,3 +100,44 @@ def test_false_alarms_of_whole_watches_are_rare(policy):
         Monitor(policy).update(draw(300, 3 * k + 1000)).update(draw(300, 3 * k + 1001)).alarm for k in range(30)
     )
     assert alarms <= 4
+
+
+def test_costs_of_one_are_watched_as_errors_are():
+    by_cost = Policy.fit(draw(2000, 0), costs=1 - np.eye(4), target_cost=0.1)
+    watching = Monitor(by_cost)
+    assert not watching.update(draw(800, 1)).alarm
+    arrival = watching.state.labels[0]
+    assert arrival.cost == arrival.errors > 0
+    evidence = EvidenceProcess(24)
+    evidence.update(rate_ratios(arrival.errors, arrival.answers, 0.1))
+    assert watching.watch.overall.test.evidence == pytest.approx([float(evidence.log_value) / math.log(10)])
+    assert watching.update(draw(800, 2, noise=0.4)).alarm
+    document = watching.document
+    assert document["cost"]["promised"] == 0.1
+    assert "An answer costs more than 0.1 on average" in document["alarms"][0]["text"]
+    assert watching.watch.untested == []
+
+
+def test_a_mean_cost_that_is_kept_seldom_raises_an_alarm():
+    # Costs of 0, 0.2 and 1 whose mean is the promised 0.1, or one and a half times that; 30 looks at 1,500 streams.
+    rng = np.random.default_rng(0)
+    for shares, is_kept in (([0.65, 0.3125, 0.0375], True), ([0.475, 0.46875, 0.05625], False)):
+        evidence, highest = EvidenceProcess(24, (1500,)), np.full(1500, -np.inf)
+        for _ in range(30):
+            paid = rng.choice([0.0, 0.2, 1.0], size=(1500, 40), p=shares).sum(1)
+            evidence.update(rate_ratios(paid, np.full(1500, 40), 0.1))
+            highest = np.maximum(highest, evidence.log_value)
+        alarms = (highest >= math.log(1 / 0.1)).mean()
+        assert alarms <= 0.1 if is_kept else alarms > 0.5
+
+
+def test_costs_survive_and_merge(tmp_path):
+    policy = Policy.fit(draw(2000, 0), costs=5 * (1 - np.eye(4)), target_cost=0.6)
+    first, second = Monitor(policy).update(draw(300, 1)), Monitor(policy).update(draw(300, 2))
+    first.save(tmp_path / "watch.json")
+    again = Monitor.load(policy, tmp_path / "watch.json").merge(second)
+    assert [arrival.cost for arrival in again.state.labels] == [first.state.labels[0].cost, second.state.labels[0].cost]
+    hidden = Monitor(policy).update(draw(300, 1, known=0.0))
+    assert '"cost"' in first.state.model_dump_json()
+    assert '"cost"' not in Monitor(Policy.fit(draw(2000, 0), 0.1)).update(draw(300, 1)).state.model_dump_json()
+    assert hidden.update(draw(300, 1)).state.labels[0].cost == first.state.labels[0].cost

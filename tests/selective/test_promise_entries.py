@@ -103,3 +103,11 @@ def test_what_is_refused(kind, place, value, message, tmp_path):
         Policy.load(path)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 300
+
+
+def test_groups_and_classes_whose_names_run_together_are_refused():
+    logits, labels = drawn(600, 2)
+    groups = {"site": np.where(np.arange(600) % 2, "x", "x: a")}
+    data = Predictions.from_logits(logits, labels, class_names=["b", "a: b"], groups=groups)
+    with pytest.raises(ValueError, match="a group and a class are called alike"):
+        Policy.fit(data, 0.4, by_class=True, group="site", calibrator="none")

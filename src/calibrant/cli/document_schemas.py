@@ -283,6 +283,7 @@ MONITOR = _document(
         "status": _one_of("alarm", "quiet"),
         "headline": TEXT,
         "promised_risk": SHARE,
+        "cost": _optional(_object({"mean": NUMBER, "promised": NUMBER})),
         "alpha": SHARE,
         "by_group": _optional(TEXT),
         "alarms": _list(_object({"name": TEXT, "group": TEXT, "since": TEXT, "text": TEXT})),

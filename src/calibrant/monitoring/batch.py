@@ -48,6 +48,7 @@ class BatchCounts:
         accepted: how many are answered.
         implied_errors: the sum of 1 - confidence over answers.
         labelled: answers with known labels.
+        cost: the sum of their costs over the highest, where the policy promises a cost.
         groups: the same by group.
         sketch: counts of score, confidence and predicted class in the policy's bins; empty if it has none.
         shift: the estimated priors, if they could be estimated.
@@ -58,6 +59,7 @@ class BatchCounts:
     accepted: int = 0
     implied_errors: float = 0.0
     labelled: Labelled = field(default_factory=Labelled)
+    cost: float = 0.0
     groups: dict[str, Labelled] = field(default_factory=dict)
     sketch: dict[str, Ints] = field(default_factory=dict)
     shift: LabelShift | None = None
@@ -150,6 +152,10 @@ def count_batch(
     parts = fingerprint.of(track(predictions.batches(), "reading", len(predictions), progress, size=len))
     for rows in decided_rows(policy, parts, by_group, labels):
         _count(counts, rows, reference)
+        if policy.promise.of == "cost":
+            paid = rows.accept & (rows.labels != UNKNOWN)
+            _, losses = policy.promise.losses(rows.labels[paid], rows.predicted[paid], rows.accept[paid])
+            counts.cost += float(losses.sum())
         if sum(len(part.labels) for part in kept) < most:
             kept.append(rows)
     counts.fingerprint = str(fingerprint)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calibrant._files import json_value
-from calibrant._numbers import allowed, count, fixed, p_words, percent, round_percent, span_words
+from calibrant._numbers import allowed, count, fixed, number, p_words, percent, round_percent, span_words
 from calibrant.monitoring.label_shift import reference_priors
 from calibrant.monitoring.state import KnownLabels, ShiftEntry, WatchState
 from calibrant.monitoring.watch import RateWatch, Watch, WatchTest
@@ -40,8 +40,10 @@ def watch_document(policy: Policy, state: WatchState, watch: Watch) -> dict[str,
     """The whole watch."""
     from calibrant import __version__
 
-    alarms = [{"name": test.name, "group": test.group, "since": test.since, "text": _alarm_text(test, watch, state)}
-              for test in watch.alarms]  # fmt: skip
+    alarms = [
+        {"name": test.name, "group": test.group, "since": test.since, "text": _alarm_text(test, watch, state, policy)}
+        for test in watch.alarms
+    ]
     reference = policy.evidence.get("reference")
     shift = label_shift(policy, state)
     document = {
@@ -53,6 +55,7 @@ def watch_document(policy: Policy, state: WatchState, watch: Watch) -> dict[str,
         "headline": _headline(watch, state),
         "policy": policy.summary,
         "promised_risk": watch.promised,
+        "cost": _mean_cost(policy, watch),
         "alpha": state.alpha,
         "by_group": state.by_group if policy.classes is None else policy.part_column,
         "alarms": alarms,
@@ -124,8 +127,21 @@ def _headline(watch: Watch, state: WatchState) -> str:
     return "No alarm"
 
 
-def _alarm_text(test: WatchTest, watch: Watch, state: WatchState) -> str:
+def _mean_cost(policy: Policy, watch: Watch) -> dict[str, float] | None:
+    """What answers cost and may cost, on average; None where no cost is promised, or none is known."""
+    rate, promise = watch.overall, policy.promise
+    if not rate.by_cost or not rate.answers or promise.target is None:
+        return None
+    return {"mean": promise.highest * rate.cost / rate.answers, "promised": promise.target}
+
+
+def _alarm_text(test: WatchTest, watch: Watch, state: WatchState, policy: Policy) -> str:
+    cost = _mean_cost(policy, watch)
     odds = f"evidence of {_power(max(test.evidence))} to 1, alarm from {_power(test.limit)}"
+    if test.name == "promise" and cost is not None:
+        mean = f"{number(cost['mean'])} for {count(watch.overall.answers)}"
+        promised = f"more than {cost['promised']:g} on average"
+        return f"An answer costs {promised}: {mean}; seen at {test.since} ({odds})."
     if test.name == "promise":
         rate = watch.groups[test.group] if test.group else watch.overall
         where = f" in {test.group}" if test.group else ""
@@ -156,6 +172,10 @@ def _sentences(policy: Policy, state: WatchState, watch: Watch) -> list[str]:
             f"{percent(limits.value)} of {count(rate.answers)} answers with labels are wrong "
             f"({span_words(limits.low, limits.high, 'share', limits.value)}, at all times){promise}."
         )
+        if (cost := _mean_cost(policy, watch)) is not None:
+            lines.append(
+                f"An answer costs {number(cost['mean'])} on average; at most {cost['promised']:g} is promised."
+            )
     else:
         lines.append("No answer has a label yet, so the promise itself cannot be tested.")
     if samples:

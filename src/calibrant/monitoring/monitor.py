@@ -128,7 +128,11 @@ class Monitor:
         """Add a counted batch, unless it is in the state; then its new labels alone."""
         groups = {group: KnownLabels(answers=part.answers, errors=part.errors) for group, part in counts.groups.items()}
         arrival = LabelArrival(
-            batch=counts.fingerprint, answers=counts.labelled.answers, errors=counts.labelled.errors, groups=groups
+            batch=counts.fingerprint,
+            answers=counts.labelled.answers,
+            errors=counts.labelled.errors,
+            groups=groups,
+            cost=counts.cost,
         )
         sketch = SketchEntry(**{key: value.tolist() for key, value in counts.sketch.items()}) if counts.sketch else None
         batch = WatchedBatch(

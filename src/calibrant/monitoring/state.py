@@ -15,7 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from calibrant._files import read_json, written_aside
 from calibrant._validation import printable
@@ -48,10 +56,23 @@ class KnownLabels(_StateEntries):
 
 
 class LabelArrival(KnownLabels):
-    """Labels of a batch, in all and by group."""
+    """Labels of a batch, in all and by group; where costs are promised, the sum of the answers' over the highest."""
 
     batch: Digest
     groups: dict[str, KnownLabels] = {}
+    cost: Annotated[float, Field(ge=0, le=MOST_COUNTED)] = 0.0
+
+    @model_validator(mode="after")
+    def _check_cost(self) -> Self:
+        if self.cost > self.answers * (1 + 1e-9):
+            raise ValueError("cost must be at most answers")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_cost(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Files of policies that promise no cost do not have it."""
+        entries: dict[str, Any] = handler(self)
+        return entries if self.cost else {name: value for name, value in entries.items() if name != "cost"}
 
 
 class ShiftEntry(_StateEntries):
@@ -142,7 +163,8 @@ def total_labels(fingerprint: str, arrivals: list[LabelArrival]) -> LabelArrival
         parts = [arrival.groups[name] for arrival in arrivals if name in arrival.groups]
         groups[name] = KnownLabels(answers=sum(p.answers for p in parts), errors=sum(p.errors for p in parts))
     answers, errors = (sum(getattr(arrival, name) for arrival in arrivals) for name in ("answers", "errors"))
-    return LabelArrival(batch=fingerprint, answers=answers, errors=errors, groups=groups)
+    cost = sum(arrival.cost for arrival in arrivals)
+    return LabelArrival(batch=fingerprint, answers=answers, errors=errors, groups=groups, cost=cost)
 
 
 def newly_known(before: LabelArrival, now: LabelArrival) -> LabelArrival | None:
@@ -152,14 +174,20 @@ def newly_known(before: LabelArrival, now: LabelArrival) -> LabelArrival | None:
     names = dict.fromkeys([*before.groups, *now.groups])
     pairs += [(before.groups.get(name, nothing), now.groups.get(name, nothing)) for name in names]
     changes = [(b.answers - a.answers, b.errors - a.errors) for a, b in pairs]
+    cost = now.cost - before.cost
+    is_rounding = abs(cost) <= 1e-9 * max(1.0, now.cost)  # of sums in another order
     if any(errors < 0 or errors > answers for answers, errors in changes):
+        return None
+    if not is_rounding and not 0 <= cost <= changes[0][0] * (1 + 1e-9):
         return None
     groups = {
         name: KnownLabels(answers=answers, errors=errors)
         for name, (answers, errors) in zip(names, changes[1:], strict=True)
         if answers
     }
-    return LabelArrival(batch=now.batch, answers=changes[0][0], errors=changes[0][1], groups=groups)
+    answers, errors = changes[0]
+    cost = min(max(0.0, cost), float(answers))
+    return LabelArrival(batch=now.batch, answers=answers, errors=errors, groups=groups, cost=cost)
 
 
 def policy_fingerprint(policy: Policy) -> str:

@@ -33,7 +33,6 @@ NO_PROMISE = "The policy promises no error rate: it is estimated, and not tested
 UNTESTED = {
     "recall": "The promised recall needs the labels of samples that were not answered, and a watch has those of "
     "answers: judge it with calibrant apply on labelled samples.",
-    "cost": "The promised cost is not tested by a watch, which counts errors: judge it with calibrant apply.",
     "expected-risk": "An expected risk is an average over fits, which one policy may exceed: it is not tested, and the "
     "error rate of answers is estimated.",
 }
@@ -80,7 +79,9 @@ class RateWatch:
 
     Attributes:
         test: of "at most the promised rate", or None.
-        promised: that rate, or None.
+        promised: that rate, or None; of a promised cost, the mean over the highest.
+        by_cost: whether the promise is of the mean cost, and not of the error rate.
+        cost: the sum of the costs over the highest, where it is.
         rates: errors and answers of every arrival of labels.
         total: all of them.
         limits: the confidence sequence after every arrival.
@@ -89,21 +90,25 @@ class RateWatch:
     test: WatchTest | None
     alpha: float
     promised: float | None = None
+    by_cost: bool = False
+    cost: float = 0.0
     rates: list[tuple[str, int, int]] = field(default_factory=list)
     limits: list[Interval] = field(default_factory=list)
     errors: int = 0
     answers: int = 0
     _evidence: EvidenceProcess | None = None
 
-    def add(self, batch: str, labels: KnownLabels) -> None:
-        """Take in labels that became known."""
+    def add(self, batch: str, labels: KnownLabels, cost: float = 0.0) -> None:
+        """Take in labels that became known, and what their answers cost."""
         if not labels.answers:
             return
+        self.cost += cost
         self.errors, self.answers = self.errors + labels.errors, self.answers + labels.answers
         self.rates.append((batch, labels.errors, labels.answers))
         self.limits.append(confidence_sequence(self.errors, self.answers, self.alpha))
         if self.test is not None and self.promised is not None:
-            ratios = rate_ratios(labels.errors, labels.answers, self.promised)
+            # With costs in [0, 1] for errors each factor is convex in the cost, so that its mean is 1 at most too.
+            ratios = rate_ratios(cost if self.by_cost else labels.errors, labels.answers, self.promised)
             self._evidence = self._evidence or EvidenceProcess(len(ratios))
             self._evidence.update(ratios)
             self.test.add(batch, float(self._evidence.log_value))
@@ -152,9 +157,10 @@ class Watch:
 def watch(policy: Policy, state: WatchState) -> Watch:
     """Compute the evidence of a state."""
     promised, untested = policy.promised, []
+    by_cost = policy.promise.of == "cost" and not policy.abstains
     if promised is None or not 0 < promised < 1:
         promised = None
-        untested.append(UNTESTED.get(policy.promise.of, NO_PROMISE))
+        untested += [] if by_cost else [UNTESTED.get(policy.promise.of, NO_PROMISE)]
     overall, groups = _rates(policy, state, promised)
     batches = [batch for batch in state.batches if not batch.labels_only]
     changes, sizes = [], {}
@@ -190,10 +196,12 @@ def _rates(policy: Policy, state: WatchState, promised: float | None) -> tuple[R
     risks = {} if policy.classes is None else {name: part.target_risk for name, part in policy.parts.items()}
     has_test = promised is not None
     overall = RateWatch(WatchTest("promise", share) if has_test else None, state.alpha, promised)
+    if policy.promise.of == "cost" and not policy.abstains:
+        overall = RateWatch(WatchTest("promise", share), state.alpha, policy.promise.mean_loss, by_cost=True)
     groups: dict[str, RateWatch] = {}
     names = {batch.fingerprint: batch.name for batch in state.batches}
     for arrival in state.labels:
-        overall.add(names[arrival.batch], arrival)
+        overall.add(names[arrival.batch], arrival, arrival.cost)
         for name, labels in arrival.groups.items():
             if name not in groups and labels.answers:
                 own = state.alpha / 4 * start_weight(len(groups) + 1)

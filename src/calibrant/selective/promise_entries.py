@@ -151,6 +151,8 @@ def _check_classes(rule: Rule, classes: tuple[ClassThreshold, ...]) -> None:
             raise ValueError("class_thresholds have groups where the policy has a group column, and only there")
         if promise.of == "precision" and promise.risk_of(part.label) is None:
             raise ValueError(f"class_thresholds have class {part.label}, whose precision is not promised")
+    if len(rule.parts) < len(classes):
+        raise ValueError("class_thresholds must have names that differ: a group and a class are called alike")
     if promise.of == "precision":
         missing = {label for label, _ in promise.shares} - {part.label for part in classes}
         if missing:

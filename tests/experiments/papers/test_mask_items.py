@@ -67,6 +67,12 @@ def test_table_4_has_the_mean_iou_of_the_runs(tmp_path):
         numbers = RunFolder(folder).result()["sets"]["test"]
         shown = [cell.mean for cell in cells[label]]
         assert shown == pytest.approx([numbers[key] for key in ("mean_iou", "ece", "aece")])
+    own, beside = (
+        find_item("mbls.voc").make(Workbench(tmp_path / "bench", small=True, runs=list(runs.values()))).tables.values()
+    )
+    assert {line.method: line.cells for line in own.rows}["LS"] == cells["LS"]
+    assert "drawn scenes" in own.title  # not PASCAL VOC
+    assert "by ACLS in its Table 4" in beside.title  # MbLS has no such table
 
 
 def test_figure_10_has_both_networks_and_both_rankings(tmp_path):
