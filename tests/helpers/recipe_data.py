@@ -18,7 +18,7 @@ def written(layout: str, root: Path) -> Path | None:
     """A data set in a layout, once per folder; None for the embedded ones, which have no files."""
     if layout not in WRITERS:
         return None
-    home = root / layout
+    home = root / ("arrays.npz" if layout == "arrays" else layout)
     if not home.exists():
         WRITERS[layout](home)
     return home
@@ -110,6 +110,14 @@ def tiny_imagenet(root: Path) -> None:
         noise(root / f"val/images/val_{wnid[-1]}.JPEG", (64, 64))
         lines.append(f"val_{wnid[-1]}.JPEG\t{wnid}\t3\t4\t50\t61\n")
     write(root / "val/val_annotations.txt", "".join(lines))
+
+
+@writer("arrays")
+def table(path: Path) -> None:
+    rng = np.random.default_rng(0)
+    split = np.repeat(["train", "test"], (24, 6))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, x=rng.normal(size=(30, 30)), y=np.arange(30) % 2, classes=["malignant", "benign"], split=split)
 
 
 @writer("open-images")

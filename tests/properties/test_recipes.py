@@ -31,7 +31,7 @@ ELSEWHERE = {"imagenet-v2"}
 def test_every_paper_has_its_recipes():
     papers = {name.split("_")[0] for name in NAMES if not name.startswith("small/")}
     assert papers == {"als", "acls", "mbls", "lr", "sc"}
-    assert len([name for name in NAMES if name.startswith("small/")]) == 9
+    assert len([name for name in NAMES if name.startswith("small/")]) == 12
 
 
 @every
@@ -98,7 +98,7 @@ def test_the_variants_in_the_comments_are_recipes_too(file):
 @every
 def test_layouts_splits_and_steps_are_known(file):
     recipe = load(file)
-    assert recipe.data.layout in {*WRITERS, "scenes"}
+    assert recipe.data.layout in {*WRITERS, "scenes", "digits"}
     milestones = recipe.schedule.milestones
     assert list(milestones) == sorted(milestones)
     length = recipe.training.epochs or recipe.training.steps
