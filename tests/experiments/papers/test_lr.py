@@ -61,6 +61,7 @@ def test_losses_are_tuned_for_accuracy_and_for_ece_and_the_temperature_costs_dat
     (line,) = [cells for (method, _), cells in rows.items() if method == "CE, T opt."]
     assert line[1].mean == pytest.approx(np.mean(list(scaled.values())))
     assert line[1].remark.startswith("T ")
+    assert any(note.startswith("drawn scenes: cross-entropy is right") for note in made.notes)
     assert runs.folder("ce on 85%").recipe().data.hold_out.fraction == 0.15
     assert runs.folder("ce").recipe().data.hold_out is None
 

@@ -137,7 +137,8 @@ def _table(bench: Workbench, recipes: tuple[str, ...], number: str) -> Output:
     layout = partial(side_by_side, title=f"LR, Table {number}")
     output = beside_of(sets, number, layout=lambda parts: layout({_title(name): part for name, part in parts.items()}))
     ranked = {f"table{number}-ranks": _ranks(sets)}
-    return Output({**output.tables, **ranked}, notes=(*output.notes, *_price(sets)))
+    prices = _price({"drawn scenes" if bench.small else _title(name): runs for name, runs in sets.items()})
+    return Output({**output.tables, **ranked}, notes=(*output.notes, *prices))
 
 
 def _title(recipe: str) -> str:
@@ -231,7 +232,7 @@ def _price(sets: Mapping[str, RunSet]) -> list[str]:
         if all(pair):
             whole, part = (float(np.mean(list(values.values()))) for values in pair)
             words.append(
-                f"{_title(name)}: cross-entropy is right {100 * whole:.2f}% of the time trained on all of the data, "
+                f"{name}: cross-entropy is right {100 * whole:.2f}% of the time trained on all of the data, "
                 f"and {100 * part:.2f}% trained on the part that the temperature leaves it."
             )
     return words
