@@ -44,3 +44,14 @@ def test_a_policy_is_the_headline_and_the_repaired_model_with_it():
     assert result.verdict.startswith(result.document["policy"]["title"])
     assert "promised: at most 30%" in result.verdict
     assert "Calibrated, its confidence can be trusted (ECE " in result.verdict
+
+
+def test_the_headline_tells_what_is_promised_where_that_is_no_share_of_wrong_answers():
+    val, test = (Predictions.from_logits(*drawn(4000, 5, 3.0, seed)) for seed in (6, 7))
+    policy = Policy.fit(val, promise="recall=2:0.8")
+    labels, _, accept = policy.decide(test.logits)
+    assert (labels[accept] == 2).all()
+    own = test.labels == 2
+    verdict = audit(test, policy=policy, replicates=100).verdict
+    assert f": {(own & accept).sum()} of {own.sum()} samples of 2 are answered as 2, " in verdict
+    assert "; it answers " in verdict

@@ -49,7 +49,7 @@ def test_a_threshold_for_every_class_in_every_group(opset, tmp_path):
 
 
 def test_recall_answers_the_class_wherever_it_is_likely_enough(tmp_path):
-    promise = Promise("recall", shares=((3, 0.9),), seen=LossTally(100, 5))
+    promise = Promise("recall", shares=((3, 0.9),), tally=LossTally(100, 5))
     policy = promising(promise, CLASS_PROBABILITY, 0.2)
     export_onnx(policy, tmp_path / "p.onnx")
     z = trial_logits(200)
@@ -63,7 +63,7 @@ def test_recall_answers_the_class_wherever_it_is_likely_enough(tmp_path):
 
 
 def test_the_answer_of_the_least_expected_cost(tmp_path):
-    promise = Promise("cost", target=1.0, costs=tuple(map(tuple, COSTS.tolist())), seen=LossTally(100, 5))
+    promise = Promise("cost", target=1.0, costs=tuple(map(tuple, COSTS.tolist())), tally=LossTally(100, 5))
     policy = promising(promise, EXPECTED_COST, -1.2)
     export_onnx(policy, tmp_path / "p.onnx")
     z = np.random.default_rng(3).standard_normal((300, C)).astype(np.float32) * 3

@@ -102,6 +102,25 @@ def test_false_alarms_of_whole_watches_are_rare(policy):
     assert alarms <= 4
 
 
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        {"target_risk": 0.1, "by_class": True},
+        {"promise": "precision=b:0.9"},
+        {"promise": "recall=b:0.9"},
+        {"costs": 1 - np.eye(4), "target_cost": 0.1},
+        {"promise": "expected-risk:0.05"},
+    ],
+    ids=["by class", "precision", "recall", "cost", "expected risk"],
+)
+def test_whatever_is_promised_the_same_distribution_is_no_change(request_of):
+    policy = Policy.fit(draw(4000, 0), **request_of)
+    watching = Monitor(policy).update(draw(4000, 1)).update(draw(4000, 2))
+    assert not watching.watch.alarms
+    assert watching.watch.implied == pytest.approx(policy.evidence["reference"]["implied_risk"], abs=0.02)
+    assert Monitor(policy).update(draw(4000, 1, shift=2.0)).alarm  # more of the first class
+
+
 def test_costs_of_one_are_watched_as_errors_are():
     by_cost = Policy.fit(draw(2000, 0), costs=1 - np.eye(4), target_cost=0.1)
     watching = Monitor(by_cost)

@@ -24,7 +24,7 @@ def test_shares_are_binomial(promise):
 
 def test_an_expected_risk_is_beta_binomial():
     # Of 199 samples 19 errors may be answered: the share of a fit is Beta(20, 180), with mean 0.1.
-    promise = Promise("expected-risk", target=0.1, seen=LossTally(199, 19))
+    promise = Promise("expected-risk", target=0.1, tally=LossTally(199, 19))
     for loss in (10, 20, 30):
         assert break_p_value(promise, LossTally(150, loss), 0.1) == pytest.approx(betabinom.sf(loss - 1, 150, 20, 180))
     assert not is_shown(promise, LossTally(10**6, 0.0), 0.1, 0.05)

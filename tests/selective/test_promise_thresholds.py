@@ -53,9 +53,10 @@ def test_an_expected_risk_holds_exactly_on_average(target):
     # Outcomes of a sample: scores 1, 2, 3, right or wrong; all samples of five, and then a sixth.
     kinds = list(itertools.product((1.0, 2.0, 3.0), (True, False)))
     shares = np.array([0.05, 0.2, 0.15, 0.15, 0.3, 0.15])
-    wrong_above = lambda value: sum(  # noqa: E731
-        p for (score, right), p in zip(kinds, shares, strict=True) if score >= value and not right
-    )
+
+    def wrong_above(value):
+        return sum(p for (score, right), p in zip(kinds, shares, strict=True) if score >= value and not right)
+
     mean, most = 0.0, 0.0
     for counts in itertools.product(range(6), repeat=len(kinds)):
         if sum(counts) != 5:
@@ -93,7 +94,7 @@ def test_no_answer_is_expected_to_cost_more_than_none():
         threshold, kept = threshold_of_promise(part, part, asked, ThresholdTarget(None, None, 0.95))
         assert threshold.value == value
         answers = score >= value
-        assert kept.seen == (answers.sum(), (labels != predicted)[answers].sum())
+        assert kept.tally == (answers.sum(), (labels != predicted)[answers].sum())
 
 
 def test_too_few_samples_abstain_and_say_so():

@@ -22,19 +22,19 @@ COSTS = ((0.0, 1.0), (5.0, 0.0))
             "",
         ),
         (
-            Promise("recall", shares=((0, 0.9),), seen=LossTally(50, 2)),
+            Promise("recall", shares=((0, 0.9),), tally=LossTally(50, 2)),
             "at least 90% of the samples of cat are answered as cat (seen: 96.00% of 50)",
             "at least 90% of cat are answered as cat",
             "18 of 20 samples of cat are answered as cat, 90.00%.",
         ),
         (
-            Promise("cost", target=0.4, costs=COSTS, seen=LossTally(100, 6.0)),
+            Promise("cost", target=0.4, costs=COSTS, tally=LossTally(100, 6.0)),
             "an answer costs at most 0.4 on average (seen: 0.3000, of 100)",
             "an answer costs at most 0.4",
             "An answer costs 0.5000 on average.",
         ),
         (
-            Promise("expected-risk", target=0.05, seen=LossTally(100, 4)),
+            Promise("expected-risk", target=0.05, tally=LossTally(100, 4)),
             "On average over validation sets, at most 5% of all samples are answered wrongly (seen: 4.00% of 100)",
             "at most 5% of all samples",
             "10.00% of all samples are answered wrongly.",

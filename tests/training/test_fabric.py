@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+from calibrant import _torchvision
+
 PROGRAM = """
 import json, sys
 from calibrant.training.fabric import Fabric
@@ -24,6 +26,7 @@ def test_fabric_knows_the_version_of_torchmetrics_and_does_not_import_it():
 
 
 def test_what_was_imported_before_stays():
+    _torchvision.ensure()  # torchmetrics imports torchvision
     import torchmetrics
 
     from calibrant.training.fabric import Fabric, _version_alone

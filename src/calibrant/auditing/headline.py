@@ -111,12 +111,13 @@ def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:
     answered, wrong = (
         next(row for row in policy["rows"] if row["label"] == label) for label in ("Answered", "Wrong answers")
     )
-    headline = str(policy["title"])
+    result = str(policy["promise"]["result"]).removesuffix(".")  # where something else than wrong answers is promised
+    clauses = [f"{result[0].lower()}{result[1:]}"] if result else []
     if wrong["value"] is not None and wrong["value"] == wrong["value"]:
-        headline += (
-            f": it answers {percent(answered['value'])} of them, {percent(wrong['value'])} of its answers are wrong"
-        )
-        headline += f" ({wrong['note']})" if wrong["note"] else ""
+        note = f" ({wrong['note']})" if wrong["note"] else ""
+        share = percent(answered["value"])
+        clauses.append(f"it answers {share} of them, {percent(wrong['value'])} of its answers are wrong{note}")
+    headline = ": ".join(filter(None, [str(policy["title"]), "; ".join(clauses)]))
     model = repaired or first
     state = "Calibrated, its confidence" if repaired else "Its confidence, which the policy leaves as it is,"
     before, after = _metric(first, "ece_15"), _metric(model, "ece_15")

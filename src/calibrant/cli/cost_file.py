@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant._files import read_regular
+from calibrant._validation import listing
 
 LARGEST = 2**26  # bytes
 
@@ -40,7 +41,7 @@ def _named(text: str, class_names: Sequence[str] | None) -> list[list[str]]:
     names = list(class_names or map(str, range(len(answers))))
     for what, heads in (("answers in the first row", answers), ("labels in the first column", labels)):
         if sorted(heads) != sorted(names):
-            raise ValueError(f"the {what} must be the classes {', '.join(names[:20])}, each once")
+            raise ValueError(f"the {what} must be the classes {listing(names)}, each once")
     cells = {row[0]: dict(zip(answers, row[1:], strict=False)) for row in rows[1:]}
     return [[cells[label].get(answer, "") for answer in names] for label in names]
 

@@ -100,8 +100,9 @@ PROMISE = _object(
 
 #: What came of a promise on labelled samples.
 PROMISE_SEEN = _object(
-    {"of": PROMISE_KIND, "by_class": FLAG, "promised_loss": SHARE, "rows": COUNT, "mean_loss": SHARE, "words": TEXT}
-)
+    {"of": PROMISE_KIND, "by_class": FLAG, "promised_loss": SHARE, "rows": COUNT, "mean_loss": SHARE, "words": TEXT,
+     "result": TEXT}
+)  # fmt: skip
 
 _PROMISES = _one_of("yes", "no", "no sign", "unclear", "nothing", "unknown")
 _STATUS = _one_of("pass", "fail", "unknown")

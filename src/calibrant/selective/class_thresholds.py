@@ -146,11 +146,11 @@ def _parts(
     scored: ScoredSamples, plan: ScoredSamples | None, promise: Promise, target: ThresholdTarget, group: str | None
 ) -> list[_Part]:
     """All parts that have samples."""
-    named = [label for label, _ in promise.shares] if promise.shares else np.unique(scored.predicted).tolist()
+    labels = [label for label, _ in promise.shares] if promise.shares else np.unique(scored.predicted).tolist()
     groups = [None] if group is None else distinct_groups(scored.groups, group)
     parts = []
     for name in groups:
-        for label in named:
+        for label in labels:
             rows = _rows(scored, name, label)
             own = None if plan is None else plan.take(_rows(plan, name, label))
             # Few rows of its own say less about where to test than all rows do.

@@ -294,7 +294,8 @@ class Outcome:
         promise = self.policy.promise
         facts = {"of": promise.of, "by_class": promise.by_class, "promised_loss": promise.mean_loss}
         mean = self.tally.mean if self.tally.rows else None
-        return facts | {"rows": self.tally.rows, "mean_loss": mean, "words": self.policy.summary}
+        result = tally_words(promise, self.tally, self.policy.class_names)
+        return facts | {"rows": self.tally.rows, "mean_loss": mean, "words": self.policy.summary, "result": result}
 
     def _sets_dict(self) -> dict[str, Any] | None:
         sets = self.policy.sets

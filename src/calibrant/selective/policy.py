@@ -227,7 +227,7 @@ class Policy(Rule):
             "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
             "majority": describe_majority(counts),
             "calibration": _calibration(check, selection, independent=not masks),
-            "reference": reference.evidence(policy.limits_of, counts),
+            "reference": reference.evidence(policy.limits_of, counts, promised.answer),
             **selection.evidence(),
         }
         policy = replace(policy, evidence=evidence)

@@ -21,7 +21,7 @@ from calibrant.selective.entry_types import excerpt
 from calibrant.selective.policy_consistency import check_consistent
 from calibrant.selective.policy_entries import VERSION, WORDS, PolicyEntries, read_entries
 from calibrant.selective.promise import ClassThreshold, Promise
-from calibrant.selective.promise_entries import check_promise, check_seen, class_dict, promise_dict
+from calibrant.selective.promise_entries import check_promise, check_tally, class_dict, promise_dict
 from calibrant.selective.rule import Rule
 from calibrant.selective.scores import Score
 from calibrant.selective.set_entries import check_sets, sets_dict
@@ -142,7 +142,7 @@ def from_dict(data: Any) -> Rule:
     )
     check_promise(rule)
     check_consistent(rule)
-    check_seen(rule)
+    check_tally(rule)
     check_sets(rule)
     if "checksum" in data and data["checksum"] != checksum(data):
         raise ValueError(

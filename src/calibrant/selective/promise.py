@@ -87,7 +87,7 @@ class Promise:
         target: of a cost or an expected risk, the mean that is promised at most.
         costs: of a cost, ``costs[label][answer]``.
         abstain_cost: of a cost, what no answer costs; no answer is given that is expected to cost more.
-        seen: of recall, cost and expected risk, what the samples of the threshold had.
+        tally: of recall, cost and expected risk, the losses of the samples that set the threshold.
     """
 
     of: str = "risk"
@@ -96,7 +96,7 @@ class Promise:
     target: float | None = None
     costs: tuple[tuple[float, ...], ...] | None = None
     abstain_cost: float | None = None
-    seen: LossTally | None = None
+    tally: LossTally | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -112,6 +112,11 @@ class Promise:
     def label(self) -> int:
         """The class of recall."""
         return self.shares[0][0]
+
+    @property
+    def answer(self) -> int | None:
+        """The class that all accepted samples are answered as, likelier ones or not; None without such a class."""
+        return self.label if self.of == "recall" else None
 
     @property
     def cost_matrix(self) -> Doubles:

@@ -27,13 +27,13 @@ def break_p_value(promise: Promise, tally: LossTally, target: float) -> float:
         return 1.0
     if promise.of == "cost":
         return mean_tail(tally.rows - tally.loss, tally.rows, 1 - target)
-    kept = tally.rows - round(tally.loss)
+    without_loss = tally.rows - round(tally.loss)
     if promise.of == "expected-risk":
         # The share that a fit answers wrongly has the distribution Beta(m + 1, n - m), or a smaller one [Vovk2012].
-        samples = 0 if promise.seen is None else promise.seen.rows
+        samples = 0 if promise.tally is None else promise.tally.rows
         rank = samples + 1 - math.floor(target * (samples + 1) * (1 + 1e-12))
-        return coverage_p_value(kept, tally.rows, rank, samples) if 0 < rank <= samples else 1.0
-    return float(binomial_tail(kept, tally.rows, 1 - target))
+        return coverage_p_value(without_loss, tally.rows, rank, samples) if 0 < rank <= samples else 1.0
+    return float(binomial_tail(without_loss, tally.rows, 1 - target))
 
 
 def is_shown(promise: Promise, tally: LossTally, target: float, level: float) -> bool:

@@ -53,7 +53,7 @@ class PromiseEntries(Entries):
             target=self.target,
             costs=None if self.costs is None else tuple(map(tuple, self.costs)),
             abstain_cost=self.abstain_cost,
-            seen=None if self.seen is None else LossTally(self.seen.rows, self.seen.loss),
+            tally=None if self.seen is None else LossTally(self.seen.rows, self.seen.loss),
         )
 
 
@@ -79,8 +79,8 @@ def promise_dict(promise: Promise, class_names: tuple[str, ...] | None) -> dict[
             entries[name] = getattr(promise, name)
     if promise.costs is not None:
         entries["costs"] = [list(row) for row in promise.costs]
-    if promise.seen is not None:
-        entries["seen"] = promise.seen._asdict()
+    if promise.tally is not None:
+        entries["seen"] = promise.tally._asdict()
     return entries
 
 
@@ -130,11 +130,11 @@ def _check_entries(promise: Promise, classes: int) -> None:
         check_costs(promise.costs, classes)
     if promise.mean_loss is not None and not 0 < promise.mean_loss < 1:
         raise ValueError(f"promise.target must lie between 0 and the highest loss, got {promise.target}")
-    seen = promise.seen
-    if (seen is not None) != (promise.of in ("recall", "cost", "expected-risk")):
+    tally = promise.tally
+    if (tally is not None) != (promise.of in ("recall", "cost", "expected-risk")):
         raise ValueError(f"promise.seen does not go with a promise of {promise.of}, or is missing")
-    if seen is not None and seen.loss > seen.rows * (1 + 1e-9):
-        raise ValueError(f"promise.seen.loss must be at most its rows, got {seen.loss:g} of {seen.rows}")
+    if tally is not None and tally.loss > tally.rows * (1 + 1e-9):
+        raise ValueError(f"promise.seen.loss must be at most its rows, got {tally.loss:g} of {tally.rows}")
 
 
 def _check_classes(rule: Rule, classes: tuple[ClassThreshold, ...]) -> None:
@@ -159,15 +159,15 @@ def _check_classes(rule: Rule, classes: tuple[ClassThreshold, ...]) -> None:
             raise ValueError(f"class_thresholds lack class {min(missing)}, whose precision is promised")
 
 
-def check_seen(rule: Rule) -> None:
+def check_tally(rule: Rule) -> None:
     """Raise unless the counts bear out the promise, as far as they can tell."""
     promise = rule.promise
-    if promise.seen is None or promise.mean_loss is None or rule.abstains:
+    if promise.tally is None or promise.mean_loss is None or rule.abstains:
         return
     # A bet on costs may have been won before the last samples came, whose costs are above the target.
-    is_counted = promise.of != "cost" and promise.seen.rows > 0 and rule.confidence >= 0.5
-    if is_counted and promise.seen.mean > promise.mean_loss + 1e-9:
-        mean = f"{promise.seen.mean:.4g}"
+    is_counted = promise.of != "cost" and promise.tally.rows > 0 and rule.confidence >= 0.5
+    if is_counted and promise.tally.mean > promise.mean_loss + 1e-9:
+        mean = f"{promise.tally.mean:.4g}"
         raise ValueError(f"promise.seen must have a mean loss of at most {promise.mean_loss:.4g}, got {mean}")
     if promise.abstain_cost is not None and rule.threshold.value < -promise.abstain_cost - 1e-9:
         raise ValueError("threshold.accept_from must not lie below the abstain cost")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant._validation import at_least, did_you_mean, flag, short
+from calibrant._validation import at_least, did_you_mean, flag, listing, short, shorten
 from calibrant.predictions import Predictions
 from calibrant.selective.promise import Promise
 from calibrant.selective.thresholds import open_share
@@ -139,6 +139,6 @@ def find_class(name: str, class_names: Sequence[str] | None, num_classes: int) -
     """The number of a class by its name, or of classes without names by the number itself."""
     names = [str(label) for label in range(num_classes)] if class_names is None else list(class_names)
     if name not in names:
-        listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-        raise ValueError(f"no class {name[:60]!r}{did_you_mean(name, names) or f'; there are {listed}'}")
+        hint = did_you_mean(name, names) or f"; there are {listing(names)}"
+        raise ValueError(f"no class {shorten(name)!r}{hint}")
     return names.index(name)

@@ -59,9 +59,9 @@ def threshold_of_promise(
     accept = scored.score >= value
     answers = np.full_like(scored.predicted, promise.label) if promise.of == "recall" else scored.predicted
     rows, losses = promise.losses(scored.labels, answers, accept)
-    seen = LossTally(int(rows.sum()), float(losses[rows].sum()))
+    tally = LossTally(int(rows.sum()), float(losses[rows].sum()))
     errors = int((accept & (answers != scored.labels)).sum())
-    return _described(value, promise, target, accept, errors, reason, needed), replace(promise, seen=seen)
+    return _described(value, promise, target, accept, errors, reason, needed), replace(promise, tally=tally)
 
 
 def recall_threshold(score: Doubles, share: float, delta: float) -> float:

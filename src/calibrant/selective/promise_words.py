@@ -36,17 +36,17 @@ def promise_words(
             text = f"{sure} at least {' and '.join(shares)} are right{where} ({observed}); no other class is answered."
         silent = [part.name(class_names) for part in parts if part.threshold.abstains]
         return text + (f" It never answers {listing(silent, MOST_LISTED)}." if silent else "")
-    seen = promise.seen
-    rows = 0 if seen is None else seen.rows
+    tally = promise.tally
+    rows = 0 if tally is None else tally.rows
     if promise.of == "recall":
         (label, share), *_ = promise.shares
         name = class_name(label, class_names)
-        observed = "" if seen is None else f" (seen: {percent(1 - seen.mean)} of {count(rows)})"
+        observed = "" if tally is None else f" (seen: {percent(1 - tally.mean)} of {count(rows)})"
         return f"{sure} at least {allowed(share)} of the samples of {name} are answered as {name}{observed}."
     if promise.of == "cost":
-        observed = "" if seen is None else f" (seen: {number(promise.highest * seen.mean)}, of {count(rows)})"
+        observed = "" if tally is None else f" (seen: {number(promise.highest * tally.mean)}, of {count(rows)})"
         return f"{sure} an answer costs at most {promise.target:g} on average{observed}."
-    observed = "" if seen is None else f" (seen: {percent(seen.mean)} of {count(rows)})"
+    observed = "" if tally is None else f" (seen: {percent(tally.mean)} of {count(rows)})"
     return (
         f"On average over validation sets, at most {allowed(promise.target)} of all samples are answered wrongly"
         f"{observed}: an expected risk, which a single fit may exceed."

@@ -63,23 +63,29 @@ class Reference:
         return ReferenceRows(*(np.concatenate(column) for column in columns))
 
     def evidence(
-        self, limits: Callable[[npt.NDArray[np.str_], Ints], Doubles] | float, labels: Ints
+        self, limits: Callable[[npt.NDArray[np.str_], Ints], Doubles] | float, labels: Ints, answer: int | None = None
     ) -> dict[str, Any] | None:
         """The sketch as plain data; None of too few samples.
 
         Args:
             limits: the threshold, or what tells it from the groups of samples and their predicted classes.
             labels: ``[C]`` how often each label occurs.
+            answer: the class that all accepted samples are answered as, if there is one; its probability is the score.
         """
         if self._size < FEWEST_ROWS:
             return None
         rows = self._rows()
+        accepted = rows.score >= (limits(rows.group, rows.predicted) if callable(limits) else limits)
+        if answer is not None:
+            rows = rows._replace(
+                confidence=np.where(accepted, rows.score, rows.confidence),
+                predicted=np.where(accepted, answer, rows.predicted),
+            )
         # The smallest draws: random, and the same share of few samples as of many.
         apart = rows.draw <= np.partition(rows.draw, count := min(int(APART * self._size), MOST_APART))[count - 1]
         first, rest = rows.take(apart), rows.take(~apart)
         classes = frequent_classes(np.bincount(first.predicted, minlength=len(labels)))
-        accepted = rest.score >= (limits(rest.group, rest.predicted) if callable(limits) else limits)
-        doubt = 1 - rest.confidence[accepted]
+        doubt = 1 - rest.confidence[accepted[~apart]]
         return {
             "rows": len(rest.draw),
             "score": _binned(first.score, rest.score),

@@ -7,7 +7,6 @@ transformers: more than torch itself takes. All that Fabric asks of it is its ve
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.metadata
 import sys
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ def _version_alone(package: str) -> Iterator[None]:
         yield
         return
     stand_in = ModuleType(package)
-    stand_in.__version__ = version  # type: ignore[attr-defined]
+    vars(stand_in)["__version__"] = version
     sys.modules[package] = stand_in
     try:
         yield
@@ -34,9 +33,7 @@ def _version_alone(package: str) -> Iterator[None]:
 
 
 with _version_alone("torchmetrics"):
-    importlib.import_module("lightning_fabric")
-
-from lightning_fabric import Fabric  # noqa: E402
-from lightning_fabric.strategies.ddp import DDPStrategy  # noqa: E402
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
 
 __all__ = ["DDPStrategy", "Fabric"]

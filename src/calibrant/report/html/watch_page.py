@@ -125,7 +125,7 @@ def _groups(document: Part) -> ReportSection | None:
     top = heads(escape(document["by_group"])) + heads(*titles, numbers=True) + heads("Alarm")
     listing = table("tiles counts", "Answers by group", top, body, unseen=True)
     lede = (
-        '<p class="lede">Every group is held to the promise; they share the chance of a false alarm, those that came '
+        '<p class="lede">Each is held to the promise; they share the chance of a false alarm, those that came '
         "first having more of it.</p>"
     )
     return ReportSection("groups", f"By {document['by_group']}"[:60], "Groups", lede + listing)
