@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -29,12 +28,12 @@ What the papers found, looked for again on real data with small networks, beside
 seeds; methods with the same seed start from the same weights and see the same batches of the same samples.
 
 ```text
-./dev bench trained --data DIR          # every study; runs on disk are not computed again, a stopped one goes on
-./dev bench trained pacs --data DIR     # one study
-./dev bench trained --page              # this page, from the runs on disk
+./dev bench trained --data DIR              # what is missing of every study; a stopped run goes on
+./dev bench trained pacs --data DIR --again # one study, although its numbers are here
+./dev bench trained --page                  # this page, from the numbers in benchmarks/trained
 ```
 
-DIR holds fashion-mnist, cifar-10, tiny-imagenet, 20news and pacs. Runs have one thread each. Run on: {machine}.
+DIR holds fashion-mnist, cifar-10, tiny-imagenet, 20news and pacs. Runs have one thread each. Run on: {machines}.
 
 A claim is a difference of methods with the same seed. It holds when the 95% t-interval of its mean over seeds lies on
 the expected side, does not hold when it lies on the other side, and is within noise otherwise. Below three seeds it
@@ -60,7 +59,7 @@ SECTION = """## {title}
 {body}"""
 
 
-def page(numbers: Mapping[str, Numbers], environment: Mapping[str, Any], seeds: int | None = None) -> str:
+def page(numbers: Mapping[str, Numbers], seeds: int | None = None) -> str:
     """The whole page; ``seeds`` are asked for instead of each study's own number."""
     results = {name: own.tested for name, own in numbers.items()}
     judgements = {name: judge(study.claims, results[name]) for name, study in STUDIES.items()}
@@ -68,7 +67,8 @@ def page(numbers: Mapping[str, Numbers], environment: Mapping[str, Any], seeds: 
     verdicts = [judgement.verdict for several in judgements.values() for judgement in several]
     counts = ", ".join(f"{word} {verdicts.count(word)}" for word in VERDICTS)
     top = TOP.format(
-        machine=f"{environment['cpu']}, torch {environment['torch']}",
+        machines="; ".join(dict.fromkeys(machine for own in numbers.values() for machine in own.machines))
+        or "none yet",
         search_seed=SEARCH_SEED,
         counts=f"Of {len(verdicts)} claims: {counts}.",
         progress=table(PROGRESS_HEAD, [_progress_row(s, results[s.name], seeds or s.seeds) for s in STUDIES.values()]),

@@ -3,17 +3,18 @@
     ./dev bench trained --data DIR                       every study whose data lie in DIR
     ./dev bench trained digits pacs --data DIR           some of them
     ./dev bench trained digits --seeds 10                more seeds of a study that needs no files
-    ./dev bench trained --page                           write docs/trained.md and docs/recipes.md from the runs on disk
+    ./dev bench trained digits --again                   train again what benchmarks/trained has numbers of
+    ./dev bench trained --page                           write docs/trained.md and docs/recipes.md, and train nothing
 
 DIR holds fashion-mnist, cifar-10, tiny-imagenet, 20news and pacs, each as `calibrant data inspect` reads it. A run that
 is finished is not computed again, and one that was stopped goes on. Runs have one thread each; --jobs runs go on at a
-time. Studies are in benchmarks/_trained_studies.py.
+time. Studies are in benchmarks/_trained_studies.py; the numbers that the page is written from are in
+benchmarks/trained, one file for each study, which every run adds to.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import _harness as harness
+from benchmarks import _trained_record as record
 from benchmarks._harness import say
 from benchmarks._trained_page import PAGE_NAME, page, recipes_page
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
@@ -35,7 +37,6 @@ from calibrant.predictions import Predictions
 
 FOLDER = Path("build/trained")
 DOCS = Path("docs")
-ENVIRONMENT = "environment.json"
 
 
 class UnfinishedSearchError(Exception):
@@ -67,15 +68,27 @@ def data_of(study: TrainedStudy, data: Path | None, runs: Path) -> str | None:
     return str(path) if data is not None and path.is_dir() else None
 
 
-def run(study: TrainedStudy, where: str, folder: Path, seeds: int, engine: Engine) -> None:
-    """Do what is missing of a study: the methods that most claims need first, each time seed by seed."""
-    for methods in filter(None, (study.first, tuple(study.load().methods))):
+def run(
+    study: TrainedStudy, where: str, folder: Path, seeds: int, engine: Engine, records: Path = record.FOLDER,
+    *, again: bool = False,
+) -> None:  # fmt: skip
+    """Do what is missing of a study: the methods that most claims need first, each time seed by seed.
+
+    Methods with a record of every seed are trained only ``again``.
+    """
+    missing = list(study.plan(1).methods) if again else record.unfinished(study, record.read(study, records), seeds)
+    first = tuple(label for label in study.first if label in missing)
+    for methods in filter(None, (first, tuple(missing))):
         for number in range(1, seeds + 1):
             plan = study.plan(number, methods)
             comparison = compare(plan, folder, data=where or None, engine=engine, progress=_tell)
             for failure in comparison.failures:
                 say(f"{study.name}: {failure.method}, seed {failure.seed} failed: {failure.error}")
             say(f"{study.name}: {', '.join(plan.methods)} with {number} of {seeds} seeds are on disk")
+            numbers = record.joined(record.read(study, records), stored(study, folder, seeds))
+            record.write(study, numbers, records)
+    if not missing:
+        say(f"{study.name}: benchmarks/trained has all of it; --again trains it again")
 
 
 def _tell(what: str, done: float, total: float | None) -> None:
@@ -93,7 +106,13 @@ def stored(study: TrainedStudy, folder: Path, seeds: int) -> Numbers:
     tested = results.where(stage="final", seed=[seed for seed in results.column("seed") if seed != SEARCH_SEED])
     references = [run for run in comparison.finals if run.method == study.reference and run.seed != SEARCH_SEED]
     chances = [_chance(comparison.run_folder(run) / "test.npz") for run in references]
-    return Numbers(tested, results.where(stage="search"), float(np.mean(chances)) if chances else None)
+    chance = float(np.mean(chances)) if chances else None
+    return Numbers(tested, results.where(stage="search"), chance, (_machine(),) if len(tested) else ())
+
+
+def _machine() -> str:
+    environment = harness.environment()
+    return f"{environment['cpu']}, torch {environment['torch']}"
 
 
 def _chance(file: Path) -> float:
@@ -132,14 +151,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="how many; 3, and 5 where nothing has to be downloaded, if left out")
     parser.add_argument("--jobs", type=int, help="runs at a time; one per core if left out")
     parser.add_argument("--runs", type=Path, default=FOLDER, help=f"where the runs lie; {FOLDER} if left out")
-    parser.add_argument("--page", action="store_true", help="write the page from the runs on disk, and train nothing")
+    parser.add_argument("--again", action="store_true", help="train also what benchmarks/trained has numbers of")
+    parser.add_argument("--page", action="store_true", help="write the page from benchmarks/trained, and train nothing")
     args = parser.parse_args()
     if unknown := [name for name in args.studies if name not in STUDIES]:
         parser.error(f"unknown study {unknown[0]!r}; the studies are {', '.join(STUDIES)}")
     if args.seeds is not None and not 1 <= args.seeds <= SEARCH_SEED:
         parser.error(f"--seeds takes 1 to {SEARCH_SEED}, got {args.seeds}")
     if args.page:
-        write_page(args.runs, args.seeds)
+        write_page(args.seeds)
         return
     for name in args.studies or STUDIES:
         study = STUDIES[name]
@@ -149,16 +169,14 @@ def main() -> None:
                 parser.error(f"{name} needs --data DIR with a folder {study.folder}")
             say(f"{name} is passed over: there is no {study.folder} in {args.data}")
             continue
-        harness.write_json(args.runs / ENVIRONMENT, harness.environment())
-        run(study, where, args.runs / name, args.seeds or study.seeds, Local(args.jobs, threads=1))
+        engine = Local(args.jobs, threads=1)
+        run(study, where, args.runs / name, args.seeds or study.seeds, engine, again=args.again)
 
 
-def write_page(runs: Path, seeds: int | None) -> None:
-    """Both pages from what is on disk; a study without runs is there as not run."""
-    numbers = {name: stored(study, runs / name, seeds or study.seeds) for name, study in STUDIES.items()}
-    file = runs / ENVIRONMENT
-    environment = json.loads(file.read_text(encoding="utf-8")) if file.exists() else harness.environment()
-    for name, text in {PAGE_NAME: page(numbers, environment, seeds), "recipes.md": recipes_page(numbers)}.items():
+def write_page(seeds: int | None) -> None:
+    """Both pages from what is recorded; a study without runs is there as not run."""
+    numbers = {name: record.read(study) for name, study in STUDIES.items()}
+    for name, text in {PAGE_NAME: page(numbers, seeds), "recipes.md": recipes_page(numbers)}.items():
         with written_aside(DOCS / name) as aside:
             aside.write_text(text, encoding="utf-8")
         print(f"wrote {DOCS / name}")

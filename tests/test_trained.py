@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from benchmarks import _trained_record as record
 from benchmarks import trained
 from benchmarks._trained_claims import NOT_RUN, as_accurate, higher, judge, lower, normalised, regained, times_lower
 from benchmarks._trained_page import ELSEWHERE, page, recipes_page
@@ -15,7 +16,6 @@ from calibrant.experiments.job import perform
 from calibrant.recipes import names
 from tests.helpers.result_rows import row
 
-MACHINE = {"cpu": "a processor", "torch": "2"}
 every = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
 
 
@@ -109,7 +109,7 @@ def test_what_is_searched_is_searched_on_what_is_not_reported(study: TrainedStud
 
 
 def test_a_page_without_runs_invents_nothing():
-    text = page(dict.fromkeys(STUDIES, Numbers()), MACHINE)
+    text = page(dict.fromkeys(STUDIES, Numbers()))
     claims = sum(len(study.claims) for study in STUDIES.values())
     counts = f"holds 0, does not hold 0, within noise 0, does not apply 0, not run {claims}"
     assert f"Of {claims} claims: {counts}." in text
@@ -149,12 +149,12 @@ class InProcess:
 def test_a_study_is_read_as_far_as_it_came_and_goes_on(brief, tmp_path):
     folder = tmp_path / "digits"
     assert trained.stored(brief, folder, 2) == Numbers()
-    trained.run(brief, "", folder, 1, InProcess())
+    trained.run(brief, "", folder, 1, InProcess(), tmp_path / "records")
     numbers = trained.stored(brief, folder, 2)  # of two seeds, the second has no search yet
     results = numbers.tested
     assert sorted(json.loads(text)["alpha"] for text in numbers.trials.column("settings")) == [0.05, 0.2]
     assert 0 < numbers.chance < 0.1
-    text = page(dict.fromkeys(STUDIES, Numbers()) | {"digits": numbers}, MACHINE)
+    text = page(dict.fromkeys(STUDIES, Numbers()) | {"digits": numbers})
     assert "| lr | alpha = 0.05 | 1 |" in text
     assert "so far | 1 | not run |" in text
     assert set(results.column("seed")) == {0}
@@ -162,8 +162,36 @@ def test_a_study_is_read_as_far_as_it_came_and_goes_on(brief, tmp_path):
     assert set(results.column("stage")) == {"final"}
     finished = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")}
     assert len(finished) == 4  # cross-entropy, two candidates, and the better one on all of the training data
-    trained.run(brief, "", folder, 1, InProcess())
+    recorded = record.read(brief, tmp_path / "records")
+    assert set(recorded.tested) <= set(numbers.tested)
+    assert set(recorded.trials) <= set(numbers.trials)
+    assert (recorded.chance, recorded.machines) == (numbers.chance, numbers.machines)
+    same = page(dict.fromkeys(STUDIES, Numbers()) | {"digits": recorded})
+    assert same == text
+    assert record.unfinished(brief, recorded, 1) == []
+    assert record.unfinished(brief, recorded, 2) == ["ce", "lr"]
+    trained.run(brief, "", folder, 1, InProcess(), tmp_path / "records")
     assert {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")} == finished
+
+
+def test_numbers_of_another_recipe_do_not_count(tmp_path):
+    study = STUDIES["breast_cancer"]
+    numbers = Numbers(Results([row("ce", 0, "accuracy", 0.9), row("ls", 0, "accuracy", 0.8)]), chance=0.1)
+    record.write(study, numbers, tmp_path)
+    assert record.read(study, tmp_path).tested.column("method") == ["ce", "ls"]
+    file = tmp_path / "breast_cancer.json"
+    file.write_text(file.read_text().replace(record.hashes_of(study)["ce"], "0" * 16))
+    assert record.read(study, tmp_path).tested.column("method") == ["ls"]
+    assert record.read(study, tmp_path).chance is None  # which was that of cross-entropy
+    assert record.read(STUDIES["digits"], tmp_path) == Numbers()
+
+
+def test_what_was_measured_last_counts():
+    recorded = Numbers(Results([row("ce", seed, "accuracy", 0.9) for seed in (0, 1)]), chance=0.1, machines=("a",))
+    measured = Numbers(Results([row("ce", 1, "accuracy", 0.7)]), machines=("b",))
+    both = record.joined(recorded, measured)
+    assert both.tested.by_seed(method="ce", metric="accuracy") == {0: 0.9, 1: 0.7}
+    assert (both.chance, both.machines) == (0.1, ("a", "b"))
 
 
 def test_breast_cancer_is_read_as_a_table(tmp_path):

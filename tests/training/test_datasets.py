@@ -21,6 +21,21 @@ def test_a_part_of_the_test_data_can_be_held_out():
     assert {*sets.val.ids, *sets.test.ids} == set(whole.test.ids)
 
 
+def test_training_on_a_part_of_what_is_not_held_out():
+    """Other samples for another seed of the hold-out, the same validation and test data as without it."""
+    whole = load_sets(digits(hold_out={"count": 150}))
+    sets = load_sets(digits(hold_out={"count": 150}, train_count=200))
+    assert len(sets.train) == 200
+    assert set(sets.train.ids) < set(whole.train.ids)
+    assert (sets.val.ids, sets.test.ids) == (whole.val.ids, whole.test.ids)
+    other = load_sets(digits(hold_out={"count": 150, "seed": 1}, train_count=200))
+    assert set(other.train.ids) != set(sets.train.ids)
+    assert load_sets(digits(hold_out={"count": 150}, train_count=len(whole.train))).train.ids == whole.train.ids
+    with pytest.raises(ValueError, match=r"data\.train_count is 5000, and \d+ samples are left to train on"):
+        load_sets(digits(hold_out={"count": 150}, train_count=5000))
+    assert digits(train_count=200).key != digits().key
+
+
 def test_a_test_set_cut_from_data_that_come_as_one(tmp_path):
     """A folder for each class is enough; the test set is the same for every seed."""
     home = folder_of_classes(tmp_path / "pictures")

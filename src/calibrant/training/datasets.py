@@ -75,6 +75,7 @@ def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
             test, val = hold_out(test, **amount)
         else:
             train, val = hold_out(train, **amount)
+    train = _drawn(train, settings)
     disjoint(train, *([val] if val is not None else []), test)
     more = {n: AlsoSettings(variant=also) if isinstance(also, str) else also for n, also in settings.also.items()}
     left_out = tuple(name for name, also in more.items() if also.layout is not None and not also.path)
@@ -85,6 +86,17 @@ def load_sets(recipe: Recipe, path: str | None = None) -> Sets:
         val = single_object(val) if val is not None and "val" in settings.variant_of else val
     sets = Sets(train, val, test, others, left_out)
     return sets if settings.text is None else _with_tokens(sets, settings.text)
+
+
+def _drawn(train: Dataset, settings: DataSettings) -> Dataset:
+    """The ``train_count`` samples of what is left to train on; all of them if the recipe names no count."""
+    count = settings.train_count
+    if count is None or count == len(train):
+        return train
+    if count > len(train):
+        raise ValueError(f"{train.title}: data.train_count is {count}, and {len(train)} samples are left to train on")
+    seed = 0 if settings.hold_out is None else settings.hold_out.seed
+    return hold_out(train, count=count, seed=seed)[1].replace(split=train.split)
 
 
 #: What a recipe does with images after they were read.

@@ -140,7 +140,8 @@ class Recipe(Settings):
         plain = self.model_dump(mode="json", exclude=_WORDS)
         plain["data"].pop("path")
         plain["data"].pop("pixels")
-        for name, usual in (("exclude", None), ("interpolate", True)):  # recipes from before them keep their keys
+        # Recipes from before these settings keep their keys.
+        for name, usual in (("exclude", None), ("interpolate", True), ("train_count", None)):
             if plain["data"][name] == usual:
                 plain["data"].pop(name)
         if self.detection is None:  # so do those from before it

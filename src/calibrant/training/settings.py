@@ -133,6 +133,8 @@ class DataSettings(Settings):
         train, val, test: Names of the splits; without ``val``, ``hold_out`` makes one.
         test_share: Cut the test set from the training split, the same one for every seed; for data that come as one.
         hold_out: Split off ``train`` or ``test``.
+        train_count: Train on so many samples, drawn from what ``hold_out`` leaves of the training split; on all if left
+            out.
         resample: Merge train and test and draw them anew for every seed (LR).
         variant: ``"single-object"``: one sample per annotated object.
         variant_of: Which of train, val and test it is made of.
@@ -163,6 +165,7 @@ class DataSettings(Settings):
     test: str = "test"
     test_share: Part | None = None
     hold_out: HoldOut | None = None
+    train_count: Count | None = None
     resample: Flag = False
     variant: Literal["single-object"] | None = None
     variant_of: tuple[Role, ...] = ("train",)
