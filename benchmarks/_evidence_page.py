@@ -13,7 +13,7 @@ from benchmarks._evidence_files import LOGIT_FILES, NETWORKS, SMOOTHING_WORDS, S
 from benchmarks._evidence_networks import EQUAL_ACCURACY
 from benchmarks._evidence_policies import ALLOWED
 from benchmarks._evidence_repairs import RULES, regret
-from benchmarks._speed_metrics import table
+from benchmarks._markdown import table
 from calibrant.selective import CALIBRATORS_TRIED
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks._speed_metrics import table
+from benchmarks._markdown import table
 from benchmarks.guarantee import SHAPES, TIES
 from calibrant.selective.class_thresholds import thresholds_by_class
 from calibrant.selective.costs import CostSamples, loosest_by_cost

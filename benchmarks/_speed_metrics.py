@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
+
+from benchmarks._markdown import table
 
 #: As in the benchmarks: from this many cores of other processes' work on, times are doubted.
 BUSY = 0.1
@@ -89,12 +90,6 @@ def busy(record: dict[str, Any]) -> list[str]:
     others = record["cores_of_others"]
     warning = f"Other processes used {others or 0:g} cores meanwhile: these times cannot be trusted."
     return [warning] if others and others > BUSY else []
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of Markdown, numbers to the right."""
-    lines = [columns, ["---", *["--:"] * (len(columns) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
 
 
 def _section(data: dict[str, Any]) -> str:

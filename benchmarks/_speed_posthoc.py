@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks._speed_metrics import busy, machine, table
+from benchmarks._markdown import table
+from benchmarks._speed_metrics import busy, machine
 
 POSTHOC = """\
 ## Posthoc

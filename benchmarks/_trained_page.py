@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from benchmarks._speed_metrics import table
+from benchmarks._markdown import table
 from benchmarks._trained_claims import NOT_RUN, VERDICTS, Judgement, judge
 from benchmarks._trained_findings import FINDINGS
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy

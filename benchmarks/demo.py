@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._harness import environment, print_table, say, write_json
-from benchmarks._speed_metrics import machine, table
+from benchmarks._markdown import table
+from benchmarks._speed_metrics import machine
 from calibrant._files import written_aside
 from calibrant.experiments import run_demo
 

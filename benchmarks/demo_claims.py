@@ -23,7 +23,8 @@ from typing import Any
 import torch
 
 from benchmarks._harness import environment, print_table, say, write_json
-from benchmarks._speed_metrics import machine, table
+from benchmarks._markdown import table
+from benchmarks._speed_metrics import machine
 from calibrant._files import written_aside
 from calibrant.experiments.demo_study import CHECK, CLAIMS, SEEDS, effects, is_reliable, plan_demo_study, study_key
 from calibrant.experiments.evaluation import numbers

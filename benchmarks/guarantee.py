@@ -32,7 +32,7 @@ from scipy.stats import binom
 from benchmarks import _harness as harness
 from benchmarks import adversary
 from benchmarks._harness import say
-from benchmarks._speed_metrics import table
+from benchmarks._markdown import table
 from calibrant._files import written_aside
 from calibrant.selective.bounds import allowed_errors
 from calibrant.selective.search import curve_of

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks._harness import say
-from benchmarks._speed_metrics import table
+from benchmarks._markdown import table
 from calibrant._files import write_json, written_aside
 from calibrant.monitoring.evidence import EXCESS, EvidenceProcess, rate_ratios
 from calibrant.monitoring.exchangeability import LOG_BETS, rank_cells

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from benchmarks import _harness as harness
 from benchmarks._harness import say
-from benchmarks._speed_metrics import table
+from benchmarks._markdown import table
 from calibrant._files import written_aside
 from calibrant.data.boxes import Boxes, objectness
 from calibrant.data.scene_truth import true_calibration_error, true_error
