@@ -33,7 +33,8 @@ seeds; methods with the same seed start from the same weights and see the same b
 ./dev bench trained --page                  # this page, from the numbers in benchmarks/trained
 ```
 
-DIR holds fashion-mnist, cifar-10, tiny-imagenet, 20news and pacs. Runs have one thread each. Run on: {machines}.
+DIR holds fashion-mnist, cifar-10, cifar10h, tiny-imagenet, 20news and pacs. Runs have one thread each. Run on:
+{machines}.
 
 A claim is a difference of methods with the same seed. It holds when the 95% t-interval of its mean over seeds lies on
 the expected side, does not hold when it lies on the other side, and is within noise otherwise. Below three seeds it

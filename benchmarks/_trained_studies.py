@@ -35,6 +35,7 @@ class TrainedStudy:
         first: Methods whose seeds are run before any other method.
         tune, search: As for `Study`.
         columns: Of the table.
+        asks_people: Whether CIFAR-10H, in the folder cifar10h below ``--data``, is a second truth of the test images.
     """
 
     name: str
@@ -48,6 +49,7 @@ class TrainedStudy:
     tune: tuple[str, ...] = ()
     search: Search = "grid"
     columns: tuple[str, ...] = SHOWN
+    asks_people: bool = False
 
     @property
     def reference(self) -> str:
@@ -181,17 +183,24 @@ CIFAR10 = TrainedStudy(
     "cifar10",
     "small/cifar10_resnet20",
     "cifar-10",
-    "ResNet-20, 15 epochs; 5,000 of the 50,000 images are held out for the repairs. The labels are CIFAR-10's own; the "
-    "human ones of CIFAR-10H are not used yet.",
-    tuple(
-        claim
-        for alpha in ("0.05", "0.1", "0.2")
-        for claim in _sc_claims(f"ls, alpha={alpha}", where=f" (alpha = {alpha})")
+    "ResNet-20, 15 epochs; 5,000 of the 50,000 images are held out for the repairs. `people` are the same test images "
+    "with CIFAR-10H's votes as the truth: a prediction is right with the share of people who say so.",
+    (
+        *(
+            claim
+            for alpha in ("0.05", "0.1", "0.2")
+            for claim in _sc_claims(f"ls, alpha={alpha}", where=f" (alpha = {alpha})")
+        ),
+        *_sc_claims("ls, alpha=0.2", "@people", " by people's votes (alpha = 0.2)"),
     ),
     minutes=60.0,
     first=("ce", "ls, alpha=0.2"),
-    columns=(*SHOWN, "coverage_at_risk_0.01", "coverage_at_risk_0.01 + logit-norm"),
-)
+    columns=(
+        *SHOWN, "coverage_at_risk_0.01", "coverage_at_risk_0.01 + logit-norm", "accuracy@people", "nll@people",
+        "ece@people", "aurc@people", "aurc@people + logit-norm",
+    ),
+    asks_people=True,
+)  # fmt: skip
 
 CONTEXT = "mean_confidence@context"
 

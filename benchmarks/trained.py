@@ -6,31 +6,33 @@
     ./dev bench trained digits --again                   train again what benchmarks/trained has numbers of
     ./dev bench trained --page                           write docs/trained.md and docs/recipes.md, and train nothing
 
-DIR holds fashion-mnist, cifar-10, tiny-imagenet, 20news and pacs, each as `calibrant data inspect` reads it. A run that
-is finished is not computed again, and one that was stopped goes on. Runs have one thread each; --jobs runs go on at a
-time. Studies are in benchmarks/_trained_studies.py; the numbers that the page is written from are in
+DIR holds fashion-mnist, cifar-10, cifar10h, tiny-imagenet, 20news and pacs, each as `calibrant data inspect` reads it.
+A run that is finished is not computed again, and one that was stopped goes on. Runs have one thread each; --jobs runs go
+on at a time. Studies are in benchmarks/_trained_studies.py; the numbers that the page is written from are in
 benchmarks/trained, one file for each study, which every run adds to.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import _harness as harness
+from benchmarks import _trained_people as people
 from benchmarks import _trained_record as record
 from benchmarks._harness import say
 from benchmarks._trained_page import PAGE_NAME, page, recipes_page
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
 from calibrant._files import written_aside
-from calibrant.experiments import Engine, Local, Study, compare
+from calibrant.experiments import Engine, Local, Results, Study, compare
 from calibrant.experiments.comparison import collect
 from calibrant.experiments.folder import RUNS
 from calibrant.experiments.job import Job
+from calibrant.experiments.results import ResultRow
 from calibrant.experiments.study import PlannedRun, Scores, search
 from calibrant.metrics import ece_by_chance, reliability, top_label
 from calibrant.predictions import Predictions
@@ -76,6 +78,7 @@ def run(
 
     Methods with a record of every seed are trained only ``again``.
     """
+    votes = people.read_votes(Path(where).parent) if study.asks_people else None
     missing = list(study.plan(1).methods) if again else record.unfinished(study, record.read(study, records), seeds)
     first = tuple(label for label in study.first if label in missing)
     for methods in filter(None, (first, tuple(missing))):
@@ -85,7 +88,7 @@ def run(
             for failure in comparison.failures:
                 say(f"{study.name}: {failure.method}, seed {failure.seed} failed: {failure.error}")
             say(f"{study.name}: {', '.join(plan.methods)} with {number} of {seeds} seeds are on disk")
-            numbers = record.joined(record.read(study, records), stored(study, folder, seeds))
+            numbers = record.joined(record.read(study, records), stored(study, folder, seeds, votes))
             record.write(study, numbers, records)
     if not missing:
         say(f"{study.name}: benchmarks/trained has all of it; --again trains it again")
@@ -95,8 +98,8 @@ def _tell(what: str, done: float, total: float | None) -> None:
     say(f"{what}: {done:.2f} of {total or 0:g}", passing=True)
 
 
-def stored(study: TrainedStudy, folder: Path, seeds: int) -> Numbers:
-    """What is on disk of a study; nothing is trained."""
+def stored(study: TrainedStudy, folder: Path, seeds: int, votes: Mapping[str, people.Floats] | None = None) -> Numbers:
+    """What is on disk of a study, also by people's votes on its test images; nothing is trained."""
     if not (folder / RUNS).is_dir():
         return Numbers()
     plan = study.plan(seeds)
@@ -107,6 +110,13 @@ def stored(study: TrainedStudy, folder: Path, seeds: int) -> Numbers:
     references = [run for run in comparison.finals if run.method == study.reference and run.seed != SEARCH_SEED]
     chances = [_chance(comparison.run_folder(run) / "test.npz") for run in references]
     chance = float(np.mean(chances)) if chances else None
+    if votes is not None:
+        finals = [run for run in comparison.finals if run.seed != SEARCH_SEED]
+        tested += Results(
+            ResultRow(run.key, run.method, run.label, run.tuned_for, run.stage, run.seed, *number)
+            for run in finals
+            for number in people.numbers_by(votes, comparison.run_folder(run).path)
+        )
     return Numbers(tested, results.where(stage="search"), chance, (_machine(),) if len(tested) else ())
 
 

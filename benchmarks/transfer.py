@@ -99,9 +99,7 @@ def main() -> None:
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all if left out")
     parser.add_argument("--data", type=Path, required=True, help="the folder with a folder for each data set")
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count(), help="detectors at a time; one per core by default"
-    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="detectors at a time; one per core by default")
     parser.add_argument("--runs", type=Path, default=TRAINED, help=f"of ./dev bench trained; {TRAINED} if left out")
     args = parser.parse_args()
     if unknown := [part for part in args.parts if part not in PARTS]:

@@ -3,16 +3,20 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
+from benchmarks import _trained_people as people
 from benchmarks import _trained_record as record
 from benchmarks import trained
 from benchmarks._trained_claims import NOT_RUN, as_accurate, higher, judge, lower, normalised, regained, times_lower
 from benchmarks._trained_page import ELSEWHERE, page, recipes_page
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
+from calibrant import Predictions
 from calibrant.experiments import Results
 from calibrant.experiments.cells import parse_column
 from calibrant.experiments.job import perform
+from calibrant.metrics import aurc, ece, nll, top_label
 from calibrant.recipes import names
 from tests.helpers.result_rows import row
 
@@ -86,7 +90,7 @@ def test_more_than_half_is_taken_back_where_something_was_lost(plain, normed, wo
 @every
 def test_claims_are_about_methods_and_sets_of_the_recipe(study: TrainedStudy):
     plan = study.plan(study.seeds)
-    sets = {"test", *plan.recipe.data.also}
+    sets = {"test", *plan.recipe.data.also} | ({people.SET} if study.asks_people else set())
     assert SEARCH_SEED not in range(study.seeds)
     assert set(study.first) <= set(plan.methods)
     for claim in study.claims:
@@ -192,6 +196,32 @@ def test_what_was_measured_last_counts():
     both = record.joined(recorded, measured)
     assert both.tested.by_seed(method="ce", metric="accuracy") == {0: 0.9, 1: 0.7}
     assert (both.chance, both.machines) == (0.1, ("a", "b"))
+
+
+def test_people_who_agree_are_a_label(tmp_path):
+    """With one class for each image, the numbers are those of Calibrant's own functions; ties are among the scores."""
+    rng = np.random.default_rng(3)
+    for name, number in (("val", 300), ("test", 500)):
+        logits = 3 * rng.standard_normal((number, 4))[rng.integers(0, number // 2, number)]
+        labels = (logits + 2 * rng.gumbel(size=logits.shape)).argmax(1)
+        ids = np.array([f"{name}/{n}" for n in range(number)])
+        Predictions.from_logits(logits, labels, ids=ids).save(tmp_path / f"{name}.npz")
+    votes = dict(zip(ids.tolist(), np.eye(4)[labels], strict=True))
+    numbers = {(n.posthoc, n.metric): n.value for n in people.numbers_by(votes, tmp_path)}
+    confidence, _, correct = top_label(logits, labels)
+    assert numbers["none", "accuracy"] == correct.mean()
+    assert numbers["none", "nll"] == pytest.approx(nll(logits, labels), abs=1e-12)
+    assert numbers["none", "ece"] == pytest.approx(ece(confidence, correct), abs=1e-9)
+    assert numbers["none", "aurc"] == pytest.approx(aurc(confidence, correct), abs=1e-9)
+    assert len(set(confidence)) < len(confidence)
+    assert 0 < numbers["logit-norm", "aurc"] < 1
+
+
+def test_votes_by_hand():
+    """Right with 1 and 0.5, most confident first: risks 0 and 0.25. Gaps of 0.95 - 1 and 0.85 - 0.5."""
+    confidence, agreement = np.array([0.85, 0.95]), np.array([0.5, 1.0])
+    assert people.area(confidence, agreement) == pytest.approx((0.0 + 0.25) / 2)
+    assert people.calibration_gap(confidence, agreement) == pytest.approx((0.05 + 0.35) / 2)
 
 
 def test_breast_cancer_is_read_as_a_table(tmp_path):
