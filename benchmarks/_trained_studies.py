@@ -52,6 +52,11 @@ class TrainedStudy:
     asks_people: bool = False
 
     @property
+    def folders(self) -> tuple[str, ...]:
+        """Everything that must be below ``--data``."""
+        return (self.folder, "cifar10h") if self.asks_people else (self.folder,)
+
+    @property
     def reference(self) -> str:
         """The method that others are compared with: cross-entropy on the labels as they are."""
         return "hard" if "hard" in self.first else "ce"

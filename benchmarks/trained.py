@@ -7,8 +7,8 @@
     ./dev bench trained --page                           write docs/trained.md and docs/recipes.md, and train nothing
 
 DIR holds fashion-mnist, cifar-10, cifar10h, tiny-imagenet, 20news and pacs, each as `calibrant data inspect` reads it.
-A run that is finished is not computed again, and one that was stopped goes on. Runs have one thread each; --jobs runs go
-on at a time. Studies are in benchmarks/_trained_studies.py; the numbers that the page is written from are in
+A run that is finished is not computed again, and one that was stopped goes on. Runs have one thread each; --jobs runs
+go on at a time. Studies are in benchmarks/_trained_studies.py; the numbers that the page is written from are in
 benchmarks/trained, one file for each study, which every run adds to.
 """
 
@@ -66,8 +66,9 @@ def data_of(study: TrainedStudy, data: Path | None, runs: Path) -> str | None:
         if not path.exists():
             write_breast_cancer(path)
         return str(path)
-    path = (data or Path()) / study.folder
-    return str(path) if data is not None and path.is_dir() else None
+    if data is None or not all((data / name).is_dir() for name in study.folders):
+        return None
+    return str(data / study.folder)
 
 
 def run(
@@ -176,8 +177,8 @@ def main() -> None:
         where = data_of(study, args.data, args.runs)
         if where is None:
             if args.studies:
-                parser.error(f"{name} needs --data DIR with a folder {study.folder}")
-            say(f"{name} is passed over: there is no {study.folder} in {args.data}")
+                parser.error(f"{name} needs --data DIR with a folder {' and a folder '.join(study.folders)}")
+            say(f"{name} is passed over: {args.data} lacks {' or '.join(study.folders)}")
             continue
         engine = Local(args.jobs, threads=1)
         run(study, where, args.runs / name, args.seeds or study.seeds, engine, again=args.again)
