@@ -75,7 +75,7 @@ def run(
     study: TrainedStudy, where: str, folder: Path, seeds: int, engine: Engine, records: Path = record.FOLDER,
     *, again: bool = False,
 ) -> None:  # fmt: skip
-    """Do what is missing of a study: the methods that most claims need first, each time seed by seed.
+    """Do what is missing of a study: the methods that most claims need first.
 
     Methods with a record of every seed are trained only ``again``.
     """
@@ -83,14 +83,16 @@ def run(
     missing = list(study.plan(1).methods) if again else record.unfinished(study, record.read(study, records), seeds)
     first = tuple(label for label in study.first if label in missing)
     for methods in filter(None, (first, tuple(missing))):
-        for number in range(1, seeds + 1):
-            plan = study.plan(number, methods)
+        plan = study.plan(seeds, methods)
+        try:
             comparison = compare(plan, folder, data=where or None, engine=engine, progress=_tell)
-            for failure in comparison.failures:
-                say(f"{study.name}: {failure.method}, seed {failure.seed} failed: {failure.error}")
-            say(f"{study.name}: {', '.join(plan.methods)} with {number} of {seeds} seeds are on disk")
-            numbers = record.joined(record.read(study, records), stored(study, folder, seeds, votes))
-            record.write(study, numbers, records)
+        finally:  # also what was done before an interruption
+            record.write(
+                study, record.joined(record.read(study, records), stored(study, folder, seeds, votes)), records
+            )
+        for failure in comparison.failures:
+            say(f"{study.name}: {failure.method}, seed {failure.seed} failed: {failure.error}")
+        say(f"{study.name}: {', '.join(plan.methods)} with {seeds} seeds are on disk")
     if not missing:
         say(f"{study.name}: benchmarks/trained has all of it; --again trains it again")
 
