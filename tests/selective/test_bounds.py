@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import beta, binom
+from scipy.stats import beta, betabinom, binom
 
 from calibrant.selective.bounds import (
     allowed_errors,
     binomial_tail,
+    coverage_p_value,
     fewest,
     fewest_with,
     lower_limit,
@@ -69,3 +70,9 @@ def test_limits_of_a_mean_are_where_the_tail_meets_the_level():
     assert mean_tail(87.5, 100, 1 - interval.low) == pytest.approx(0.03, rel=0.01)
     assert np.isnan(mean_interval(0.0, 0, 0.1, 0.1).value)
     assert mean_interval(0.0, 10, 0.1, 0.1).low == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("covered", "samples"), [(0, 1), (180, 200), (189, 200), (200, 200)])
+def test_the_p_value_is_that_of_the_beta_binomial(covered, samples):
+    expected = betabinom(samples, 286, 15).cdf(covered)
+    assert coverage_p_value(covered, samples, 286, 300) == pytest.approx(expected, rel=1e-8)

@@ -17,7 +17,7 @@ from calibrant.metrics import Doubles
 from calibrant.monitoring.label_shift import LabelShift, correct, estimate_label_shift, reference_priors
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import IGNORED, Predictions
-from calibrant.selective import Policy, bin_counts, class_counts, decision, part_numbers
+from calibrant.selective import Policy, bin_counts, class_counts, decision
 
 #: Samples that new priors are estimated on, and numbers of them.
 MOST_ROWS, MOST_NUMBERS = 20_000, 2**22
@@ -82,7 +82,6 @@ def decided_rows(
     policy: Policy, parts: Iterable[Predictions], by_group: str | None = None, labels: Mapping[str, int] | None = None
 ) -> Iterator[DecidedRows]:
     """The samples of a batch, some at a time, and what the policy says of them."""
-    numbers = {name: number for number, name in enumerate(policy.group_names or ())}
     for batch in parts:
         values = batch.logits if policy.takes == "logits" else batch.probabilities
         truth = _labels(batch, labels)
@@ -93,7 +92,7 @@ def decided_rows(
             check_finite(part)
             rows = slice(start, start + len(part))
             start += len(part)
-            group = None if own is None else np.array([[numbers.get(name, -1)] for name in own[rows]], np.float64)
+            group = None if own is None else policy.group_numbers(own[rows])[:, None].astype(np.float64)
             answer = decision(policy, NumpyOps(), part.astype(np.float64), group)
             inside = None if names is None else names[rows]
             if policy.classes is not None:
@@ -107,7 +106,7 @@ def decided_rows(
 def class_parts(policy: Policy, groups: npt.NDArray[np.str_] | None, predicted: Ints) -> npt.NDArray[np.str_]:
     """What has a threshold of its own and each sample belongs to, by name; samples of nothing are never answered."""
     names = np.array([*policy.parts, "none"])
-    parts: npt.NDArray[np.str_] = names[part_numbers(policy, groups, predicted)]
+    parts: npt.NDArray[np.str_] = names[policy.part_numbers(groups, predicted)]
     return parts
 
 

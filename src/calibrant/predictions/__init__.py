@@ -12,6 +12,6 @@ from calibrant.predictions.files import FileStore, format_of
 from calibrant.predictions.memory import BATCH
 from calibrant.predictions.paths import Remote, is_remote
 from calibrant.predictions.predictions import Predictions
-from calibrant.predictions.schema import IGNORED, UNITS
+from calibrant.predictions.schema import IGNORED, UNITS, class_name
 
 __all__ = ["Predictions"]

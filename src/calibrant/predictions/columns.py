@@ -26,7 +26,7 @@ from calibrant.predictions.labels import (
     rename_columns,
     sort_columns,
 )
-from calibrant.predictions.schema import DATA, GROUP, IGNORED, Schema, check_class_names, check_schema
+from calibrant.predictions.schema import DATA, GROUP, IGNORED, Schema, check_class_names, check_schema, class_name
 from calibrant.predictions.values import SINGLE_LABEL
 
 SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
@@ -417,5 +417,5 @@ def facts_of(schema: Schema) -> dict[str, Any]:
     if schema.class_names is not None and codes_of(schema.class_names) is not None:
         facts[LABELS_ARE] = POSITIONS
     if schema.positive is not None and schema.positive != customary_positive(schema.class_names):
-        facts[POSITIVE] = str(schema.positive) if schema.class_names is None else schema.class_names[schema.positive]
+        facts[POSITIVE] = class_name(schema.positive, schema.class_names)
     return {name: value for name, value in facts.items() if value is not None}
