@@ -1,7 +1,8 @@
 """Policies, which answer or abstain.
 
-A fit reads a `request`, collects samples (`holdout`), chooses calibrator and score on them (`selection`), fits
-prediction sets where they are asked for (`set_fitting`), and notes `evidence` and a `reference` for a watch later. The
-result is a `policy`: a `rule`, described with the help of `promise_words`, whose formula is in `decision`; `module` is
-the same in PyTorch, and `outcome` what it does to predictions.
+`request` reads what is asked of a fit. `fit` runs it: it collects samples (`holdout`), chooses calibrator and score on
+them (`selection`), finds the threshold, fits prediction sets where they are asked for (`set_fitting`), and notes the
+`evidence` and a `reference` for a watch later. The result is a `policy`: a `rule`, which `promise_words` helps to
+describe, with its formula in `decision`. `module` is the same in PyTorch, and `outcome` what a policy does to
+predictions.
 """

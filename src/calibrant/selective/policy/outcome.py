@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibrant._arrays import Array
-from calibrant._files import written_aside
+from calibrant._files import json_value, written_aside
 from calibrant._numbers import allowed, count, percent, span_words
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import Bools, listing
@@ -37,6 +36,10 @@ class Counts(NamedTuple):
     samples: int = 0
     accepted: int = 0
     errors: int = 0
+
+    def plus(self, samples: int, accepted: int, errors: int) -> Counts:
+        """The counts with those of more samples."""
+        return Counts(self.samples + int(samples), self.accepted + int(accepted), self.errors + int(errors))
 
 
 @dataclass
@@ -99,9 +102,8 @@ class Outcome:
         if self.policy.group is not None:
             names = np.asarray(batch.groups[self.policy.group]).astype(str)
             for name in np.unique(names).tolist():
-                added = (int(part[names == name].sum()) for part in (counted, accept, accept & wrong))
-                before = self.groups.get(name, Counts())
-                self.groups[name] = Counts(*(old + new for old, new in zip(before, added, strict=True)))
+                added = (part[names == name].sum() for part in (counted, accept, accept & wrong))
+                self.groups[name] = self.groups.get(name, Counts()).plus(*added)
         self._add_promise(batch, decisions, counted, accept, accept & wrong)
 
     def _add_promise(
@@ -117,8 +119,8 @@ class Outcome:
                 for rows in (counted, accept, errors)
             ]
             for part, added in zip(policy.classes, zip(*columns, strict=True), strict=True):
-                before = self.classes.get(name := part.name(policy.class_names), Counts())
-                self.classes[name] = Counts(*(old + int(new) for old, new in zip(before, added, strict=True)))
+                name = part.name(policy.class_names)
+                self.classes[name] = self.classes.get(name, Counts()).plus(*added)
         elif policy.promise.mean_loss is not None and batch.labels is not None:
             labels = np.where(counted, batch.labels, 0)
             rows, losses = policy.promise.losses(labels, decisions.labels, accept)
@@ -262,32 +264,26 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        coverage, risk = (
-            {name: None if math.isnan(value) else value for name, value in vars(interval).items()}
-            for interval in (self.coverage, self.risk)
-        )
         return {
             "samples": self.samples,
             "accepted": self.accepted,
-            "coverage": coverage,
+            "coverage": json_value(vars(self.coverage)),
             "errors": self.errors if self.labelled else None,
-            "risk": risk,
+            "risk": json_value(vars(self.risk)),
             "risk_of_all": self.all_errors / self.samples if self.labelled and self.samples else None,
             "target_risk": self.policy.target_risk,
             "promised_risk": self.policy.promised,
             "promise_kept": self.promise_kept,
             "images": self.images._asdict() if self.policy.kind == "segmentation" else None,
-            "groups": {
-                name: counts._asdict() | ({} if self.labelled else {"errors": None})
-                for name, counts in self.groups.items()
-            },
-            "classes": {
-                name: counts._asdict() | ({} if self.labelled else {"errors": None})
-                for name, counts in self.classes.items()
-            },
+            "groups": self._counts_dict(self.groups),
+            "classes": self._counts_dict(self.classes),
             "promise": self._promise_dict(),
             "sets": self._sets_dict(),
         }
+
+    def _counts_dict(self, parts: Mapping[str, Counts]) -> dict[str, dict[str, int | None]]:
+        unknown = {} if self.labelled else {"errors": None}
+        return {name: counts._asdict() | unknown for name, counts in parts.items()}
 
     def _promise_dict(self) -> dict[str, Any]:
         """What is promised, and the mean loss here, where it is not that of wrong answers."""

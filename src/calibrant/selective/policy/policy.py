@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibrant._progress import Progress, silent, track
+from calibrant._progress import Progress, silent
 from calibrant._validation import LARGEST_SEED, differing_names, whole
-from calibrant.predictions import IGNORED, Digits, Predictions
+from calibrant.predictions import Predictions
 from calibrant.selective.policy.decision import Decisions, decide
-from calibrant.selective.policy.evidence import CalibrationCheck, count_labels, describe_majority, is_poor
-from calibrant.selective.policy.holdout import Fingerprint, batch_values, for_choice, score_choice, score_for_threshold
-from calibrant.selective.policy.reference import Reference
+from calibrant.selective.policy.fit import FitRequest, fit_rule
+from calibrant.selective.policy.holdout import batch_values
 from calibrant.selective.policy.request import (
     PromiseRequest,
     check_arguments,
@@ -25,15 +22,10 @@ from calibrant.selective.policy.request import (
     read_set_target,
 )
 from calibrant.selective.policy.rule import Rule
-from calibrant.selective.policy.selection import Selection, select
-from calibrant.selective.policy.set_fitting import SetFit, predict_sets, with_counts
-from calibrant.selective.scores import FORMULAS, NORMALISED, Score
-from calibrant.selective.split import FEWEST_FOR_CHOICE, count_for_threshold, share_for_choice
-from calibrant.selective.thresholds.classes import thresholds_by_class
-from calibrant.selective.thresholds.images import threshold_over_images
-from calibrant.selective.thresholds.mean_loss import threshold_of_promise
-from calibrant.selective.thresholds.risk import ClassThreshold, Method, Threshold, abstaining
-from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget, threshold_over_samples
+from calibrant.selective.policy.set_fitting import predict_sets
+from calibrant.selective.scores import NORMALISED
+from calibrant.selective.thresholds.risk import Method
+from calibrant.selective.thresholds.samples import ThresholdTarget
 
 if TYPE_CHECKING:
     from torch import nn
@@ -145,93 +137,15 @@ class Policy(Rule):
         check_together(promised, target_risk, target_coverage, method, score, group)
         if target_risk is None and target_coverage is None and promised.of == "risk":
             target_risk = 0.05
-        score = score if promised.score is None else "msp"  # which is not used
         target = ThresholdTarget(target_risk, target_coverage, confidence, method)
         seed = whole("seed", seed, 0, LARGEST_SEED)
+        score = score if promised.score is None else "msp"  # which is not used
         check_arguments(predictions, target, score, group)
         set_target = read_set_target(predictions, sets, set_method, set_penalty, set_free_ranks, set_randomised, seed)
         if centre is not None and score not in ("auto", NORMALISED):
             raise ValueError(f"centre is for the score {NORMALISED}, got score {score!r}")
-        samples, masks = len(predictions), predictions.kind == "segmentation"
-
-        is_closed = calibrator == "none" and score in FORMULAS
-        is_default = calibrator in ("auto", "none") and score in ("auto", "msp")
-        chooses = not is_closed and (samples >= FEWEST_FOR_CHOICE or not is_default)
-        chooses_sets = set_target is not None and set_target.has_choice
-        chooses_parts = chooses or masks or chooses_sets
-        # Over images the tests are always planned on others, and with samples enough everywhere.
-        share = 0.0
-        is_planned = target.is_planned and promised.of not in ("recall", "expected-risk")
-        if chooses_parts or promised.of == "cost" or (samples >= FEWEST_FOR_CHOICE and is_planned):
-            share = share_for_choice(samples, plans_only=not chooses_parts)
-        held_out, selection = None, Selection(None, Score(score if is_closed else "msp"))
-        digits = Digits(int(predictions.num_classes))
-        if share:
-            batches = track(predictions.batches(), "reading for the choice", samples, progress, size=len)
-            held_out = for_choice(batches, seed, share, group, digits)
-            if chooses:
-                selection = select(
-                    held_out, predictions.holds, calibrator, score, seed, floor=digits.floor, centre=centre
-                )
-        if promised.score is not None:
-            selection = replace(selection, score=promised.score, scores=())
-        policy = cls(
-            num_classes=int(predictions.num_classes),
-            class_names=predictions.class_names,
-            positive=predictions.positive,
-            takes=predictions.holds,
-            kind=predictions.kind,
-            calibrator=selection.calibrator,
-            score=selection.score,
-            threshold=abstaining(method, target.risk, target.confidence),
-            target_risk=target.risk,
-            confidence=target.confidence,
-            floor=digits.floor,
-            promise=promised,
-        )
-
-        plan = None if held_out is None else score_choice(policy, held_out)
-        fingerprint, check, reference = Fingerprint(), CalibrationCheck(), Reference(seed)
-        batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
-        set_fit = None if set_target is None else SetFit(policy, set_target, held_out)
-        if set_fit is not None:
-            batches = set_fit.observe(batches, seed, share)
-        counts = np.zeros(policy.num_classes, np.int64)
-        scored = score_for_threshold(
-            policy, count_labels(batches, counts), seed, share, group, fingerprint, check, reference
-        )
-        groups: dict[str, Threshold] | None = None
-        classes: tuple[ClassThreshold, ...] | None = None
-        if masks:
-            assert plan is not None
-            threshold = threshold_over_images(scored, plan, target)
-        elif promised.is_plain:
-            threshold, groups = threshold_over_samples(scored, plan, target, group, share)
-        elif promised.has_class_thresholds:
-            threshold, classes = thresholds_by_class(
-                ScoredSamples.joined(scored), plan, promised, target, group, share, policy.class_names
-            )
-        else:
-            threshold, promised = threshold_of_promise(ScoredSamples.joined(scored), plan, promised, target)
-        policy = replace(policy, threshold=threshold, groups=groups, group=group, classes=classes, promise=promised)
-        evidence = {
-            "created": datetime.date.today().isoformat(),
-            "samples": samples,
-            "for_choice": 0 if held_out is None else held_out.samples,
-            "for_threshold": count_for_threshold(seed, samples, share),
-            "seed": seed,
-            "fingerprint": str(fingerprint),
-            "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
-            "majority": describe_majority(counts),
-            "calibration": _calibration(check, selection, independent=not masks),
-            "reference": reference.evidence(policy.limits_of, counts, promised.answer),
-            **selection.evidence(),
-        }
-        policy = replace(policy, evidence=evidence)
-        if set_fit is not None:
-            policy = replace(policy, sets=set_fit.finish())
-            batches = track(predictions.batches(), "reading for the sets", samples, progress, size=len)
-            policy = replace(policy, sets=with_counts(policy, batches, seed, share))
+        request = FitRequest(target, promised, set_target, calibrator, score, centre, group, seed)
+        policy = cls(**vars(fit_rule(predictions, request, progress)))
         policy._check_readable()
         return policy
 
@@ -339,12 +253,3 @@ class Policy(Rule):
         from calibrant.selective.policy_file.file import read_policy  # here: it brings pydantic along
 
         return cls(**vars(read_policy(path)))
-
-
-def _calibration(check: CalibrationCheck, selection: Selection, *, independent: bool) -> dict[str, Any]:
-    """The ECE before and after; where that is still poor, what would be better."""
-    calibration = check.evidence(independent=independent)
-    if is_poor(calibration):
-        calibration["compared"] = len(selection.calibrators) > 2
-        calibration["better"] = selection.better_calibrated() if independent else None
-    return calibration

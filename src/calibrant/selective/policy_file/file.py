@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from calibrant._files import parse_json, read_regular, written_aside
+from calibrant._files import json_value, parse_json, read_regular, written_aside
 from calibrant.posthoc import CALIBRATORS, Calibrator
 from calibrant.predictions import FLOOR, customary_positive
 from calibrant.selective.policy.rule import Rule
@@ -80,7 +79,7 @@ def to_dict(rule: Rule) -> dict[str, Any]:
         "threshold": _threshold_dict(rule.threshold),
         "group": rule.group,
         "groups": None if rule.groups is None else {k: _threshold_dict(v) for k, v in rule.groups.items()},
-        "evidence": _without_nan(dict(rule.evidence)),
+        "evidence": json_value(dict(rule.evidence)),
     }
     if rule.floor != FLOOR:
         entries["floor"] = rule.floor
@@ -102,16 +101,8 @@ def _threshold_dict(threshold: Threshold) -> dict[str, Any]:
     if menu := [offer._asdict() for offer in entries.pop("menu")]:
         entries["menu"] = menu
     intervals = {name: vars(entries[name]) for name in ("coverage", "risk")}
-    return _without_nan({"accept_from": WORDS.get(value, value), **entries, **intervals})
-
-
-def _without_nan(value: Any) -> Any:
-    """NaN and infinity as null."""
-    if isinstance(value, Mapping):
-        return {key: _without_nan(member) for key, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(member) for member in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    plain: dict[str, Any] = json_value({"accept_from": WORDS.get(value, value), **entries, **intervals})
+    return plain
 
 
 def from_dict(data: Any) -> Rule:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from calibrant._arrays import Array
+from calibrant._files import json_value
 from calibrant._numbers import count, fixed, percent, span_words
 from calibrant._validation import Bools, Ints
 from calibrant.metrics import Interval, z_value
@@ -54,8 +55,8 @@ class SetCounts:
             ("class_covered", self.num_classes),
         ):
             counts = np.zeros(length, np.int64)
-            given = np.asarray(getattr(self, name), np.int64)
-            counts[: len(given)] = given
+            first = np.asarray(getattr(self, name), np.int64)
+            counts[: len(first)] = first
             setattr(self, name, counts)
 
     def add(self, members: Bools, accept: Bools, labels: Array | None, ignore_index: int | None = None) -> None:
@@ -102,27 +103,29 @@ class SetCounts:
         """For JSON: shares with their intervals, in all, by class, and where the policy abstains."""
         silent = int(self.abstained.sum())
         classes = range(self.num_classes) if self.labelled else ()
-        return {
+        entries = {
             "samples": self.samples,
-            "coverage": plain(self.coverage),
-            "mean_size": plain(self.mean_size),
-            "empty": plain(self.empty),
-            "single": plain(share_of(int(self.sizes[1]), self.samples)),
+            "coverage": vars(self.coverage),
+            "mean_size": vars(self.mean_size),
+            "empty": vars(self.empty),
+            "single": vars(share_of(int(self.sizes[1]), self.samples)),
             "where_abstained": {
                 "samples": silent,
-                "coverage": plain(share_of(self.abstained_covered, silent) if self.labelled else UNKNOWN),
-                "mean_size": plain(mean_of_sizes(self.abstained)),
-                "one_or_two": plain(share_of(int(self.abstained[1:3].sum()), silent)),
+                "coverage": vars(share_of(self.abstained_covered, silent) if self.labelled else UNKNOWN),
+                "mean_size": vars(mean_of_sizes(self.abstained)),
+                "one_or_two": vars(share_of(int(self.abstained[1:3].sum()), silent)),
             },
             "classes": [
                 {
                     "class": k if class_names is None else class_names[k],
                     "samples": int(self.class_samples[k]),
-                    "coverage": plain(self.class_coverage(k)),
+                    "coverage": vars(self.class_coverage(k)),
                 }
                 for k in classes
             ],
         }
+        plain: dict[str, Any] = json_value(entries)
+        return plain
 
     def sentences(self, class_names: Sequence[str] | None) -> list[str]:
         """Sizes and coverage in plain sentences."""
@@ -167,11 +170,6 @@ def mean_of_sizes(sizes: Ints) -> Interval:
     error = math.sqrt(float(np.square(values - mean) @ sizes) / max(1, total - 1) / total)
     reach = z_value(LEVEL) * error
     return Interval(mean, max(0.0, mean - reach), mean + reach)
-
-
-def plain(interval: Interval) -> Mapping[str, float | None]:
-    """An interval for JSON."""
-    return {name: None if math.isnan(value) else value for name, value in vars(interval).items()}
 
 
 def _size(mean: float) -> str:
