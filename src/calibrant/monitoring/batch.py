@@ -83,7 +83,7 @@ def decided_rows(
 ) -> Iterator[DecidedRows]:
     """The samples of a batch, some at a time, and what the policy says of them."""
     for batch in parts:
-        values = batch.logits if policy.takes == "logits" else batch.probabilities
+        values = getattr(batch, batch.holds)
         truth = _labels(batch, labels)
         names = None if by_group is None else np.asarray(batch.groups[by_group]).astype(str)
         own = None if policy.group is None else np.asarray(batch.groups[policy.group]).astype(str)
@@ -192,8 +192,7 @@ class BatchFingerprint:
     def of(self, parts: Iterable[Predictions]) -> Iterator[Predictions]:
         """The same parts of a batch, each taken in as it passes."""
         for part in parts:
-            values = part.logits if part.holds == "logits" else part.probabilities
-            self._values.update(np.ascontiguousarray(values, dtype=np.float64).tobytes())
+            self._values.update(np.ascontiguousarray(getattr(part, part.holds), dtype=np.float64).tobytes())
             if part.ids is not None:
                 names = "".join(f"{name}\0" for name in part.ids.tolist())
                 self._ids.update(names.encode("utf-8", "surrogatepass"))

@@ -18,7 +18,7 @@ In the order of imports:
 from typing import TYPE_CHECKING
 
 from calibrant._imports import lazy_names
-from calibrant.selective.bounds import binomial_tail, coverage_interval, mean_interval, risk_interval
+from calibrant.selective.bounds import binomial_tail, bounded_mean_interval, coverage_interval, risk_interval
 from calibrant.selective.policy.decision import Decision, Decisions, decision
 from calibrant.selective.policy.holdout import kept_for_choice
 from calibrant.selective.policy.outcome import FORMATS, Outcome, apply_policy

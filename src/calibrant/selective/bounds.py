@@ -99,7 +99,7 @@ def risk_interval(errors: int, accepted: int, below: float, above: float) -> Int
     return Interval(errors / accepted, lower_limit(errors, accepted, below), upper_limit(errors, accepted, above))
 
 
-def mean_interval(total: float, samples: int, below: float, above: float) -> Interval:
+def bounded_mean_interval(total: float, samples: int, below: float, above: float) -> Interval:
     """The mean of numbers in [0, 1], with limits by `mean_tail` that fail with probability ``below`` and ``above``."""
     if not samples:
         return UNKNOWN

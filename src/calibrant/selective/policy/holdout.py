@@ -72,19 +72,13 @@ class Fingerprint:
     def add(self, batch: Predictions) -> None:
         """Take in a batch."""
         if not self.rows:
-            self.sum = zlib.crc32(np.ascontiguousarray(batch_values(batch)[:1024]).tobytes())
+            self.sum = zlib.crc32(np.ascontiguousarray(getattr(batch, batch.holds)[:1024]).tobytes())
         if batch.labels is not None:
             self.sum = zlib.crc32(np.ascontiguousarray(batch.labels).tobytes(), self.sum)
         self.rows += len(batch)
 
     def __str__(self) -> str:
         return f"{self.rows}:{self.sum:08x}"
-
-
-def batch_values(batch: Predictions) -> Array:
-    """Logits or probabilities, whichever the predictions hold."""
-    values: Array = batch.logits if batch.holds == "logits" else batch.probabilities
-    return values
 
 
 def _group_names(batch: Predictions, group: str | None, rows: Ints) -> npt.NDArray[np.str_]:
@@ -102,7 +96,7 @@ def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: s
             digits.add(batch.probabilities)
         rows = np.flatnonzero(draw < limit)
         if len(rows):
-            values, labels = batch_values(batch)[rows], batch.labels[rows]
+            values, labels = getattr(batch, batch.holds)[rows], batch.labels[rows]
             samples = ChoiceRows(values, labels, rows + start, draw[rows], _group_names(batch, group, rows))
             parts.append(_counted_positions(samples, batch.ignore_index))
             size += len(parts[-1].labels)
@@ -175,7 +169,7 @@ def score_for_threshold(
     for batch in batches:
         fingerprint.add(batch)
         rows = np.flatnonzero(draws(seed, start, len(batch)) >= share)
-        values, labels, names = batch_values(batch)[rows], batch.labels[rows], _group_names(batch, group, rows)
+        values, labels, names = getattr(batch, batch.holds)[rows], batch.labels[rows], _group_names(batch, group, rows)
         first = 0
         for part in cache_chunks(values) if len(rows) else ():
             check_finite(part)

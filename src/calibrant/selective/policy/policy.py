@@ -13,7 +13,6 @@ from calibrant._validation import LARGEST_SEED, differing_names, whole
 from calibrant.predictions import Predictions
 from calibrant.selective.policy.decision import Decisions, decide
 from calibrant.selective.policy.fit import FitRequest, fit_rule
-from calibrant.selective.policy.holdout import batch_values
 from calibrant.selective.policy.request import (
     PromiseRequest,
     check_arguments,
@@ -179,7 +178,7 @@ class Policy(Rule):
 
     def decide_batch(self, batch: Predictions) -> Decisions[Any]:
         """The decisions about a batch of predictions that were checked."""
-        return decide(self, batch_values(batch), None if self.group is None else batch.groups[self.group])
+        return decide(self, getattr(batch, batch.holds), None if self.group is None else batch.groups[self.group])
 
     def predict_sets(self, logits: Any, *, start: int = 0) -> Any:
         """The prediction set of each sample: a mask ``[N, C]`` that is true for its members.
@@ -203,7 +202,7 @@ class Policy(Rule):
         self.check(logits)
         parts = []
         for batch in logits.batches():
-            parts.append(predict_sets(self, batch_values(batch), start))
+            parts.append(predict_sets(self, getattr(batch, batch.holds), start))
             start += len(batch)
         return np.concatenate(parts)
 

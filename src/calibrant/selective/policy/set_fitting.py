@@ -18,7 +18,7 @@ from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Predictions
 from calibrant.selective.policy.decision import checked_values, decide, decision
-from calibrant.selective.policy.holdout import ForChoice, batch_values
+from calibrant.selective.policy.holdout import ForChoice
 from calibrant.selective.policy.rule import Rule
 from calibrant.selective.sets.conformal import choose_penalty, conformal_quantile, set_scores
 from calibrant.selective.sets.counts import SetCounts
@@ -88,7 +88,7 @@ class SetFit:
     def observe(self, batches: Iterable[Predictions], seed: int, share: float) -> Iterator[Predictions]:
         """Pass batches on, and take the scores of the true classes of all samples that are not of the choice."""
         for start, batch, rows in _of_quantile(batches, seed, share):
-            values, labels, draw, first = batch_values(batch)[rows], batch.labels[rows], None, 0
+            values, labels, draw, first = getattr(batch, batch.holds)[rows], batch.labels[rows], None, 0
             if self.target.randomised:
                 draw = _random(self.target.seed, _FITTING, start, len(batch))[rows]
             for part in cache_chunks(values) if len(rows) else ():
@@ -130,7 +130,7 @@ def with_counts(rule: Rule, batches: Iterable[Predictions], seed: int, share: fl
     counts = SetCounts(rule.num_classes)
     for start, batch, rows in _of_quantile(batches, seed, share):
         if len(rows):
-            values, names = batch_values(batch), None if rule.group is None else batch.groups[rule.group]
+            values, names = getattr(batch, batch.holds), None if rule.group is None else batch.groups[rule.group]
             members: Bools = predict_sets(rule, values, start)
             counts.add(members[rows], decide(rule, values, names).accept[rows], batch.labels[rows])
     return replace(rule.sets, counts=counts)
