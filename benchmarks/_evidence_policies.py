@@ -27,10 +27,11 @@ from calibrant.metrics import coverage_at_risk, wilson
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Digits
 from calibrant.selective import FEWEST_FOR_CHOICE, decision, select
-from calibrant.selective.holdout import draws, for_choice, score_choice, share_for_choice
-from calibrant.selective.policy_thresholds import ScoredSamples, threshold_planned
-from calibrant.selective.rule import Rule
-from calibrant.selective.thresholds import abstaining
+from calibrant.selective.policy.holdout import for_choice, score_choice
+from calibrant.selective.policy.rule import Rule
+from calibrant.selective.split import draws, share_for_choice
+from calibrant.selective.thresholds.risk import abstaining
+from calibrant.selective.thresholds.samples import ScoredSamples, threshold_planned
 
 CONFIDENCE = 0.95
 RISKS = (0.05, 0.01)

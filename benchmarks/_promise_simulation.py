@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from benchmarks._markdown import table
 from benchmarks.guarantee import SHAPES, TIES
-from calibrant.selective.class_thresholds import thresholds_by_class
-from calibrant.selective.costs import CostSamples, loosest_by_cost
-from calibrant.selective.policy_thresholds import ScoredSamples, ThresholdTarget
 from calibrant.selective.promise import Promise
-from calibrant.selective.promise_thresholds import expected_risk_threshold, recall_threshold
+from calibrant.selective.thresholds.classes import thresholds_by_class
+from calibrant.selective.thresholds.costs import CostSamples, loosest_by_cost
+from calibrant.selective.thresholds.mean_loss import expected_risk_threshold, recall_threshold
+from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget
 
 Doubles = npt.NDArray[np.float64]
 POINTS = 1 << 14  # of the integrals

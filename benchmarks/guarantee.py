@@ -35,8 +35,8 @@ from benchmarks._harness import say
 from benchmarks._markdown import table
 from calibrant._files import written_aside
 from calibrant.selective.bounds import allowed_errors
-from calibrant.selective.search import curve_of
-from calibrant.selective.thresholds import threshold_on
+from calibrant.selective.thresholds.risk import threshold_on
+from calibrant.selective.thresholds.search import curve_of
 
 RESULTS = Path("benchmarks/results/guarantee.json")
 ADVERSARY = Path("benchmarks/results/adversary.json")

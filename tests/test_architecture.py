@@ -186,7 +186,7 @@ TRAINING = {
     "_torchvision",
 }  # fmt: skip
 #: Of the measuring half, what hands its formulas or numbers over to PyTorch; imported by nothing else there.
-BRIDGES = {"_arrays.py": {"torch"}, "posthoc/ops.py": {"torch"}, "selective/module.py": {"torch", "needs_torch"}}
+BRIDGES = {"_arrays.py": {"torch"}, "posthoc/ops.py": {"torch"}, "selective/policy/module.py": {"torch", "needs_torch"}}
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ TESTED_ELSEWHERE = {
     "metrics/sketch/samples.py": "tests/metrics/test_kernel.py: one pass with the kernel",
     "posthoc/_compiled.py": "tests/posthoc/test_temperature.py and test_logit_norm.py: both ways give the same",
     "report/document.py": "tests/report/html/test_audit_page.py: refuses what a page cannot draw",
-    "report/figures/selective.py": "tests/selective/test_analysis.py: drawn from what it computes",
+    "report/figures/selective.py": "tests/selective/analysis/test_rankings.py: drawn from what it computes",
     "report/html/charts.py": "tests/report/html/test_audit_page.py: charts are parts of the page",
     "report/html/comparison_table.py": "tests/experiments/test_formats.py: beside the other formats",
     "report/html/sorted_tables.py": "tests/report/html/test_audit_page.py: tables are parts of the page",

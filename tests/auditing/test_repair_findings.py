@@ -9,8 +9,8 @@ from calibrant.auditing.repairs import Repair
 from calibrant.metrics import Interval
 from calibrant.posthoc import TemperatureScaling, VectorScaling
 from calibrant.selective import Selection
+from calibrant.selective.policy.selection import Candidate
 from calibrant.selective.scores import Score
-from calibrant.selective.selection import Candidate
 
 
 def repairs(*changes):

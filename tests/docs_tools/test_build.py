@@ -192,6 +192,7 @@ def test_citations_are_found() -> None:
         "Angelopoulos2021",
         "ClopperPearson1934",
         "Geifman2017",
+        "Vovk2012",
     }
     assert cited(ROOT / "src/calibrant/losses/focal.py") == {"Lin2017"}
 

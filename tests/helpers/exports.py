@@ -15,7 +15,7 @@ from calibrant.metrics.bootstrap.intervals import Interval
 from calibrant.posthoc import Calibrator, TemperatureScaling, TorchOps
 from calibrant.selective import Policy
 from calibrant.selective.scores import Score
-from calibrant.selective.thresholds import Threshold
+from calibrant.selective.thresholds.risk import Threshold
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")

@@ -1,11 +1,15 @@
-"""Intervals of images: as wide as the spread between images says, however many pixels each has."""
+"""Intervals of images: as wide as the spread between images says, however many pixels each has.
+
+Oracles of the mean IoU: scikit-learn's Jaccard scores over all pixels, and images drawn in a loop.
+"""
 
 import math
 
 import numpy as np
 import pytest
+from sklearn.metrics import jaccard_score
 
-from calibrant.metrics import Clusters, ConfidenceSketch, base_bins, intervals, top_label_blocks
+from calibrant.metrics import ClassOverlaps, Clusters, ConfidenceSketch, base_bins, intervals, top_label_blocks
 from calibrant.metrics.bootstrap.images import MOST
 
 
@@ -54,3 +58,55 @@ def test_more_images_than_tables_share_them():
     limits = clusters.intervals(summary, level=0.9, replicates=500, seed=0)["accuracy"]
     width = 2 * 1.645 * shares.std() / math.sqrt(len(shares))
     assert limits.high - limits.low == pytest.approx(width, rel=0.25)
+
+
+def masks(images, seed=0):
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 4, (images, 6, 5))
+    logits = random.normal(size=(images, 5, 6, 5)) + 2 * (np.arange(5)[:, None, None] == labels[:, None])
+    logits[:, 4] = -50  # a class that occurs nowhere
+    labels[0, :2] = 255
+    return logits, labels
+
+
+def overlaps_of(logits, labels, batch):
+    overlaps = ClassOverlaps(5)
+    for start in range(0, len(logits), batch):
+        rows = slice(start, start + batch)
+        for block in top_label_blocks(logits[rows], labels[rows], kind="logits", ignore_index=255):
+            overlaps.add(block, start)
+    return overlaps
+
+
+def expected(logits, labels):
+    counted = labels != 255
+    return jaccard_score(labels[counted], logits.argmax(1)[counted], labels=range(4), average=None)
+
+
+def test_iou_of_every_class_is_scikit_learns():
+    logits, labels = masks(7)
+    overlaps = overlaps_of(logits, labels, 3)
+    assert overlaps.by_class()[:4] == pytest.approx(expected(logits, labels))
+    assert math.isnan(overlaps.by_class()[4])
+    few = overlaps.mean_iou(level=0.95, replicates=50, seed=0)
+    assert few.value == pytest.approx(expected(logits, labels).mean())
+    assert math.isnan(few.low)  # of seven images
+
+
+def test_the_interval_is_that_of_images_drawn_as_a_whole():
+    logits, labels = masks(40, seed=1)
+    interval = overlaps_of(logits, labels, 11).mean_iou(level=0.9, replicates=2000, seed=0)
+    random = np.random.default_rng(5)
+    drawn = []
+    for _ in range(300):
+        rows = random.integers(0, 40, 40)
+        drawn.append(expected(logits[rows], labels[rows]).mean())
+    low, high = np.quantile(drawn, (0.05, 0.95))
+    assert interval.low == pytest.approx(low, abs=0.006)
+    assert interval.high == pytest.approx(high, abs=0.006)
+    assert high - low > 0.015  # which the tolerance does not hide
+
+
+def test_images_beyond_the_table_share_rows():
+    logits, labels = masks(300)
+    assert overlaps_of(logits, labels, 64).by_class()[:4] == pytest.approx(expected(logits, labels))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.adversary import Population, broken, planned, random_population, words, worst_of
-from calibrant.selective.search import curve_of
+from calibrant.selective.thresholds.search import curve_of
 
 TWO = Population(
     ((0.5, 0.2, 0.3), (0.25, 0.5, 0.25)), ((0.1, 0.4, 0.2), (0.05, 0.3, 0.9)),

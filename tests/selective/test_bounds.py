@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import beta, binom
+from scipy.stats import beta, betabinom, binom
 
 from calibrant.selective.bounds import (
     allowed_errors,
     binomial_tail,
+    bounded_mean_interval,
+    coverage_p_value,
     fewest,
     fewest_with,
     lower_limit,
-    mean_interval,
     mean_tail,
     upper_limit,
 )
@@ -63,9 +64,15 @@ def test_the_tail_of_a_mean_is_valid_for_the_worst_numbers_and_not_far_from_exac
 
 
 def test_limits_of_a_mean_are_where_the_tail_meets_the_level():
-    interval = mean_interval(12.5, 100, 0.03, 0.04)
+    interval = bounded_mean_interval(12.5, 100, 0.03, 0.04)
     assert interval.value == 0.125
     assert mean_tail(12.5, 100, interval.high) == pytest.approx(0.04, rel=0.01)
     assert mean_tail(87.5, 100, 1 - interval.low) == pytest.approx(0.03, rel=0.01)
-    assert np.isnan(mean_interval(0.0, 0, 0.1, 0.1).value)
-    assert mean_interval(0.0, 10, 0.1, 0.1).low == pytest.approx(0.0, abs=1e-9)
+    assert np.isnan(bounded_mean_interval(0.0, 0, 0.1, 0.1).value)
+    assert bounded_mean_interval(0.0, 10, 0.1, 0.1).low == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("covered", "samples"), [(0, 1), (180, 200), (189, 200), (200, 200)])
+def test_the_p_value_is_that_of_the_beta_binomial(covered, samples):
+    expected = betabinom(samples, 286, 15).cdf(covered)
+    assert coverage_p_value(covered, samples, 286, 300) == pytest.approx(expected, rel=1e-8)

@@ -227,7 +227,7 @@ _Judged = tuple[str, _SamplesOf, dict[str, Any]]
 
 def _policy_interval(metric: str, outcome: Any, level: float) -> Interval:
     """What a policy did, with limits."""
-    from calibrant.selective import coverage_interval, mean_interval, risk_interval
+    from calibrant.selective import bounded_mean_interval, coverage_interval, risk_interval
 
     tails = (1 - level) / 2, (1 - level) / 2
     if metric == "policy.coverage":
@@ -240,7 +240,7 @@ def _policy_interval(metric: str, outcome: Any, level: float) -> Interval:
     if metric == "policy.recall":
         return risk_interval(tally.rows - round(tally.loss), tally.rows, *tails)
     highest = outcome.policy.promise.highest
-    share = mean_interval(tally.loss, tally.rows, *tails)
+    share = bounded_mean_interval(tally.loss, tally.rows, *tails)
     return Interval(highest * share.value, highest * share.low, highest * share.high)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from calibrant._numbers import allowed, percent, round_percent
 from calibrant.metrics import Interval, wilson
 from calibrant.posthoc import logits_of
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, class_name
 from calibrant.selective import Outcome, Policy, risk_interval
 
 _PROMISES = {  # level and title by `Outcome.promise_kept`
@@ -92,8 +92,7 @@ def _promise_rows(outcome: Outcome) -> list[tuple[str, Interval, str]]:
         return [("Answered wrongly, of all", share, f"expected: at most {allowed(promise.target)}")]
     share = risk_interval(tally.rows - wrong, tally.rows, 0.025, 0.025)
     label, least = promise.shares[0]
-    names = outcome.policy.class_names
-    name = str(label) if names is None else names[label]
+    name = class_name(label, outcome.policy.class_names)
     return [(f"Answered as {name}, of its samples", share, f"promised: at least {allowed(least)}")]
 
 

@@ -1,7 +1,7 @@
 """Metrics of calibration and selective classification: exact functions on arrays, one sketch for any amount of data."""
 
 from calibrant._arrays import Doubles
-from calibrant.metrics.bootstrap.images import Clusters
+from calibrant.metrics.bootstrap.images import ClassOverlaps, Clusters
 from calibrant.metrics.bootstrap.intervals import (
     NEAREST,
     Interval,
@@ -10,12 +10,11 @@ from calibrant.metrics.bootstrap.intervals import (
     ece_by_chance,
     interval_at,
     intervals,
+    mean_interval,
     normal_interval,
     wilson,
     z_value,
 )
-from calibrant.metrics.bootstrap.means import mean_interval
-from calibrant.metrics.bootstrap.overlaps import ClassOverlaps
 from calibrant.metrics.bootstrap.paired import AurcChanges, Judged, paired_differences
 from calibrant.metrics.calibration import Reliability, aece, bin_edges, ece, mce, reliability
 from calibrant.metrics.catalogue import (

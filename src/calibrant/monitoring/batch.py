@@ -17,7 +17,7 @@ from calibrant.metrics import Doubles
 from calibrant.monitoring.label_shift import LabelShift, correct, estimate_label_shift, reference_priors
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import IGNORED, Predictions
-from calibrant.selective import Policy, bin_counts, class_counts, decision, part_numbers
+from calibrant.selective import Policy, bin_counts, class_counts, decision
 
 #: Samples that new priors are estimated on, and numbers of them.
 MOST_ROWS, MOST_NUMBERS = 20_000, 2**22
@@ -82,9 +82,8 @@ def decided_rows(
     policy: Policy, parts: Iterable[Predictions], by_group: str | None = None, labels: Mapping[str, int] | None = None
 ) -> Iterator[DecidedRows]:
     """The samples of a batch, some at a time, and what the policy says of them."""
-    numbers = {name: number for number, name in enumerate(policy.group_names or ())}
     for batch in parts:
-        values = batch.logits if policy.takes == "logits" else batch.probabilities
+        values = getattr(batch, batch.holds)
         truth = _labels(batch, labels)
         names = None if by_group is None else np.asarray(batch.groups[by_group]).astype(str)
         own = None if policy.group is None else np.asarray(batch.groups[policy.group]).astype(str)
@@ -93,7 +92,7 @@ def decided_rows(
             check_finite(part)
             rows = slice(start, start + len(part))
             start += len(part)
-            group = None if own is None else np.array([[numbers.get(name, -1)] for name in own[rows]], np.float64)
+            group = None if own is None else policy.group_numbers(own[rows])[:, None].astype(np.float64)
             answer = decision(policy, NumpyOps(), part.astype(np.float64), group)
             inside = None if names is None else names[rows]
             if policy.classes is not None:
@@ -107,7 +106,7 @@ def decided_rows(
 def class_parts(policy: Policy, groups: npt.NDArray[np.str_] | None, predicted: Ints) -> npt.NDArray[np.str_]:
     """What has a threshold of its own and each sample belongs to, by name; samples of nothing are never answered."""
     names = np.array([*policy.parts, "none"])
-    parts: npt.NDArray[np.str_] = names[part_numbers(policy, groups, predicted)]
+    parts: npt.NDArray[np.str_] = names[policy.part_numbers(groups, predicted)]
     return parts
 
 
@@ -193,8 +192,7 @@ class BatchFingerprint:
     def of(self, parts: Iterable[Predictions]) -> Iterator[Predictions]:
         """The same parts of a batch, each taken in as it passes."""
         for part in parts:
-            values = part.logits if part.holds == "logits" else part.probabilities
-            self._values.update(np.ascontiguousarray(values, dtype=np.float64).tobytes())
+            self._values.update(np.ascontiguousarray(getattr(part, part.holds), dtype=np.float64).tobytes())
             if part.ids is not None:
                 names = "".join(f"{name}\0" for name in part.ids.tolist())
                 self._ids.update(names.encode("utf-8", "surrogatepass"))

@@ -122,10 +122,9 @@ class Predictions:
             ignore_index: a label that marks samples, pixels or tokens to leave out; None if none does.
             split: what the samples are for; kept and written with them.
         """
+        facts = {"class_names": class_names, "positive": positive, "kind": kind, "ignore_index": ignore_index}
         data = {"logits": logits, "labels": labels}
-        facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
-        facts["positive"] = positive
-        return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, **facts))
+        return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, split=split, **facts))
 
     @classmethod
     def from_probabilities(
@@ -153,10 +152,9 @@ class Predictions:
             >>> p.class_names, p.probabilities.tolist(), p.labels.tolist()
             (('no', 'yes'), [[0.09999999999999998, 0.9], [0.75, 0.25]], [1, 0])
         """
+        facts = {"class_names": class_names, "positive": positive, "kind": kind, "ignore_index": ignore_index}
         data = {"probabilities": probabilities, "labels": labels}
-        facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
-        facts["positive"] = positive
-        return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, **facts))
+        return cls._of(store_arrays(data, ids=ids, groups=groups, objectness=objectness, split=split, **facts))
 
     @classmethod
     def from_confidence(
@@ -239,8 +237,8 @@ class Predictions:
             unlabelled: whether labels may be missing, as they are where a policy is applied to new data; everything
                 else needs them.
         """
-        facts = {"class_names": class_names, "kind": kind, "ignore_index": ignore_index, "split": split}
-        facts["positive"] = positive
+        facts = {"class_names": class_names, "positive": positive, "kind": kind, "ignore_index": ignore_index}
+        facts["split"] = split
         return cls._of(open_files(path, columns, groups, facts, unlabelled=unlabelled))
 
     @classmethod
@@ -307,20 +305,20 @@ class Predictions:
             if not range(start, stop, step):
                 raise ValueError(f"samples must be at least one, got none of {len(self)} with {index}")
             return Predictions._of(self._store.take(index))
-        chosen, _ = as_numpy("index", index)
-        if chosen.dtype.kind == "b" and chosen.shape == (len(self),):
-            chosen = np.flatnonzero(chosen)
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+        rows, _ = as_numpy("index", index)
+        if rows.dtype.kind == "b" and rows.shape == (len(self),):
+            rows = np.flatnonzero(rows)
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
             raise ValueError(
-                f"samples takes a slice, row numbers or a mask [{len(self)}], got {chosen.dtype} {list(chosen.shape)}"
+                f"samples takes a slice, row numbers or a mask [{len(self)}], got {rows.dtype} {list(rows.shape)}"
             )
-        if not len(chosen):
+        if not len(rows):
             raise ValueError(f"samples must be at least one, got none of {len(self)}")
-        outside = chosen[(chosen < -len(self)) | (chosen >= len(self))]
+        outside = rows[(rows < -len(self)) | (rows >= len(self))]
         if len(outside):
             raise ValueError(f"samples must lie in 0..{len(self) - 1}, got {outside[0]}")
-        chosen = chosen.astype(np.int64)
-        return Predictions._of(self._store.take(np.where(chosen < 0, chosen + len(self), chosen)))
+        rows = rows.astype(np.int64)
+        return Predictions._of(self._store.take(np.where(rows < 0, rows + len(self), rows)))
 
     def batches(self, size: int | None = None) -> Iterator[Predictions]:
         """Consecutive runs of at most ``size`` samples, by default as many as hold about four million numbers.

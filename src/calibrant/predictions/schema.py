@@ -140,6 +140,11 @@ def check_class_names(names: Any, prefix: str) -> tuple[str, ...]:
     return texts
 
 
+def class_name(label: int, class_names: Sequence[str] | None) -> str:
+    """The name of a class, or its number."""
+    return str(label) if class_names is None else class_names[label]
+
+
 def _label(name: str, value: Any) -> int:
     try:
         if not isinstance(value, (bool, np.bool_)):

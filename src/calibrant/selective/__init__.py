@@ -1,38 +1,31 @@
 """Selective classification: scores to rank by, thresholds with a guarantee, policies that answer or abstain.
 
-`scores` rank predictions; `bounds`, `search`, `planning` and `thresholds` find where to accept, `policy_thresholds` and
-`image_thresholds` those of a policy, `costs` that of a mean cost, `menu` what else could be promised; `promise` is what
-a policy promises, `promise_request` reads what is asked for, `class_thresholds` and `promise_thresholds` find where it
-holds, `promise_words` and `promise_check` say and judge it, `promise_entries` checks it in a file; `rule` is what a
-policy consists of and its formula; `fit_checks` says what it is fitted on, `holdout` and `selection` choose its parts,
-`policy` fits it, `reference` is what its samples looked like, `policy_file` writes it, `policy_entries` and
-`policy_consistency` check a file by the types of `entry_types`, `module` is it in PyTorch, `outcome` what it does to
-predictions; `set_scores` are the scores of prediction sets, `prediction_sets` what a policy has of them, `set_fitting`
-fits and gives them, `set_counts` counts them, `set_entries` checks them in a file; `analysis` and `logit_analysis` are
-SC's.
+In the order of imports:
+
+===============  =======================================================================================================
+`scores`         what ranks predictions by confidence
+`bounds`         what a number of errors says about the risk behind it: exact limits and p-values
+`split`          which samples choose a policy's parts, and which set its threshold
+`promise`        what a policy promises, and whether a promise was kept
+`thresholds`     where to accept, so that the promise holds
+`sets`           prediction sets: their scores, quantiles and counts
+`policy`         fitting, deciding, and what came of the decisions
+`policy_file`    policies on disk, checked from end to end
+`analysis`       the analyses of the paper SC
+===============  =======================================================================================================
 """
 
 from typing import TYPE_CHECKING
 
 from calibrant._imports import lazy_names
-from calibrant.selective.bounds import binomial_tail, coverage_interval, mean_interval, risk_interval
-from calibrant.selective.costs import CostThreshold, threshold_for_cost
-from calibrant.selective.holdout import FEWEST as FEWEST_FOR_CHOICE
-from calibrant.selective.holdout import kept_for_choice
-from calibrant.selective.logit_analysis import (
-    MSPBin,
-    RankStatistics,
-    SortedLogits,
-    normalised_given_max_logit,
-    sorted_logits,
-)
-from calibrant.selective.outcome import FORMATS, Outcome, apply_policy
-from calibrant.selective.policy import Policy
-from calibrant.selective.prediction_sets import PredictionSets
+from calibrant.selective.bounds import binomial_tail, bounded_mean_interval, coverage_interval, risk_interval
+from calibrant.selective.policy.decision import Decision, Decisions, decision
+from calibrant.selective.policy.holdout import kept_for_choice
+from calibrant.selective.policy.outcome import FORMATS, Outcome, apply_policy
+from calibrant.selective.policy.policy import Policy
+from calibrant.selective.policy.reference import bin_counts, class_counts
+from calibrant.selective.policy.selection import CALIBRATORS_TRIED, Selection, judge_rows, select
 from calibrant.selective.promise import Promise
-from calibrant.selective.promise_check import part_numbers
-from calibrant.selective.reference import bin_counts, class_counts
-from calibrant.selective.rule import Decision, Decisions, decision
 from calibrant.selective.scores import (
     NORMALISED,
     energy,
@@ -42,21 +35,35 @@ from calibrant.selective.scores import (
     negative_entropy,
     normalised_max_logit,
 )
-from calibrant.selective.selection import CALIBRATORS_TRIED, Selection, judge_rows, select
-from calibrant.selective.set_counts import SetCounts
-from calibrant.selective.thresholds import Threshold, threshold_for_coverage, threshold_for_risk, thresholds_by_group
+from calibrant.selective.sets.counts import SetCounts
+from calibrant.selective.sets.prediction_sets import PredictionSets
+from calibrant.selective.split import FEWEST_FOR_CHOICE
+from calibrant.selective.thresholds.costs import CostThreshold, threshold_for_cost
+from calibrant.selective.thresholds.risk import (
+    Threshold,
+    threshold_for_coverage,
+    threshold_for_risk,
+    thresholds_by_group,
+)
 
 if TYPE_CHECKING:
-    from calibrant.selective.analysis import (
-        ErrorsBySource,
+    from calibrant.selective.analysis.logits import (
         MaxLogitGivenMSP,
-        MethodCurve,
+        MSPBin,
+        RankStatistics,
+        SortedLogits,
         Windows,
-        errors_by_source,
         max_logit_given_msp,
+        normalised_given_max_logit,
+        sorted_logits,
+    )
+    from calibrant.selective.analysis.rankings import (
+        ErrorsBySource,
+        MethodCurve,
+        errors_by_source,
         risk_coverage_by_method,
     )
-    from calibrant.selective.policy_file import to_dict
+    from calibrant.selective.policy_file.file import to_dict
 
 __all__ = [
     "CostThreshold",

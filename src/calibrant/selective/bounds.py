@@ -13,7 +13,7 @@ from bisect import bisect_left
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc, betaincinv
+from scipy.special import betainc, betaincinv, betaln, gammaln
 
 from calibrant._validation import Bools, Ints
 from calibrant.metrics import Doubles, Interval, wilson
@@ -35,6 +35,25 @@ def binomial_tail(errors: npt.ArrayLike, accepted: npt.ArrayLike, risk: float) -
     inside = k < n
     tail: Doubles = np.where(inside, betainc(np.where(inside, n - k, 1.0), k + 1, 1 - risk), 1.0)
     return tail
+
+
+def coverage_p_value(covered: int, samples: int, rank: int, calibration: int) -> float:
+    """How likely so few true classes in the sets are, or fewer, where new samples are like those of the quantile.
+
+    The coverage of a fit has the distribution Beta(k, n + 1 - k), so that the count is beta-binomial [Vovk2012]; scores
+    that tie make it larger.
+
+    Example:
+        >>> from calibrant.selective.bounds import coverage_p_value
+        >>> round(coverage_p_value(0, 1, 19, 19), 4), coverage_p_value(1, 1, 19, 19)  # 1 / 20
+        (0.05, 1.0)
+    """
+    if covered >= samples:
+        return 1.0
+    a, b, k = rank, calibration + 1 - rank, np.arange(covered + 1.0)
+    logs = gammaln(samples + 1) - gammaln(k + 1) - gammaln(samples - k + 1)
+    logs += betaln(k + a, samples - k + b) - betaln(a, b)
+    return min(1.0, float(np.exp(logs).sum()))
 
 
 def mean_tail(total: float, samples: int, mean: float) -> float:
@@ -80,7 +99,7 @@ def risk_interval(errors: int, accepted: int, below: float, above: float) -> Int
     return Interval(errors / accepted, lower_limit(errors, accepted, below), upper_limit(errors, accepted, above))
 
 
-def mean_interval(total: float, samples: int, below: float, above: float) -> Interval:
+def bounded_mean_interval(total: float, samples: int, below: float, above: float) -> Interval:
     """The mean of numbers in [0, 1], with limits by `mean_tail` that fail with probability ``below`` and ``above``."""
     if not samples:
         return UNKNOWN

@@ -18,7 +18,7 @@ All but the last hold with the policy's confidence. `docs/repair.md` has the arg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -27,8 +27,8 @@ import numpy as np
 from calibrant._validation import Bools, Ints
 from calibrant.metrics import Doubles
 from calibrant.posthoc import Ops
+from calibrant.selective.bounds import binomial_tail, coverage_p_value, mean_tail, upper_limit
 from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST, Score
-from calibrant.selective.thresholds import Threshold
 
 V = TypeVar("V")
 
@@ -45,35 +45,6 @@ class LossTally(NamedTuple):
     def mean(self) -> float:
         """The mean loss; NaN of no samples."""
         return self.loss / self.rows if self.rows else float("nan")
-
-
-class ClassThreshold(NamedTuple):
-    """The threshold of answers that predict a class, in a group if there are groups."""
-
-    label: int
-    group: str | None
-    threshold: Threshold
-
-    def name(self, class_names: Sequence[str] | None) -> str:
-        """What it is called where parts are listed."""
-        return part_name(self.group, self.label, class_names)
-
-
-def part_name(group: str | None, label: int, class_names: Sequence[str] | None) -> str:
-    """A class by its name, after the group if there is one.
-
-    Example:
-        >>> from calibrant.selective.promise import part_name
-        >>> part_name(None, 1, ("cat", "dog")), part_name("north", 1, None)
-        ('dog', 'north: 1')
-    """
-    own = class_name(label, class_names)
-    return own if group is None else f"{group}: {own}"
-
-
-def class_name(label: int, class_names: Sequence[str] | None) -> str:
-    """The name of a class, or its number."""
-    return str(label) if class_names is None else class_names[label]
 
 
 @dataclass(frozen=True)
@@ -164,3 +135,30 @@ class Promise:
             savings = ops.sub(ops.constant(0.0), ops.matmul(probabilities, self.cost_matrix))
             return savings, ops.largest(savings)
         return ranked, None
+
+    def break_p_value(self, tally: LossTally, target: float) -> float:
+        """The chance of so large a loss, or a larger one, where the mean loss is the target; 1 of no samples.
+
+        Example:
+            >>> Promise().break_p_value(LossTally(2, 2.0), 0.1)  # 0.1 ** 2
+            0.01
+        """
+        if not tally.rows:
+            return 1.0
+        if self.of == "cost":
+            return mean_tail(tally.rows - tally.loss, tally.rows, 1 - target)
+        without_loss = tally.rows - round(tally.loss)
+        if self.of == "expected-risk":
+            # The share that a fit answers wrongly is distributed as Beta(m + 1, n - m), or is smaller [Vovk2012].
+            samples = 0 if self.tally is None else self.tally.rows
+            rank = samples + 1 - math.floor(target * (samples + 1) * (1 + 1e-12))
+            return coverage_p_value(without_loss, tally.rows, rank, samples) if 0 < rank <= samples else 1.0
+        return float(binomial_tail(without_loss, tally.rows, 1 - target))
+
+    def is_shown(self, tally: LossTally, target: float, level: float) -> bool:
+        """Whether these samples alone show the promise at a level; an average over fits is shown by none."""
+        if self.of == "expected-risk" or not tally.rows:
+            return False
+        if self.of == "cost":
+            return mean_tail(tally.loss, tally.rows, target) <= level
+        return upper_limit(round(tally.loss), tally.rows, level) <= target

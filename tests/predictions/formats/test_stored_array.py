@@ -1,4 +1,4 @@
-"""Arrays in files against NumPy's own reading, stored and deflated, in rows and in columns."""
+"""Arrays in files against NumPy's own reading, stored and deflated; and what is written, loaded by NumPy."""
 
 import io
 import zlib
@@ -6,8 +6,16 @@ import zlib
 import numpy as np
 import pytest
 
+from calibrant import Predictions
 from calibrant.predictions.files import open_first
-from calibrant.predictions.formats.stored_array import StoredArray, as_bytes, parse_header
+from calibrant.predictions.formats.stored_array import (
+    StoredArray,
+    as_bytes,
+    column_blocks,
+    parse_header,
+    write_array,
+    write_column,
+)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -42,3 +50,29 @@ def test_a_header_that_claims_more_than_there_is_is_refused():
 
 def test_bytes_are_those_of_rows():
     assert bytes(as_bytes(np.array([[1, 2], [3, 4]], np.uint8, order="F"))) == b"\x01\x02\x03\x04"
+
+
+LOGITS = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+
+
+def test_numpy_loads_arrays_and_columns():
+    given = Predictions.from_logits(LOGITS, [0, 1, 2, 0, 1], ids=["a", "bb", "c", "d", "e"])
+    for write, expected in (
+        (lambda file: write_array(file, LOGITS.T), LOGITS.T),
+        (lambda file: write_column(file, given._store, "logits"), LOGITS),
+        (lambda file: write_column(file, given._store, "ids"), given.ids),
+    ):
+        file = io.BytesIO()
+        write(file)
+        loaded = np.load(io.BytesIO(file.getvalue()))
+        assert loaded.dtype == expected.dtype
+        np.testing.assert_array_equal(loaded, expected)
+
+
+def test_tokens_are_written_as_they_came():
+    """[B, T, V], though they are held as [B, V, T]."""
+    logits = np.arange(24.0).reshape(2, 3, 4)
+    given = Predictions.from_logits(logits, np.zeros((2, 3), int), kind="tokens")
+    dtype, blocks = column_blocks(given._store, "logits")
+    assert dtype == np.float64
+    np.testing.assert_array_equal(np.concatenate(list(blocks)), logits)

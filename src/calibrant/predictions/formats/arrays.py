@@ -11,7 +11,8 @@ import numpy as np
 
 from calibrant._arrays import Array
 from calibrant.predictions.binary import two_columns, two_shape
-from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.column_matching import match_columns
+from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions
 from calibrant.predictions.files import Reader
 from calibrant.predictions.formats.stored_array import StoredArray
 from calibrant.predictions.labels import LabelDecoder, LabelValues, compare

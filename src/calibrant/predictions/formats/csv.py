@@ -8,22 +8,19 @@ the same float64. Ids and groups are whole numbers if every row is one, else tex
 a pass over the file, made when it is first needed. Labels are what those of the first block are, unless the names of
 classes leave it open: then all labels decide, in the same pass.
 
-The header line, and the line behind an error of Arrow's reader, are read by Python's.
+The header line, and the line behind an error of Arrow's reader, are read by Python's: `csv_text`.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 import itertools
 import operator
 import re
-import zlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,38 +30,26 @@ import pyarrow.csv as pacsv
 from calibrant._arrays import Array
 from calibrant._files import written_aside
 from calibrant._validation import shorten
-from calibrant.predictions import formats
-from calibrant.predictions.columns import ACTUAL, PREDICTED, ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.column_matching import match_columns
+from calibrant.predictions.columns import ACTUAL, PREDICTED, ColumnMap, OpenOptions
 from calibrant.predictions.files import DataFile, Reader, Store, open_first
 from calibrant.predictions.formats import check_expansion
+from calibrant.predictions.formats.csv_text import NOT_UTF8, Dialect, is_decimal_comma, is_gzip, read_header, read_lines
 from calibrant.predictions.formats.tables import arrow_types, check_rows, convert_batch, distinct_values
 from calibrant.predictions.labels import LabelDecoder, LabelValues, are_digits, codes_of_columns, number_of
 from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import BROKEN, file_errors, suffix_of
+from calibrant.predictions.paths import BROKEN, file_errors
 from calibrant.predictions.schema import GROUP, WHOLE, Schema, is_whole
 from calibrant.predictions.values import Location, count_row, no_value
 
 LONGEST_LINE = 1 << 24  # bytes
-LOOKED_AT = 20  # lines that tell how numbers are written
-NOT_UTF8 = "expected text in UTF-8, got other bytes: save the file as UTF-8"
-MOST_HEADER = 1 << 22  # bytes in which the header line must end
-SEARCHED = 1 << 24  # characters that are looked through for the line of an error
-SAMPLE = 1 << 23  # bytes of a compressed file that are decompressed before anything else
 NUMBER = r"\s*[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?|nan|inf(inity)?)\s*"
 NUMBERS = f"(?i)^{NUMBER}$"  # for Arrow's expressions
 WHOLE_FLOAT = r"^-?[0-9]{1,15}\.0*$"
 EXPECTED = {pa.bool_(): "true or false, or 0 or 1", pa.int64(): "a whole number", pa.float64(): "a number"}
 _is_number = re.compile(NUMBER, re.IGNORECASE).fullmatch
 _is_whole_float = re.compile(WHOLE_FLOAT).match
-_is_decimal_comma = re.compile(r"\s*[-+]?[0-9]*,[0-9]+(e[-+]?[0-9]+)?\s*", re.IGNORECASE).fullmatch
 _ARROW_ERROR = re.compile(r"In CSV column #([0-9]+): .*?invalid value '(.*)'", re.DOTALL)
-
-
-class Dialect(NamedTuple):
-    """How a file is written: what separates fields, and what stands before the decimals of a number."""
-
-    delimiter: str = ","
-    decimal_point: str = "."
 
 
 class CsvReader(Reader):
@@ -90,7 +75,7 @@ class CsvReader(Reader):
         """The line of the file that a row starts in, as an editor counts it; for errors, so it raises none itself."""
         try:
             return next(
-                f"line {line}" for number, (line, _) in enumerate(_read_lines(self.file, self.dialect)) if number == row
+                f"line {line}" for number, (line, _) in enumerate(read_lines(self.file, self.dialect)) if number == row
             )
         except (StopIteration, *BROKEN):
             return count_row(row)
@@ -154,7 +139,7 @@ class CsvReader(Reader):
         with file_errors(self.path), self.file.opened() as handle:
             try:
                 with (
-                    pa.input_stream(self.file.native_path(handle), "gzip" if _is_gzip(self.path) else None) as stream,
+                    pa.input_stream(self.file.native_path(handle), "gzip" if is_gzip(self.path) else None) as stream,
                     pacsv.open_csv(
                         stream,
                         read_options=pacsv.ReadOptions(block_size=self.block),
@@ -172,7 +157,7 @@ class CsvReader(Reader):
         """The error about a label that is missing."""
         index = self.header.index(column)
         line = next(
-            (f"line {line}" for line, row in _read_lines(self.file, self.dialect) if not row[index]), "some line"
+            (f"line {line}" for line, row in read_lines(self.file, self.dialect) if not row[index]), "some line"
         )
         return ValueError(f"{self.path}: {no_value(self.columns.title('labels'), line)}")
 
@@ -183,7 +168,7 @@ class CsvReader(Reader):
         if "UTF8" in str(error):
             return ValueError(f"{self.path}: {NOT_UTF8}")
         try:
-            for line, row in _read_lines(self.file, self.dialect):
+            for line, row in read_lines(self.file, self.dialect):
                 if len(row) != len(self.header):
                     at_end = len(row) == len(self.header) + 1 and not row[-1]
                     hint = f" (does every line end in {self.dialect.delimiter!r}?)" if at_end else ""
@@ -215,7 +200,7 @@ class CsvReader(Reader):
         rows = 0
         for batch in batches:
             rows += batch.num_rows
-            if _is_gzip(self.path):
+            if is_gzip(self.path):
                 check_expansion(f"{self.path}: the file", 2 * rows * len(self.header), self.file.stamp.size)
             yield batch
 
@@ -285,7 +270,7 @@ def _all_match(column: Any, expression: str) -> bool:
 def open_file(path: Path, options: OpenOptions) -> CsvReader:
     """Read the header line and find our columns."""
     with open_first(path) as (file, handle):
-        header, dialect, length = _read_header(handle, path, file.stamp.size)
+        header, dialect, length = read_header(handle, path, file.stamp.size)
     columns = match_columns([name.strip() for name in header], options, str(path), table=True)
     sources = columns.sources(columns.holds)
     columns, shape = columns.widened((1,) if columns.is_single else (1, len(sources)))
@@ -294,97 +279,13 @@ def open_file(path: Path, options: OpenOptions) -> CsvReader:
     return CsvReader(file, columns, schema, header, dialect, max(1 << 18, min(LONGEST_LINE, 8 * length)))
 
 
-def _is_gzip(path: str | Path) -> bool:
-    return suffix_of(Path(path)).endswith(".gz")
-
-
-def _decompress(handle: IO[bytes], path: str | Path) -> Any:
-    return gzip.GzipFile(fileobj=handle) if _is_gzip(path) else handle
-
-
-def _read_header(handle: IO[bytes], path: Path, size: int) -> tuple[list[str], Dialect, int]:
-    """The names in the header line, how the file is written, and the length of that line in bytes."""
-    if _is_gzip(path):
-        _check_start(handle, f"{path}: the file", size)
-        handle.seek(0)
-    start = _decompress(handle, path).read(MOST_HEADER)
-    if not start.strip():
-        raise ValueError(f"{path}: the file is empty")
-    if b"\0" in start[:4096]:
-        raise ValueError(f"{path}: {NOT_UTF8}")
-    decoded = start.decode("utf-8-sig", errors="replace")
-    text = io.StringIO(decoded, newline="")
-    try:
-        delimiter = _delimiter(decoded, path)
-        header = next((row for row in csv.reader(text, delimiter=delimiter) if row), [])
-    except csv.Error:
-        limit = f"{csv.field_size_limit():,} characters"
-        raise ValueError(f"{path}: a name in the header line has more than {limit}") from None
-    if len(start) == MOST_HEADER and text.tell() >= len(text.getvalue()):
-        raise ValueError(f"{path}: the header line does not end within {MOST_HEADER:,} bytes")
-    return header, Dialect(delimiter, _decimal_point(decoded, delimiter)), text.tell()
-
-
-def _delimiter(text: str, path: Path) -> str:
-    """What separates fields: tabs in a .tsv file, else commas, or what a header line without commas has."""
-    if suffix_of(path).startswith(".tsv"):
-        return "\t"
-    fields = next((row for row in csv.reader(io.StringIO(text, newline="")) if row), [])
-    return next((mark for mark in ";\t|" if len(fields) == 1 and mark in fields[0]), ",")
-
-
-def _decimal_point(text: str, delimiter: str) -> str:
-    """A comma where it does not separate fields and a number of the first lines has one, else a point."""
-    if delimiter == ",":
-        return "."
-    rows = itertools.islice(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), 1, LOOKED_AT)
-    return "," if any(_is_decimal_comma(field) for row in rows for field in row) else "."
-
-
-def _check_start(handle: IO[bytes], name: str, size: int) -> None:
-    """Refuse a gzip file of ``size`` bytes whose first megabytes become far too large."""
-    if size * 1032 <= formats.LEAST:  # deflate cannot compress better
-        return
-    handle.seek(0)
-    data, count = handle.read(SAMPLE), 0
-    engine = zlib.decompressobj(31)
-    while data:
-        count += len(engine.decompress(data, 1 << 20))
-        data = engine.unconsumed_tail
-        if engine.eof:  # a file may have several parts, one after the other
-            data, engine = engine.unused_data, zlib.decompressobj(31)
-        check_expansion(name, count, min(size, SAMPLE))
-
-
-def _read_lines(file: DataFile, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-    """The rows after the header, each with the number of the line it starts in; empty lines are no rows."""
-    with file.opened() as handle:
-        text = io.TextIOWrapper(_decompress(handle, file.path), "utf-8-sig", errors="replace", newline="")
-        rows = csv.reader(_first_lines(text), delimiter=dialect.delimiter)
-        end, header = 0, True
-        for row in rows:
-            start, end = end + 1, rows.line_num
-            if row and not header:
-                yield start, row
-            header = header and not row
-
-
-def _first_lines(text: io.TextIOWrapper) -> Iterator[str]:
-    """Lines up to `SEARCHED` characters altogether; a line that never ends is not read to its end."""
-    left = SEARCHED
-    while left > 0 and (line := text.readline(left)):
-        left -= len(line)
-        if left > 0:
-            yield line
-
-
 def _field_error(column: str, kind: Any, text: str, where: str, file: DataFile) -> ValueError:
     if not text.strip():
         return ValueError(f"{file.path}: {no_value(f'column {shorten(column)!r}', where.removeprefix(' in '))}")
     expected = EXPECTED.get(kind, "text in UTF-8")
     if kind == pa.float64() and text.rstrip().endswith("%"):
         where += " (percentages? leave out the % and divide by 100)"
-    if kind == pa.float64() and _is_decimal_comma(text):
+    if kind == pa.float64() and is_decimal_comma(text):
         where += " (a decimal comma? write 0.5, or separate columns by semicolons)"
     return ValueError(f"{file.path}: column {shorten(column)!r} must be {expected}, got {shorten(text)!r}{where}")
 

@@ -24,7 +24,8 @@ import pyarrow as pa
 from calibrant._arrays import Array
 from calibrant._files import parse_json, written_aside
 from calibrant._validation import shorten
-from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.column_matching import match_columns
+from calibrant.predictions.columns import ColumnMap, OpenOptions
 from calibrant.predictions.files import DataFile, Store, open_first
 from calibrant.predictions.formats import check_expansion
 from calibrant.predictions.formats.tables import TableReader, check_rows, convert_batch

@@ -24,9 +24,8 @@ from calibrant._files import sync, written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import FILE_FACTS, SINGLE, OpenOptions, facts_of
 from calibrant.predictions.files import Store, open_first
-from calibrant.predictions.formats.array_writing import write_array, write_column
 from calibrant.predictions.formats.arrays import ArrayReader, open_arrays, read_facts
-from calibrant.predictions.formats.stored_array import StoredArray, parse_header
+from calibrant.predictions.formats.stored_array import StoredArray, parse_header, write_array, write_column
 from calibrant.predictions.paths import array_name, file_errors
 from calibrant.predictions.schema import DATA, GROUP, check_characters
 

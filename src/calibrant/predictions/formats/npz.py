@@ -19,9 +19,14 @@ from calibrant._validation import shorten
 from calibrant.predictions.columns import OpenOptions, facts_of
 from calibrant.predictions.files import DataFile, Store, open_first
 from calibrant.predictions.formats import check_expansion
-from calibrant.predictions.formats.array_writing import write_array, write_column
 from calibrant.predictions.formats.arrays import MOST_ARRAYS, ArrayReader, open_arrays, read_facts
-from calibrant.predictions.formats.stored_array import InflatingStream, StoredArray, parse_header
+from calibrant.predictions.formats.stored_array import (
+    InflatingStream,
+    StoredArray,
+    parse_header,
+    write_array,
+    write_column,
+)
 
 DEFLATE_RATIO = 1032  # deflate cannot compress better than this
 MOST_DIRECTORY = 1 << 23  # bytes

@@ -25,7 +25,8 @@ from calibrant._arrays import Array
 from calibrant._files import parse_json, written_aside
 from calibrant._parquet import column_chunks
 from calibrant._validation import shorten
-from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, facts_of, match_columns
+from calibrant.predictions.column_matching import match_columns
+from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, facts_of
 from calibrant.predictions.files import DataFile, Stamp, Store, open_first
 from calibrant.predictions.formats import RATIO, check_crc, check_expansion
 from calibrant.predictions.formats.tables import TableReader, arrow_types, float_type, is_list, sample_shape, storage

@@ -24,9 +24,8 @@ from calibrant._validation import shorten
 from calibrant.predictions.columns import FILE_FACTS, OpenOptions, facts_of
 from calibrant.predictions.files import DataFile, Store, open_first
 from calibrant.predictions.formats import check_crc
-from calibrant.predictions.formats.array_writing import column_blocks
 from calibrant.predictions.formats.arrays import MOST_ARRAYS, ArrayReader, ConvertedArray, FileArray, open_arrays
-from calibrant.predictions.formats.stored_array import StoredArray, as_bytes
+from calibrant.predictions.formats.stored_array import StoredArray, as_bytes, column_blocks
 from calibrant.predictions.schema import check_texts, check_width
 from calibrant.predictions.values import Location
 

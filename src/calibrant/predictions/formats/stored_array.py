@@ -1,4 +1,4 @@
-"""An array whose bytes lie in a file: where they are, how they are read, and their checksum.
+"""An array whose bytes lie in a file: where they are, how they are read and written, and their checksum.
 
 Rows are read into memory of their own rather than mapped: as fast, and what has been read does not stay resident. Where
 a checksum is known, it is computed on the way, and compared before the last rows are given out.
@@ -17,8 +17,9 @@ import numpy as np
 
 from calibrant._arrays import Array
 from calibrant._npy import ArrayHeader, read_header
-from calibrant.predictions.files import DataFile
+from calibrant.predictions.files import DataFile, Store
 from calibrant.predictions.formats import check_crc
+from calibrant.predictions.memory import BATCH, first_dtypes
 from calibrant.predictions.schema import check_width
 
 CHUNK = 1 << 18  # bytes that stay in the cache between reading and summing
@@ -200,3 +201,32 @@ def parse_header(file: Any, size: int) -> ArrayHeader:
 def as_bytes(array: Array) -> memoryview:
     """The bytes of an array in C order."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def write_array(file: Any, array: Array) -> None:
+    """Write an array in the ``.npy`` format."""
+    _write_header(file, array.dtype, array.shape)
+    file.write(as_bytes(array))
+
+
+def write_column(file: Any, store: Store, name: str) -> None:
+    """Write a column in the ``.npy`` format, block by block."""
+    dtype, blocks = column_blocks(store, name)
+    _write_header(file, dtype, (len(store), *store.schema.stored_shape_of(name)))
+    for block in blocks:
+        file.write(as_bytes(block))
+
+
+def _write_header(file: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, fields)
+
+
+def column_blocks(store: Store, name: str) -> tuple[np.dtype[Any], Iterator[Array]]:
+    """A column to write: its type, and its rows block by block."""
+    dtype = first_dtypes(store, [name])[name]
+    if dtype.kind == "U":  # its width is known only at the end
+        column = store.column(name)
+        return column.dtype, iter([column])
+    blocks = (block[name] for block in store.blocks(store.schema.rows(BATCH), [name]))
+    return dtype, (block.transpose(0, 2, 1) for block in blocks) if store.schema.is_turned(name) else blocks

@@ -17,7 +17,8 @@ import pyarrow as pa
 from calibrant._arrays import Array
 from calibrant._validation import shorten
 from calibrant.predictions.binary import two_columns
-from calibrant.predictions.columns import ColumnMap, check_options, match_columns
+from calibrant.predictions.column_matching import match_columns
+from calibrant.predictions.columns import ColumnMap, check_options
 from calibrant.predictions.files import FileStore, Reader, Store, choose_decoders
 from calibrant.predictions.labels import LabelValues, compare
 from calibrant.predictions.memory import BATCH, MemoryStore, first_dtypes

@@ -1,0 +1,1 @@
+"""The analyses of the paper SC: `rankings` by several scores, `logits` behind a score."""

@@ -1,0 +1,161 @@
+"""The formula of a policy, and its decisions about arrays.
+
+The formula is written once, in `Ops`: NumPy and PyTorch compute it, ONNX draws it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from calibrant._arrays import Array, as_numpy, cache_chunks, class_rows, given_back
+from calibrant._validation import FARTHEST_SUM, as_logits, check_finite, listing
+from calibrant.metrics import Doubles
+from calibrant.posthoc import NumpyOps, Ops, softmax
+from calibrant.predictions import is_one_column, widen
+from calibrant.selective.policy.rule import Rule
+
+A = TypeVar("A")
+V = TypeVar("V")
+
+
+class Decisions(NamedTuple, Generic[A]):
+    """What a policy says about each sample, ``[N]`` or ``[N, ...]`` each.
+
+    Attributes:
+        labels: the predicted class, int64.
+        confidence: its calibrated probability, float64.
+        accept: whether to answer; False abstains.
+    """
+
+    labels: A
+    confidence: A
+    accept: A
+
+
+class Decision(NamedTuple, Generic[V]):
+    """The outputs of the formula, ``[n, 1]`` each, the probabilities ``[n, C]``.
+
+    ``accept`` tells whether the score reaches the threshold, ``limit``; confidence and probabilities are calibrated.
+    """
+
+    label: V
+    confidence: V
+    accept: V
+    probabilities: V
+    score: V
+    limit: V
+
+
+def decision(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Decision[V]:
+    """The formula of a policy.
+
+    Args:
+        rule: the policy.
+        ops: what computes or draws.
+        values: ``[n, C]`` float64, logits or probabilities as the policy takes them.
+        group: ``[n, 1]`` float64, the number of each row's group, where there is a threshold for each; a number that
+            no group has is never accepted.
+    """
+    z = values
+    if rule.takes == "probabilities":
+        z = ops.log(ops.maximum(values, ops.constant(rule.floor)))
+    calibrated = z if rule.calibrator is None else rule.calibrator.apply(ops, z)
+    # Where a calibrator keeps the order, its rounding must not make ties.
+    ranked = z if rule.calibrator is None or rule.calibrator.keeps_order else calibrated
+    probabilities = softmax(ops, calibrated)
+    zero = ops.constant(0.0)
+    ranked, score = rule.promise.rank(ops, ranked, probabilities)
+    confidence = ops.total(ops.where(ops.predicted(ranked), probabilities, zero))
+    # Logits that are not finite have no confidence, and are not accepted by any threshold, not even by "everything".
+    score = ops.where(
+        ops.greater_equal(confidence, zero),
+        rule.score.apply(ops, z, calibrated) if score is None else score,
+        ops.constant(float("nan")),
+    )
+    limit = _limit(rule, ops, ranked, group)
+    accept = ops.greater_equal(score, limit)
+    if rule.promise.of == "recall":  # whoever reaches the threshold is answered as the class, likelier ones or not
+        answer = np.arange(rule.num_classes)[None] == rule.promise.label
+        ranked = ops.where(accept, ops.constant(answer), ranked)
+        confidence = ops.total(ops.where(ops.predicted(ranked), probabilities, zero))
+    return Decision(ops.argmax(ranked), confidence, accept, probabilities, score, limit)
+
+
+def _limit(rule: Rule, ops: Ops[V], ranked: V, group: V | None) -> V:
+    """The threshold of each row, ``[n, 1]`` or ``[1]``."""
+    if rule.classes is None and group is None:
+        return ops.constant(rule.limits[0])
+    # By column the thresholds of all groups; a number that is not of a group finds the infinite ones at either end.
+    table = rule.limits[:, None] if rule.classes is None else rule.class_limits
+    if group is None:
+        limits = ops.constant(table)
+    else:
+        groups, columns = table.shape
+        knots = np.repeat(np.arange(groups + 1, dtype=np.float64)[None], columns, axis=0)
+        ends = np.full((columns, 1), np.inf)
+        numbers = group if columns == 1 else ops.add(group, ops.constant(np.zeros((1, columns))))
+        limits = ops.lookup(numbers, knots, np.concatenate([ends, table.T, ends], axis=1))
+    return limits if rule.classes is None else ops.total(ops.where(ops.predicted(ranked), limits, ops.constant(0.0)))
+
+
+def decide(rule: Rule, logits: Any, groups: Any = None) -> Decisions[Any]:
+    """The decisions about an array ``[N, C]`` or ``[N, C, ...]``, as `Policy.decide` gives them."""
+    z = checked_values(rule, logits)
+    numbers = _group_numbers(rule, groups, len(z))
+    parts, start = [], 0
+    for part in cache_chunks(z):
+        check_finite(part)
+        rows = class_rows(part).astype(np.float64)
+        group = None
+        if numbers is not None:
+            group = np.repeat(numbers[start : start + len(part)], len(rows) // len(part))[:, None]
+        label, confidence, accept, *_ = decision(rule, NumpyOps(), rows, group)
+        parts.append([column.reshape(len(part), *part.shape[2:]) for column in (label, confidence, accept)])
+        start += len(part)
+    columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Decisions(*(given_back(column, logits, np.float64) for column in columns))
+
+
+def checked_values(rule: Rule, values: Any) -> Array:
+    """An array of what the policy takes, checked; one column of two classes is widened."""
+    array, _ = as_numpy(rule.takes, values)
+    if rule.num_classes == 2 and is_one_column(rule.takes, array.shape):
+        if rule.positive is None:
+            classes = listing(rule.class_names or (), 2)
+            raise ValueError(
+                f"the policy is for two classes, {classes}, and does not say of which one column is: give both"
+            )
+        values = widen(rule.takes, array, rule.positive)
+    z = as_logits(values, rule.takes)
+    if z.shape[1] != rule.num_classes:
+        raise ValueError(f"the policy is for {rule.num_classes} classes, got {rule.takes} of {z.shape[1]}")
+    if (z.ndim > 2) != (rule.kind == "segmentation"):
+        raise ValueError(f"the policy is for {rule.kind}, got {rule.takes} {list(z.shape)}")
+    if rule.takes == "probabilities":
+        off = np.abs(z.sum(1, dtype=np.float64) - 1).max()
+        if float(z.min()) < 0 or not float(off) <= FARTHEST_SUM:
+            low, high = float(z.min()), float(z.max())
+            actual = (
+                "NaN" if math.isnan(low) else f"values from {low:.4g} to {high:.4g} with sums off by up to {off:.4g}"
+            )
+            raise ValueError(f"the policy takes probabilities, in 0..1 and summing to 1 over the classes, got {actual}")
+    return z
+
+
+def _group_numbers(rule: Rule, groups: Any, rows: int) -> Doubles | None:
+    """Each row's group by its position in the list, -1 for an unknown group."""
+    if rule.group_names is None:
+        if groups is not None:
+            raise ValueError("groups are given, but the policy has one threshold for all")
+        return None
+    if groups is None:
+        raise ValueError(f"groups are needed: the policy has a threshold for every {rule.group}")
+    names = np.asarray(groups)
+    if names.dtype.kind == "f":
+        raise ValueError("groups must be whole numbers or text, got floating point")
+    if names.shape != (rows,):
+        raise ValueError(f"groups must be [{rows}], one for each sample, got {list(names.shape)}")
+    return rule.group_numbers(names).astype(np.float64)

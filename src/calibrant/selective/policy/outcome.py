@@ -1,0 +1,370 @@
+"""A policy on a set of predictions: its decisions as a file, and, where labels are known, was its promise kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibrant._arrays import Array
+from calibrant._files import json_value, written_aside
+from calibrant._numbers import allowed, count, percent, span_words
+from calibrant._progress import Progress, silent, track
+from calibrant._validation import Bools, listing
+from calibrant.metrics import Interval
+from calibrant.predictions import Predictions
+from calibrant.selective.bounds import UNKNOWN, coverage_interval, risk_interval
+from calibrant.selective.policy.decision import Decisions
+from calibrant.selective.policy.holdout import Fingerprint
+from calibrant.selective.policy.policy import Policy
+from calibrant.selective.policy.promise_words import promise_title, tally_words
+from calibrant.selective.promise import LossTally
+from calibrant.selective.sets.counts import SetCounts
+from calibrant.selective.thresholds.images import AnsweredImages
+
+FORMATS = (".parquet", ".csv", ".npz")
+LEVEL = 0.05  # of a verdict, shared by all parts
+
+
+class Counts(NamedTuple):
+    """Samples, how many of them were answered, and how many answers are wrong."""
+
+    samples: int = 0
+    accepted: int = 0
+    errors: int = 0
+
+    def plus(self, samples: int, accepted: int, errors: int) -> Counts:
+        """The counts with those of more samples."""
+        return Counts(self.samples + int(samples), self.accepted + int(accepted), self.errors + int(errors))
+
+
+@dataclass
+class Outcome:
+    """What a policy did: counts, and what they say about its promise.
+
+    Attributes:
+        policy: the policy.
+        samples: how many there were; for segmentation, pixels.
+        accepted: how many were answered.
+        labelled: whether the true labels are known.
+        errors: wrong answers, if labels are known.
+        all_errors: what would be wrong if every sample was answered.
+        groups: counts by group, where the policy has thresholds for each.
+        images: for segmentation, how many images were answered whole, in part and not at all.
+        fingerprint: of the predictions.
+        sets: the prediction sets, counted, where the policy gives them.
+        classes: counts by what has a threshold of its own, where predicted classes have.
+        tally: the losses that a promise is about, where it is not about wrong answers.
+    """
+
+    policy: Policy
+    samples: int = 0
+    accepted: int = 0
+    labelled: bool = True
+    errors: int = 0
+    all_errors: int = 0
+    groups: dict[str, Counts] = field(default_factory=dict)
+    images: AnsweredImages = field(default_factory=AnsweredImages)
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    sets: SetCounts | None = None
+    classes: dict[str, Counts] = field(default_factory=dict)
+    tally: LossTally = field(default_factory=LossTally)
+
+    def __post_init__(self) -> None:
+        if self.policy.sets is not None and self.sets is None:
+            self.sets = SetCounts(self.policy.num_classes)
+
+    def add(self, batch: Predictions, decisions: Decisions[Array], members: Array | None = None) -> None:
+        """Count a batch; its prediction sets are computed where the policy gives them and they are not given."""
+        if self.sets is not None:
+            if members is None:
+                members = self.policy.predict_sets(batch, start=self.fingerprint.rows)
+            self.sets.add(members, decisions.accept, batch.labels, batch.ignore_index)
+        self.fingerprint.add(batch)
+        labels, counted = batch.labels, np.ones(decisions.accept.shape, dtype=bool)
+        self.labelled = labels is not None
+        if labels is not None and batch.ignore_index is not None:
+            counted = labels != batch.ignore_index
+        wrong = np.zeros_like(counted) if labels is None else (decisions.labels != labels) & counted
+        accept = decisions.accept & counted
+        self.samples += int(counted.sum())
+        self.accepted += int(accept.sum())
+        self.errors += int((accept & wrong).sum())
+        self.all_errors += int(wrong.sum())
+        if self.policy.kind == "segmentation":
+            by_image = (part.reshape(len(part), -1).sum(1) for part in (accept, counted))
+            added_images = zip(self.images, AnsweredImages.of(*by_image), strict=True)
+            self.images = AnsweredImages(*map(sum, added_images))
+        if self.policy.group is not None:
+            names = np.asarray(batch.groups[self.policy.group]).astype(str)
+            for name in np.unique(names).tolist():
+                added = (part[names == name].sum() for part in (counted, accept, accept & wrong))
+                self.groups[name] = self.groups.get(name, Counts()).plus(*added)
+        self._add_promise(batch, decisions, counted, accept, accept & wrong)
+
+    def _add_promise(
+        self, batch: Predictions, decisions: Decisions[Array], counted: Bools, accept: Bools, errors: Bools
+    ) -> None:
+        """Count what a promise about classes, recall, a cost or an expected risk is judged by."""
+        policy = self.policy
+        if policy.classes is not None:
+            groups = None if policy.group is None else batch.groups[policy.group]
+            numbers = policy.part_numbers(groups, decisions.labels)
+            columns = [
+                np.bincount(numbers[rows & (numbers >= 0)], minlength=len(policy.classes))
+                for rows in (counted, accept, errors)
+            ]
+            for part, added in zip(policy.classes, zip(*columns, strict=True), strict=True):
+                name = part.name(policy.class_names)
+                self.classes[name] = self.classes.get(name, Counts()).plus(*added)
+        elif policy.promise.mean_loss is not None and batch.labels is not None:
+            labels = np.where(counted, batch.labels, 0)
+            rows, losses = policy.promise.losses(labels, decisions.labels, accept)
+            rows = rows & counted
+            self.tally = LossTally(self.tally.rows + int(rows.sum()), self.tally.loss + float(losses[rows].sum()))
+
+    @property
+    def coverage(self) -> Interval:
+        """Share answered, with limits."""
+        return coverage_interval(self.accepted, self.samples, 0.95)
+
+    @property
+    def risk(self) -> Interval:
+        """Share of answers that are wrong, with exact limits at 95%; NaN where nothing is known or was answered."""
+        return risk_interval(self.errors, self.accepted, 0.025, 0.025) if self.labelled else UNKNOWN
+
+    def _tallies(self) -> dict[str, tuple[LossTally, float]]:
+        """Of what has a promise of its own, the losses and the mean that is promised: all, each group or each class."""
+        policy, promised = self.policy, self.policy.promised
+        if policy.promise.mean_loss is not None:
+            return {"": (self.tally, policy.promise.mean_loss)} if self.tally.rows and not policy.abstains else {}
+        if policy.classes is not None:
+            parts, risks = self.classes, {name: part.target_risk for name, part in policy.parts.items()}
+        else:
+            parts = self.groups if policy.groups is not None else {"": Counts(0, self.accepted, self.errors)}
+            risks = dict.fromkeys(parts, promised)
+        return {
+            name: (LossTally(counts.accepted, float(counts.errors)), risk)
+            for name, counts in parts.items()
+            if counts.accepted and promised is not None and (risk := risks[name]) is not None
+        }
+
+    @property
+    def broken(self) -> dict[str, LossTally]:
+        """The parts in which the loss is larger than promised, beyond chance."""
+        tallies = self._tallies()
+        if not self.labelled or self.policy.kind == "segmentation":
+            return {}
+        # The chance of so large a loss, or a larger one, at the promised mean; shared by all parts that were answered.
+        return {
+            name: tally for name, (tally, target) in tallies.items()
+            if self.policy.promise.break_p_value(tally, target) * len(tallies) < LEVEL
+        }  # fmt: skip
+
+    @property
+    def promise_kept(self) -> str:
+        """Whether the promise was kept.
+
+        ``"yes"``: shown on these samples; ``"no"``: broken beyond chance; ``"no sign"`` that it is broken;
+        ``"unclear"``: more are wrong than promised, perhaps by chance; ``"nothing"`` was answered; ``"unknown"``: there
+        is no promise, or there are no labels.
+        """
+        tallies, promise = self._tallies(), self.policy.promise
+        if self.labelled and not self.accepted and not (tallies and promise.of == "recall"):
+            return "nothing"
+        if not tallies or not self.labelled:
+            return "unknown"
+        if self.broken:
+            return "no"
+        if any(tally.loss > target * tally.rows for tally, target in tallies.values()):
+            return "no sign" if promise.of == "expected-risk" else "unclear"
+        level = LEVEL / len(tallies)
+        shown = all(promise.is_shown(tally, target, level) for tally, target in tallies.values())
+        return "yes" if shown and self.policy.kind == "classification" else "no sign"
+
+    @property
+    def sets_hold(self) -> str:
+        """Whether the sets hold the true class as often as promised.
+
+        ``"no"``: less often, beyond chance; ``"no sign"`` of that; ``"unknown"``: there are no sets, or no labels.
+        """
+        sets, counts = self.policy.sets, self.sets
+        if sets is None or counts is None or not counts.labelled or not counts.samples:
+            return "unknown"
+        return "no" if sets.p_value(counts) < 0.05 else "no sign"
+
+    def set_sentences(self) -> list[str]:
+        """What the prediction sets are, in plain sentences; none where the policy does not give them."""
+        if self.policy.sets is None or self.sets is None:
+            return []
+        fewer = f"fewer than the promised {allowed(self.policy.sets.level)}"
+        words = {
+            "no": f"That is {fewer}, beyond chance: these samples are not like those that the sets were fitted on.",
+            "no sign": f"No sign that the sets hold {fewer}.",
+        }
+        return [*self.sets.sentences(self.policy.class_names), *filter(None, [words.get(self.sets_hold)])]
+
+    def sentences(self) -> list[str]:
+        """What happened, in plain sentences."""
+        unit = "pixels" if self.policy.kind == "segmentation" else "samples"
+        if not self.samples:
+            return [f"There are no {unit} that count."]
+        share = self.accepted / self.samples
+        text = [
+            f"Answers {count(self.accepted)} of {count(self.samples)} {unit} ({percent(share)}), abstains on the rest."
+        ]
+        if self.policy.kind == "segmentation":
+            text.append(f"{self.images.words().capitalize()}.")
+        if self.policy.abstains:
+            text = [f"Answers none of {count(self.samples)} {unit}: the policy never answers. {self.policy.summary}"]
+        unknown = {name: part for name, part in self.groups.items() if name not in (self.policy.group_names or ())}
+        if unknown:
+            number, names = sum(part.samples for part in unknown.values()), listing(list(unknown), 5)
+            text.append(
+                f"{count(number)} {unit} are of groups that the policy does not know ({names}): never answered."
+            )
+        if not self.labelled:
+            return [*text, "There are no labels, so the share of wrong answers is not known."]
+        if self.accepted:
+            risk = self.risk
+            limits = (
+                "" if unit == "pixels" else f" (95% interval {span_words(risk.low, risk.high, 'share', risk.value)})"
+            )
+            text.append(
+                f"{count(self.errors)} answers are wrong, {percent(risk.value)}{limits}; "
+                f"answering everything would be wrong in {percent(self.all_errors / self.samples)}."
+            )
+        text += filter(None, [tally_words(self.policy.promise, self.tally, self.policy.class_names)])
+        if str(self.fingerprint) == self.policy.evidence.get("fingerprint"):
+            text.append("The policy was fitted on these predictions: they cannot show how it does on new ones.")
+        return [*text, *self._verdict(unit), *filter(None, [self._majority()])]
+
+    def _majority(self) -> str:
+        """The warning of the policy, if it is worth no more than a constant answer."""
+        text = self.policy.majority_summary
+        return text if text.startswith("Warning") else ""
+
+    def _verdict(self, unit: str) -> list[str]:
+        promise = promise_title(self.policy.promise, self.policy.class_names, self.policy.promised)
+        where = ""
+        if self.broken and "" not in self.broken:
+            shares = {name: f"{percent(tally.mean)} of {count(tally.rows)}" for name, tally in self.broken.items()}
+            where = " in " + listing([f"{name} ({share})" for name, share in shares.items()], 5)
+        words = {
+            "yes": f"{promise} is kept here.",
+            "no sign": f"{promise}: no sign that it is broken.",
+            "no": f"{promise} is broken beyond chance{where}: these {unit} are not like those it was fitted on.",
+            "unclear": f"{promise} is missed here, which may be chance.",
+        }
+        return [words[self.promise_kept]] if self.promise_kept in words else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "samples": self.samples,
+            "accepted": self.accepted,
+            "coverage": json_value(vars(self.coverage)),
+            "errors": self.errors if self.labelled else None,
+            "risk": json_value(vars(self.risk)),
+            "risk_of_all": self.all_errors / self.samples if self.labelled and self.samples else None,
+            "target_risk": self.policy.target_risk,
+            "promised_risk": self.policy.promised,
+            "promise_kept": self.promise_kept,
+            "images": self.images._asdict() if self.policy.kind == "segmentation" else None,
+            "groups": self._counts_dict(self.groups),
+            "classes": self._counts_dict(self.classes),
+            "promise": self._promise_dict(),
+            "sets": self._sets_dict(),
+        }
+
+    def _counts_dict(self, parts: Mapping[str, Counts]) -> dict[str, dict[str, int | None]]:
+        unknown = {} if self.labelled else {"errors": None}
+        return {name: counts._asdict() | unknown for name, counts in parts.items()}
+
+    def _promise_dict(self) -> dict[str, Any]:
+        """What is promised, and the mean loss here, where it is not that of wrong answers."""
+        promise = self.policy.promise
+        facts = {"of": promise.of, "by_class": promise.by_class, "promised_loss": promise.mean_loss}
+        mean = self.tally.mean if self.tally.rows else None
+        result = tally_words(promise, self.tally, self.policy.class_names)
+        return facts | {"rows": self.tally.rows, "mean_loss": mean, "words": self.policy.summary, "result": result}
+
+    def _sets_dict(self) -> dict[str, Any] | None:
+        sets = self.policy.sets
+        if sets is None or self.sets is None:
+            return None
+        facts = {"level": sets.level, "method": sets.method, "hold": self.sets_hold}
+        return {**facts, **self.sets.to_dict(self.policy.class_names)}
+
+
+def apply_policy(policy: Policy, predictions: Predictions, path: Path, *, progress: Progress = silent) -> Outcome:
+    """Decide about every sample, a batch at a time, and write the decisions aside, then rename."""
+    policy.check(predictions)
+    outcome, suffix = Outcome(policy), path.suffix.lower()
+    if policy.kind == "segmentation" and suffix != ".npz":
+        raise ValueError(f"{path}: decisions about pixels are arrays, written as .npz")
+    with written_aside(path) as aside:
+        batches = track(predictions.batches(), "deciding", len(predictions), progress, size=len)
+        if suffix == ".npz":
+            parts = list(_decided(outcome, batches))
+            columns: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            np.savez(aside, **columns | {"confidence": columns["confidence"].astype(np.float32)})
+        else:
+            names = policy.class_names or predictions.class_names
+            _write_table(aside, suffix, names, _decided(outcome, batches))
+    return outcome
+
+
+def _decided(outcome: Outcome, batches: Iterable[Predictions]) -> Iterator[dict[str, Array]]:
+    """The columns to write of each batch; without ids, rows are numbered."""
+    start = 0
+    for batch in batches:
+        decisions, members = outcome.policy.decide_batch(batch), None
+        if outcome.policy.sets is not None:
+            members = outcome.policy.predict_sets(batch, start=start)
+        outcome.add(batch, decisions, members)
+        ids = np.arange(start, start + len(batch)) if batch.ids is None else np.asarray(batch.ids)
+        columns = {"id": ids, "label": decisions.labels, "confidence": decisions.confidence, "accept": decisions.accept}
+        yield columns if members is None else columns | {"set": members}
+        start += len(batch)
+
+
+def _write_table(path: Path, suffix: str, names: tuple[str, ...] | None, tables: Iterable[dict[str, Array]]) -> None:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    writer: Any = None
+    try:
+        for columns in tables:
+            members = columns.pop("set", None)
+            table = pa.table(columns)
+            if names is not None:
+                table = table.add_column(2, "class_name", pa.array(np.asarray(names)[columns["label"]]))
+            if members is not None:
+                table = table.append_column("set_size", pa.array(members.sum(1)))
+                table = table.append_column("set", _set_column(members, names, as_text=suffix == ".csv"))
+            if writer is None:
+                make = pa.parquet.ParquetWriter if suffix == ".parquet" else pa.csv.CSVWriter
+                writer = make(str(path), table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _set_column(members: Array, names: tuple[str, ...] | None, *, as_text: bool) -> Any:
+    """The members of each set as a list, by name where classes have names; as text, a list in JSON."""
+    import pyarrow as pa
+
+    _, classes = np.nonzero(members)
+    values = classes if names is None else np.asarray(names)[classes]
+    if as_text:
+        parts = np.split(values, np.cumsum(members.sum(1))[:-1])
+        return pa.array([json.dumps(part.tolist(), ensure_ascii=False) for part in parts])
+    offsets = np.concatenate([[0], np.cumsum(members.sum(1))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))

@@ -1,0 +1,254 @@
+"""`Policy`: a calibrator, a score and a threshold, fitted together, that answer or abstain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant._progress import Progress, silent
+from calibrant._validation import LARGEST_SEED, differing_names, whole
+from calibrant.predictions import Predictions
+from calibrant.selective.policy.decision import Decisions, decide
+from calibrant.selective.policy.fit import FitRequest, fit_rule
+from calibrant.selective.policy.request import (
+    PromiseRequest,
+    check_arguments,
+    check_fittable,
+    check_together,
+    read_set_target,
+)
+from calibrant.selective.policy.rule import Rule
+from calibrant.selective.policy.set_fitting import predict_sets
+from calibrant.selective.scores import NORMALISED
+from calibrant.selective.thresholds.risk import Method
+from calibrant.selective.thresholds.samples import ThresholdTarget
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from calibrant.selective.policy.module import PolicyModule
+
+
+class Policy(Rule):
+    """A classifier's last step: the class, its confidence, and whether to answer at all.
+
+    Made by `Policy.fit` or `Policy.load`.
+
+    Attributes:
+        num_classes: how many logits a row must have.
+        class_names: their names, or None.
+        positive: of two classes the position of the positive one, of which a single column is; None if it is unknown.
+        takes: ``"logits"`` or ``"probabilities"``, as the predictions it was fitted on.
+        kind: ``"classification"`` or ``"segmentation"``.
+        calibrator: fitted, or None where the logits are used as they are.
+        score: what ranks predictions by confidence.
+        threshold: where to accept; with groups or classes, that of all of them together, for information.
+        groups: threshold by group, or None.
+        classes: threshold by predicted class, in every group if there are groups; or None.
+        promise: what is promised: a risk, or something else.
+        group: name of the group column.
+        target_risk: the risk asked for, or None.
+        confidence: of the guarantee and of the limits.
+        evidence: how it was chosen: samples, what was tried and how it did.
+        sets: the prediction sets that it gives besides, or None.
+        floor: what it takes for smaller probabilities, where it takes probabilities; larger than 1e-30 where those of
+            the fit were rounded, or some of them 0.
+    """
+
+    @classmethod
+    def fit(
+        cls,
+        predictions: Predictions,
+        target_risk: float | None = None,
+        confidence: float = 0.95,
+        *,
+        target_coverage: float | None = None,
+        method: Method = "best",
+        calibrator: str = "auto",
+        score: str = "auto",
+        centre: bool | None = None,
+        group: str | None = None,
+        by_class: bool = False,
+        promise: str | Sequence[str] | None = None,
+        costs: Any = None,
+        target_cost: float | None = None,
+        abstain_cost: float | None = None,
+        sets: float | None = None,
+        set_method: str = "lac",
+        set_penalty: float | None = None,
+        set_free_ranks: int | None = None,
+        set_randomised: bool = False,
+        seed: int = 0,
+        progress: Progress = silent,
+    ) -> Policy:
+        """Choose calibrator and score by cross-fitting, then the threshold on samples that the choice did not see.
+
+        A fifth of the samples (more of fewer than 250), drawn at random, is for the choice; what does not help by more
+        than its standard error is not used, and plain MSP of the logits as they come is what remains when nothing does.
+        The others are for the threshold: nothing was chosen on them, so the guarantee holds for the policy as a whole.
+        Where calibrator and score are given, a tenth plans the tests.
+
+        Args:
+            predictions: held-out logits or probabilities with labels; those marked as test are refused.
+            target_risk: the error rate allowed among answers, 0.05 unless a coverage is asked for.
+            confidence: of the guarantee: P(risk > target_risk) <= 1 - confidence.
+            target_coverage: instead of a risk, the share of samples to answer.
+            method: how the threshold is found: ``"best"``, ``"fixed-sequence"``, ``"sgr"`` or ``"empirical"``, which
+                promises nothing. ``"best"`` is the second, which covers most.
+            calibrator: ``"auto"``, ``"none"``, or ``"temperature"``, ``"ensemble"``, ``"vector"``, ``"isotonic"``.
+            score: ``"auto"``, or a score's name; ``"normalised_max_logit"`` chooses its p.
+            centre: whether the normalised largest logit is that of centred logits; both are tried if left out.
+            group: a group column of the predictions: a threshold for every group, all of them guaranteed together.
+            by_class: whether every predicted class has a threshold of its own, so that the risk holds for the answers
+                of every class at once; with ``group``, for every class in every group.
+            promise: instead of a risk ``"precision=CLASS:0.95"``, several of which may be given,
+                ``"recall=CLASS:0.9"`` or ``"expected-risk:0.05"``. Of one class the policy answers that class, or not.
+            costs: instead of a risk, what each answer costs, ``[C, C]`` by label and answer. The answer is the class
+                of the least expected cost, by calibrated probabilities.
+            target_cost: with costs, the mean cost allowed among answers.
+            abstain_cost: with costs, what no answer costs: no answer is given that is expected to cost more.
+            sets: a level such as 0.95: the policy also gives prediction sets that hold the true class so often.
+            set_method: ``"lac"``, ``"aps"``, ``"raps"`` or ``"class-conditional"``.
+            set_penalty: the penalty of RAPS; chosen on the samples of the choice if left out.
+            set_free_ranks: how many classes RAPS has without a penalty; chosen likewise.
+            set_randomised: whether APS and RAPS are randomised, with random numbers by ``seed``.
+            seed: of the split.
+            progress: called as the passes over the predictions advance: two, and a third with sets.
+
+        Example:
+            >>> import numpy as np
+            >>> from calibrant import Policy, Predictions
+            >>> rng = np.random.default_rng(0)
+            >>> honest = 3 * rng.standard_normal((3000, 5))
+            >>> labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
+            >>> policy = Policy.fit(Predictions.from_logits(2 * honest, labels), target_risk=0.1)
+            >>> policy.calibrator.name, policy.threshold.risk.high <= 0.1
+            ('temperature', True)
+            >>> labels, confidence, accept = policy.decide(np.array([[9.0, 0, 0, 0, 0], [1, 1, 0, 0, 0]]))
+            >>> labels.tolist(), accept.tolist()
+            ([0, 0], [True, False])
+        """
+        check_fittable(predictions)
+        promised = PromiseRequest(promise, by_class, costs, target_cost, abstain_cost).read(predictions)
+        check_together(promised, target_risk, target_coverage, method, score, group)
+        if target_risk is None and target_coverage is None and promised.of == "risk":
+            target_risk = 0.05
+        target = ThresholdTarget(target_risk, target_coverage, confidence, method)
+        seed = whole("seed", seed, 0, LARGEST_SEED)
+        score = score if promised.score is None else "msp"  # which is not used
+        check_arguments(predictions, target, score, group)
+        set_target = read_set_target(predictions, sets, set_method, set_penalty, set_free_ranks, set_randomised, seed)
+        if centre is not None and score not in ("auto", NORMALISED):
+            raise ValueError(f"centre is for the score {NORMALISED}, got score {score!r}")
+        request = FitRequest(target, promised, set_target, calibrator, score, centre, group, seed)
+        policy = cls(**vars(fit_rule(predictions, request, progress)))
+        policy._check_readable()
+        return policy
+
+    def _check_readable(self) -> None:
+        """Raise unless the policy could be read back after it was written."""
+        from calibrant.selective.policy_file.file import from_dict, to_dict  # here: they bring pydantic along
+
+        try:
+            from_dict(to_dict(self))
+        except ValueError as error:
+            raise ValueError(f"no policy can be made of these predictions: {error}") from None
+
+    def __repr__(self) -> str:
+        return f"Policy({self.summary!r})"
+
+    def decide(self, logits: Any, groups: Any = None) -> Decisions[Any]:
+        """Labels, calibrated confidence and whether to answer.
+
+        Args:
+            logits: ``[N, C]``, for segmentation ``[N, C, ...]``, from NumPy or PyTorch, which the answer is too;
+                probabilities where the policy was fitted on them. Of two classes one column, ``[N]`` or ``[N, 1]``,
+                is that of the positive class. Or `Predictions`.
+            groups: ``[N]`` each sample's group, where the policy has a threshold for each; one that it does not know is
+                never answered. Predictions bring theirs along.
+        """
+        if not isinstance(logits, Predictions):
+            return decide(self, logits, groups)
+        self.check(logits)
+        parts = [self.decide_batch(batch) for batch in logits.batches()]
+        return Decisions(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def decide_batch(self, batch: Predictions) -> Decisions[Any]:
+        """The decisions about a batch of predictions that were checked."""
+        return decide(self, getattr(batch, batch.holds), None if self.group is None else batch.groups[self.group])
+
+    def predict_sets(self, logits: Any, *, start: int = 0) -> Any:
+        """The prediction set of each sample: a mask ``[N, C]`` that is true for its members.
+
+        Args:
+            logits: as for `decide`.
+            start: the number of the first sample, by which randomised sets draw.
+
+        Example:
+            >>> import numpy as np
+            >>> from calibrant import Policy, Predictions
+            >>> rng = np.random.default_rng(0)
+            >>> honest = 3 * rng.standard_normal((3000, 5))
+            >>> labels = (honest + rng.gumbel(size=honest.shape)).argmax(1)
+            >>> policy = Policy.fit(Predictions.from_logits(2 * honest, labels), target_risk=0.1, sets=0.9)
+            >>> policy.predict_sets(np.array([[9.0, 0, 0, 0, 0], [4, 4, 0, -9, -9]])).astype(int).tolist()
+            [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0]]
+        """
+        if not isinstance(logits, Predictions):
+            return predict_sets(self, logits, start)
+        self.check(logits)
+        parts = []
+        for batch in logits.batches():
+            parts.append(predict_sets(self, getattr(batch, batch.holds), start))
+            start += len(batch)
+        return np.concatenate(parts)
+
+    def check(self, predictions: Predictions) -> None:
+        """Raise unless these predictions are such as the policy was fitted on."""
+        if predictions.holds != self.takes:
+            raise ValueError(
+                f"the policy takes {self.takes}, got {predictions.holds}: save the {self.takes} of these samples too, "
+                f"or fit a policy on {predictions.holds}"
+            )
+        if predictions.num_classes != self.num_classes:
+            raise ValueError(f"the policy is for {self.num_classes} classes, got {predictions.num_classes}")
+        if predictions.kind != self.kind:
+            raise ValueError(f"the policy is for {self.kind}, got {predictions.kind}")
+        if self.class_names and predictions.class_names and self.class_names != predictions.class_names:
+            own, others = differing_names(self.class_names, predictions.class_names)
+            raise ValueError(
+                f"the policy's classes are {own}, those of the predictions {others}: they must be the same, in order"
+            )
+        if self.group is not None and self.group not in predictions.group_names:
+            raise ValueError(f"the policy has thresholds by {self.group!r}, which the predictions do not hold")
+
+    def module(self, model: nn.Module | None = None) -> PolicyModule:
+        """The policy as an ``nn.Module``, behind a model if one is given; it can be exported with ``torch.export``.
+
+        Example:
+            >>> import torch
+            >>> from calibrant import Policy, Predictions
+            >>> logits = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
+            >>> policy = Policy.fit(Predictions.from_logits(logits, logits.argmax(1)), target_risk=0.2)
+            >>> policy.module()(logits[:2]).accept.shape
+            torch.Size([2])
+        """
+        from calibrant.selective.policy.module import PolicyModule  # here: it needs PyTorch
+
+        return PolicyModule(self, model)
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy as JSON, aside and then renamed."""
+        from calibrant.selective.policy_file.file import write_policy  # here: it brings pydantic along
+
+        write_policy(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Policy:
+        """Read a policy, checked from end to end; nothing in the file is executed."""
+        from calibrant.selective.policy_file.file import read_policy  # here: it brings pydantic along
+
+        return cls(**vars(read_policy(path)))

@@ -1,0 +1,198 @@
+"""What is asked of a fit: the promise, the sets and on which predictions; read, and checked that it goes together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrant._validation import at_least, did_you_mean, flag, listing, short, shorten
+from calibrant.predictions import Predictions
+from calibrant.selective.promise import Promise
+from calibrant.selective.sets.prediction_sets import SetTarget
+from calibrant.selective.thresholds.risk import open_share
+from calibrant.selective.thresholds.samples import ThresholdTarget
+
+SPELLINGS = "precision=CLASS:SHARE, recall=CLASS:SHARE or expected-risk:SHARE"
+LARGEST_COST = 1e9
+MOST_COSTED = 1000  # classes of a cost matrix
+
+
+@dataclass(frozen=True, eq=False)
+class PromiseRequest:
+    """The arguments of `Policy.fit` that are about a promise, as they came."""
+
+    promise: str | Sequence[str] | None = None
+    by_class: bool = False
+    costs: Any = None
+    target_cost: float | None = None
+    abstain_cost: float | None = None
+
+    def read(self, predictions: Predictions) -> Promise:
+        """The promise; of nothing asked, that of a risk."""
+        flag("by_class", self.by_class)
+        arguments = {"promise": self.promise is not None, "by_class": self.by_class, "costs": self.costs is not None}
+        names = [name for name, is_given in arguments.items() if is_given]
+        if len(names) > 1:
+            raise ValueError(f"{names[0]} and {names[1]} are different promises: give one of them")
+        for name, value in (("target_cost", self.target_cost), ("abstain_cost", self.abstain_cost)):
+            if value is not None and self.costs is None:
+                raise ValueError(f"{name} goes with a cost matrix: give costs")
+        if not names:
+            return Promise()
+        if predictions.kind == "segmentation":
+            raise ValueError(f"{names[0]} is for classification; for segmentation the risk of all pixels is promised")
+        classes = int(predictions.num_classes)
+        if self.promise is not None:
+            return parse_promises(self.promise, predictions.class_names, classes)
+        return Promise(by_class=True) if self.by_class else self._of_cost(classes)
+
+    def _of_cost(self, classes: int) -> Promise:
+        matrix = check_costs(self.costs, classes)
+        highest = float(matrix.max())
+        if self.target_cost is None:
+            raise ValueError(f"costs need target_cost, the mean cost of answers allowed: between 0 and {highest:g}")
+        target = at_least("target_cost", self.target_cost, 0.0, highest)
+        open_share("target_cost over the highest cost", target / highest)
+        abstain_cost = self.abstain_cost
+        if abstain_cost is not None:
+            abstain_cost = at_least("abstain_cost", abstain_cost, 0.0, LARGEST_COST)
+        return Promise("cost", target=target, costs=tuple(map(tuple, matrix.tolist())), abstain_cost=abstain_cost)
+
+
+def check_costs(costs: Any, classes: int) -> Any:
+    """A cost matrix ``[C, C]`` of numbers from 0 on, some of them above."""
+    try:
+        matrix = np.asarray(costs, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"costs must be numbers [{classes}, {classes}], got {short(costs)}") from None
+    if classes > MOST_COSTED:
+        raise ValueError(f"costs are for at most {MOST_COSTED:,} classes, got {classes:,}")
+    if matrix.shape != (classes, classes):
+        raise ValueError(f"costs must be [{classes}, {classes}], by label and answer, got {list(matrix.shape)}")
+    if not ((matrix >= 0) & (matrix <= LARGEST_COST)).all() or not matrix.max() > 0:
+        raise ValueError(f"costs must lie between 0 and {LARGEST_COST:g}, some above 0")
+    return matrix
+
+
+def check_together(
+    promise: Promise, target_risk: float | None, target_coverage: float | None, method: str, score: str, group: Any
+) -> None:
+    """Raise unless the other arguments of a fit go with the promise."""
+    if promise.is_plain:
+        return
+    what = "thresholds by class" if promise.by_class else f"a promise of {promise.of.replace('-', ' ')}"
+    if target_coverage is not None:
+        raise ValueError(f"target_coverage does not go with {what}, which decides how much is answered")
+    if target_risk is not None and not promise.by_class:
+        raise ValueError(f"target_risk does not go with {what}: it says itself what is promised")
+    if method not in ("best", "fixed-sequence" if promise.of in ("risk", "precision", "cost") else "best"):
+        raise ValueError(f"{what} has a test of its own, got method {method!r}")
+    if score != "auto" and promise.score is not None:
+        raise ValueError(f"{what} ranks answers by the {promise.score.words}, got score {score!r}")
+    if group is not None and not promise.has_class_thresholds:
+        raise ValueError(f"thresholds by group are for a risk or a precision, got {what}")
+
+
+def parse_promises(texts: str | Sequence[str], class_names: Sequence[str] | None, num_classes: int) -> Promise:
+    """A promise as people write it: several of precision, or one of another kind.
+
+    Example:
+        >>> from calibrant.selective.policy.request import parse_promises
+        >>> parse_promises("precision=dog:0.95", ("cat", "dog"), 2).shares
+        ((1, 0.95),)
+        >>> parse_promises("expected-risk:0.05", None, 10).target
+        0.05
+    """
+    every = list(texts) if isinstance(texts, list | tuple) else [texts]
+    promises = [_parse(text, class_names, num_classes) for text in every]
+    if not promises:
+        raise ValueError(f"promise must be {SPELLINGS}, got nothing")
+    first = promises[0]
+    if len(promises) == 1:
+        return first
+    if any(promise.of != "precision" for promise in promises):
+        raise ValueError("several promises at once are for the precision of different classes")
+    shares = tuple(share for promise in promises for share in promise.shares)
+    if len(dict(shares)) < len(shares):
+        raise ValueError("the precision of a class is promised twice")
+    return Promise("precision", shares=shares)
+
+
+def _parse(text: Any, class_names: Sequence[str] | None, num_classes: int) -> Promise:
+    head, colon, digits = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    kind, equals, name = head.partition("=")
+    kind = kind.strip()
+    if not colon or kind not in ("precision", "recall", "expected-risk") or bool(equals) != (kind != "expected-risk"):
+        raise ValueError(f"promise must be {SPELLINGS}, got {short(text)}")
+    try:
+        share = float(digits.strip().removesuffix("%")) / (100 if digits.strip().endswith("%") else 1)
+    except ValueError:
+        raise ValueError(f"promise {short(text)} must end in a share between 0 and 1, got {digits[:40]!r}") from None
+    share = open_share(f"the share of {short(text)}", share)
+    if kind == "expected-risk":
+        return Promise(kind, target=share)
+    return Promise(kind, shares=((find_class(name.strip(), class_names, num_classes), share),))
+
+
+def find_class(name: str, class_names: Sequence[str] | None, num_classes: int) -> int:
+    """The number of a class by its name, or of classes without names by the number itself."""
+    names = [str(label) for label in range(num_classes)] if class_names is None else list(class_names)
+    if name not in names:
+        hint = did_you_mean(name, names) or f"; there are {listing(names)}"
+        raise ValueError(f"no class {shorten(name)!r}{hint}")
+    return names.index(name)
+
+
+def read_set_target(
+    predictions: Predictions,
+    level: float | None,
+    method: str,
+    penalty: float | None,
+    free_ranks: int | None,
+    randomised: bool,
+    seed: int,
+) -> SetTarget | None:
+    """The prediction sets asked for, checked."""
+    if level is None:
+        if (method, penalty, free_ranks, randomised) != ("lac", None, None, False):
+            raise ValueError("set_method and the other settings of sets go with a level: give sets, for example 0.95")
+        return None
+    target = SetTarget(level, method, penalty, free_ranks, randomised, seed)
+    if predictions.kind == "segmentation":
+        raise ValueError("prediction sets are for classification: pixels of an image are not exchangeable samples")
+    return target
+
+
+def check_fittable(predictions: Predictions) -> None:
+    """Raise unless a policy can be fitted on these predictions."""
+    if not isinstance(predictions, Predictions):
+        raise ValueError(
+            f"a policy is fitted on Predictions, got {type(predictions).__name__}: Predictions.open reads a file, "
+            "Predictions.from_logits takes arrays"
+        )
+    if predictions.split == "test":
+        raise ValueError("nothing is fitted on test data: these predictions are marked split='test'")
+    if not predictions.labelled:
+        raise ValueError("a policy is fitted on labelled predictions, and these have no labels")
+    if predictions.kind == "tokens":
+        raise ValueError("a policy is for independent samples or for images, got tokens, for which there is none yet")
+    if predictions.holds == "confidence":
+        raise ValueError("a policy needs logits or probabilities of every class, got confidences alone")
+
+
+def check_arguments(predictions: Predictions, target: ThresholdTarget, score: str, group: str | None) -> None:
+    """Raise unless group, score and method go with the predictions and the target."""
+    if target.coverage is not None and group is not None:
+        raise ValueError("thresholds by group are for a target risk, a target coverage has one for all")
+    if group is not None and group not in predictions.group_names:
+        available = ", ".join(predictions.group_names) or "none"
+        raise ValueError(f"group {group!r} is not among the predictions' groups: {available}")
+    if predictions.kind == "segmentation" and group is not None:
+        raise ValueError("thresholds by group are for classification; for segmentation there is one for all")
+    if predictions.holds == "probabilities" and score == "energy":
+        raise ValueError("energy needs logits: for probabilities, which sum to 1, it is always 0")
+    if predictions.kind == "segmentation" and target.method == "sgr":
+        raise ValueError("sgr assumes independent samples, which pixels are not; use best or fixed-sequence")

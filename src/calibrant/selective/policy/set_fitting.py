@@ -1,0 +1,147 @@
+"""Prediction sets fitted and given: scores of true classes on samples that the calibrator did not see, their quantile.
+
+The calibrator, and the regularisation of RAPS, come from the samples of the choice; the quantile from the others. Given
+the former, the latter and new samples are exchangeable, which is all that the coverage rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from calibrant._arrays import Array, cache_chunks, given_back, row_slices
+from calibrant._validation import Bools, Ints, check_finite
+from calibrant.metrics import Doubles
+from calibrant.posthoc import NumpyOps
+from calibrant.predictions import Predictions
+from calibrant.selective.policy.decision import checked_values, decide, decision
+from calibrant.selective.policy.holdout import ForChoice
+from calibrant.selective.policy.rule import Rule
+from calibrant.selective.sets.conformal import choose_penalty, conformal_quantile, set_scores
+from calibrant.selective.sets.counts import SetCounts
+from calibrant.selective.sets.prediction_sets import PredictionSets, SetTarget
+from calibrant.selective.split import draws
+
+MOST_NUMBERS = 2**22  # probabilities that choose the regularisation of RAPS
+_FITTING, _PREDICTING, _CHOOSING = 1, 2, 3  # streams of random numbers: those of new samples must be others
+
+
+def _random(seed: int, stream: int, start: int, count: int) -> Doubles:
+    own = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return draws(own, start, count)[:, None]
+
+
+def predict_sets(rule: Rule, values: Any, start: int = 0) -> Any:
+    """The sets of an array ``[N, C]``: a mask of the same shape, as `Policy.predict_sets` gives it."""
+    if rule.sets is None:
+        raise ValueError("the policy has no prediction sets: fit it with sets, for example sets=0.95")
+    z = checked_values(rule, values)
+    parts, first = [], start
+    for part in cache_chunks(z):
+        check_finite(part)
+        draw = _random(rule.sets.seed, _PREDICTING, first, len(part)) if rule.sets.randomised else None
+        parts.append(rule.sets.members(NumpyOps(), _probabilities(rule, part), draw))
+        first += len(part)
+    return given_back(np.concatenate(parts), values, np.bool_)
+
+
+def _probabilities(rule: Rule, values: Array) -> Doubles:
+    """Calibrated, ``[n, C]``."""
+    group = None if rule.groups is None else np.zeros((len(values), 1))
+    return decision(rule, NumpyOps(), values.astype(np.float64), group).probabilities
+
+
+class SetFit:
+    """The fit of prediction sets, beside that of the threshold.
+
+    Args:
+        rule: with the calibrator chosen, without sets and perhaps without its threshold.
+        target: the sets asked for.
+        choice: the samples of the choice, which choose the regularisation of RAPS where it is not given.
+    """
+
+    def __init__(self, rule: Rule, target: SetTarget, choice: ForChoice | None) -> None:
+        self.rule, self.target = rule, target
+        self.penalty, self.free_ranks = target.penalty or 0.0, target.free_ranks or 0
+        if target.has_choice:
+            assert choice is not None
+            self._choose(choice)
+        self._scores: list[Doubles] = []
+        self._labels: list[Ints] = []
+
+    def _choose(self, choice: ForChoice) -> None:
+        values, labels = choice.rows.values, choice.rows.labels
+        stride = -(-values.size // MOST_NUMBERS)
+        values, labels = values[::stride], labels[::stride]
+        probabilities = np.concatenate(
+            [_probabilities(self.rule, values[rows]) for rows in row_slices(len(values), values.shape[1])]
+        )
+        target = self.target
+        draw = _random(target.seed, _CHOOSING, 0, len(labels)) if target.randomised else None
+        self.penalty, self.free_ranks = choose_penalty(
+            probabilities, labels, target.level, target.penalty, target.free_ranks, draw
+        )
+
+    def observe(self, batches: Iterable[Predictions], seed: int, share: float) -> Iterator[Predictions]:
+        """Pass batches on, and take the scores of the true classes of all samples that are not of the choice."""
+        for start, batch, rows in _of_quantile(batches, seed, share):
+            values, labels, draw, first = getattr(batch, batch.holds)[rows], batch.labels[rows], None, 0
+            if self.target.randomised:
+                draw = _random(self.target.seed, _FITTING, start, len(batch))[rows]
+            for part in cache_chunks(values) if len(rows) else ():
+                own = slice(first, first + len(part))
+                self._add(part, labels[own], None if draw is None else draw[own])
+                first += len(part)
+            yield batch
+
+    def _add(self, values: Array, labels: Array, draw: Doubles | None) -> None:
+        check_finite(values)
+        p, method = _probabilities(self.rule, values), self.target.method
+        scores = set_scores(NumpyOps(), method, p, self.penalty, self.free_ranks, draw)
+        self._scores.append(scores[np.arange(len(labels)), labels])
+        self._labels.append(labels.astype(np.int64))
+
+    def finish(self) -> PredictionSets:
+        """The sets with their quantiles."""
+        scores = np.concatenate([np.empty(0), *self._scores])
+        labels = np.concatenate([np.empty(0, np.int64), *self._labels])
+        groups = [scores]
+        if self.target.method == "class-conditional":
+            groups = [scores[labels == k] for k in range(self.rule.num_classes)]
+        target = self.target
+        return PredictionSets(
+            target.level,
+            target.method,
+            tuple(conformal_quantile(group, target.level) for group in groups),
+            tuple(map(len, groups)),
+            self.penalty,
+            self.free_ranks,
+            target.randomised,
+            target.seed,
+        )
+
+
+def with_counts(rule: Rule, batches: Iterable[Predictions], seed: int, share: float) -> PredictionSets:
+    """The sets of a policy, with what they are on the samples of the quantile."""
+    assert rule.sets is not None
+    counts = SetCounts(rule.num_classes)
+    for start, batch, rows in _of_quantile(batches, seed, share):
+        if len(rows):
+            values, names = getattr(batch, batch.holds), None if rule.group is None else batch.groups[rule.group]
+            members: Bools = predict_sets(rule, values, start)
+            counts.add(members[rows], decide(rule, values, names).accept[rows], batch.labels[rows])
+    return replace(rule.sets, counts=counts)
+
+
+def _of_quantile(batches: Iterable[Predictions], seed: int, share: float) -> Iterator[tuple[int, Predictions, Ints]]:
+    """Each batch with the number of its first sample, and those of its rows that count and are not of the choice."""
+    start = 0
+    for batch in batches:
+        of_quantile = draws(seed, start, len(batch)) >= share
+        if batch.ignore_index is not None:
+            of_quantile &= batch.labels != batch.ignore_index
+        yield start, batch, np.flatnonzero(of_quantile)
+        start += len(batch)

@@ -1,0 +1,173 @@
+"""Policies on disk: versioned JSON that a person can read, checked from end to end when it is loaded.
+
+The last entry is a checksum of all others, as JSON with sorted names and no white space: a damaged file is not taken
+for another policy. A policy that was written or edited by hand may do without: remove the line ``"checksum"`` after a
+change that is meant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calibrant._files import json_value, parse_json, read_regular, written_aside
+from calibrant.posthoc import CALIBRATORS, Calibrator
+from calibrant.predictions import FLOOR, customary_positive
+from calibrant.selective.policy.rule import Rule
+from calibrant.selective.policy_file.consistency import check_consistent
+from calibrant.selective.policy_file.entry_types import excerpt
+from calibrant.selective.policy_file.policy_entries import VERSION, WORDS, PolicyEntries, read_entries
+from calibrant.selective.policy_file.promise_entries import check_promise, check_tally, class_dict, promise_dict
+from calibrant.selective.policy_file.set_entries import check_sets, sets_dict
+from calibrant.selective.promise import Promise
+from calibrant.selective.scores import Score
+from calibrant.selective.thresholds.risk import ClassThreshold, Threshold
+
+FORMAT = "calibrant.policy"
+LARGEST = 2**26  # bytes of a file
+
+
+def write_policy(rule: Rule, path: str | Path) -> None:
+    """Write a policy."""
+    if Path(path).suffix.lower() != ".json":
+        raise ValueError(f"{path}: a policy is written as .json, got {Path(path).suffix!r}")
+    text = json.dumps(to_dict(rule), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    with written_aside(path) as aside:
+        # Half a surrogate pair, which evidence may hold, becomes the escape that JSON has for it.
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def read_policy(path: str | Path) -> Rule:
+    """Read a policy; whatever is wrong with the file is a ValueError that names it and the entry."""
+    data = read_regular(path, LARGEST)
+    try:
+        return from_dict(parse_json(data, "a policy"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def checksum(entries: Mapping[str, Any]) -> str:
+    """The checksum of a policy as plain data; one that is among the data does not count."""
+    rest = {name: value for name, value in entries.items() if name != "checksum"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return f"sha256:{hashlib.sha256(text.encode('ascii')).hexdigest()}"
+
+
+def to_dict(rule: Rule) -> dict[str, Any]:
+    """A policy as plain data."""
+    from calibrant import __version__
+
+    calibrator = rule.calibrator
+    entries = {
+        "format": FORMAT,
+        "version": VERSION,
+        "calibrant": __version__,
+        "summary": rule.summary,
+        "how": rule.method_summary,
+        "takes": rule.takes,
+        "kind": rule.kind,
+        "classes": rule.num_classes,
+        "class_names": None if rule.class_names is None else list(rule.class_names),
+        "positive": rule.positive,
+        "target_risk": rule.target_risk,
+        "confidence": rule.confidence,
+        "calibrator": None if calibrator is None else {"name": calibrator.name, **calibrator.state()},
+        "score": rule.score.to_dict(),
+        "threshold": _threshold_dict(rule.threshold),
+        "group": rule.group,
+        "groups": None if rule.groups is None else {k: _threshold_dict(v) for k, v in rule.groups.items()},
+        "evidence": json_value(dict(rule.evidence)),
+    }
+    if rule.floor != FLOOR:
+        entries["floor"] = rule.floor
+    if not rule.promise.is_plain:
+        entries["promise"] = promise_dict(rule.promise, rule.class_names)
+    if rule.classes is not None:
+        entries["class_thresholds"] = [
+            {**class_dict(part, rule.class_names), "threshold": _threshold_dict(part.threshold)}
+            for part in rule.classes
+        ]
+    if rule.sets is not None:
+        entries["sets"] = sets_dict(rule.sets, rule.class_names)
+    return {**entries, "checksum": checksum(entries)}
+
+
+def _threshold_dict(threshold: Threshold) -> dict[str, Any]:
+    entries = dict(vars(threshold))
+    value = entries.pop("value")
+    if menu := [offer._asdict() for offer in entries.pop("menu")]:
+        entries["menu"] = menu
+    intervals = {name: vars(entries[name]) for name in ("coverage", "risk")}
+    plain: dict[str, Any] = json_value({"accept_from": WORDS.get(value, value), **entries, **intervals})
+    return plain
+
+
+def from_dict(data: Any) -> Rule:
+    """A policy out of plain data, checked."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ValueError(f"not a policy: expected an object with format {FORMAT!r}")
+    if data.get("version") != VERSION or isinstance(data["version"], bool):
+        raise ValueError(f"policies of version {VERSION} are read, got version {excerpt(data.get('version'))}")
+    file = read_entries(data)
+    rule = Rule(
+        num_classes=file.classes,
+        class_names=None if file.class_names is None else tuple(file.class_names),
+        positive=_positive(file),
+        takes=file.takes,
+        kind=file.kind,
+        calibrator=_restored_calibrator(file),
+        score=Score(**dict(file.score)),
+        threshold=file.threshold.restore(),
+        groups=None if file.groups is None else {name: entries.restore() for name, entries in file.groups.items()},
+        group=file.group,
+        target_risk=file.target_risk,
+        confidence=file.confidence,
+        evidence=data["evidence"],
+        floor=file.floor,
+        sets=None if file.sets is None else file.sets.restore(file.classes),
+        promise=Promise() if file.promise is None else file.promise.restore(),
+        classes=_restored_classes(file),
+    )
+    check_promise(rule)
+    check_consistent(rule)
+    check_tally(rule)
+    check_sets(rule)
+    if "checksum" in data and data["checksum"] != checksum(data):
+        raise ValueError(
+            "the checksum is of other contents: the file is damaged, or was edited; if the change was meant, remove "
+            'the line "checksum"'
+        )
+    return rule
+
+
+def _positive(file: PolicyEntries) -> int | None:
+    """The positive class of two; files that do not say so have that of custom."""
+    if file.classes != 2:
+        if file.positive is not None:
+            raise ValueError(f"positive is for two classes, got {file.positive} with {file.classes}")
+        return None
+    names = None if file.class_names is None else tuple(file.class_names)
+    return customary_positive(names) if file.positive is None else file.positive
+
+
+def _restored_classes(file: PolicyEntries) -> tuple[ClassThreshold, ...] | None:
+    if file.class_thresholds is None:
+        return None
+    return tuple(part.restore() for part in file.class_thresholds)
+
+
+def _restored_calibrator(file: PolicyEntries) -> Calibrator | None:
+    if file.calibrator is None:
+        return None
+    calibrator, state = CALIBRATORS[file.calibrator.name](), file.calibrator.model_extra or {}
+    try:
+        calibrator.restore(state, file.classes)
+        unknown = set(state) - set(calibrator.state())
+    except ValueError as error:
+        raise ValueError(f"calibrator: {error}") from None
+    if unknown:
+        raise ValueError(f"calibrator.{min(unknown)[:40]} is not known for {calibrator.name}")
+    return calibrator

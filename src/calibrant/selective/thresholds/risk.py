@@ -1,0 +1,327 @@
+r"""Thresholds on a score: accept where score >= threshold, so that a target holds.
+
+For a target risk r the answer is the threshold that accepts most among those that satisfy one of these:
+
+====================  =================================================================================================
+``"empirical"``       the error rate of the accepted samples is at most r on these data; no promise for others
+``"sgr"``             [Geifman2017, Alg. 1]: a binary search over the n distinct scores; each of its
+                      :math:`\lceil \log_2 n \rceil` steps compares the binomial bound at level delta / steps with r
+``"fixed-sequence"``  [Angelopoulos2021]: candidates are tested in an order fixed beforehand, strict ones
+                      first, each at the full level delta, until the first that cannot be shown to hold
+``"best"``            the fixed sequence, which accepts more than SGR (`docs/guarantee.md`)
+====================  =================================================================================================
+
+The last three keep :math:`P(\text{risk} > r) \le \delta = 1 - \text{confidence}`, over samples drawn independently from
+what the policy will see. The risk is that of new samples, given that they are accepted.
+
+Why this holds. Let the k-th rank stand for "accept what scores above the (k+1)-th". Given that score, the samples above
+it are independent draws from the accepted population, tied scores or not, and their errors are binomial: every single
+test is exact. A fixed sequence of ``candidates``, or of rising ranks, keeps the level whatever the risk does, and SGR
+if the risk, as more is accepted, crosses r once; `docs/repair.md` has the argument.
+
+Without candidates the ranks start at a quarter of the samples, at least the fewest that could be shown to hold, and are
+those at which one error more is allowed. From sixteen times that number on, a third of delta is kept for a second
+start, at the fewest that can bear two errors: it finds small coverages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from scipy.special import betaincinv
+
+from calibrant._arrays import ArrayLike
+from calibrant._numbers import allowed, count, percent
+from calibrant._validation import choice, judged, number_in
+from calibrant.metrics import NEAREST, Doubles, Interval
+from calibrant.predictions import class_name
+from calibrant.selective.bounds import UNKNOWN, coverage_interval, fewest, fewest_at_rates, risk_interval
+from calibrant.selective.thresholds.menu import Offer, with_menu
+from calibrant.selective.thresholds.search import Curve, FixedSequence, curve_of, search
+
+Method: TypeAlias = Literal["best", "fixed-sequence", "sgr", "empirical"]
+
+LEVEL = 0.95  # of limits where no confidence is asked for
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold and what is known about it.
+
+    Attributes:
+        value: accept where score >= value; ``inf`` abstains always, ``-inf`` never.
+        method: how it was found.
+        target_risk: the risk asked for; None when a coverage was.
+        confidence: of the guarantee and of the limits; None for the empirical threshold, which has none.
+        samples: how many it was found on.
+        accepted: how many of them it accepts.
+        errors: how many of those are wrong.
+        coverage: share accepted, with limits at the confidence (0.95 without one).
+        risk: error rate of the accepted; above it the limit that was shown, below it one at half of 1 - confidence; NaN
+            where nothing is accepted.
+        needed: where the answer is to abstain always: about how many samples would have given another, as far as the
+            error rates seen here tell; None where no number would.
+        reason: a sentence or two about the outcome.
+        menu: other target risks, from the lowest that could be promised on, and what each would answer: estimates, made
+            where nothing is accepted, and by a policy that promises a risk.
+    """
+
+    value: float
+    method: str
+    target_risk: float | None
+    confidence: float | None
+    samples: int
+    accepted: int
+    errors: int
+    coverage: Interval
+    risk: Interval
+    needed: int | None
+    reason: str
+    menu: tuple[Offer, ...] = ()
+
+    @property
+    def abstains(self) -> bool:
+        """Whether nothing is accepted, ever."""
+        return self.value == math.inf
+
+
+class ClassThreshold(NamedTuple):
+    """The threshold of answers that predict a class, in a group if there are groups."""
+
+    label: int
+    group: str | None
+    threshold: Threshold
+
+    def name(self, class_names: Sequence[str] | None) -> str:
+        """What it is called where parts are listed."""
+        return part_name(self.group, self.label, class_names)
+
+
+def part_name(group: str | None, label: int, class_names: Sequence[str] | None) -> str:
+    """A class by its name, after the group if there is one.
+
+    Example:
+        >>> from calibrant.selective.thresholds.risk import part_name
+        >>> part_name(None, 1, ("cat", "dog")), part_name("north", 1, None)
+        ('dog', 'north: 1')
+    """
+    name = class_name(label, class_names)
+    return name if group is None else f"{group}: {name}"
+
+
+def threshold_for_risk(
+    score: ArrayLike,
+    correct: ArrayLike,
+    target_risk: float,
+    *,
+    confidence: float = 0.95,
+    method: Method = "best",
+    candidates: Sequence[float] | Doubles | None = None,
+) -> Threshold:
+    """The threshold that accepts most while the risk stays at most ``target_risk``.
+
+    Args:
+        score: ``[N]``, higher is more confident.
+        correct: ``[N]``, whether each prediction is right.
+        target_risk: the error rate allowed among accepted samples, above 0 and below 1.
+        confidence: of the guarantee: P(risk > target_risk) <= 1 - confidence.
+        method: how, see the table of the module.
+        candidates: thresholds for the fixed sequence, in the order in which they are to be tested, chosen without
+            looking at these data.
+
+    Returns:
+        The threshold, and what is known about it. Where none can be promised it abstains always, and says how many
+        samples would be needed, and which higher risks could be promised.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant.selective import threshold_for_risk
+        >>> rng = np.random.default_rng(0)
+        >>> score = rng.random(2000)
+        >>> correct = rng.random(2000) < 0.5 + 0.5 * np.sqrt(score)
+        >>> threshold = threshold_for_risk(score, correct, 0.1, confidence=0.95)
+        >>> threshold.method, bool(threshold.risk.high <= 0.1), round(threshold.coverage.value, 2)
+        ('fixed-sequence', True, 0.58)
+        >>> print(threshold_for_risk(score[:40], correct[:40], 0.1).reason)
+        Abstain always: ...
+    """
+    target_risk = open_share("target_risk", target_risk)
+    confidence = open_share("confidence", confidence)
+    choice("method", method, get_args(Method))
+    curve = curve_of(score, correct)
+    order = None if candidates is None else np.asarray(candidates, dtype=np.float64)
+    if order is not None and (order.ndim != 1 or not len(order) or np.isnan(order).any()):
+        raise ValueError(f"candidates must be thresholds [M], got {list(order.shape)}")
+
+    def search_at(risk: float) -> Threshold:
+        return threshold_on(curve, risk, confidence, method, None if order is None else FixedSequence(thresholds=order))
+
+    threshold = search_at(target_risk)
+    return with_menu(threshold, search_at) if threshold.abstains else threshold
+
+
+def threshold_on(
+    curve: Curve, target_risk: float, confidence: float, method: Method, tests: FixedSequence | None = None
+) -> Threshold:
+    """`threshold_for_risk` of arguments that were checked, without a menu."""
+    if method == "empirical":
+        fits = np.flatnonzero((curve.errors <= target_risk * curve.accepted) & (curve.accepted > 0))
+        at = int(fits[-1]) if len(fits) else 0
+        return _described(curve, at, "empirical", target_risk, None, (1 - LEVEL) / 2)
+    name = "fixed-sequence" if method == "best" else method
+    loosest = search(curve, name, target_risk, 1 - confidence, tests)
+    threshold = _described(curve, loosest.at, name if loosest.at else method, target_risk, confidence, loosest.level)
+    return threshold if loosest.value is None else replace(threshold, value=loosest.value)
+
+
+def threshold_for_coverage(
+    score: ArrayLike, correct: ArrayLike, coverage: float, *, confidence: float = 0.95
+) -> Threshold:
+    """The threshold that accepts the ``ceil(coverage N)`` most confident samples, or a whole tie more, and its risk.
+
+    The rank is fixed beforehand, so the upper limit of the risk holds with the given confidence; it is wider where a
+    tie is accepted whole.
+
+    Args:
+        score: ``[N]``, higher is more confident.
+        correct: ``[N]``, whether each prediction is right.
+        coverage: the share to accept, above 0 and at most 1.
+        confidence: of the limits.
+
+    Example:
+        >>> from calibrant.selective import threshold_for_coverage
+        >>> threshold = threshold_for_coverage([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 1], 0.5)
+        >>> threshold.accepted, 0.7 < threshold.value < 0.8
+        (2, True)
+    """
+    coverage = number_in("coverage", coverage, 0.0, 1.0, open_low=True)
+    confidence = open_share("confidence", confidence)
+    curve = curve_of(score, correct)
+    rank = math.ceil(coverage * curve.samples * (1 - 1e-12))
+    at = int(np.searchsorted(curve.accepted, rank, side="left"))
+    # Where a tie decides which set it is, the limit has to hold for every set that it might have been.
+    several = 1 if int(curve.accepted[at]) == rank else curve.sets
+    return _described(curve, at, "coverage", None, confidence, (1 - confidence) / several)
+
+
+def thresholds_by_group(
+    score: ArrayLike,
+    correct: ArrayLike,
+    groups: ArrayLike,
+    target_risk: float,
+    *,
+    confidence: float = 0.95,
+    method: Method = "best",
+) -> dict[str, Threshold]:
+    """A threshold for every group, such that the target holds in all of them at once with the given confidence.
+
+    Each of G groups gets (1 - confidence) / G of the chance to fail.
+
+    Args:
+        score: ``[N]``, higher is more confident.
+        correct: ``[N]``, whether each prediction is right.
+        groups: ``[N]`` whole numbers or text.
+        target_risk: the error rate allowed among accepted samples, in every group.
+        confidence: of the guarantee, for all groups together.
+        method: how, see the table of the module.
+
+    Returns:
+        Threshold by the group's name, as text.
+
+    Example:
+        >>> import numpy as np
+        >>> from calibrant.selective import thresholds_by_group
+        >>> score, site = np.linspace(0, 1, 600), np.arange(600) % 2
+        >>> thresholds = thresholds_by_group(score, (site == 0) | (score > 0.5), site, 0.1)
+        >>> thresholds["0"].value, round(thresholds["1"].coverage.value, 2)
+        (-inf, 0.51)
+    """
+    (values, _), right = judged(score, correct)
+    names = np.asarray(groups).astype(str)
+    if names.shape != values.shape:
+        raise ValueError(f"groups must have the shape of score {list(values.shape)}, got {list(names.shape)}")
+    confidence = open_share("confidence", confidence)
+    distinct = np.unique(names).tolist()
+    each = 1 - (1 - confidence) / len(distinct)
+    thresholds = {}
+    for name in distinct:
+        rows = names == name
+        thresholds[name] = threshold_for_risk(values[rows], right[rows], target_risk, confidence=each, method=method)
+    return thresholds
+
+
+def _described(
+    curve: Curve, at: int, method: str, target_risk: float | None, confidence: float | None, delta: float
+) -> Threshold:
+    """The threshold at an index of the curve; ``delta`` is what the test behind it was allowed."""
+    n, accepted, errors = curve.samples, int(curve.accepted[at]), int(curve.errors[at])
+    level = LEVEL if confidence is None else confidence
+    coverage = coverage_interval(accepted, n, level)
+    risk = risk_interval(errors, accepted, (1 - level) / 2, delta)
+    reason, needed = f"Accepts {count(accepted)} of {count(n)} samples, {count(errors)} of them wrong.", None
+    if not accepted:
+        assert target_risk is not None
+        reason, needed = _why_nothing(curve, method, target_risk, delta)
+    value = float(curve.threshold[at])
+    return Threshold(value, method, target_risk, confidence, n, accepted, errors, coverage, risk, needed, reason)
+
+
+def _why_nothing(curve: Curve, method: str, target_risk: float, delta: float) -> tuple[str, int | None]:
+    """The sentence for "abstain always", and how many samples would have been enough at the rates seen here."""
+    accepted, errors = curve.accepted[1:], curve.errors[1:]
+    if method == "empirical":
+        lowest = float((errors / accepted).min())
+        target = allowed(target_risk)
+        return f"Abstain always: the error rate is {percent(lowest)} at least, above the target of {target}.", None
+    least = fewest(target_risk, delta)
+    # Rates that lie above the true ones four times in five: a short lucky run at the top does not promise much.
+    rate = betaincinv(errors + 1, np.maximum(accepted - errors, 0.5), 0.8)
+    useful = np.flatnonzero(rate < 0.98 * target_risk)
+    needed = None
+    if len(useful):
+        chosen = useful[np.unique(np.linspace(0, len(useful) - 1, 64).astype(np.int64))]
+        enough = fewest_at_rates(rate[chosen], accepted[chosen] / curve.samples, target_risk, delta)
+        needed = max(enough, curve.samples + 1)  # no fewer than were here: these did not do
+    elif curve.samples < 2 * least:  # too few to tell
+        needed = max(least, curve.samples + 1)
+    return _abstention(curve.samples, target_risk, least, needed), needed
+
+
+def _abstention(samples: int, target_risk: float, least: int, needed: int | None) -> str:
+    have = "1 sample" if samples == 1 else f"{count(samples)} samples"
+    head = f"Abstain always: {have} cannot show a risk of at most {allowed(target_risk)}"
+    if needed is None:
+        return f"{head}; the error rates seen here stay too close to it, or above, for more samples to help."
+    if samples < least:
+        head += f"; even without an error {count(least)} accepted samples are needed"
+    return f"{head}; at the error rates seen here about {count(needed)} or more would do."
+
+
+def of_all_samples(threshold: Threshold, share: float) -> Threshold:
+    """What is said about samples needed, where a ``share`` of them goes to something else than the threshold."""
+    if threshold.needed is None or share == 0:
+        return threshold
+    # A split by chance may leave fewer than its share for the threshold; the samples that were here did not do.
+    needed = math.ceil(max(threshold.needed, threshold.samples + 1 + 3 * math.sqrt(threshold.samples)) / (1 - share))
+    risk, delta = threshold.target_risk or 0.5, 1 - (threshold.confidence or 0.0)
+    reason = _abstention(threshold.samples, risk, fewest(risk, delta), needed)
+    return replace(threshold, needed=needed, reason=reason.replace("or more would do", "or more in all would do"))
+
+
+def open_share(name: str, value: float) -> float:
+    """A number above 0 and below 1, by a little more than rounding."""
+    value = number_in(name, value, 0.0, 1.0)
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must be a number above 0 and below 1, got {value!r}")
+    if not NEAREST <= value <= 1 - NEAREST:
+        raise ValueError(f"{name} must be a number at least {NEAREST:g} above 0 and below 1, got {value!r}")
+    return value
+
+
+def abstaining(method: str, target_risk: float | None, confidence: float | None) -> Threshold:
+    """The threshold that accepts nothing, before anything is known."""
+    return Threshold(math.inf, method, target_risk, confidence, 0, 0, 0, UNKNOWN, UNKNOWN, None, "Not fitted.")

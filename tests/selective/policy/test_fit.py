@@ -1,0 +1,47 @@
+"""Tests of the fit: what is read, in which passes, and what is tried."""
+
+import numpy as np
+import pytest
+
+from calibrant import Policy, Predictions
+from tests.helpers.policies import drawn
+
+
+def test_a_target_coverage():
+    found = Policy.fit(Predictions.from_logits(*drawn(3000)), target_coverage=0.4)
+    assert found.threshold.coverage.value == pytest.approx(0.4, abs=1e-3)
+    assert found.target_risk is None
+    assert "at most" in found.summary
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".csv"])
+def test_files_are_read_a_batch_at_a_time(tmp_path, suffix):
+    z, y = drawn(900)
+    data = Predictions.from_logits(z, y)
+    data.save(tmp_path / f"val{suffix}")
+    opened = Predictions.open(tmp_path / f"val{suffix}")
+    whole, parts = Policy.fit(data, 0.1), Policy.fit(opened, 0.1)
+    assert parts.threshold.accepted == whole.threshold.accepted
+    assert parts.threshold.value == pytest.approx(whole.threshold.value, rel=1e-12)
+
+
+def test_energy_needs_logits():
+    z, y = drawn(600)
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    data = Predictions.from_probabilities(p, y)
+    with pytest.raises(ValueError, match="energy needs logits"):
+        Policy.fit(data, 0.2, score="energy")
+    assert "energy" not in {row["name"] for row in Policy.fit(data, 0.2).evidence["scores"]}
+
+
+def test_progress_is_told_and_changes_nothing():
+    told = []
+    data = Predictions.from_logits(*drawn(900))
+    policy = Policy.fit(data, 0.1, progress=lambda what, done, total: told.append((what, done, total)))
+    stages = dict.fromkeys(what for what, _, _ in told)
+    assert list(stages) == ["reading for the choice", "reading for the threshold"]
+    for stage in stages:
+        counts = [done for what, done, total in told if what == stage and total == 900]
+        assert counts[0] == 0
+        assert counts[-1] == 900
+    assert policy.limits == Policy.fit(data, 0.1).limits

@@ -1,0 +1,142 @@
+"""Prediction sets of a policy: which samples they rest on, their coverage over many fits, what is refused."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import Policy, Predictions
+from calibrant.selective.policy.set_fitting import SetFit
+from calibrant.selective.sets.prediction_sets import SetTarget
+from calibrant.selective.split import draws
+from tests.helpers.policies import drawn, masks
+
+METHODS = ["lac", "aps", "raps", "class-conditional"]
+
+
+def fit(n=900, seed=0, **options):
+    options = {"target_risk": 0.2, "sets": 0.9, **options}
+    return Policy.fit(Predictions.from_logits(*drawn(n, seed=seed)), **options)
+
+
+def softmax(z):
+    exps = np.exp(z - z.max(1, keepdims=True))
+    return exps / exps.sum(1, keepdims=True)
+
+
+def test_the_quantile_is_of_the_samples_that_the_calibrator_did_not_see():
+    policy = fit(calibrator="temperature")
+    z, y = drawn(900)
+    others = draws(0, 0, 900) >= 0.2
+    p = softmax(z / policy.calibrator.temperature_)[np.arange(900), y][others]
+    n = len(p)
+    assert policy.sets.samples == (n,)
+    rank = math.ceil(round((n + 1) * 0.9, 9))
+    assert policy.sets.quantiles[0] == pytest.approx(np.sort(-p)[rank - 1], rel=1e-12)
+    assert int(policy.sets.counts.class_covered.sum()) == rank
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_coverage_holds_on_new_samples(method):
+    """The mean coverage of 150 fits on 60 samples is at least the level but for chance, and no more than it must be."""
+    rule, shares = fit(200, calibrator="none", score="msp", sets=None), []
+    new, labels = drawn(500, seed=999)
+    target = SetTarget(0.9, method, *((0.1, 2) if method == "raps" else ()))
+    for seed in range(150):
+        fitting = SetFit(rule, target, None)
+        for _ in fitting.observe([Predictions.from_logits(*drawn(60, seed=seed))], seed, 0.0):
+            pass
+        members = replace(rule, sets=fitting.finish()).predict_sets(new)
+        shares.append(members[np.arange(len(labels)), labels].mean())
+    error = math.hypot(np.std(shares) / math.sqrt(len(shares)), math.sqrt(0.09 / len(labels)))
+    assert np.mean(shares) > 0.9 - 3 * error
+    # 55 of 61 in all; of some ten samples of a class the quantile is their largest score, or infinite.
+    assert np.mean(shares) < (1.0 if method == "class-conditional" else 55 / 61 + 3 * error)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_torch_and_numpy_give_the_same_sets(method):
+    policy = fit(set_method=method)
+    z, y = drawn(50, seed=3)
+    members = policy.predict_sets(z)
+    assert members.shape == z.shape
+    assert members.dtype == bool
+    tensor = policy.predict_sets(torch.from_numpy(z))
+    assert isinstance(tensor, torch.Tensor)
+    np.testing.assert_array_equal(tensor.numpy(), members)
+    np.testing.assert_array_equal(policy.predict_sets(Predictions.from_logits(z, y)), members)
+
+
+def test_too_few_samples_give_all_classes_and_say_so():
+    policy = fit(15, sets=0.95)
+    assert policy.sets.quantiles == (math.inf,)
+    assert policy.predict_sets(drawn(4, seed=2)[0]).all()
+    assert policy.sets.sentences(None) == [
+        "Prediction sets at 95%: 15 samples are too few, so every set holds all classes; 19 would do."
+    ]
+
+
+def test_a_rare_class_is_in_every_set():
+    z, y = drawn(600)
+    y = np.where((y == 2) & (np.arange(600) % 8 > 0), 1, y)
+    policy = Policy.fit(Predictions.from_logits(z, y), 0.4, sets=0.95, set_method="class-conditional")
+    rare = np.isinf(policy.sets.quantiles)
+    assert rare[2]
+    assert policy.predict_sets(z)[:, rare].all()
+    assert "in every set" in policy.sets.sentences(None)[-1]
+
+
+def test_randomised_sets_are_seeded_and_independent_of_batches():
+    policy, again = (fit(set_method="aps", set_randomised=True, seed=5) for _ in range(2))
+    z, y = drawn(3000, seed=4)
+    members = policy.predict_sets(z)
+    np.testing.assert_array_equal(members, again.predict_sets(z))
+    parts = [policy.predict_sets(z[:700]), policy.predict_sets(z[700:], start=700)]
+    np.testing.assert_array_equal(np.concatenate(parts), members)
+    plain = fit(set_method="aps", seed=5).predict_sets(z)
+    assert members.sum() < plain.sum()  # what randomisation is for
+    assert abs(members[np.arange(3000), y].mean() - 0.9) < 0.04
+
+
+def test_one_column_of_two_classes_works():
+    rng = np.random.default_rng(0)
+    p = rng.random(800)
+    policy = Policy.fit(Predictions.from_probabilities(p, (rng.random(800) < p).astype(int)), 0.3, sets=0.9)
+    members = policy.predict_sets(np.array([0.01, 0.5, 0.99]))
+    assert members.tolist() == [[True, False], [True, True], [False, True]]
+
+
+def test_probabilities_and_groups_work():
+    z, y = drawn(900)
+    data = Predictions.from_probabilities(softmax(z), y, groups={"site": np.arange(900) % 2})
+    policy = Policy.fit(data, 0.3, sets=0.9, group="site")
+    assert policy.predict_sets(softmax(z)).shape == z.shape
+    assert policy.sets.counts.samples == policy.sets.samples[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"sets": 1.0}, r"sets must be a share between 0 and 1, got 1.0"),
+        ({"sets": True}, r"sets must be a share between 0 and 1, got True"),
+        ({"sets": 0.9, "set_method": "best"}, r"set_method must be one of 'lac', 'aps', 'raps', 'class-conditional'"),
+        ({"sets": 0.9, "set_penalty": 0.1}, r"set_penalty is for the set_method 'raps', got 'lac'"),
+        ({"sets": 0.9, "set_randomised": True}, r"set_randomised is for the set_methods 'aps' and 'raps', got 'lac'"),
+        ({"sets": None, "set_method": "aps"}, r"go with a level: give sets, for example 0.95"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_sentence(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        fit(100, **options)
+
+
+def test_masks_are_refused():
+    with pytest.raises(ValueError, match="prediction sets are for classification: pixels of an image are not"):
+        Policy.fit(Predictions.from_logits(*masks(20), kind="segmentation", ignore_index=255), 0.3, sets=0.9)
+
+
+def test_a_policy_without_sets_says_so():
+    with pytest.raises(ValueError, match="the policy has no prediction sets"):
+        fit(100, sets=None).predict_sets(drawn(3)[0])

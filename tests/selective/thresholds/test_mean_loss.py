@@ -1,0 +1,108 @@
+"""Thresholds of recall and of an expected risk: exact, by SciPy and by counting every outcome of small samples."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from calibrant import Policy, Predictions
+from calibrant.selective.promise import Promise
+from calibrant.selective.thresholds.mean_loss import expected_risk_threshold, recall_threshold, threshold_of_promise
+from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget
+from tests.helpers.policies import drawn
+
+
+@pytest.mark.parametrize(("samples", "share", "delta"), [(59, 0.95, 0.05), (300, 0.9, 0.1), (28, 0.9, 0.05)])
+def test_as_many_are_missed_as_the_binomial_limit_allows(samples, share, delta):
+    score = np.random.default_rng(0).permutation(np.linspace(0.1, 1, samples))
+    value = recall_threshold(score, share, delta)
+    missed = [misses for misses in range(samples) if binom.cdf(misses, samples, 1 - share) <= delta]
+    assert (score < value).sum() == missed[-1] if missed else value == math.inf
+
+
+def test_no_outcome_of_a_small_sample_breaks_recall_more_often():
+    # Scores 1, 2, 3 of a class with these shares; every outcome of n draws, by how many have each score.
+    shares, samples = (0.2, 0.3, 0.5), 9
+    for share, delta in itertools.product((0.45, 0.5, 0.75, 0.8), (0.05, 0.2)):
+        broken = 0.0
+        for low, middle in itertools.product(range(samples + 1), repeat=2):
+            high = samples - low - middle
+            if high < 0:
+                continue
+            chance = math.factorial(samples) / math.prod(map(math.factorial, (low, middle, high)))
+            chance *= math.prod(p**k for p, k in zip(shares, (low, middle, high), strict=True))
+            value = recall_threshold(np.repeat([1.0, 2.0, 3.0], (low, middle, high)), share, delta)
+            recall = sum(p for score, p in zip((1, 2, 3), shares, strict=True) if score >= value)
+            broken += chance * (math.isfinite(value) and recall < share)
+        assert broken <= delta + 1e-12
+
+
+def test_recall_is_broken_as_often_as_allowed_and_hardly_less():
+    rng = np.random.default_rng(1)
+    values = np.array([recall_threshold(rng.random(80), 0.9, 0.1) for _ in range(3000)])
+    broken = (values > 0.1).mean()  # of uniform scores, the share below a value is the value
+    exact = max(chance for misses in range(80) if (chance := binom.cdf(misses, 80, 0.1)) <= 0.1)
+    assert abs(broken - exact) < 4 * math.sqrt(exact * (1 - exact) / 3000)
+    assert exact > 0.08
+
+
+@pytest.mark.parametrize("target", [0.15, 0.25, 0.4])
+def test_an_expected_risk_holds_exactly_on_average(target):
+    # Outcomes of a sample: scores 1, 2, 3, right or wrong; all samples of five, and then a sixth.
+    kinds = list(itertools.product((1.0, 2.0, 3.0), (True, False)))
+    shares = np.array([0.05, 0.2, 0.15, 0.15, 0.3, 0.15])
+
+    def wrong_above(value):
+        return sum(p for (score, right), p in zip(kinds, shares, strict=True) if score >= value and not right)
+
+    mean, most = 0.0, 0.0
+    for counts in itertools.product(range(6), repeat=len(kinds)):
+        if sum(counts) != 5:
+            continue
+        chance = math.factorial(5) * math.prod(p**k / math.factorial(k) for p, k in zip(shares, counts, strict=True))
+        score = np.repeat([kind[0] for kind in kinds], counts)
+        right = np.repeat([kind[1] for kind in kinds], counts)
+        risk = wrong_above(expected_risk_threshold(score, right, target))
+        mean, most = mean + chance * risk, max(most, risk)
+    assert mean <= target
+    if target == 0.25:
+        assert most > target  # a single fit may exceed it
+
+
+def test_the_threshold_of_conformal_risk_control_is_the_loosest():
+    rng = np.random.default_rng(2)
+    score, right = rng.random(400), rng.random(400) < 0.8
+    value = expected_risk_threshold(score, right, 0.1)
+    at_most = math.floor(0.1 * 401) - 1
+    assert ((score >= value) & ~right).sum() == at_most
+    looser = score[(score < value)].max()
+    assert not right[score == looser].any()  # the next one would be an error
+    assert expected_risk_threshold(score, right, 0.002) == math.inf
+    assert expected_risk_threshold(score, right, 0.5) == -math.inf
+
+
+def test_no_answer_is_expected_to_cost_more_than_none():
+    rng = np.random.default_rng(3)
+    labels, score = rng.integers(0, 2, 600), -rng.random(600)
+    predicted = np.where(rng.random(600) < 1 + 0.3 * score, labels, 1 - labels)
+    part = ScoredSamples(score, labels == predicted, predicted=predicted, labels=labels)
+    promise = Promise("cost", target=0.6, costs=((0.0, 1.0), (1.0, 0.0)))
+    for abstain_cost, value in ((None, -math.inf), (0.25, -0.25)):
+        asked = Promise("cost", target=0.6, costs=promise.costs, abstain_cost=abstain_cost)
+        threshold, kept = threshold_of_promise(part, part, asked, ThresholdTarget(None, None, 0.95))
+        assert threshold.value == value
+        answers = score >= value
+        assert kept.tally == (answers.sum(), (labels != predicted)[answers].sum())
+
+
+def test_too_few_samples_abstain_and_say_so():
+    logits, labels = drawn(300, 4)
+    data = Predictions.from_logits(logits, labels)
+    silent = Policy.fit(data, promise="recall=0:0.99")
+    assert silent.abstains
+    assert silent.threshold.needed == 299
+    assert "299 or more of the class are needed" in silent.summary
+    assert not silent.decide(logits).accept.any()
+    assert Policy.fit(data, promise="expected-risk:0.004").threshold.reason.endswith("needs 249 samples or more.")

@@ -1,0 +1,139 @@
+"""Thresholds: bounds against SciPy's binomial, hand-worked cases, ties, what is said when nothing can be promised."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from calibrant.metrics import coverage_at_risk
+from calibrant.selective import threshold_for_coverage, threshold_for_risk, thresholds_by_group
+from calibrant.selective.thresholds.risk import ClassThreshold, part_name
+from tests.helpers.exports import at
+
+METHODS = ("best", "fixed-sequence", "sgr", "empirical")
+
+
+def drawn(n, seed=0, scale=0.4):
+    rng = np.random.default_rng(seed)
+    score = rng.random(n)
+    return score, rng.random(n) >= scale * (1 - score) ** 2
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("values", [None, 7, 2])
+def test_what_it_accepts_is_what_it_says(method, values):
+    score, correct = drawn(3000)
+    score = score if values is None else np.floor(values * score) / values
+    found = threshold_for_risk(score, correct, 0.1, confidence=0.9, method=method)
+    accepted = score >= found.value
+    assert found.accepted == accepted.sum() > 0
+    assert found.errors == (~correct[accepted]).sum()
+    assert found.coverage.value == accepted.mean()
+    assert found.samples == 3000
+    if method != "empirical":
+        assert found.risk.value < found.risk.high <= 0.1
+        assert found.confidence == 0.9
+    else:
+        assert found.accepted / 3000 == coverage_at_risk(score, correct, 0.1)
+        assert found.confidence is None
+
+
+def test_best_is_the_fixed_sequence():
+    score, correct = drawn(2000, 3)
+    best, sequence, sgr = (
+        threshold_for_risk(score, correct, 0.08, method=method) for method in ("best", "fixed-sequence", "sgr")
+    )
+    assert best == sequence
+    assert best.accepted > sgr.accepted
+
+
+@pytest.mark.parametrize("method", ["fixed-sequence", "sgr", "best"])
+def test_more_confidence_never_covers_more(method):
+    score, correct = drawn(4000, 5)
+    covered = [
+        threshold_for_risk(score, correct, 0.1, confidence=c, method=method).accepted for c in (0.5, 0.9, 0.99, 0.9999)
+    ]
+    assert covered == sorted(covered, reverse=True)
+
+
+def test_everything_is_accepted_where_nothing_is_wrong():
+    found = threshold_for_risk(np.random.default_rng(0).random(500), np.ones(500, dtype=bool), 0.05)
+    assert (found.value, found.accepted, found.coverage.value) == (-math.inf, 500, 1.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_score_for_all(method):
+    """Ties cannot be split: all or nothing."""
+    good, bad = np.arange(300) < 295, np.arange(300) < 200
+    assert threshold_for_risk(np.ones(300), good, 0.1, method=method).accepted == 300
+    assert threshold_for_risk(np.ones(300), bad, 0.1, method=method).abstains
+
+
+def test_abstaining_says_how_many_samples_are_needed():
+    few = threshold_for_risk(np.arange(30.0), np.ones(30, dtype=bool), 0.05)
+    assert few.abstains
+    assert few.needed is not None
+    assert "59 accepted samples" in few.reason  # 0.95^58 > 0.05 >= 0.95^59
+    assert few.needed >= 59
+    assert math.isnan(few.risk.value)
+    never = threshold_for_risk(np.arange(4000.0), np.arange(4000) % 2 == 0, 0.05)
+    assert never.abstains
+    assert never.needed is None
+    assert "for more samples to help" in never.reason
+    missed = threshold_for_risk([0.1, 0.2], [0, 0], 0.3, method="empirical")
+    assert missed.abstains
+    assert "100.00% at least" in missed.reason
+
+
+def test_needed_is_about_right():
+    """Twice the needed samples, drawn alike, nearly always give a threshold; half of them hardly ever do."""
+    rng = np.random.default_rng(1)
+
+    def one(n):
+        return threshold_for_risk(rng.random(n), rng.random(n) < 0.97, 0.05, method="fixed-sequence")
+
+    told = [found.needed for found in (one(150) for _ in range(60)) if found.needed is not None]
+    needed = int(np.median(told))
+    assert np.mean([one(2 * needed).abstains for _ in range(60)]) < 0.35
+    assert np.mean([one(needed // 5).abstains for _ in range(60)]) > 0.6
+
+
+def test_coverage():
+    score, correct = drawn(1000, 2)
+    found = threshold_for_coverage(score, correct, 0.3)
+    assert found.accepted == 300
+    assert found.risk.value <= found.risk.high == pytest.approx(beta.ppf(0.95, found.errors + 1, 300 - found.errors))
+    assert threshold_for_coverage(np.repeat([1.0, 0.0], 5), [1] * 10, 0.3).accepted == 5  # a whole tie more
+    assert threshold_for_coverage(score, correct, 1).value == -math.inf
+
+
+def test_groups_share_the_chance_to_fail():
+    score, correct = drawn(4000, 8)
+    site = np.where(np.arange(4000) % 3 == 0, "a", "b")
+    found = thresholds_by_group(score, correct, site, 0.1, confidence=0.9)
+    alone = threshold_for_risk(score[site == "a"], correct[site == "a"], 0.1, confidence=0.95)
+    assert found["a"] == alone
+    assert set(found) == {"a", "b"}
+    with pytest.raises(ValueError, match="groups must have the shape"):
+        thresholds_by_group(score, correct, site[:-1], 0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"target_risk": 0}, "target_risk"), ({"target_risk": 1.0}, "target_risk"), ({"confidence": 1}, "confidence"),
+        ({"confidence": 0.0}, "confidence"), ({"method": "magic"}, "method"), ({"score": [0.1, np.nan]}, "score"),
+        ({"correct": [1]}, "correct"), ({"score": [], "correct": []}, "score"), ({"candidates": []}, "candidates"),
+        ({"candidates": [np.nan]}, "candidates"),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_refused(change, message):
+    given = {"score": [0.1, 0.2], "correct": [1, 0], "target_risk": 0.1} | change
+    with pytest.raises(ValueError, match=message):
+        threshold_for_risk(**given)
+
+
+def test_parts_have_names():
+    assert part_name("north", 0, ("cat", "dog")) == "north: cat"
+    assert ClassThreshold(1, None, at(0.5)).name(None) == "1"
