@@ -16,7 +16,7 @@ from calibrant.experiments.demo.claims import plan_demo_study, read_check, summa
 from calibrant.experiments.demo.demo import run_demo
 from calibrant.experiments.engines.local import Engine, Local, engine_of
 from calibrant.experiments.maps.activation_study import ChosenImages, study_activation_maps
-from calibrant.experiments.maps.image_maps import image_maps, named_runs
+from calibrant.experiments.maps.image_maps import image_maps, named_runs, split_name
 from calibrant.experiments.plan.spaces import losses_to_compare, methods, space
 from calibrant.experiments.plan.study import Contender, Study, contenders_of
 from calibrant.experiments.results import Results

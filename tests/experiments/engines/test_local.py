@@ -4,6 +4,8 @@ import contextlib
 import os
 import signal
 
+import pytest
+
 from calibrant.experiments import Local, compare
 from calibrant.experiments.engines.job import FAILED, Job, Stage, perform
 from calibrant.experiments.results.evaluation import NUMBERS
@@ -13,12 +15,31 @@ from tests.helpers.digit_studies import recipe, study
 
 def test_threads_do_not_depend_on_what_is_left(tmp_path, monkeypatch):
     """A sweep that goes on with its last run has as many threads for it as it had for the others."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert threads_of_runs(Local(2), (1, 3), tmp_path, monkeypatch) == [2] * 4
+
+
+@pytest.mark.parametrize(
+    ("setting", "jobs", "threads"), [("1", 1, 1), ("3", 1, 3), ("64", 1, 4), ("3", 4, 1), ("many", 1, 4)]
+)
+def test_a_run_takes_no_more_threads_than_omp_num_threads_says(tmp_path, monkeypatch, setting, jobs, threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", setting)
+    assert threads_of_runs(Local(jobs), (1,), tmp_path, monkeypatch) == [threads]
+
+
+def test_threads_that_are_named_go_before_omp_num_threads(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert threads_of_runs(Local(1, threads=2), (1,), tmp_path, monkeypatch) == [2]
+
+
+def threads_of_runs(engine, numbers, folder, monkeypatch):
+    """The threads of every run that an engine would start on a machine of four cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
-    seen = []
-    monkeypatch.setattr(Local, "_start", lambda self, context, job, threads: seen.append(threads))
-    for number in (1, 3):
-        Local(2).run([Job("k", {}, str(tmp_path), None, "")] * number, Stage("testing", number, number))
-    assert seen == [2] * 4
+    counts = []
+    monkeypatch.setattr(Local, "_start", lambda self, context, job, threads: counts.append(threads))
+    for number in numbers:
+        engine.run([Job("k", {}, str(folder), None, "")] * number, Stage("testing", number, number))
+    return counts
 
 
 def test_a_run_that_another_command_does_is_waited_for(tmp_path):

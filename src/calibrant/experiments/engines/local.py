@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
+from calibrant import _arrays
 from calibrant.experiments.engines.job import Job, Stage, perform
 from calibrant.training import Recipe
 
@@ -41,7 +42,7 @@ class Local:
     Attributes:
         jobs: Runs at a time; one per core if left out.
         cpus: Cores that each run is worth.
-        threads: Of each run; its share of the cores if left out.
+        threads: Of each run; if left out its share of the cores, or OMP_NUM_THREADS where that is less.
         accelerator: As Lightning Fabric takes it.
     """
 
@@ -57,7 +58,7 @@ class Local:
         slots = self.jobs or max(1, int(cores / self.cpus))
         # By the slots, not by the jobs that are left: other threads, other rounding, and a sweep that was interrupted
         # has to end as one that was not.
-        threads = self.threads or max(1, cores // slots)
+        threads = self.threads or max(1, min(_arrays.threads(), cores // slots))
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_PRELOADED)
         waiting = deque(jobs)

@@ -29,6 +29,17 @@ from calibrant.training import RESULT, RunFolder, predict_image
 Doubles = npt.NDArray[np.float64]
 
 
+def split_name(argument: str) -> tuple[str, Path]:
+    """``NAME=RUN`` as a name and a path; the name is empty where there is none, as in a path that exists.
+
+    Example:
+        >>> split_name("ALS=runs/als"), split_name("runs/als")[0]
+        (('ALS', PosixPath('runs/als')), '')
+    """
+    name, equals, path = argument.partition("=")
+    return (name, Path(path)) if equals and not Path(argument).exists() else ("", Path(argument))
+
+
 def named_runs(arguments: Sequence[str], seed: int | None = None) -> dict[str, Path]:
     """Run folders by the names of their methods.
 
@@ -39,23 +50,16 @@ def named_runs(arguments: Sequence[str], seed: int | None = None) -> dict[str, P
     """
     runs: dict[str, Path] = {}
     for argument in arguments:
-        label, equals, rest = argument.partition("=")
-        is_named = bool(equals) and not Path(argument).exists()
-        path = Path(rest if is_named else argument)
-        if (path / STUDY).exists() and not is_named:
+        label, path = split_name(argument)
+        if (path / STUDY).exists() and not label:
             more = _runs_of_comparison(path, seed)
         elif (path / RESULT).exists():
-            more = {label if is_named else _method_of(path): path}
+            more = {label or RunFolder(path).recipe().loss.name: path}
         else:
             raise ValueError(f"{path} is neither the folder of a finished run nor that of a comparison")
         for name, folder in more.items():
             runs[name if name not in runs else f"{name}, {folder.name}"] = folder
     return runs
-
-
-def _method_of(path: Path) -> str:
-    recipe = RunFolder(path).recipe()
-    return recipe.loss.name
 
 
 def _runs_of_comparison(path: Path, seed: int | None) -> dict[str, Path]:
