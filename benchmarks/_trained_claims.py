@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from calibrant.experiments import Results
-from calibrant.experiments.cells import parse_column
-from calibrant.experiments.labels import rows_of_label
-from calibrant.experiments.pairs import FEWEST, Paired, pair_values
+from calibrant.experiments.tables.cells import parse_column
+from calibrant.experiments.tables.labels import rows_of_label
+from calibrant.experiments.tables.pairs import FEWEST, Paired, pair_values
 
 HOLDS, FAILS, NOISE, NOT_RUN, IDLE = "holds", "does not hold", "within noise", "not run", "does not apply"
 VERDICTS = (HOLDS, FAILS, NOISE, IDLE, NOT_RUN)

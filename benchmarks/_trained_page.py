@@ -13,7 +13,7 @@ from benchmarks._trained_claims import NOT_RUN, VERDICTS, Judgement, judge
 from benchmarks._trained_findings import FINDINGS
 from benchmarks._trained_studies import SEARCH_SEED, STUDIES, Numbers, TrainedStudy
 from calibrant.experiments import Results, tables
-from calibrant.experiments.cells import parse_column
+from calibrant.experiments.tables.cells import parse_column
 from calibrant.recipes import names
 from calibrant.training import load
 

@@ -17,8 +17,8 @@ from benchmarks._trained_claims import Claim
 from benchmarks._trained_studies import Numbers, TrainedStudy
 from calibrant._files import json_value, nulls_as_nan, written_aside
 from calibrant.experiments import Results
-from calibrant.experiments.cells import parse_column
 from calibrant.experiments.results import ResultRow
+from calibrant.experiments.tables.cells import parse_column
 
 FOLDER = Path(__file__).parent / "trained"
 #: What the page says of the candidates of a search.

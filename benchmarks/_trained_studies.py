@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from benchmarks._trained_claims import Claim, as_accurate, higher, lower, normalised, regained, times_lower
 from calibrant.experiments import Results, Study, contenders_of
-from calibrant.experiments.study import Search
+from calibrant.experiments.plan.study import Search
 from calibrant.training import Recipe, load
 
 #: A search that serves all seeds is made on it; it is no seed of the page.

@@ -24,8 +24,8 @@ import numpy as np
 
 from benchmarks._trained_studies import TINY_IMAGENET
 from benchmarks.trained import FOLDER as TRAINED
-from calibrant.experiments.folder import RUNS
-from calibrant.experiments.pairs import pair_values
+from calibrant.experiments.comparison.folder import RUNS
+from calibrant.experiments.tables.pairs import pair_values
 
 FOLDER = Path("build/transfer")
 #: The methods of the study by the names that detectors have.

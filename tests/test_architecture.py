@@ -254,7 +254,7 @@ TESTED_ELSEWHERE = {
     "cli/contact_sheet.py": "tests/cli/test_data.py: a part of the command",
     "cli/options.py": "tests/cli/test_arguments.py: over all commands",
     "data/drawing.py": "tests/data/test_scenes.py: pixels are seen in scenes alone",
-    "experiments/asha.py": "tests/experiments/test_ray_engine.py: needs a cluster",
+    "experiments/engines/asha.py": "tests/experiments/engines/test_ray.py: needs a cluster",
     "metrics/bootstrap/replicates.py": "tests/metrics/test_intervals.py: replicates are seen in intervals",
     "metrics/logits.py": "tests/metrics/test_proper.py: checks of the proper scores' arguments",
     "metrics/sketch/compiled.py": "tests/metrics/test_kernel.py: held against the same formulas in NumPy",
@@ -263,7 +263,7 @@ TESTED_ELSEWHERE = {
     "report/document.py": "tests/report/html/test_audit_page.py: refuses what a page cannot draw",
     "report/figures/selective.py": "tests/selective/analysis/test_rankings.py: drawn from what it computes",
     "report/html/charts.py": "tests/report/html/test_audit_page.py: charts are parts of the page",
-    "report/html/comparison_table.py": "tests/experiments/test_formats.py: beside the other formats",
+    "report/html/comparison_table.py": "tests/experiments/tables/test_formats.py: beside the other formats",
     "report/html/sorted_tables.py": "tests/report/html/test_audit_page.py: tables are parts of the page",
     "report/html/tables.py": "tests/report/html/test_audit_page.py: tables are parts of the page",
 }

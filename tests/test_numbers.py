@@ -16,7 +16,7 @@ import pytest
 from calibrant import _numbers
 from calibrant._numbers import difference, difference_span, fixed, p_words, percent, significant, span, span_words
 from calibrant.auditing.findings import with_limits
-from calibrant.experiments.cells import Column, printed
+from calibrant.experiments.tables.cells import Column, printed
 from calibrant.metrics import Interval
 from calibrant.report import text
 from calibrant.report.html.tables import changed_value, valued

@@ -29,6 +29,13 @@ def test_a_page_with_named_images_and_the_numbers_as_json(run, runs, tmp_path):
     assert page.read_text(encoding="utf-8").count("data:image/png") == 4 * 3
 
 
+def test_a_run_has_the_name_that_it_is_given(run, runs, tmp_path):
+    words = (f"CE={runs / 'a' / 'run'}", runs / "b" / "run", "--count", 1, "--measure", 0, "-o", tmp_path / "cam.html")
+    code, out, _ = run("cam", *words, "--json")
+    assert code == 0
+    assert [method["name"] for method in json.loads(out)["methods"]] == ["CE", "run"]
+
+
 def test_a_figure_and_the_numbers_in_the_terminal(run, runs, tmp_path):
     figure = tmp_path / "cam.svg"
     words = ("cam", runs / "a" / "run", "--count", 1, "-o", figure, "--measure", 12, "--explain", "label")

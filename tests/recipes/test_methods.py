@@ -7,8 +7,8 @@ code), not from the recipes.
 import pytest
 
 from calibrant.experiments import Study, contenders_of
-from calibrant.experiments.cells import parse_column
-from calibrant.experiments.recipe_tables import columns_of
+from calibrant.experiments.tables.cells import parse_column
+from calibrant.experiments.tables.recipe_tables import columns_of
 from calibrant.losses import describe
 from calibrant.recipes import names
 from calibrant.training import TUNED_FOR, load, load_method

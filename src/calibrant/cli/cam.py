@@ -21,7 +21,9 @@ MOST_IMAGES = 200
 
 
 def cam_command(
-    words: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Folders of finished runs.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="RUN", help="Folders of finished runs, NAME=RUN to name one.")
+    ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The page; .svg, .png or .pdf writes the figure alone.")
     ] = Path("cam.html"),
@@ -54,7 +56,9 @@ def cam_command(
     each map are the three most likely classes. Grad-CAM++ needs the extra cam.
     """
     ids = _following("--images", images or [])
-    runs = _named([word for word in words or () if word not in ids])
+    folders = [word for word in words or () if word not in ids]
+    if not folders:
+        raise ValueError("name the folders of the runs first: calibrant cam RUN RUN --images ID ID")
     if number > MOST_IMAGES or len(ids) > MOST_IMAGES:
         raise ValueError(f"a page shows at most {MOST_IMAGES} images, got {max(number, len(ids))}")
     check_output(output)
@@ -64,6 +68,7 @@ def cam_command(
     is_figure = output.suffix.lower() not in (".html", ".htm")
     if is_figure:
         figure_path(output)
+    runs = _runs_by_name(folders)
     trusted = all(trusts_run(run, trust_code) for run in runs.values())
     with show_progress(quiet) as progress:
         study = study_activation_maps(
@@ -102,13 +107,16 @@ def _following(option: str, values: list[str]) -> list[str]:
     return ids or values
 
 
-def _named(words: list[str]) -> dict[str, Path]:
-    """Folders of runs by the names of their columns: the folder's own, or its whole path where two share one."""
-    if not words:
-        raise ValueError("name the folders of the runs first: calibrant cam RUN RUN --images ID ID")
-    paths = [Path(word) for word in dict.fromkeys(words)]
-    last = [path.resolve().name for path in paths]
-    return {name if last.count(name) == 1 else str(path): path for name, path in zip(last, paths, strict=True)}
+def _runs_by_name(words: list[str]) -> dict[str, Path]:
+    """Folders of runs by the names of their columns: ``NAME=RUN``, or the folder's own name.
+
+    Where two columns would have the same name, it is the whole path.
+    """
+    from calibrant.experiments import split_name
+
+    runs = [split_name(word) for word in dict.fromkeys(words)]
+    names = [name or path.resolve().name for name, path in runs]
+    return {name if names.count(name) == 1 else str(path): path for name, (_, path) in zip(names, runs, strict=True)}
 
 
 def _explained(text: str) -> Literal["predicted", "label"]:

@@ -1,13 +1,14 @@
 """Data sets: readers, boxes and crops, variants, mixing, splits, batches, and embedded data with a known truth."""
 
 from calibrant._imports import needs_torch
+from calibrant.data.batches import Batch, Batches, normalised
 from calibrant.data.boxes import Boxes, objectness
 from calibrant.data.dataset import NO_CLASS, Dataset, OnError, Sample
 from calibrant.data.files import UnreadableError
 from calibrant.data.inspection import NO_CLASS_PIXELS, Inspection, SplitFacts, inspect
 from calibrant.data.layouts import Layout, layouts, read, recognise
 from calibrant.data.mixing import RICAP, CutMix, Cutout, Mixed, Mixup, RandomErasing
-from calibrant.data.pipeline import Batch, Batches, Pipeline, normalised
+from calibrant.data.pipeline import Pipeline
 from calibrant.data.rendering import boxes_in_view, objectness_of, sample_generator
 from calibrant.data.sources import ImageArray, ImageFiles, Rows, TextFiles
 from calibrant.data.splits import HOLD_OUTS, by_ids, disjoint, hold_out, resample

@@ -1,8 +1,7 @@
 """From a data set to training batches: decode, augment, and say how much of each crop its objects fill.
 
 A sample's randomness depends on (seed, epoch, index) alone, not on workers or on what was read before, so that a run
-can be taken up in the middle of an epoch. Images travel as uint8; `normalised` makes floats of a whole batch, on its
-device. Objectness is computed once per batch from the views' rectangles.
+can be taken up in the middle of an epoch. Objectness is computed once per batch from the views' rectangles.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -23,6 +21,7 @@ from torch import Tensor
 
 from calibrant._validation import choice, number_in
 from calibrant.data import rendering
+from calibrant.data.batches import Batch, Batches
 from calibrant.data.boxes import Boxes, Reading
 from calibrant.data.dataset import Dataset, OnError
 from calibrant.data.files import UnreadableError
@@ -38,53 +37,6 @@ _FILTERS: dict[Resampling, Image.Resampling] = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
 }
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One mini-batch.
-
-    Attributes:
-        inputs: uint8 [N, C, H, W] for images, else the rows of the data set.
-        labels: [N] int64.
-        ids: Of the samples.
-        indices: [N]: their positions in the data set.
-        objectness: [N] float64: how much of each view its objects fill; NaN for a sample with a class but without any
-            box (nobody knows); None if the data set has no boxes.
-        context: [N] bool: samples without objects, whose target is uniform; None if there are none.
-        masks: [N, H, W] int64, for segmentation.
-        soft: [N, K], where the data set has them.
-        boxes: Of the images; with ``views`` what object-aware mixing needs.
-        views: How each image was rendered.
-        skipped: id and reason of samples that could not be read (``on_error="skip"``).
-    """
-
-    inputs: Tensor
-    labels: Tensor
-    ids: tuple[str, ...]
-    indices: Tensor
-    objectness: Tensor | None = None
-    context: Tensor | None = None
-    masks: Tensor | None = None
-    soft: Tensor | None = None
-    boxes: Boxes | None = None
-    views: Sequence[View] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        """The same with its tensors on a device."""
-        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> Batch:
-        """The same with its tensors in pinned memory; a DataLoader calls it."""
-        return self._map(Tensor.pin_memory)
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        tensors: dict[str, Any] = {name: change(v) for name, v in vars(self).items() if isinstance(v, Tensor)}
-        return dataclasses.replace(self, **tensors)
 
 
 class Pipeline(torch.utils.data.Dataset[Batch]):
@@ -319,89 +271,6 @@ class _Shot(NamedTuple):
     view: View
     covered: bool
     mask: NDArray[np.uint8] | None
-
-
-class Batches:
-    """Which samples make up each batch of an epoch, as (epoch, position); it can be taken up in the middle.
-
-    Args:
-        number: Of samples.
-        size: Of a batch.
-        shuffle: In an order drawn from (seed, epoch).
-        seed: Of the order.
-        drop_last: Leave out a last batch that is not full.
-        rank, world: Take every ``world``-th sample of each batch, from ``rank`` on: one process of several. A last
-            batch with fewer samples than processes is left out if shuffled, for training must be in step; if not,
-            processes without a share of it pass it over.
-
-    Example:
-        >>> batches = Batches(5, 2, shuffle=False)
-        >>> list(batches)
-        [[(0, 0), (0, 1)], [(0, 2), (0, 3)], [(0, 4)]]
-        >>> batches.epoch, batches.start = 3, 2
-        >>> list(batches)
-        [[(3, 4)]]
-    """
-
-    def __init__(
-        self,
-        number: int,
-        size: int,
-        *,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
-        rank: int = 0,
-        world: int = 1,
-    ):
-        if number < 0 or size < 1:
-            raise ValueError(f"Batches takes a number of samples and a size of at least 1, got {number} and {size}")
-        self.number, self.size, self.shuffle, self.seed, self.drop_last = number, size, shuffle, seed, drop_last
-        self.rank, self.world = rank, world
-        self.epoch = self.start = 0
-
-    @property
-    def per_epoch(self) -> int:
-        """Batches of a whole epoch, wherever this one starts."""
-        full, rest = divmod(self.number, self.size)
-        return full + (not self.drop_last and rest >= (self.world if self.shuffle else 1))
-
-    def __len__(self) -> int:
-        return max(0, self.per_epoch - self.start)
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        order = np.arange(self.number)
-        if self.shuffle:
-            order = sample_generator(self.seed, self.epoch, -1).permutation(self.number)
-        for batch in range(self.start, self.start + len(self)):
-            rows = order[batch * self.size : (batch + 1) * self.size]
-            if len(share := rows[self.rank :: self.world]):
-                yield [(self.epoch, int(i)) for i in share]
-
-
-def normalised(
-    images: Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """uint8 images [N, C, H, W] as floats: (images / 255 - mean) / std, one mean and one std per channel.
-
-    Example:
-        >>> normalised(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8), [0.5] * 3, [0.25] * 3).flatten().tolist()
-        [2.0, 2.0, 2.0]
-    """
-    number, channels, height, width = images.shape
-    centre, deviation = (torch.as_tensor(values, dtype=torch.float64).reshape(-1) for values in (mean, std))
-    if not len(centre) == len(deviation) == channels:
-        actual = f"{len(centre)} and {len(deviation)}"
-        raise ValueError(f"normalised takes a mean and a std for each of the {channels} channels, got {actual}")
-    scale = (1.0 / (255.0 * deviation)).to(images.device, dtype)
-    shift = (-centre / deviation).to(images.device, dtype)
-    if images.is_contiguous():
-        return torch.addcmul(shift.view(-1, 1, 1), images.to(dtype), scale.view(-1, 1, 1))
-    # Images as they are read, channels last: rows of width x channels keep the inner loop long.
-    rows = images.permute(0, 2, 3, 1).reshape(number * height, width * channels).to(dtype)
-    out = rows if not images.is_floating_point() else None  # else it may be the caller's memory
-    rows = torch.addcmul(shift.repeat(width), rows, scale.repeat(width), out=out)
-    return rows.view(number, height, width, channels).permute(0, 3, 1, 2)
 
 
 def _filled_up(images: list[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:

@@ -3,7 +3,7 @@
 import pytest
 
 from calibrant.experiments.papers import Workbench, small
-from calibrant.experiments.small_scenes import EXPERIMENT
+from calibrant.experiments.papers.small import EXPERIMENT
 from tests.experiments.conftest import Here
 
 TINY = {"train": {"samples": 60}, "val": {"samples": 80}, "test": {"samples": 120}}

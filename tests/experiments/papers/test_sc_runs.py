@@ -2,8 +2,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from calibrant.experiments.cells import Column
 from calibrant.experiments.papers import sc_runs
+from calibrant.experiments.tables.cells import Column
 
 
 def test_words_of_numbers():

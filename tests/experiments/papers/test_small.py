@@ -1,5 +1,6 @@
+from calibrant.experiments.demo.claims import study_recipe
 from calibrant.experiments.papers import small
-from calibrant.training import check_recipe
+from calibrant.training import check_recipe, load
 
 FULL = {
     "title": "Full",
@@ -46,3 +47,9 @@ def test_tables_and_printed_numbers_name_the_sets_that_stand_for_the_papers():
 def test_a_repaired_row_brings_the_method_that_it_repairs():
     recipe = small.small_recipe(check_recipe(FULL, "full"), ["hard + T"])
     assert set(recipe.methods) == {"hard + T", "hard"}
+
+
+def test_the_study_and_the_papers_items_train_the_same():
+    own = check_recipe(small.EXPERIMENT, "here")
+    assert study_recipe(False).key == small.small_recipe(load("sc_cifar10_resnet20")).key == own.key
+    assert set(own.data.also) == {"context", "texture", "mixed"}

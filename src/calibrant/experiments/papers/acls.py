@@ -10,11 +10,11 @@ import torch
 
 from calibrant._lens import lens
 from calibrant._numbers import count
-from calibrant.experiments.cells import NOTHING, Column, Line, Table, TableCell, cell_of
 from calibrant.experiments.papers.mask_items import SMALL_NOTE
 from calibrant.experiments.papers.recipe_items import beside_of, mean_of, tables_beside
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.experiments.tables.cells import NOTHING, Column, Line, Table, TableCell, cell_of
 from calibrant.losses import FLSD
 from calibrant.report import draw_regulariser, draw_sweep, new_figure
 from calibrant.training import LastEpoch, last_epoch, load

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from calibrant.auditing import confidence_by_objectness
-from calibrant.experiments.cells import Column, Line, Table, cell_of
 from calibrant.experiments.papers import als_detection, als_maps
 from calibrant.experiments.papers.recipe_items import tables_beside
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.experiments.tables.cells import Column, Line, Table, cell_of
 from calibrant.metrics import objectness_deviation, top_label
 from calibrant.report import draw_confidence_by_objectness, draw_peaks, new_figure
 from calibrant.training import load, load_sets

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from calibrant.detection import read_backbones
-from calibrant.experiments.detectors import compare_detectors, notes_on
+from calibrant.experiments.comparison.detectors import compare_detectors, notes_on
 from calibrant.experiments.papers.recipe_items import beside_of
 from calibrant.experiments.papers.registry import Output
 from calibrant.experiments.papers.workbench import RunSet, Workbench

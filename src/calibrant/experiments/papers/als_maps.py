@@ -8,10 +8,10 @@ import numpy as np
 
 from calibrant._arrays import Doubles
 from calibrant._numbers import difference, difference_span, percent, span
-from calibrant.experiments.activation_study import LEVEL, ActivationStudy, ChosenImages, study_activation_maps
-from calibrant.experiments.cells import Column, Line, Table, TableCell, cell_of
+from calibrant.experiments.maps.activation_study import LEVEL, ActivationStudy, ChosenImages, study_activation_maps
 from calibrant.experiments.papers.registry import Output
 from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, cell_of
 from calibrant.metrics import mean_interval
 from calibrant.report import draw_activation_maps
 

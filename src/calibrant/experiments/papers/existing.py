@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant.experiments.evaluation import numbers
-from calibrant.experiments.folder import RUNS, STUDY
-from calibrant.experiments.measures import more_numbers
-from calibrant.experiments.recipe_tables import columns_of
+from calibrant.experiments.comparison.folder import RUNS, STUDY
+from calibrant.experiments.plan.study import Study, contenders_of
 from calibrant.experiments.results import ResultRow, Results
-from calibrant.experiments.study import Study, contenders_of
+from calibrant.experiments.results.evaluation import numbers
+from calibrant.experiments.results.measures import more_numbers
+from calibrant.experiments.tables.recipe_tables import columns_of
 from calibrant.losses import describe
 from calibrant.training import RESULT, Recipe, RunFolder
 

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from calibrant.experiments import tables
-from calibrant.experiments.cells import Column, Table, TableCell
 from calibrant.experiments.papers.recipe_items import beside_of, side_by_side
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.results import Results
+from calibrant.experiments.tables.cells import Column, Table, TableCell
 from calibrant.losses import get
 from calibrant.report import Mark, draw_simplex, new_figure
 from calibrant.training import load

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.experiments.cells import Column, Line, Table, cell_of
-from calibrant.experiments.maps import Normalisation, image_maps
+from calibrant.experiments.maps.image_maps import Normalisation, image_maps
 from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.experiments.tables.cells import Column, Line, Table, cell_of
 from calibrant.metrics import top_label
 from calibrant.posthoc import rank_shares
 from calibrant.report import ImageMaps

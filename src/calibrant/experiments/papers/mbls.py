@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.experiments.cells import Column, Line, Table, cell_of
 from calibrant.experiments.papers.mask_items import SHOWN_RULE, SMALL_NOTE, maps_of
 from calibrant.experiments.papers.recipe_items import amount, mean_of, methods_across, tables_beside
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.experiments.tables.cells import Column, Line, Table, cell_of
 from calibrant.metrics import ConfidenceSketch
 from calibrant.report import draw_maps, draw_reliability_zoom, draw_sweep, new_figure
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from calibrant.experiments import tables
-from calibrant.experiments.cells import Column, Line, Table, TableCell, cell_of, mark_best, parse_column
 from calibrant.experiments.papers.registry import Output
 from calibrant.experiments.papers.workbench import RunSet, Workbench
-from calibrant.experiments.recipe_tables import recipe_table
+from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, cell_of, mark_best, parse_column
+from calibrant.experiments.tables.recipe_tables import recipe_table
 from calibrant.report import MINUS
 from calibrant.training import TUNED_FOR, load
 

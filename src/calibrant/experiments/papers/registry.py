@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from calibrant._validation import did_you_mean
-from calibrant.experiments.cells import Table
+from calibrant.experiments.tables.cells import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from calibrant.experiments import tables
-from calibrant.experiments.cells import Column
 from calibrant.experiments.papers import sc_logits
 from calibrant.experiments.papers.mask_items import SHOWN_RULE, SMALL_NOTE, maps_of, rank_table
 from calibrant.experiments.papers.registry import Output, item
@@ -36,6 +35,7 @@ from calibrant.experiments.papers.sc_runs import (
     winner_words,
 )
 from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.experiments.tables.cells import Column
 from calibrant.metrics import aurc, coverage_at_risk
 from calibrant.report import MapRow, draw_errors_by_source, draw_maps, draw_risk_coverage_by_method, new_axes
 from calibrant.selective import errors_by_source, risk_coverage_by_method

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from calibrant._arrays import Doubles
-from calibrant.experiments.cells import Column
 from calibrant.experiments.papers.registry import Output, item
 from calibrant.experiments.papers.sc_runs import (
     CE,
@@ -28,6 +27,7 @@ from calibrant.experiments.papers.sc_runs import (
     spread_words,
 )
 from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.experiments.tables.cells import Column
 from calibrant.losses import get
 from calibrant.posthoc import rank_shares
 from calibrant.predictions import Predictions

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._arrays import Array, Doubles
-from calibrant.experiments.cells import BEST, Column, Line, Table, cell_of, mark_best, printed, usual
 from calibrant.experiments.papers.workbench import RunSet, Workbench
+from calibrant.experiments.tables.cells import BEST, Column, Line, Table, cell_of, mark_best, printed, usual
 from calibrant.metrics import top_label
 from calibrant.posthoc import LogitNorm, fit_best_norm
 from calibrant.selective import normalised_max_logit

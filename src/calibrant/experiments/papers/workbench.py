@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from calibrant._progress import Progress, silent
-from calibrant.experiments.comparison import Failure, compare
-from calibrant.experiments.evaluation import Flat, flat
-from calibrant.experiments.local_engine import Engine
+from calibrant.experiments.comparison.run import Failure, compare
+from calibrant.experiments.engines.local import Engine
 from calibrant.experiments.papers.existing import existing_runs, is_of
 from calibrant.experiments.papers.small import small_recipe
+from calibrant.experiments.plan.study import Study, contenders_of
 from calibrant.experiments.results import Results
-from calibrant.experiments.study import Study, contenders_of
+from calibrant.experiments.results.evaluation import Flat, flat
 from calibrant.predictions import Predictions
 from calibrant.training import TUNED_FOR, Recipe, RunFolder, check_recipe, load
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from calibrant._files import written_aside
 from calibrant.experiments import tables
 from calibrant.experiments.papers.registry import Output, PaperItem
-from calibrant.experiments.spaces import methods, title_of
+from calibrant.experiments.plan.spaces import methods, title_of
+from calibrant.experiments.tables.formats import write_table
 from calibrant.report import PaperPart, save_figure, write_paper_page
 
-WRITERS = {"md": tables.markdown, "tex": tables.latex, "csv": tables.csv, "html": tables.html}
 FIGURES = ("svg", "pdf", "png")
 PAGE = "index.html"
 
@@ -35,10 +34,7 @@ def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, l
         heading = item.place if len(output.figures) == 1 else f"{item.place}: {name}"
         parts.append(PaperPart(heading, figure=folder / f"{name}.svg"))
     for name, table in output.tables.items():
-        for suffix, writer in WRITERS.items():
-            files.append(folder / f"{name}.{suffix}")
-            with written_aside(files[-1]) as aside:
-                aside.write_text(writer(table).rstrip("\n") + "\n", encoding="utf-8")
+        files += write_table(table, folder, name)
         parts.append(PaperPart(table.title or name, text=table.note, table=tables.html(table)))
     names = [file.name for file in files]
     page = folder / PAGE

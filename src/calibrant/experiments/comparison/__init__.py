@@ -1,0 +1,1 @@
+"""A comparison from its plan to its page: the folder, the runs, the tables on disk."""

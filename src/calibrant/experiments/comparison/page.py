@@ -1,0 +1,290 @@
+"""A comparison as tables and as one page to open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant._files import json_value
+from calibrant.auditing import reliability_series
+from calibrant.experiments import tables
+from calibrant.experiments.comparison.folder import RUNS
+from calibrant.experiments.comparison.run import Comparison
+from calibrant.experiments.plan.spaces import space, title_of
+from calibrant.experiments.plan.study import TARGETS
+from calibrant.experiments.results import Results
+from calibrant.experiments.results.evaluation import flat
+from calibrant.experiments.tables import Column, Table
+from calibrant.experiments.tables.cells import cell_of
+from calibrant.experiments.tables.formats import FORMATS, write_table
+from calibrant.experiments.tables.labels import RowSource, enumerate_words, sources
+from calibrant.experiments.tables.recipe_tables import recipe_table
+from calibrant.experiments.tables.verdict import judge_methods
+from calibrant.metrics import ConfidenceSketch
+from calibrant.predictions import Predictions
+from calibrant.report import write_comparison
+from calibrant.training import RunFolder, environment
+
+PAGE = "index.html"
+MAIN = ("accuracy", "nll", "ece", "aece", "aurc")
+#: What ALS prints beside: how sure wrong and right predictions are, and the ECE with many bins.
+CONFIDENCE = ("mean_confidence", "overconfidence", "underconfidence", "mce", "ece_100", "objectness_deviation")
+RANKED = ("accuracy", "ece", "nll", "aurc")
+PAIRED = ("ece", "accuracy", "nll", "aurc")
+#: How many points a curve of the page has.
+POINTS = 200
+#: Tables that some comparison has, and the beginning of the names of those of other sets.
+NAMES = ("methods", "confidence", "repairs", "ranks", *(f"ranks-{target}" for target in TARGETS), "paired", "expected")
+SET, TABLE = "set-", "table-"
+
+
+def all_tables(comparison: Comparison, *, reference: str | None = None, expected: bool = False) -> dict[str, Table]:
+    """Every table of a comparison, by the name of its file."""
+    results, study = comparison.results, comparison.study
+    if not comparison.finals:
+        return {}
+    missing = list(_missing(comparison))
+    columns = [
+        Column("ece"), Column("ece", posthoc="temperature"), Column("nll"), Column("nll", posthoc="temperature"),
+        Column("aurc"), Column("aurc", posthoc="logit-norm"),
+    ]  # fmt: skip
+    metrics = results.where(stage="final", set="test").column("metric")
+    main = [*MAIN[:1], *(["mean_iou"] if "mean_iou" in metrics else []), *MAIN[1:]]
+    pages = {
+        "methods": tables.summary(
+            results, main, reference=reference, ranks=True, missing=missing, title="On the test data"
+        ),
+        "confidence": tables.summary(
+            results, [name for name in CONFIDENCE if name in metrics], missing=missing, title="Confidence"
+        ),
+        "repairs": tables.summary(results, columns, missing=missing, title="Before and after a repair"),
+    }
+    final = results.where(stage="final")
+    pages["repairs"] = tables.retitle(pages["repairs"], note=f"{pages['repairs'].note} {_norm_words(final)}".strip())
+    for name in final.column("set"):
+        if name not in ("val", "test"):
+            pages[f"{SET}{name}"] = _table_of_set(comparison, name, missing)
+    nowhere = [label for label, target in missing if not target]
+    pages["ranks"] = tables.average_ranks(results, RANKED, target="", missing=nowhere)
+    if len(study.tune) > 1:
+        pages["ranks"] = tables.retitle(pages["ranks"], "Average ranks over all tuning targets")
+        for target in filter(final.column("tuned_for").__contains__, study.tune):
+            pages[f"ranks-{target}"] = tables.average_ranks(
+                results, RANKED, target=target, missing=nowhere, title=f"Average ranks, tuned for {target}"
+            )
+    if reference is not None:
+        table = tables.differences(results, reference, [metric for metric in PAIRED if metric in metrics])
+        pages |= {"paired": table} if table.rows else {}
+    for number in study.recipe.tables:
+        if (table := recipe_table(results, study.recipe, number)).rows:
+            pages[f"{TABLE}{number}"] = table
+    if expected and study.recipe.expected:
+        pages["expected"] = tables.expected(results, study.recipe)
+    return pages
+
+
+def _norm_words(final: Results) -> str:
+    """In how many runs which reading of the logit normalisation was chosen."""
+    rows = final.where(set="test", posthoc="logit-norm")
+    powers = {row.run: row.parameter for row in rows}
+    counts = {
+        "of centred logits": sum(p > 0 for p in powers.values()),
+        "of logits as they are": sum(p < 0 for p in powers.values()),
+        "by the confidence alone, which no norm beat": sum(math.isnan(p) for p in powers.values()),
+    }
+    words = [f"{words} in {count}" for words, count in counts.items() if count]
+    return f"Of {len(powers)} runs logit normalisation ranks {', '.join(words)}." if words else ""
+
+
+def _missing(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """Methods of which no final run has numbers, and for which target; none named if it is every one."""
+    final, targets = comparison.results.where(stage="final"), comparison.study.tune or ("",)
+    for label in comparison.study.methods:
+        tuned = final.where(method=label).column("tuned_for")
+        without = [target for target in targets if target not in tuned]
+        yield from [(label, "")] if len(without) == len(targets) else ((label, target) for target in without)
+
+
+def _table_of_set(comparison: Comparison, name: str, missing: Sequence[tuple[str, str]]) -> Table:
+    """One more set of predictions. Where no object is in sight there is nothing to be right, or sure, about."""
+    also = comparison.study.recipe.data.also.get(name)
+    is_context = "context-only" in (also, getattr(also, "variant", None))
+    columns = [Column(metric, name) for metric in ("accuracy", "mean_confidence", "ece", "aurc")]
+    if is_context:
+        directions = ("low" if column.metric == "mean_confidence" else "none" for column in columns)
+        columns = [column._replace(direction=d) for column, d in zip(columns, directions, strict=True)]
+    table = tables.summary(comparison.results, columns, missing=missing, title=f"On the set {name!r}")
+    why = "No object is visible in these images: lower confidence is better, and the other metrics have no direction."
+    return tables.retitle(table, note=f"{table.note} {why}") if is_context else table
+
+
+def write(
+    comparison: Comparison, *, reference: str | None = None, expected: bool = False, **more: Sequence[Any]
+) -> dict[str, Table]:
+    """Write every table in four formats and the page; return the tables.
+
+    Tables of an earlier command that this one does not have are removed.
+
+    Args:
+        comparison: What to show.
+        reference: A label that the others are tested against; without numbers, the tables say so.
+        expected: Show the paper's numbers next to ours.
+        more: For the page: ``lead``, ``effects``, ``files`` and ``commands``, after its own.
+    """
+    tables_by_name = all_tables(comparison, reference=reference, expected=expected)
+    page = document(comparison, tables_by_name)
+    page["verdict"] = None if (verdict := judge_methods(comparison.results, reference)) is None else verdict._asdict()
+    for name, values in more.items():
+        page[name] = [*page.get(name, ()), *json_value(list(values))]
+    folder = comparison.folder / "tables"
+    if folder.is_symlink():
+        raise ValueError(f"{folder} is a link, and nothing is written through links: remove it")
+    folder.mkdir(exist_ok=True)
+    for name, table in tables_by_name.items():
+        write_table(table, folder, name)
+    _remove_stale(folder, tables_by_name)
+    write_comparison(comparison.folder / PAGE, page)
+    return tables_by_name
+
+
+def _remove_stale(folder: Path, names: Collection[str]) -> None:
+    """Remove tables of an earlier command that this one does not have, and no other file."""
+    for name in [*NAMES, *(path.stem for head in (SET, TABLE) for path in folder.glob(f"{head}*.tex"))]:
+        files = [folder / f"{name}.{suffix}" for suffix in FORMATS]
+        # What a set is called is free: it is ours if it is there in every format.
+        if name not in names and (name in NAMES or all(file.is_file() for file in files)):
+            for file in files:
+                if file.is_file():
+                    file.unlink()
+
+
+def document(comparison: Comparison, tables_by_name: dict[str, Table]) -> dict[str, Any]:
+    """What the page shows, as plain values."""
+    study, results = comparison.study, comparison.results
+    machine = environment()
+    runs = {run.key for run in comparison.planned}
+    done = set(results.column("run"))
+    lead = [
+        f"{_count(len(study.methods), 'method')}, {_count(len(study.seeds), 'seed')}: {_count(len(done), 'run')}"
+        + (f", {len(runs - done)} without numbers" if runs - done else "") + ".",
+        *([f"Settings are tuned for {enumerate_words(study.tune)} on held-out data."] if study.tune else []),
+    ]  # fmt: skip
+    return json_value(
+        {
+            "format": "calibrant.comparison",
+            "version": 1,
+            "title": study.recipe.title or "Comparison",
+            "lead": lead,
+            "facts": [
+                ["Data", study.recipe.data.layout],
+                ["Network", study.recipe.model.name],
+                ["Seeds", ", ".join(map(str, study.seeds))],
+                ["Software", f"calibrant {machine['calibrant']}, torch {machine['torch']}"],
+            ],
+            "methods": {method.name: title_of(method.name) for method in study.methods.values()},
+            "tables": [{"title": t.title, "note": t.note, "html": tables.html(t)} for t in tables_by_name.values()],
+            "reliability": list(_reliability(comparison)),
+            "curves": list(_curves(comparison)),
+            "scatter": list(_scatter(comparison)),
+            "ablation": list(_ablation(comparison)),
+            "training": list(_training(comparison)),
+            "failures": [
+                {"run": f.run, "name": f.method, "seed": f.seed, "error": f.error} for f in comparison.failures
+            ],
+            "files": [
+                ["All numbers", "results.csv"],
+                ["All numbers, Parquet", "results.parquet"],
+                ["Every run", "runs.csv"],
+                *(
+                    [f"{table.title}, {kind}", f"tables/{name}.{suffix}"]
+                    for name, table in tables_by_name.items()
+                    for suffix, kind in (("md", "Markdown"), ("tex", "LaTeX"))
+                ),
+            ],
+            "commands": [],
+        }
+    )
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
+def rows_of(comparison: Comparison) -> Iterator[tuple[dict[str, str], RowSource]]:
+    """What the figures show: the rows of the tables, by name and method."""
+    several = len(comparison.study.tune) > 1
+    for source in sources(comparison.results):
+        tuned = f", tuned for {source.tuned_for}" if several and source.targets else ""
+        yield {"name": source.name + tuned, "method": source.name}, source
+
+
+def _sketch(comparison: Comparison, source: RowSource) -> ConfidenceSketch:
+    """One sketch of the test predictions of all runs of a row."""
+    sketch = ConfidenceSketch()
+    for run in source.rows.column("run"):
+        data = flat(Predictions.open(comparison.folder / RUNS / run / "test.npz"))
+        sketch.update(data.logits, data.labels)
+    return sketch
+
+
+def _reliability(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    for names, source in rows_of(comparison):
+        means = {
+            word: cell.mean
+            for word, metric in (("accuracy", "accuracy"), ("confidence", "mean_confidence"), ("ece", "ece"))
+            if (cell := cell_of(source.values(Column(metric)).values())) is not None
+        }
+        yield {**names, **means, "bins": reliability_series(_sketch(comparison, source).summary(), 0.95)}
+
+
+def _curves(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    for names, source in rows_of(comparison):
+        curve = _sketch(comparison, source).summary().risk_coverage_curve()
+        at = np.unique(np.searchsorted(curve.coverage, np.linspace(0, 1, POINTS)).clip(max=len(curve.coverage) - 1))
+        yield {**names, "coverage": curve.coverage[at], "risk": curve.risk[at]}
+
+
+def _scatter(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    for names, source in rows_of(comparison):
+        accuracy, ece = (source.values(Column(metric)) for metric in ("accuracy", "ece"))
+        yield {**names, "points": [[accuracy[seed], ece[seed]] for seed in accuracy]}
+
+
+def _ablation(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    """How the held-out ECE depends on each setting that was searched."""
+    results, column = comparison.results, Column("ece", "val")
+    for label, method in comparison.study.methods.items():
+        for parameter in space(method.name, comparison.study.recipe) if comparison.study.tune else ():
+            if parameter in method.settings:
+                continue
+            # Tested runs have few values, and the best ones only: they serve where the search has left nothing.
+            points = tables.sensitivity(results, label, parameter, column, stage="search")
+            if len(points) < 2:
+                points = tables.sensitivity(results, label, parameter, column, stage="final")
+            if len(points) > 1:
+                curve = [[p.value, p.mean, None if math.isnan(p.std) else p.std, p.runs] for p in points]
+                yield {"name": label, "method": label, "parameter": parameter, "metric": "val_ece", "points": curve}
+
+
+def _training(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    """Validation numbers over the epochs, where runs have any."""
+    for names, source in rows_of(comparison):
+        histories = [_history(comparison.folder / RUNS / run) for run in source.rows.column("run")]
+        for metric in ("accuracy", "ece"):
+            curves = [[entry.get(f"val_{metric}") for entry in history] for history in histories]
+            if not curves or any(None in curve or not curve for curve in curves):
+                continue
+            shortest = min(map(len, curves))
+            values = np.array([curve[:shortest] for curve in curves])
+            yield {
+                **names, "metric": f"val_{metric}", "epochs": list(range(1, shortest + 1)), "mean": values.mean(0),
+                "low": values.min(0), "high": values.max(0),
+            }  # fmt: skip
+
+
+def _history(folder: Path) -> list[dict[str, Any]]:
+    return list(RunFolder(folder).result()["history"])

@@ -1,0 +1,183 @@
+"""A comparison, run: every stage of its plan by an engine, then one table of all numbers.
+
+The folder holds `study.json` (what was asked), `runs/KEY` (a folder per run), `runs.csv` (what each run was for and how
+it ended) and the results. Running the same comparison again does what is missing, and nothing else.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from calibrant._files import written_aside
+from calibrant._progress import Progress, silent
+from calibrant.experiments.comparison.folder import RUNS, check_folder, check_tested, claim, has_data, record_data
+from calibrant.experiments.engines.job import Job, Stage
+from calibrant.experiments.engines.local import Engine, Local
+from calibrant.experiments.plan.study import PlannedRun, Scores, Study, first_candidates, search, trials_of
+from calibrant.experiments.results import ResultRow, Results
+from calibrant.experiments.results.evaluation import numbers
+from calibrant.experiments.results.measures import more_numbers
+from calibrant.experiments.tables.recipe_tables import columns_of
+from calibrant.models import require_trust
+from calibrant.training import RunFolder, make_fabric
+
+_STAGES = {"short": "searching, short runs", "search": "searching", "final": "testing"}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that has no numbers."""
+
+    run: str
+    method: str
+    seed: int
+    error: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of a study.
+
+    Attributes:
+        study: What was asked.
+        folder: Where everything lies.
+        planned: Every run, and what it is for; one run may serve several purposes.
+        results: Every number.
+        failures: Runs without numbers.
+    """
+
+    study: Study
+    folder: Path
+    planned: tuple[PlannedRun, ...]
+    results: Results
+    failures: tuple[Failure, ...]
+
+    def run_folder(self, run: PlannedRun) -> RunFolder:
+        """Where a run lies."""
+        return RunFolder(self.folder / RUNS / run.key)
+
+    @property
+    def finals(self) -> list[PlannedRun]:
+        """The runs that are tested and have numbers."""
+        finished = set(self.results.where(stage="final").column("run"))
+        return [run for run in self.planned if run.stage == "final" and run.key in finished]
+
+    @property
+    def twins(self) -> list[tuple[str, str]]:
+        """Methods whose numbers match those of another exactly, with that other: their regulariser was never active."""
+        first: dict[tuple[tuple[int, float], ...], str] = {}
+        twins = []
+        for method in self.study.methods:
+            rows = self.results.where(method=method, stage="final", set="test", posthoc="none", metric="nll")
+            values = tuple(sorted({(row.seed, row.value) for row in rows}))
+            if values and (other := first.setdefault(values, method)) != method:
+                twins.append((method, other))
+        return twins
+
+
+def compare(
+    study: Study,
+    folder: str | Path,
+    *,
+    data: str | None = None,
+    engine: Engine | None = None,
+    retry: bool = False,
+    trust_code: bool = False,
+    centre: bool | None = None,
+    progress: Progress = silent,
+) -> Comparison:
+    """Run what a study needs and is not on disk yet, and collect all numbers.
+
+    Nothing is written before the data were read, and model and loss of every method were checked against them.
+
+    Args:
+        study: What is compared.
+        folder: Where runs and results lie: a new one, or one of another comparison.
+        data: Where the data lies, if not where the recipe says.
+        engine: What executes the runs: processes of this machine if left out.
+        retry: Also retry runs that failed deterministically.
+        trust_code: Import and call a model that is neither Calibrant's, torchvision's nor timm's.
+        centre: Whether logit normalisation is that of centred logits; both readings are tried if left out.
+        progress: Called with the number of runs of a stage that are done.
+    """
+    folder, engine = Path(folder), engine or Local(cpus=study.recipe.resources.cpus)
+    for model in study.models:
+        require_trust(model.name, model.options, trust_code)
+    check_folder(folder)
+    _claim(study, folder, data, engine, trust_code)
+    runs: list[PlannedRun] = []
+
+    def execute(planned: Sequence[PlannedRun]) -> Scores:
+        """Make runs that are not on disk yet; the validation numbers of all that have some."""
+        runs.extend(planned)
+        jobs = {run.key: Job.of(run.recipe, folder / RUNS, data, run.title, trust_code) for run in planned}
+        missing = [job for job in jobs.values() if not job.is_done and (retry or not _is_lasting(job))]
+        if planned:
+            later = "" if planned[0].stage == "final" else f", up to {study.most_finals} runs to follow"
+            stage = Stage(_STAGES[planned[0].stage] + later, len(jobs), len(missing), progress)
+        if missing:
+            try:
+                engine.run(missing, stage)
+            except KeyboardInterrupt:
+                collect(study, folder, runs, centre)  # what is finished is in the table, whatever comes next
+                raise
+        return {key: job.validation() for key, job in jobs.items() if job.is_done}
+
+    own_search = getattr(engine, "search", None) if study.tune and study.search == "halving" else None
+    if own_search is None:
+        _, choice = search(study, execute)
+    else:
+        trials, choice = own_search(study, folder / RUNS, data, progress, trust_code)
+        runs.extend(trials)
+    execute(study.finals(choice))
+    comparison = collect(study, folder, runs, centre)
+    check_tested(comparison.finals, folder / RUNS)
+    return comparison
+
+
+def _claim(study: Study, folder: Path, data: str | None, engine: Engine, trust_code: bool) -> None:
+    """Make the folder this comparison's, after a look at the data unless they and the first runs are known."""
+    groups = trials_of(study, first_candidates(study), 0)
+    first = [run for group in groups.values() for run in group] if study.tune else study.finals({})
+    is_finished = bool(first) and all(Job.of(run.recipe, folder / RUNS, data, "").is_done for run in first)
+    if is_finished and has_data(study, folder, data):
+        claim(folder, study)
+        return
+    if isinstance(engine, Local):  # else the runs are other machines'
+        make_fabric(study.recipe, engine.accelerator, 1, 1)
+    record = record_data(study, folder, data, trust_code)
+    for run in first:
+        RunFolder(folder / RUNS / run.key).check_run()
+    claim(folder, study, record)
+
+
+def _is_lasting(job: Job) -> bool:
+    failure = job.failure
+    return failure is not None and bool(failure.get("lasting"))
+
+
+def collect(study: Study, folder: Path, planned: Sequence[PlannedRun], centre: bool | None = None) -> Comparison:
+    """Every number of the planned runs that is on disk, written as one table; ``centre`` as for `compare`."""
+    rows, failures, lines = [], {}, []
+    columns = columns_of(study.recipe)
+    for run in planned:
+        job = Job.of(run.recipe, folder / RUNS, None, run.method)
+        is_done, failure = job.is_done, job.failure
+        labels = (run.key, run.method, run.label, run.tuned_for, run.stage, run.seed)
+        if is_done:
+            more = more_numbers(job.folder, columns) if run.stage == "final" else []
+            rows += [ResultRow(*labels, *number) for number in (*numbers(job.folder, centre), *more)]
+        elif failure is not None:
+            failures[run.key] = Failure(run.key, run.method, run.seed, str(failure["error"]))
+        state = "done" if is_done else "failed" if failure else "missing"
+        lines.append([*labels, state, "" if is_done or failure is None else failure["error"]])
+    results = Results(rows)
+    results.save(folder)
+    with written_aside(folder / "runs.csv") as aside, aside.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["run", "method", "settings", "tuned_for", "stage", "seed", "state", "error"])
+        writer.writerows(lines)
+    return Comparison(study, folder, tuple(planned), results, tuple(failures.values()))

@@ -1,0 +1,1 @@
+"""What executes runs: processes of this machine, or a Ray cluster."""

@@ -1,0 +1,182 @@
+"""One run of a comparison, wherever it is executed: trained, evaluated, or recorded as failed.
+
+The folder of a run is named by the key of its recipe, and holds everything about it. What is finished is never done
+again; what was cut off goes on from its last checkpoint; what failed says why.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from calibrant._files import write_json
+from calibrant._progress import Progress, silent
+from calibrant.experiments.results.evaluation import numbers, read_numbers
+from calibrant.models import TERMINATED
+from calibrant.training import FAILED, RESULT, InUseError, Recipe, RunFolder, check_recipe, train
+
+#: Errors that come again when a run is repeated; others (a killed process, a full disk) may not.
+LASTING = (ValueError, ArithmeticError, TypeError, KeyError)
+
+_REPORT_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is to be done.
+
+    Attributes:
+        key: Of the recipe.
+        recipe: As plain values, which any process can read.
+        folder: Of the run.
+        data: Where the data lies, if not where the recipe says.
+        title: What a progress bar calls it.
+        trust_code: Whether a model that is neither Calibrant's, torchvision's nor timm's may be imported.
+    """
+
+    key: str
+    recipe: Mapping[str, Any]
+    folder: str
+    data: str | None
+    title: str
+    trust_code: bool = False
+
+    @classmethod
+    def of(cls, recipe: Recipe, runs: Path, data: str | None, title: str, trust_code: bool = False) -> Job:
+        """The job of a recipe, in a folder of runs."""
+        return cls(recipe.key, recipe.model_dump(mode="json"), str(runs / recipe.key), data, title, trust_code)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its numbers are on disk, and whole."""
+        return self._outcome == (True, "")
+
+    @property
+    def failure(self) -> dict[str, Any] | None:
+        """Why it failed, if it did, and whether it would again: ``error`` and ``lasting``."""
+        is_finished, damage = self._outcome
+        if is_finished:  # what is damaged counts as finished for nobody, and is not computed over: the message says so
+            return {"error": damage, "lasting": True} if damage else None
+        folder = RunFolder(self.folder)
+        failed = folder.failure()
+        if failed is None and os.path.lexists(folder / FAILED):
+            return {"error": f"{folder / FAILED}, which says why, is damaged", "lasting": False}
+        return None if failed is None else failed.model_dump()
+
+    @property
+    def _outcome(self) -> tuple[bool, str]:
+        """Whether the run has been finished, and what is damaged of its numbers."""
+        folder = RunFolder(self.folder)
+        try:
+            folder.result()
+            read_numbers(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return False, ""
+        except ValueError as error:
+            return True, str(error)
+        return True, ""
+
+    def validation(self) -> dict[str, float]:
+        """The validation numbers of the finished run, before any repair."""
+        return {n.metric: n.value for n in numbers(self.folder) if n.set == "val" and n.posthoc == "none"}
+
+    def fail(self, error: BaseException | str, *, lasting: bool) -> None:
+        """Record why it failed."""
+        if isinstance(error, BaseException):
+            words = " ".join(str(error).split()) or "no reason given"
+            error = words if isinstance(error, ValueError | ArithmeticError) else f"{type(error).__name__}: {words}"
+        record = {"error": error, "lasting": lasting, "time": round(time.time(), 3), "machine": platform.node()}
+        write_json(Path(self.folder) / FAILED, record)
+
+    def train(self, accelerator: str, event_log: Callable[[str, Mapping[str, Any]], None], wait: Callable[[], object]
+              ) -> None:  # fmt: skip
+        """Train, unless that was done, in this process; once nobody else does.
+
+        Another command may do this run, or a process has yet to notice that its parent is gone.
+        """
+        recipe = check_recipe(dict(self.recipe), self.folder)
+        while not (Path(self.folder) / RESULT).exists():
+            try:
+                train(recipe, self.folder, data=self.data, resume=True, accelerator=accelerator,
+                      trust_code=self.trust_code, event_log=event_log)  # fmt: skip
+            except InUseError:
+                wait()
+                time.sleep(_REPORT_SECONDS)
+
+
+def perform(job: Job, threads: int, progress: Progress = silent, accelerator: str = "auto") -> bool:
+    """Do a job, in this process; whether it is done now. An error is recorded, not raised.
+
+    Args:
+        job: What to do.
+        threads: Of PyTorch; as they are if 0.
+        progress: Called with the steps of the training.
+        accelerator: As Lightning Fabric takes it.
+    """
+    if threads:
+        torch.set_num_threads(threads)
+    steps, last_report = 0, 0.0
+
+    def report(event: str, values: Mapping[str, Any]) -> None:
+        nonlocal steps, last_report
+        steps = values["steps"] if event == "start" else steps
+        if event in ("start", "step") and time.monotonic() - last_report > _REPORT_SECONDS:
+            last_report = time.monotonic()
+            progress(job.title, values["step"], steps)
+
+    try:
+        job.train(accelerator, report, lambda: progress(job.title, 0, None))
+        numbers(job.folder)
+    except (MemoryError, OSError) as error:
+        job.fail(error, lasting=False)
+        return False
+    except SystemExit as error:
+        if error.code == TERMINATED:
+            raise
+        job.fail(f"the model's code ended the process with exit code {error.code}", lasting=True)
+        return False
+    except Exception as error:  # before the first step it is the data or the machine, which can be put right
+        job.fail(error, lasting=isinstance(error, LASTING) and steps > 0)
+        return False
+    (Path(job.folder) / FAILED).unlink(missing_ok=True)
+    return True
+
+
+class Stage:
+    """The runs of one stage of a comparison; tells a `Progress` how many of them are done, and which go on.
+
+    Args:
+        name: As a person would read it: "testing".
+        total: Number of runs.
+        missing: How many of them are not on disk.
+        progress: Called with the number of runs done, those that go on counted by their shares.
+    """
+
+    def __init__(self, name: str, total: int, missing: int, progress: Progress = silent):
+        self.name, self.total, self.done = name, total, total - missing
+        self._progress = progress
+        self._running: dict[str, tuple[str, float]] = {}
+        on_disk = f", {self.done} of them on disk" if self.done else ""
+        self._tell(f"{total} run{'s' * (total != 1)}{on_disk}")
+
+    def update(self, job: Job, steps: float = 0, total: float | None = None) -> None:
+        """A job starts or goes on."""
+        self._running[job.key] = job.title, steps / total if total else 0.0
+        self._tell(", ".join(f"{title} {share:.0%}" for title, share in list(self._running.values())[:4]))
+
+    def end(self, job: Job, outcome: str | None = None) -> None:
+        """A job ends: it is done, failed, or as a search says stopped."""
+        self._running.pop(job.key, None)
+        self.done += 1
+        self._tell(f"{job.title} {outcome or ('done' if job.is_done else 'failed')}")
+
+    def _tell(self, words: str) -> None:
+        shares = sum(share for _, share in self._running.values())
+        self._progress(f"{self.name}: {words}", self.done + shares, self.total)

@@ -1,0 +1,1 @@
+"""What is compared, and the runs that this takes."""

@@ -1,0 +1,319 @@
+"""Two methods seed by seed, all of them against one, and one method along one of its settings."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from calibrant.experiments.results import Results
+from calibrant.experiments.tables.cells import Column, Line, Table, TableCell, cell_of, check_direction, column_of
+from calibrant.experiments.tables.labels import (
+    RowSource,
+    counterparts,
+    enumerate_words,
+    references,
+    rows_of_label,
+    sources,
+)
+
+#: Up to so many differences, every assignment of signs is counted: SciPy's exact test leaves ties out of account, and
+#: its permutation test takes 20 s for 14 seeds. Beyond, the normal approximation is good.
+_ENUMERATED = 14
+#: The fewest seeds for a verdict.
+FEWEST = 3
+#: A difference is beyond chance where Holm's p is below.
+LEVEL = 0.05
+
+
+class Paired(NamedTuple):
+    """Differences of two methods over the seeds that both have, one minus other.
+
+    Attributes:
+        seeds: those that both have.
+        mean: of the differences.
+        low, high: the 95% t-interval of the mean; NaN for one seed.
+        t_p: of the paired t-test, two-sided; NaN for one seed.
+        wilcoxon_p: of the signed-rank test, two-sided and exact also with ties, up to 14 seeds; zeros are left out.
+        wins: in how many seeds the first is better.
+        differences: in the order of the seeds.
+    """
+
+    seeds: tuple[int, ...]
+    mean: float
+    low: float
+    high: float
+    t_p: float
+    wilcoxon_p: float
+    wins: int
+    differences: tuple[float, ...]
+
+    @property
+    def is_testable(self) -> bool:
+        """Whether a t-test says anything: of a few seeds, or of one and the same difference, it does not."""
+        # Equal differences of rounded numbers are equal up to their last digits.
+        spread = max(self.differences) - min(self.differences)
+        return len(self.differences) >= FEWEST and spread > 1e-9 * max(map(abs, self.differences))
+
+
+def paired(results: Results, first: str, second: str, column: Column | str) -> Paired:
+    """Compare two methods on the seeds that both have.
+
+    Args:
+        results: all numbers; those of stage ``"final"`` are compared.
+        first: a label, as in `calibrant.experiments.tables`.
+        second: another.
+        column: what to compare.
+
+    Example:
+        >>> from calibrant.experiments.results import Results, ResultRow
+        >>> rows = [
+        ...     ResultRow("0" * 16, method, "{}", "", "final", seed, "test", "none", float("nan"), "ece", value)
+        ...     for method, values in {"ce": (0.04, 0.05, 0.06), "ls": (0.02, 0.02, 0.04)}.items()
+        ...     for seed, value in enumerate(values)
+        ... ]
+        >>> pair = paired(Results(rows), "ls", "ce", "ece")
+        >>> round(pair.mean, 4), pair.wins, round(pair.t_p, 4)
+        (-0.0233, 3, 0.0198)
+    """
+    column = column_of(column)
+    values = []
+    for text in (first, second):
+        rows, label = rows_of_label(results.where(stage="final"), text)
+        values.append(rows.by_seed(set=column.set, posthoc=label.posthoc or column.posthoc, metric=column.metric))
+    pair = pair_values(*values, better=column.better)
+    if pair is None:
+        raise ValueError(f"{first!r} and {second!r} have no seed in common with {column.metric} on {column.set!r}")
+    return pair
+
+
+def pair_values(first: Mapping[int, float], second: Mapping[int, float], *, better: str) -> Paired | None:
+    """The same for values by seed; None if no seed has both. A difference of infinite values is none."""
+    gaps = {seed: first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())}
+    gaps = {seed: gap for seed, gap in gaps.items() if math.isfinite(gap)}
+    if not gaps:
+        return None
+    d = np.array(list(gaps.values()), dtype=np.float64)
+    mean = float(d.mean())
+    wins = {"high": d > 0, "low": d < 0}.get(better, d != d)
+    low, high, p = _t_test(d)
+    return Paired(tuple(gaps), mean, low, high, p, _signed_ranks(d), int(wins.sum()), tuple(d.tolist()))
+
+
+def _t_test(d: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float, float]:
+    """The 95% interval of the mean, and the p-value of its being 0."""
+    if len(d) < 2:
+        return math.nan, math.nan, math.nan
+    mean = float(d.mean())
+    if not d.std():  # the same difference for every seed
+        return mean, mean, 0.0 if mean else 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that differences are nearly equal, which `is_testable` knows
+        test = stats.ttest_1samp(d, 0.0)
+    interval = test.confidence_interval(0.95)
+    return float(interval.low), float(interval.high), float(test.pvalue)
+
+
+def _signed_ranks(d: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    """Wilcoxon's test: the share of assignments of signs to the ranks whose sum is as far from its middle."""
+    d = d[d != 0]
+    if not len(d):
+        return 1.0
+    if len(d) > _ENUMERATED:
+        return float(stats.wilcoxon(d, method="approx").pvalue)
+    ranks = stats.rankdata(np.abs(d))
+    signs = np.array(list(itertools.product((-1.0, 1.0), repeat=len(d))))
+    # Twice a fractional rank is whole, so sums compare exactly.
+    return float((np.abs(signs @ ranks) >= abs(np.sign(d) @ ranks)).mean())
+
+
+class Against(NamedTuple):
+    """A row of a table against the reference.
+
+    Attributes:
+        row: its number among the rows.
+        tuned_for: the targets for which it is compared with this row of the reference.
+        pair: its differences.
+        holm: p of the t-test after Holm's correction over the rows; NaN where there is no test.
+        change: ``"better"`` or ``"worse"`` if that is beyond chance, else ``""``.
+    """
+
+    row: int
+    tuned_for: str
+    pair: Paired
+    holm: float
+    change: str
+
+
+def against(rows: Sequence[RowSource], reference: Mapping[str, RowSource], column: Column) -> list[Against]:
+    """Every row against the reference's row of the same tuning target, in one column."""
+    pairs: list[tuple[int, str, Paired]] = []
+    for k, row in enumerate(rows):
+        others = counterparts(row, reference)
+        for targets, other in others:
+            pair = pair_values(row.values(column), other.values(column), better=column.better)
+            if pair is not None:
+                is_whole = len(others) == 1 and set(targets) >= set(row.targets)
+                pairs.append((k, row.tuned_for if is_whole else enumerate_words(targets), pair))
+    corrected = _holm([pair.t_p if pair.is_testable else math.nan for _, _, pair in pairs])
+    return [
+        Against(k, targets, pair, p, _change(pair, column) if p < LEVEL else "")
+        for (k, targets, pair), p in zip(pairs, corrected, strict=True)
+    ]
+
+
+def marks(rows: Sequence[RowSource], reference: Mapping[str, RowSource], column: Column) -> tuple[dict[int, str], int]:
+    """Which rows are better or worse than the reference beyond chance, and how many tests that rests on.
+
+    A row that several rows of the reference are compared with is marked where all those tests agree.
+    """
+    if column.better == "none":
+        return {}, 0
+    changes: dict[int, set[str]] = {}
+    tests = against(rows, reference, column)
+    for test in tests:
+        changes.setdefault(test.row, set()).add(test.change)
+    agreed = {row: states.pop() for row, states in changes.items() if len(states) == 1}
+    return agreed, sum(test.holm == test.holm for test in tests)
+
+
+def _holm(values: Sequence[float]) -> list[float]:
+    """Holm's p-values; those that are not numbers are no tests, and stay so."""
+    order = sorted((p, n) for n, p in enumerate(values) if p == p)
+    corrected, largest = [math.nan] * len(values), 0.0
+    for rank, (p, n) in enumerate(order):
+        largest = max(largest, min(1.0, p * (len(order) - rank)))
+        corrected[n] = largest
+    return corrected
+
+
+def _change(pair: Paired, column: Column) -> str:
+    if not pair.mean or column.better == "none":
+        return ""
+    return "better" if (pair.mean < 0) == (column.better == "low") else "worse"
+
+
+def differences(
+    results: Results,
+    reference: str,
+    columns: Sequence[Column | str],
+    *,
+    methods: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Table:
+    """Every method against one, seed by seed: a row per metric and method.
+
+    Where the reference was tuned, a method is compared with what the reference has for the same target.
+
+    Args:
+        results: all numbers; those of stage ``"final"`` are compared.
+        reference: a label.
+        columns: what to compare.
+        methods: labels; every method of the results if left out.
+        title: of the table.
+
+    Returns:
+        Mean difference, its 95% t-interval, p of the paired t-test, the same after Holm's correction over the rows of
+        a metric, p of Wilcoxon's test, and in how many seeds the method is better. It has no rows if the reference
+        has no numbers.
+    """
+    base, rows = references(results, reference), list(sources(results, methods))
+    lines = []
+    for column in map(column_of, columns):
+        for k, targets, pair, holm, change in against(rows, base, column):
+            n, t_p = len(pair.seeds), pair.t_p if pair.is_testable else math.nan
+            numbers = (t_p, holm, pair.wilcoxon_p if n >= FEWEST else math.nan)
+            cells = (
+                TableCell(pair.mean, math.nan, n, change=change), TableCell(pair.low, math.nan, n, high=pair.high),
+                *(TableCell(p, math.nan, n) for p in numbers), TableCell(pair.wins, math.nan, n),
+            )  # fmt: skip
+            where = "" if column.set == "test" else column.set
+            lines.append(Line(rows[k].name, targets, cells, where, column.metric))
+    heads = (
+        Column("", kind="difference"), Column("", kind="interval"), Column("", title="p", kind="p"),
+        Column("", title="p (Holm)", kind="p"), Column("", title="p (Wilcoxon)", kind="p"), Column("", kind="wins"),
+    )  # fmt: skip
+    note = (
+        f"Each method minus {reference}{of_the_same(base)}, seed by seed: the mean and its interval, p of the paired "
+        "t-test, the same after Holm's correction over the rows of a measure, and p of Wilcoxon's signed-rank test, "
+        f"from {FEWEST} seeds on. • better and ∘ worse: Holm's p is below {LEVEL}."
+    )
+    return Table(f"Differences from {reference}" if title is None else title, note, heads, tuple(lines))
+
+
+def of_the_same(reference: Mapping[str, RowSource]) -> str:
+    """Words after a reference's name where it is not the same for all targets."""
+    return " tuned for the same" if len({source.key for source in reference.values()}) > 1 else ""
+
+
+class Point(NamedTuple):
+    """One point of a curve over a setting: its value, and what the runs with it give."""
+
+    value: Any
+    mean: float
+    std: float
+    runs: int
+
+
+def sensitivity(
+    results: Results,
+    method: str,
+    parameter: str,
+    column: Column | str,
+    *,
+    at: Mapping[str, Any] | None = None,
+    stage: str | None = None,
+) -> list[Point]:
+    """How a metric depends on one setting of a method (MbLS Fig. 1, ACLS Fig. A).
+
+    Runs of the two stages are never mixed, as they are trained on different data; the short runs of successive halving
+    are no part of a curve. Of several runs with the same settings and seed the last counts.
+
+    Args:
+        results: all numbers.
+        method: its label in the results.
+        parameter: name of the setting.
+        column: what to look at.
+        at: values of the other settings; if left out, those of the best mean, so that the curve goes through it.
+        stage: ``"search"`` or ``"final"``; if left out, the one with more values of the setting, and of two the latter.
+
+    Returns:
+        Points by value; empty if the method has no such setting, or no numbers in the column.
+    """
+    column = column_of(column)
+    rows = results.where(method=method, set=column.set, posthoc=column.posthoc, metric=column.metric)
+    stages = {name: _by_settings(rows.where(stage=name), parameter) for name in ("final", "search")}
+    groups = stages[stage] if stage else max(stages.values(), key=lambda group: len({value for value, _ in group}))
+    points: dict[str, list[Point]] = {}
+    for (value, rest), by_seed in groups.items():
+        if at is not None and any(json.loads(rest).get(name) != wanted for name, wanted in at.items()):
+            continue
+        cell = cell_of(by_seed.values())
+        if cell is not None:
+            points.setdefault(rest, []).append(Point(json.loads(value), cell.mean, cell.std, cell.runs))
+    if not points:
+        return []
+    curve = next(iter(points.values()))
+    if len(points) > 1:
+        sign = 1 if check_direction(column).better == "low" else -1
+        curve = min(points.values(), key=lambda curve: min(sign * point.mean for point in curve))
+    return sorted(curve, key=lambda point: (isinstance(point.value, str), point.value))
+
+
+def _by_settings(rows: Results, parameter: str) -> dict[tuple[str, str], dict[int, float]]:
+    """Values by seed for each value of the setting and the rest of the settings, both as JSON."""
+    groups: dict[tuple[str, str], dict[int, float]] = {}
+    for row in rows:
+        settings = json.loads(row.settings)
+        if settings.get(parameter) is None:
+            continue
+        value = settings.pop(parameter)
+        value = float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        groups.setdefault((json.dumps(value), json.dumps(settings, sort_keys=True)), {})[row.seed] = row.value
+    return groups

@@ -1,0 +1,206 @@
+"""What a comparison found, in a few sentences: the best method by each measure, and whether that is beyond chance.
+
+A sentence calls a difference better or worse by the tests that the tables mark (`calibrant.experiments.tables.pairs`),
+and prints a number as the tables print it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from calibrant._validation import listing
+from calibrant.experiments.results import Results
+from calibrant.experiments.tables.cells import Column, TableCell, cell_of, printed, usual
+from calibrant.experiments.tables.labels import RowSource, counterparts, enumerate_words, references, sources
+from calibrant.experiments.tables.pairs import FEWEST, LEVEL, marks, of_the_same
+from calibrant.metrics import describe
+
+#: What is spoken of, in this order.
+MEASURES = ("ece", "accuracy", "aurc")
+_LISTED = 5
+
+
+class Verdict(NamedTuple):
+    """The first sentences of a comparison's page.
+
+    Attributes:
+        level: ``"good"`` if a method is better than the reference beyond chance in some measure, ``"info"`` if it was
+            tested and none is, ``"unknown"`` if nothing was tested.
+        headline: the answer in one sentence.
+        text: what every measure says.
+    """
+
+    level: str
+    headline: str
+    text: str
+
+
+class _Measure(NamedTuple):
+    """One measure: the numbers of the rows, the marks of the tests, and how many tests there are."""
+
+    column: Column
+    cells: Mapping[int, TableCell]
+    marks: Mapping[int, str]
+    tests: int
+
+    @property
+    def label(self) -> str:
+        """What the measure is called in the middle of a sentence."""
+        label = describe(self.column.metric).label
+        return label.lower() if label[1:].islower() else label
+
+    @property
+    def best(self) -> list[int]:
+        """The rows with the best mean, at the precision of print."""
+        sign = 1 if self.column.better == "low" else -1
+        first = min(self.cells.values(), key=lambda cell: sign * cell.mean)
+        return [k for k, cell in self.cells.items() if self.number(k) == printed(first.mean, self.column)]
+
+    def number(self, row: int) -> str:
+        return printed(self.cells[row].mean, self.column)
+
+    def quantity(self, row: int) -> str:
+        """The mean of a row with its unit."""
+        return self.number(row) + "%" * self.column.is_share
+
+    def marked(self, change: str) -> list[int]:
+        return [k for k, mark in self.marks.items() if mark == change]
+
+
+def judge_methods(results: Results, reference: str | None, measures: Sequence[str] = MEASURES) -> Verdict | None:
+    """What the final runs say about every method against the reference.
+
+    Args:
+        results: all numbers.
+        reference: a label that the others are tested against, or None.
+        measures: metrics on the test set to speak of; those without numbers are left out.
+
+    Returns:
+        The verdict, or None if there are no numbers.
+
+    Example:
+        >>> from calibrant.experiments.results import Results, ResultRow
+        >>> rows = [
+        ...     ResultRow("0" * 16, method, "{}", "", "final", seed, "test", "none", float("nan"), "ece", value)
+        ...     for method, values in {"ce": (0.04, 0.05, 0.06), "ls": (0.02, 0.02, 0.04)}.items()
+        ...     for seed, value in enumerate(values)
+        ... ]
+        >>> judge_methods(Results(rows), "ce").headline
+        'ls has the lowest ECE: 2.67% against 5.00% of ce, which is beyond chance.'
+    """
+    rows = list(sources(results))
+    base = {} if reference is None else references(results, reference)
+    numbers = [measure for metric in measures if (measure := _measure(rows, base, Column(metric))).cells]
+    if not numbers:
+        return None
+    names = _names(rows)
+    seeds = usual(cell.runs for measure in numbers for cell in measure.cells.values())
+    over = "1 seed" if seeds == 1 else f"{seeds} seeds"
+    if not any(measure.tests for measure in numbers):
+        return Verdict("unknown", _untested(numbers[0], names, reference, base, seeds), _best_words(numbers, names))
+    sentences = [_sentence(measure, rows, names, base, str(reference)) for measure in numbers]
+    how = (
+        f"Tested against {reference}{of_the_same(base)} over {over}: paired t-test, p < {LEVEL} after Holm's "
+        "correction, as marked in the first table."
+    )
+    if not any(mark for measure in numbers for mark in measure.marks.values()):
+        headline = f"Nothing differs from {reference} beyond chance over {over}."
+        return Verdict("info", headline, f"{_best_words(numbers, names)} {how}")
+    spoken = next((k for k, measure in enumerate(numbers) if any(measure.marks.values())), 0)
+    level = "good" if any(measure.marked("better") for measure in numbers) else "info"
+    others = [sentence for k, sentence in enumerate(sentences) if k != spoken]
+    return Verdict(level, sentences[spoken], " ".join([*others, how]))
+
+
+def _measure(rows: Sequence[RowSource], base: Mapping[str, RowSource], column: Column) -> _Measure:
+    cells = {k: cell for k, row in enumerate(rows) if (cell := cell_of(row.values(column).values())) is not None}
+    changes, tests = marks(rows, base, column)
+    return _Measure(column, cells, {k: changes.get(k, "") for k in cells}, tests)
+
+
+def _names(rows: Sequence[RowSource]) -> list[str]:
+    """What rows are called: with the tuning target where a method has several rows."""
+    plain = [row.name for row in rows]
+    return [
+        f"{row.name} tuned for {row.tuned_for}" if row.targets and plain.count(row.name) > 1 else row.name
+        for row in rows
+    ]
+
+
+def _untested(
+    measure: _Measure, names: Sequence[str], reference: str | None, base: Mapping[str, RowSource], seeds: int
+) -> str:
+    """Why nothing was tested."""
+    if len(measure.cells) < 2:
+        return f"Only {names[next(iter(measure.cells))]} has numbers: there is nothing to compare."
+    if reference is None:
+        return "Which differences are beyond chance was not tested: no method is the reference."
+    if not base:
+        return f"Which differences are beyond chance was not tested: the reference {reference} has no numbers."
+    if seeds < FEWEST:
+        return f"Too few seeds to tell: there {'is 1' if seeds == 1 else f'are {seeds}'}, and a test takes {FEWEST}."
+    return (
+        f"Which differences are beyond chance cannot be tested: the seeds of {reference} are not those of the others."
+    )
+
+
+def _extreme(measure: _Measure) -> str:
+    return "lowest" if measure.column.better == "low" else "highest"
+
+
+def _best_words(numbers: Sequence[_Measure], names: Sequence[str]) -> str:
+    """The best of every measure by its mean, without any claim."""
+    parts = [
+        f"{_extreme(measure)} {measure.label} {measure.quantity(measure.best[0])} "
+        f"({enumerate_words([names[k] for k in measure.best])})"
+        for measure in numbers
+    ]
+    return f"By the means alone: {', '.join(parts)}."
+
+
+def _sentence(
+    measure: _Measure, rows: Sequence[RowSource], names: Sequence[str], base: Mapping[str, RowSource], reference: str
+) -> str:
+    """The best of one measure, whether it is beyond chance, and what else is."""
+    keys = {source.key for source in base.values()}
+    own = [k for k in measure.cells if rows[k].key in keys]
+    best = [k for k in measure.best if k not in own]
+    if len(best) < len(measure.best):  # the reference is among the best
+        value, adverb = measure.quantity(measure.best[0]), "lower" if measure.column.better == "low" else "higher"
+        first = f"No method has a {adverb} {measure.label} than {reference} ({value})"
+        return f"{first}{_others(measure, names, ())}."
+    has = "has" if len(best) == 1 else "have"
+    ours = enumerate_words([names[k] for k in best])
+    theirs = _value_of_reference(measure, rows, base, best[0], own)
+    against = f" against {theirs} of {reference}" if theirs else ""
+    states = {measure.marks[k] for k in best}
+    chance = "which may be chance"
+    if states == {"better"}:
+        chance = "which is beyond chance"
+    elif "better" in states:
+        surely = enumerate_words([names[k] for k in best if measure.marks[k] == "better"])
+        chance = f"which is beyond chance of {surely} alone"
+    elif states == {"worse"}:
+        chance = f"and yet is worse beyond chance on the seeds that {reference} has, too"
+    first = f"{ours} {has} the {_extreme(measure)} {measure.label}: {measure.quantity(best[0])}{against}, {chance}"
+    return f"{first}{_others(measure, names, best)}."
+
+
+def _value_of_reference(
+    measure: _Measure, rows: Sequence[RowSource], base: Mapping[str, RowSource], row: int, own: Sequence[int]
+) -> str:
+    """The number of the row that a row was compared with, if it is one."""
+    keys = {source.key for _, source in counterparts(rows[row], base)}
+    values = [measure.quantity(k) for k in own if rows[k].key in keys]
+    return values[0] if len(values) == 1 else ""
+
+
+def _others(measure: _Measure, names: Sequence[str], spoken: Sequence[int]) -> str:
+    """Which other methods differ from the reference beyond chance."""
+    words = ""
+    for change, start in (("better", "also better"), ("worse", "worse")):
+        rest = [names[k] for k in measure.marked(change) if k not in spoken]
+        start = start if spoken or change == "worse" else "better"
+        words += f"; {start} beyond chance: {listing(rest, _LISTED)}" if rest else ""
+    return words

@@ -1,0 +1,62 @@
+"""Numbers of a run by other means: scikit-learn and PyTorch's own functions."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import accuracy_score
+
+from calibrant import Predictions
+from calibrant.experiments.results.evaluation import numbers
+from calibrant.metrics import aurc
+
+
+def test_numbers_are_those_of_the_predictions(sweep):
+    """By other means: scikit-learn and PyTorch's own functions, folds by hand."""
+    _, found, _ = sweep
+    run = found.finals[0]
+    place = found.run_folder(run)
+    data = Predictions.open(place / "test.npz")
+    logits, labels = torch.tensor(data.logits).double(), torch.tensor(data.labels)
+
+    def value(metric, posthoc="none"):
+        mine = [n for n in numbers(place.path) if (n.set, n.posthoc, n.metric) == ("test", posthoc, metric)]
+        assert len(mine) == 1
+        return mine[0].value
+
+    assert value("accuracy") == pytest.approx(accuracy_score(data.labels, data.logits.argmax(1)))
+    assert value("nll") == pytest.approx(float(F.cross_entropy(logits, labels)), abs=1e-6)
+    assert value("aurc") == pytest.approx(
+        aurc(logits.softmax(1).amax(1).numpy(), (logits.argmax(1) == labels).numpy()), abs=2e-3
+    )
+    fold = np.arange(len(labels)) % 5
+    losses = torch.empty(len(labels), dtype=torch.float64)
+    for k in range(5):  # the temperature of each fold is fitted on the others
+        rest, held = torch.from_numpy(fold != k), torch.from_numpy(fold == k)
+        grid_ = torch.linspace(0.2, 5.0, 2000, dtype=torch.float64)
+        best = min(grid_, key=lambda t: float(F.cross_entropy(logits[rest] / t, labels[rest])))
+        losses[held] = F.cross_entropy(logits[held] / best, labels[held], reduction="none")
+    assert value("nll", "temperature") == pytest.approx(float(losses.mean()), abs=1e-4)
+    assert value("accuracy", "temperature") == value("accuracy")
+
+
+@pytest.mark.parametrize("centre", [True, False])
+def test_one_reading_of_logit_normalisation_can_be_asked_for(sweep, centre):
+    _, found, _ = sweep
+    folder = found.run_folder(found.finals[0])
+    data = Predictions.open(folder / "test.npz")
+    z, labels = np.asarray(data.logits, np.float64), np.asarray(data.labels)
+    v = z - z.mean(1, keepdims=True) if centre else z
+    right, fold, powers = z.argmax(1) == labels, np.arange(len(labels)) % 5, []
+    sure = np.asarray(torch.tensor(z).softmax(1).amax(1))
+    for k in range(5):  # p of each fold is chosen on the others
+        rest = fold != k
+        scores = {p: v.max(1) / (np.abs(v) ** p).sum(1) ** (1 / p) for p in range(1, 11)}
+        by_power = {p: aurc(score[rest], right[rest]) for p, score in scores.items()}
+        best = min(by_power, key=by_power.get)
+        powers += [best] if by_power[best] < aurc(sure[rest], right[rest]) else []
+    rows = [n for n in numbers(folder.path, centre) if (n.set, n.posthoc, n.metric) == ("test", "logit-norm", "aurc")]
+    expected = np.mean(powers) * (1 if centre else -1) if powers else np.nan
+    assert rows[0].parameter == pytest.approx(expected, nan_ok=True)
+    plain = [[n for n in numbers(folder.path, c) if n.posthoc != "logit-norm"] for c in (centre, None)]
+    assert str(plain[0]) == str(plain[1]), "nothing else changes"
