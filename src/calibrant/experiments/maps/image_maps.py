@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._arrays import Doubles
 from calibrant._validation import listing
 from calibrant.data import Dataset
 from calibrant.experiments.comparison.folder import RUNS, STUDY
@@ -25,8 +26,6 @@ from calibrant.predictions import Predictions
 from calibrant.report import ImageMaps, MethodMaps
 from calibrant.selective import normalised_max_logit
 from calibrant.training import RESULT, RunFolder, predict_image
-
-Doubles = npt.NDArray[np.float64]
 
 
 def split_name(argument: str) -> tuple[str, Path]:
