@@ -29,7 +29,7 @@ class MethodMaps:
     """What one method says of every pixel of an image.
 
     Attributes:
-        name: Of the method.
+        name: Name of the method.
         run: The folder of its run.
         predicted: [H, W] classes.
         confidence: [H, W].
@@ -38,8 +38,8 @@ class MethodMaps:
         normalised_rank: The same by normalised logits.
         norm: Which logit normalisation that is, in words.
         reliability: Series of a reliability diagram over the pixels that count.
-        numbers: Of the image, by name: accuracy, mean_iou, ece, aurc, normalised_aurc, and the mean ranks of wrong
-            pixels, wrong_rank and normalised_wrong_rank.
+        numbers: Numbers of the image by name: accuracy, mean_iou, ece, aurc, normalised_aurc, and the mean ranks of
+            wrong pixels, wrong_rank and normalised_wrong_rank.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ImageMaps:
         dataset: Where it is from.
         classes: Names.
         picture: [H, W, 3], as the networks see it.
-        truth: [H, W] labels; what is no class is void.
+        truth: [H, W] labels; whatever is not a class is void.
         pixels: How many count.
         methods: Side by side.
     """
@@ -104,7 +104,7 @@ def label_colours(number: int) -> Doubles:
 
 
 def paint_labels(labels: npt.NDArray[np.integer], classes: int) -> Pixels:
-    """Labels [H, W] in the colours of their classes; what is no class is grey."""
+    """Labels [H, W] in the colours of their classes; whatever is not a class is grey."""
     colours = np.rint(255 * label_colours(classes)).astype(np.uint8)
     is_class = (labels >= 0) & (labels < classes)
     painted = colours[np.where(is_class, labels, 0)]

@@ -51,11 +51,11 @@ def predict_run(
     """Predict a split with the model of a run.
 
     Args:
-        folder: Of the run.
+        folder: The run folder.
         data: Where the data lies, if not where the recipe says.
         split: Which; the recipe's test split if left out.
-        layout: Of ``data``, if it is another data set than the one that was trained on; classes are matched by name, or
-            by position if their names are numbers.
+        layout: Layout of ``data``, if it is another data set than the one that was trained on; classes are matched by
+            name, or by position if their names are numbers.
         checkpoint: ``"kept"`` is the model that the run itself was judged by, the last or the best as its recipe says.
         accelerator: As Lightning Fabric takes it.
         trust_code: Import and call the run's model also if it is neither Calibrant's, torchvision's nor timm's: it
@@ -139,7 +139,7 @@ def load_model(folder: str | Path, *, trust_code: bool = False) -> tuple[nn.Modu
     """The model of a finished run, ready to be exported.
 
     Args:
-        folder: Of the run.
+        folder: The run folder.
         trust_code: As for `predict_run`.
 
     Returns:
@@ -212,7 +212,7 @@ def predict_image(
     """Predict one image of a set with the network of a run, interpolated to the size of its mask.
 
     Args:
-        folder: Of the run.
+        folder: The run folder.
         image: Its id in the data set, or the end of one that no other has.
         data: Where the data lies, if not where the recipe says.
         split: Which; the recipe's test split if left out.
