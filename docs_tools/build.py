@@ -22,7 +22,7 @@ import typer
 from typer.testing import CliRunner
 
 from calibrant._files import written_aside
-from calibrant.cli import app, demo_study
+from calibrant.cli import app, demo
 from calibrant.cli.lens import draw, look
 from calibrant.cli.options import parse_losses
 from calibrant.losses import describe, names
@@ -56,9 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
         with written_aside(path) as aside:
             aside.write_text(text, encoding="utf-8")
         print(f"wrote {path.relative_to(FOLDER.parent)}")
-    losses = parse_losses(demo_study.LOSSES)
+    losses = parse_losses(demo.LOSSES)
     picture = FOLDER / "lens.svg"  # the README's: what the demonstration draws
-    draw(picture, losses, look(losses, demo_study.LOGITS, demo_study.LABEL), demo_study.LOGITS, demo_study.LABEL)
+    draw(picture, losses, look(losses, demo.LOGITS, demo.LABEL), demo.LOGITS, demo.LABEL)
     for name in names():
         method_pages.draw(name, FOLDER / "methods" / f"{name}.svg")
     print(f"wrote {picture.relative_to(FOLDER.parent)} and the pictures of {len(names())} methods")

@@ -96,7 +96,7 @@ def test_two_processes_train_as_one(home, tmp_path, capsys):
         (lambda h: ["detect", h / "recipe.toml", "--backbone", "a=nowhere", "--data", h / "voc"], "neither the folder"),
         (lambda h: ["detect", h / "nothing.toml", "--backbone", "a=b"], "neither a file nor a recipe"),
         (lambda h: words_of(h, h / "voc"), "is not a folder of detectors"),
-        (lambda h: words_of(h, h / "new", "--reference", "ls"), "is none of the backbones: hard, als"),
+        (lambda h: words_of(h, h / "new", "--reference", "ls"), "is not one of the backbones: hard, als"),
         (lambda h: words_of(h, h / "new", "--devices", "2"), "several processes train one detector at a time"),
         (
             lambda h: [

@@ -233,7 +233,7 @@ def test_masks_are_looked_up_part_by_part(tmp_path, monkeypatch):
     assert np.asarray(mask).tolist() == np.array(names)[which].tolist()
     colours[5, 4] = (9, 9, 9)
     Image.fromarray(colours).save(root / "LabeledApproved_full/a_L.png")
-    with pytest.raises(ValueError, match=r"the mask holds the colour \(9, 9, 9\), which is no label"):
+    with pytest.raises(ValueError, match=r"the mask holds the colour \(9, 9, 9\), which is not a label"):
         read(root, "all")[0]
 
 

@@ -237,8 +237,8 @@ def test_links_that_lead_out_are_not_written_through(tmp_path):
         ({"splits": [1]}, "'splits' is missing"),
         ({"splits": {"all": 5}}, r"'splits\.all' is missing"),
         ({"made_from": None}, "'made_from' is missing"),
-        ([], "it is no object"),
-        (None, "it is no object"),
+        ([], "it is not an object"),
+        (None, "it is not an object"),
     ],
 )
 def test_descriptions_of_other_kinds(tmp_path, change, message):

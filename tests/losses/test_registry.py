@@ -95,7 +95,7 @@ def test_unknown_parameters_are_named_with_those_that_are_known(name):
 ROOT = Path(__file__).parents[2]
 #: Code that names losses because it shows, compares or builds on some of them: choices, not lists to be kept up.
 CHOICES = {
-    "src/calibrant/cli/demo_study.py": "the losses that the demonstration draws",
+    "src/calibrant/cli/demo.py": "the losses that the demonstration draws",
     "src/calibrant/cli/train.py": "soft labels are the recipe's own, other losses train on plain ones",
     "src/calibrant/cli/lens.py": "the losses that are drawn unless others are asked for",
     "src/calibrant/cli/options.py": "examples in help texts and messages",

@@ -67,7 +67,7 @@ def test_a_key_is_taken_out_by_an_empty_value(tmp_path):
         ({"training": 3}, "training must be a table, got 3"),
         ({"methods": {"ce": {"repair": "temperature"}}}, "a repaired method has repair and of, and changes nothing"),
         ({"methods": {"ce": {}, "t": {"of": "ce"}}}, "a repaired method has repair and of, and changes nothing"),
-        ({"methods": {"t": {"of": "ce", "repair": "temperature"}}}, "repairs 'ce', which is no method with runs"),
+        ({"methods": {"t": {"of": "ce", "repair": "temperature"}}}, "repairs 'ce', which is not a method with runs"),
         ({"methods": {"ce": {}}, "tables": {"1": {"rows": ["ec"], "columns": []}}}, "has a row 'ec' that is no method"),
         ({"data": {"layout": "digits", "also": {"test": "context-only"}}}, "also names 'test'"),
     ],

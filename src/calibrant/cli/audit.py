@@ -140,9 +140,9 @@ def _collecting(engine: str, address: str | None) -> Any:
 
         return partial(collect_on_ray, address=address)
     if engine != "local":
-        raise ValueError(f"unknown engine {engine!r}; known are local and ray.")
+        raise ValueError(f"unknown engine {engine!r}; known are local and ray")
     if address is not None:
-        raise ValueError("an address is for the engine ray; the engine local reads in this process.")
+        raise ValueError("an address is for the engine ray; the engine local reads in this process")
     return None
 
 

@@ -118,9 +118,9 @@ def check_command(
         raise typer.Exit(FAILED if passed is False else UNKNOWN)
 
 
-def _requirements(given: list[str], file: Path | None, quiet: bool) -> list[str]:
+def _requirements(texts: list[str], file: Path | None, quiet: bool) -> list[str]:
     """What is required: on the command line and in a file, or else in the project's file."""
-    if file is None and not given:
+    if file is None and not texts:
         if not PROJECT.is_file() or not (listed := _listed(PROJECT)):
             raise ValueError(
                 "nothing is required: give --require 'ece <= 0.03', --requirements FILE, or require = [...] under "
@@ -131,7 +131,7 @@ def _requirements(given: list[str], file: Path | None, quiet: bool) -> list[str]
     listed = [] if file is None else _listed(file)
     if file is not None and not listed:
         raise ValueError(f"{file}: no require = [...], neither at its top nor under [tool.calibrant]")
-    return [*given, *listed]
+    return [*texts, *listed]
 
 
 def _listed(file: Path) -> list[str]:

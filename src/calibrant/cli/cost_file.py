@@ -27,13 +27,13 @@ def read_costs(path: Path, class_names: Sequence[str] | None) -> list[list[float
     except UnicodeDecodeError:
         raise ValueError(f"--costs {path}: the file is not text in UTF-8") from None
     try:
-        rows = json.loads(text) if path.suffix.lower() == ".json" else _named(text, class_names)
+        rows = json.loads(text) if path.suffix.lower() == ".json" else _order_by_names(text, class_names)
         return _numbers(rows)
     except (ValueError, RecursionError, csv.Error) as error:
         raise ValueError(f"--costs {path}: {error}") from None
 
 
-def _named(text: str, class_names: Sequence[str] | None) -> list[list[str]]:
+def _order_by_names(text: str, class_names: Sequence[str] | None) -> list[list[str]]:
     rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if any(map(str.strip, row))]
     if not rows or _is_number(rows[0][-1]):
         return rows

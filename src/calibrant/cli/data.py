@@ -230,7 +230,7 @@ def _options(words: list[str]) -> dict[str, Any]:
         if not equals or not name.isidentifier():
             raise ValueError(f"--option takes name=value, got {word[:200]!r}")
         if name in options:
-            raise ValueError(f"--option {name} is there twice")
+            raise ValueError(f"--option {name} is given twice")
         try:
             options[name] = parse_json(value, "JSON")
         except ValueError as error:

@@ -65,7 +65,7 @@ def detect_command(
     backbones = read_backbones(backbone or [], plan)
     names = list(backbones)
     if reference is not None and reference not in names:
-        raise ValueError(f"--reference {reference!r} is none of the backbones: {', '.join(names)}")
+        raise ValueError(f"--reference {reference!r} is not one of the backbones: {', '.join(names)}")
     if devices * nodes > 1 and len(names) * len(numbers) > 1:
         raise ValueError(
             "several processes train one detector at a time: name one --backbone and one seed (--seeds 0,), again for "

@@ -22,7 +22,7 @@ _OTHER_NAMES = {
 
 
 def in_options(message: str, words: Sequence[str], commands: Sequence[str]) -> str:
-    """A message about wrong input as somebody at a terminal needs it.
+    """A message about wrong input in the words of the command line.
 
     Args:
         message: one sentence.

@@ -128,7 +128,7 @@ def _check(
 
 
 def _begin(policy: Policy, state: Path | None, by_group: str | None, alpha: float | None) -> Monitor:
-    """The watch of a state that is there, or a new one."""
+    """The watch of an existing state, or a new one."""
     from calibrant.monitoring import Monitor
 
     if state is not None and state.exists():

@@ -53,15 +53,17 @@ def paper_command(
     existing = [*(runs or ()), *(more_runs or ())]
     with show_progress(quiet, lines=True) as progress, announced(quiet):
         bench = papers.Workbench(output, small, data, existing, parse_seeds(seeds), progress=progress)
-        made = item.make(bench)
+        result = item.make(bench)
     source = "drawn scenes, in small" if small else "finished runs" if existing else _data_of(item)
     lead = f"Made from {source}." if item.recipes else "Computed from the formulas; nothing was trained."
-    files = papers.write_item(item, made, output / item.name, command=shlex.join(["calibrant", *invocation]), lead=lead)
+    files = papers.write_item(
+        item, result, output / item.name, command=shlex.join(["calibrant", *invocation]), lead=lead
+    )
     if as_json:
         print_json({"item": item.name, "files": [str(file) for file in files]})
     elif not quiet:
-        print_results(made.tables.values())
-        for note in made.notes:
+        print_results(result.tables.values())
+        for note in result.notes:
             say(note)
     remark(f"open {files[-1]}", quiet)
 

@@ -111,7 +111,7 @@ def predict_command(
     layout: Annotated[str | None, typer.Option(help="Layout of --data, if it is not the data set trained on.")] = None,
     checkpoint: Annotated[str, typer.Option(help="kept (the model that was evaluated), last or best.")] = "kept",
     dropout_passes: Annotated[
-        int | None, typer.Option(help="MC dropout: average so many passes with dropout.", min=1, max=10_000)
+        int | None, typer.Option(help="MC dropout: the number of passes to average, with dropout.", min=1, max=10_000)
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the passes with dropout.")] = 0,
     whole_maps: Annotated[

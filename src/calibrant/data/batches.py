@@ -26,14 +26,14 @@ class Batch:
     Attributes:
         inputs: uint8 [N, C, H, W] for images, else the rows of the data set.
         labels: [N] int64.
-        ids: Of the samples.
+        ids: Ids of the samples.
         indices: [N]: their positions in the data set.
         objectness: [N] float64: how much of each view its objects fill; NaN for a sample with a class but without any
-            box (nobody knows); None if the data set has no boxes.
+            box (unknown); None if the data set has no boxes.
         context: [N] bool: samples without objects, whose target is uniform; None if there are none.
         masks: [N, H, W] int64, for segmentation.
         soft: [N, K], where the data set has them.
-        boxes: Of the images; with ``views`` what object-aware mixing needs.
+        boxes: Boxes of the images; with ``views`` what object-aware mixing needs.
         views: How each image was rendered.
         skipped: id and reason of samples that could not be read (``on_error="skip"``).
     """
@@ -70,10 +70,10 @@ class Batches:
     """Which samples make up each batch of an epoch, as (epoch, position); it can be taken up in the middle.
 
     Args:
-        number: Of samples.
-        size: Of a batch.
+        number: Number of samples.
+        size: Samples of a batch.
         shuffle: In an order drawn from (seed, epoch).
-        seed: Of the order.
+        seed: Seed of the order.
         drop_last: Leave out a last batch that is not full.
         rank, world: Take every ``world``-th sample of each batch, from ``rank`` on: one process of several. A last
             batch with fewer samples than processes is left out if shuffled, for training must be in step; if not,

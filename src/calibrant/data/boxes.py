@@ -134,8 +134,8 @@ class Boxes:
         corners, labels, crowd = map(np.concatenate, columns)
         areas = None
         if self.object_areas is not None or other.object_areas is not None:
-            both = ((b.object_areas, len(b.corners)) for b in (self, other))
-            areas = np.concatenate([np.full(n, np.nan) if known is None else known for known, n in both])
+            columns_of_areas = ((b.object_areas, len(b.corners)) for b in (self, other))
+            areas = np.concatenate([np.full(n, np.nan) if column is None else column for column, n in columns_of_areas])
         return Boxes(corners, offsets, labels, crowd, areas)
 
 
@@ -174,8 +174,8 @@ def objectness(
     """Share of a crop that the boxes cover, for one image or a mini-batch.
 
     Args:
-        boxes: Of one image [B, 4], as x1, y1, x2, y2 in pixels of the image; of a batch: `Boxes`, a list of [B_i, 4],
-            or [N, B, 4] in which boxes without area count 0.
+        boxes: Boxes of one image [B, 4], as x1, y1, x2, y2 in pixels of the image; of a batch: `Boxes`, a list of [B_i,
+            4], or [N, B, 4] in which boxes without area count 0.
         crop: x1, y1, x2, y2 in pixels of the image, [4] or [N, 4]; it may leave the image. None is the whole image. One
             image and N crops give N values.
         image_size: Width and height, [2] or [N, 2]; boxes are clipped to it.

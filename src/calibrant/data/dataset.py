@@ -133,7 +133,7 @@ class Dataset(torch.utils.data.Dataset[Sample]):
     """Samples of a classification or segmentation task, from any reader.
 
     Attributes:
-        name: Of the data set, as its reader calls it.
+        name: Name of the data set, as its reader calls it.
         split: ``"train"``, ``"val"``, ``"test"`` or what the layout calls it.
         classes: The names of the K classes, in the order of the labels.
         ids: One per sample, unique: usually the path inside the data folder.

@@ -39,7 +39,7 @@ MAX_PIXELS = 89_478_485
 MAX_IMAGE = 300_000_000
 #: Largest text or annotation file that is read, in bytes.
 MAX_TEXT = 2**26
-#: Compressed data may become so many bytes, or more if they grow by a factor that real data reach.
+#: Compressed data may grow to this many bytes, or to more at a ratio that real data reach.
 MAX_UNPACKED, MAX_GROWTH = 2**29, 200
 #: Folders in folders that are looked into.
 MAX_DEPTH = 64
@@ -202,7 +202,7 @@ def files_below(
 
     Args:
         folder: Where to look.
-        suffixes: Of the files that are meant, in lower case; None: all files.
+        suffixes: Endings of the files that are meant, in lower case; None means all files.
         home: The data folder, which no link may leave; ``folder`` itself if left out.
         trouble: Called with a path inside ``home`` and what is wrong with it: a link that leads out or nowhere, a
             folder too deep, a pipe. If left out, that is an error.

@@ -18,7 +18,7 @@ from calibrant.data.files import UnreadableError, read_bytes
 from calibrant.data.layouts import Layout
 from calibrant.data.sources import ImageFiles, TextFiles
 
-#: Boxes with a side of at most so many pixels are reported as tiny.
+#: Boxes with a side of at most this many pixels are reported as tiny.
 TINY = 2.0
 #: What pixels without a class are called.
 NO_CLASS_PIXELS = "(no class)"
@@ -51,7 +51,7 @@ class SplitFacts:
     report: Report = field(default_factory=Report)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The same as plain values."""
         facts = {name: value for name, value in vars(self).items() if name != "report"}
         return facts | {"skipped": _plain(self.report.skipped), "odd": _plain(self.report.odd)}
 
@@ -120,7 +120,7 @@ class Inspection:
         return " ".join(sentences)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The same as plain values."""
         return {
             "level": self.level,
             "headline": self.headline,

@@ -31,7 +31,7 @@ class MixedPart:
 
     Attributes:
         samples: [N]: which sample of the batch gives this part to image n.
-        share: Of the image's area; with Mixup, of its intensity.
+        share: Share of the image's area; with Mixup, of its intensity.
         rectangle: left, top, right, bottom in pixels of the giving image: the piece it gives.
         outside: It gives everything but the rectangle.
     """

@@ -46,7 +46,7 @@ class Pipeline(torch.utils.data.Dataset[Batch]):
         dataset: What to read.
         steps: The chain of `calibrant.data.transforms` for images; it must end in one size.
         colouring: Changes the colours of each image after rendering.
-        seed: Of all randomness.
+        seed: Seed of all randomness.
         context_rate: With this probability an image is shown with all its objects covered (ALS uses 0.15), if boxes say
             where they are.
         fill: The colour of covered objects; the data set's mean pixel if None.

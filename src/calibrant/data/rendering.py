@@ -257,7 +257,7 @@ class Views(Sequence[View]):
         box: [n, 4]: x1, y1, x2, y2.
         size: Width and height of the output, the same for all.
         flipped: [n].
-        image_size: Of the images.
+        image_size: Size of the images.
         window: [n, 4].
     """
 

@@ -53,7 +53,7 @@ class _Files:
         return dataclasses.replace(self, names=tuple(self.names[i] for i in indices))  # type: ignore[type-var]
 
     def path(self, index: int) -> Path:
-        """Of a sample's file."""
+        """The path of a sample's file."""
         return self.root / self.names[index]
 
     def where(self, index: int) -> str:
@@ -222,7 +222,7 @@ class Joined:
         return Joined(self.parts, self.positions[indices])
 
     def where(self, index: int) -> str:
-        """As its part calls it."""
+        """The name that its part gives to a sample."""
         source, row = self._locate(index)
         return source.where(row)
 

@@ -152,7 +152,7 @@ def read_glove(path: str | Path, vocabulary: Vocabulary, dimensions: int, *, see
         path: The file, unpacked.
         vocabulary: The words to look for.
         dimensions: D; the file must have it.
-        seed: Of the vectors that are drawn.
+        seed: Seed of the vectors that are drawn.
 
     Raises:
         ValueError: A line with more or fewer numbers, or with something that is not a finite number; it names the line.
@@ -212,9 +212,9 @@ def encoded(
     """The same data set with its texts as rows of word indices, int64 [N, length]; all texts are read now.
 
     Args:
-        dataset: Of texts.
+        dataset: A data set of texts.
         vocabulary: The words, of the training texts.
-        length: Of the rows.
+        length: Number of words of a row.
         side: As in `Vocabulary.encode`.
         unknown: As in `Vocabulary.encode`.
     """

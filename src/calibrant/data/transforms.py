@@ -39,9 +39,9 @@ class View(NamedTuple):
 
     Attributes:
         x1, y1, x2, y2: In pixels of the image.
-        width, height: Of the output, in pixels.
+        width, height: Size of the output, in pixels.
         flipped: Left and right exchanged.
-        image_width, image_height: Of the image.
+        image_width, image_height: Size of the image.
         window: The part of the image that can be seen, x1, y1, x2, y2; around it lies padding. It is the whole image
             until padding follows a crop. Where nothing can be seen along a side, its end is not above its start, and
             says where the pixel begins that was nearest: what padding by ``"edge"`` repeats.

@@ -28,8 +28,8 @@ def pixel_mean(dataset: Dataset, limit: int | None = MEAN_OF) -> Colour:
     """Mean pixel of a data set's images, rounded: every pixel of every image counts the same.
 
     Args:
-        dataset: Of images.
-        limit: At most so many images, evenly spread over the data set; None looks at all.
+        dataset: A data set of images.
+        limit: The largest number of images, evenly spread over the data set; None looks at all.
 
     Example:
         >>> from calibrant.data import ImageArray
@@ -82,7 +82,7 @@ def single_object(dataset: Dataset, fill: Colour | None = None) -> Dataset:
 
 
 def context_only(dataset: Dataset, fill: Colour | None = None) -> Dataset:
-    """Every object covered: what is left is context, on which nobody can be sure of the class.
+    """Every object covered: what is left is context, which does not tell the class.
 
     Images without boxes are left out, and images with a box without area: an object may be in sight there. Labels are
     kept, to measure how much a classifier reads from context (ALS, Table 1); for training, ``context`` marks the
@@ -139,7 +139,7 @@ class Covered:
         return Covered(self.images.take(indices), self.boxes.take(indices), self.fill, visible)
 
     def where(self, index: int) -> str:
-        """As the images' source calls it."""
+        """The name that the images' source gives to a sample."""
         return self.images.where(index)
 
     def header(self, index: int) -> Header:

@@ -4,8 +4,8 @@
     SPLIT.parquet             one row per sample: id, file, label, boxes and their labels, context, soft label
     SPLIT/CLASS/NAME.png      the images
 
-Every image is written aside and renamed, the table comes last; a run that was interrupted goes on where it stopped, and
-removes what the interrupted one had half written. A folder that holds something else is refused, and so is one that
+Every image is written aside and renamed, the table comes last; a run that was interrupted continues where it stopped,
+and removes what the interrupted one had half written. A folder that holds something else is refused, and so is one that
 another process is writing to.
 """
 
@@ -67,7 +67,7 @@ def read_description(path: Path) -> Description:
         description = Description.model_validate(read_json(path, MAX_TEXT, "a description of a data set"))
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
-        what = f"{printable(where, 60)!r} is missing, or of another kind" if where else "it is no object"
+        what = f"{printable(where, 60)!r} is missing, or of another kind" if where else "it is not an object"
         raise UnreadableError(
             f"{path}: not a description of a data set of Calibrant's, version {VERSION}: {what}"
         ) from error
@@ -89,7 +89,7 @@ def write_dataset(
     """Write a split of images with its labels and boxes.
 
     Args:
-        dataset: Of images.
+        dataset: A data set of images.
         folder: Where; other splits may be there already, if they were made the same way.
         image_format: ``"png"`` keeps the pixels, ``"jpg"`` (quality 95) is smaller.
         made_from: Kept in dataset.json; a folder made from something else is not touched.
@@ -190,7 +190,7 @@ def _locked(folder: Path) -> Iterator[None]:
                 raise ValueError(f"{folder}: another process is writing to the folder; wait for it to end") from error
         yield
     except BaseException:
-        with contextlib.suppress(OSError):  # not empty: an interrupted run goes on from what is there
+        with contextlib.suppress(OSError):  # not empty: an interrupted run continues from what exists
             for path in missing:
                 path.rmdir()
         raise

@@ -43,7 +43,7 @@ def read_backbones(texts: Sequence[str], recipe: Recipe) -> dict[str, list[Backb
 
     Args:
         texts: ``NAME=PATH``: the folder of a finished run, or a file of weights for the recipe's own network.
-        recipe: Of detection.
+        recipe: A recipe of detection.
     """
     backbones: dict[str, list[Backbone]] = {}
     for text in texts:

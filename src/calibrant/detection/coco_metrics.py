@@ -63,7 +63,7 @@ def coco_metrics(dataset: Dataset, detected: Sequence[Detected]) -> dict[str, fl
         raise ValueError(f"{dataset.title}: boxes, and detections of each of its {len(dataset)} images, are needed")
     with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
         truth = _index(dataset, _objects(dataset.boxes))
-        evaluation = COCOeval(truth, _index(dataset, _found(detected)), "bbox")
+        evaluation = COCOeval(truth, _index(dataset, _detections(detected)), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
@@ -97,11 +97,11 @@ def _objects(boxes: Boxes) -> list[dict[str, Any]]:
     ]
 
 
-def _found(detected: Sequence[Detected]) -> list[dict[str, Any]]:
+def _detections(detected: Sequence[Detected]) -> list[dict[str, Any]]:
     rows = [
         (image, label, corners, score)
-        for image, one in enumerate(detected)
-        for corners, label, score in zip(one.corners, one.labels, one.scores, strict=True)
+        for image, part in enumerate(detected)
+        for corners, label, score in zip(part.corners, part.labels, part.scores, strict=True)
     ]
     return [
         _annotation(k, image, label, corners, float(np.prod(corners[2:] - corners[:2])))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.data import Boxes, View
 
-#: Pixels along a side of the smallest box that is trained on: of less nothing can be seen.
+#: Pixels along a side of the smallest box that is trained on: in less, nothing can be seen.
 LEAST_SIDE = 1.0
 
 

@@ -173,8 +173,8 @@ def _document(dataset: Dataset, detected: list[Detected]) -> dict[str, Any]:
     rows = {
         name: [
             [*(round(float(v), 2) for v in corners), int(label), round(float(score), 6)]
-            for corners, label, score in zip(one.corners, one.labels, one.scores, strict=True)
+            for corners, label, score in zip(detections.corners, detections.labels, detections.scores, strict=True)
         ]
-        for name, one in zip(dataset.ids, detected, strict=True)
+        for name, detections in zip(dataset.ids, detected, strict=True)
     }
     return {"classes": list(dataset.classes), "images": rows}

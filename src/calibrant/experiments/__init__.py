@@ -1,4 +1,16 @@
-"""Comparing methods: sweeps over losses, settings and seeds, and tables of what they give."""
+"""Comparing methods: sweeps over losses, settings and seeds, and tables of their results.
+
+A comparison passes through these packages in this order:
+
+    plan         what is compared, and the runs that this takes
+    engines      what executes the runs: processes of this machine, or a Ray cluster
+    results      the numbers of finished runs, as one table in long format
+    tables       means, ranks and tests over seeds, as Markdown, LaTeX, CSV, HTML and text
+    comparison   all of it in one folder, with a page to open; and the same for detectors
+
+Beside them are ``maps`` (pictures of what networks do), ``demo`` (the demonstration) and ``papers`` (every table and
+figure of the papers).
+"""
 
 from calibrant.experiments import papers, tables
 from calibrant.experiments.comparison.detectors import (

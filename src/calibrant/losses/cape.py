@@ -130,7 +130,7 @@ class ConfidenceMemory(nn.Module):
         "bandwidth": "larger: smoother targets (form='kernel' only)",
         "window": "larger: more neighbours in a target, and slower (form='kernel' only)",
         "start": "larger: later first calibration epoch, after this many of cross-entropy",
-        "period": "larger: rarer calibration epochs, one in so many",
+        "period": "larger: rarer calibration epochs, one in this many",
         "num_samples": "size of the training set, if known beforehand",
     },
     soft=False,
@@ -145,7 +145,7 @@ class CaPE(Loss):
         bandwidth: standard deviation of the kernel, for ``form="kernel"``.
         window: neighbours on either side, for ``form="kernel"``.
         start: epochs before the first calibration epoch; at least one, which makes the predictions.
-        period: one epoch in so many calibrates from then on.
+        period: one epoch in this many calibrates from then on.
         num_samples: size of the training set; the memory grows by itself when it is 0.
         **common: see `Loss`.
 

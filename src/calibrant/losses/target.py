@@ -49,7 +49,7 @@ def class_weights(value: object) -> Tensor:
     try:
         weight = torch.as_tensor(value)
         fits = weight.dim() == 1 and bool(((weight >= 0) & weight.isfinite()).all())
-    except (TypeError, ValueError, RuntimeError, OverflowError):  # whatever is no array of real numbers
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # whatever is not an array of real numbers
         fits = False
     if not fits:
         raise ValueError(f"weight must be one finite, non-negative number per class, got {short(value)}")

@@ -2,7 +2,7 @@
 
 The networks of `names`, and timm's own by their plain names, are code that was installed on purpose. A
 ``package.module:factory`` may be anything, and some options of timm's factory lead it to files and addresses of
-somebody's choice. Both are fine in a program that its author writes, and need the user's consent where a recipe or a
+another's choice. Both are fine in a program that its author writes, and need the user's consent where a recipe or a
 run folder names them.
 """
 

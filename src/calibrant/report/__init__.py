@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         draw_confidence_histogram,
         draw_logit_scatter,
         draw_reliability,
+        draw_reliability_zoom,
         draw_risk_coverage,
     )
     from calibrant.report.figures.data import Cell, contact_sheet, draw_contact_sheet, draw_data_summary
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     )
     from calibrant.report.figures.maps import MapRow, draw_maps
     from calibrant.report.figures.objects import draw_confidence_by_objectness, draw_peaks
-    from calibrant.report.figures.reliability import draw_reliability_zoom
     from calibrant.report.figures.selective import (
         draw_errors_by_source,
         draw_max_logit_given_msp,
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from calibrant.report.html.tables import framed, labelled
     from calibrant.report.html.watch_page import write_watch
     from calibrant.report.junit import workflow_lines, write_junit
-    from calibrant.report.map_colours import CONFIDENCE, RANK, label_colours, paint_labels
-    from calibrant.report.maps import ImageMaps, MethodMaps
+    from calibrant.report.maps import CONFIDENCE, RANK, ImageMaps, MethodMaps, label_colours, paint_labels
     from calibrant.report.text import DASH, MINUS, TIMES, escape, name, typeset
 
 __all__ = [

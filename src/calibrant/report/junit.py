@@ -18,7 +18,7 @@ def write_junit(path: str | Path, name: str, judgements: Iterable[Mapping[str, A
 
     Args:
         path: The file.
-        name: Of the suite: what was checked.
+        name: Name of the suite: what was checked.
         judgements: As the document of a check has them.
         unknown: What a requirement that cannot be told counts as: ``"pass"`` skips its case, otherwise it fails.
     """

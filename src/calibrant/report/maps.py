@@ -1,4 +1,7 @@
-"""Maps of one image by several methods, as pages and figures draw them: all numbers are given, none is computed."""
+"""Maps of one image by several methods, as pages and figures draw them: all numbers are given, none is computed.
+
+Colours are those of classes, of confidences, and of wrong pixels by how sure the model was of them.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant.report.map_colours import CONFIDENCE, Pixels, paint_labels, paint_ramp, paint_wrong
+from calibrant._arrays import Doubles
 
-Doubles = npt.NDArray[np.float64]
+Pixels = npt.NDArray[np.uint8]
+
+#: From no confidence to all of it: the deeper the surer [MbLS, Fig. 3].
+CONFIDENCE = ("#f7fbff", "#9ecae1", "#2171b5", "#08306b")
+#: Wrong pixels from the surest of all pixels to the least sure.
+RANK = ("#a50026", "#f46d43", "#fee08b", "#ffffd9")
+#: Pixels without a label.
+VOID = (128, 128, 128)
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +29,7 @@ class MethodMaps:
     """What one method says of every pixel of an image.
 
     Attributes:
-        name: Of the method.
+        name: Name of the method.
         run: The folder of its run.
         predicted: [H, W] classes.
         confidence: [H, W].
@@ -28,8 +38,8 @@ class MethodMaps:
         normalised_rank: The same by normalised logits.
         norm: Which logit normalisation that is, in words.
         reliability: Series of a reliability diagram over the pixels that count.
-        numbers: Of the image, by name: accuracy, mean_iou, ece, aurc, normalised_aurc, and the mean ranks of wrong
-            pixels, wrong_rank and normalised_wrong_rank.
+        numbers: Numbers of the image by name: accuracy, mean_iou, ece, aurc, normalised_aurc, and the mean ranks of
+            wrong pixels, wrong_rank and normalised_wrong_rank.
     """
 
     name: str
@@ -53,7 +63,7 @@ class ImageMaps:
         dataset: Where it is from.
         classes: Names.
         picture: [H, W, 3], as the networks see it.
-        truth: [H, W] labels; what is no class is void.
+        truth: [H, W] labels; whatever is not a class is void.
         pixels: How many count.
         methods: Side by side.
     """
@@ -84,3 +94,39 @@ class ImageMaps:
             "rank": paint_wrong(self.picture, method.rank, method.wrong),
             "normalised_rank": paint_wrong(self.picture, method.normalised_rank, method.wrong),
         }
+
+
+def label_colours(number: int) -> Doubles:
+    """Colours [number, 3] in 0..1 that differ: twenty, then again."""
+    from matplotlib import colormaps
+
+    return np.array([colormaps["tab20"](k % 20)[:3] for k in range(number)])
+
+
+def paint_labels(labels: npt.NDArray[np.integer], classes: int) -> Pixels:
+    """Labels [H, W] in the colours of their classes; whatever is not a class is grey."""
+    colours = np.rint(255 * label_colours(classes)).astype(np.uint8)
+    is_class = (labels >= 0) & (labels < classes)
+    painted = colours[np.where(is_class, labels, 0)]
+    painted[~is_class] = VOID
+    return painted
+
+
+def paint_ramp(values: Doubles, ramp: tuple[str, ...]) -> Pixels:
+    """Values [H, W] from 0 to 1 in colours between those of a ramp.
+
+    Example:
+        >>> paint_ramp(np.array([[0.0, 0.5, 1.0]]), ("#000000", "#ffffff")).tolist()
+        [[[0, 0, 0], [128, 128, 128], [255, 255, 255]]]
+    """
+    anchors = np.array([[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for colour in ramp], np.float64)
+    at = np.linspace(0, 1, len(ramp))
+    channels = [np.interp(values, at, anchors[:, k]) for k in range(3)]
+    return np.rint(np.stack(channels, axis=-1)).astype(np.uint8)
+
+
+def paint_wrong(picture: Pixels, rank: Doubles, wrong: npt.NDArray[np.bool_]) -> Pixels:
+    """A picture [H, W, 3] in pale grey, and its wrong pixels by the rank of their uncertainty."""
+    grey = picture.mean(axis=2, keepdims=True)
+    pale = np.rint(np.repeat(150 + 0.35 * grey, 3, axis=2)).astype(np.uint8)
+    return np.where(wrong[..., None], paint_ramp(rank, RANK), pale)

@@ -4,11 +4,18 @@ from calibrant._imports import needs_torch
 from calibrant.training.averaging import predict_mean
 from calibrant.training.datasets import Sets, evaluation_pipeline, load_sets, training_pipeline
 from calibrant.training.distributed import make_fabric
-from calibrant.training.finished_run import OpenedRun, example_inputs, load_model, open_run, predict_run
+from calibrant.training.finished_run import (
+    ImagePrediction,
+    OpenedRun,
+    example_inputs,
+    load_model,
+    open_run,
+    predict_image,
+    predict_run,
+)
 from calibrant.training.forward import evaluating, rehearse
 from calibrant.training.last_epoch import LastEpoch, last_epoch
 from calibrant.training.loop import estimate, train
-from calibrant.training.one_image import ImagePrediction, predict_image
 from calibrant.training.prediction import predict
 from calibrant.training.recipe import Recipe, check_recipe, load, load_method, replaced
 from calibrant.training.records import DamagedError, Value, check_metric, read_record

@@ -78,9 +78,9 @@ def predict_mean(
     """Predict a split with several runs, or with several passes of each, and average the probabilities.
 
     Args:
-        folders: Of the runs; they must predict the same samples and classes.
-        dropout_passes: With dropout, so many passes of each run; None is one pass without.
-        seed: Of the passes.
+        folders: Folders of the runs, which must predict the same samples and classes.
+        dropout_passes: Passes of each run with dropout; None is one pass without.
+        seed: Seed of the passes.
         options: As `predict_run` takes them.
 
     Returns:

@@ -59,7 +59,7 @@ def load(
         like: Parts that are needed, with tensors of the shapes and types that theirs must have; others are not read.
             All parts, as they are, if left out. Of an optimiser, whole parameters may be missing: it has no memory of
             those that get no gradient.
-        longest: A loss may remember one number for each of so many samples, whatever length it has so far.
+        longest: The number of samples for each of which a loss may remember a number, whatever it holds so far.
     """
     open_regular(path).close()
     try:

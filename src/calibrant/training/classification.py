@@ -29,7 +29,7 @@ class Classification(Task):
     """A network with a logit for every class, trained by the recipe's loss, mixing and targets."""
 
     def check(self, recipe: Recipe, sets: Sets) -> None:
-        """Refuse a recipe that asks for something which the data would let pass in silence."""
+        """Refuse a recipe that asks for something that the data would silently ignore."""
         train = sets.train
         plain = "data of images with one class each"
         is_plain = train.kind == "image" and train.masks is None
@@ -65,7 +65,7 @@ class Classification(Task):
             total = int(run.fabric.all_reduce(torch.tensor(sum(counts)), reduce_op="sum")) if world > 1 else sum(counts)
         else:
             counts, total = [len(x) for x, _, _ in chunks], run.batch_size
-        # Gradients are averaged over processes, whence their number.
+        # Gradients are averaged over processes, hence the factor ``world``.
         return [MicroBatch(*chunk, count * world / max(total, 1)) for chunk, count in zip(chunks, counts, strict=True)]
 
     def loss(self, run: Run, part: MicroBatch) -> tuple[Tensor | None, Tensor]:

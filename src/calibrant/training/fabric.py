@@ -1,7 +1,8 @@
 """Lightning Fabric, imported without torchmetrics.
 
 Fabric imports torchmetrics, which imports torchvision, SciPy's signal processing and, where it is installed,
-transformers: more than torch itself takes. All that Fabric asks of it is its version, which is to be had for nothing.
+transformers: more than torch itself takes. All that Fabric needs of it is its version, which the package's metadata
+tell.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def forward(model: nn.Module, inputs: Tensor, name: str, *, first: bool) -> Tens
     Args:
         model: Anybody's; torchvision's segmentation models give a dictionary.
         inputs: As it takes them.
-        name: Of the model, for messages.
+        name: Name of the model, for messages.
         first: Nothing went through it before in this process: if this fails, the two do not fit.
     """
     with memory_errors():

@@ -30,7 +30,7 @@ class LastEpoch:
 
     Attributes:
         loss: With the memory that the checkpoint holds.
-        logits: Of the training samples ``[N, C]``, by the network of the last checkpoint, without augmentation.
+        logits: Logits of the training samples ``[N, C]``, by the network of the last checkpoint, without augmentation.
         labels: Their classes ``[N]``.
         order: Batches of the last epoch: numbers of samples.
     """
@@ -50,7 +50,7 @@ def last_epoch(folder: str | Path, *, data: str | None = None, trust_code: bool 
     """Read the last checkpoint of a run, and predict the samples that it was trained on.
 
     Args:
-        folder: Of the run.
+        folder: The run folder.
         data: Where the data lies, if not where the run's recipe says.
         trust_code: As for `calibrant.training.predict_run`.
     """

@@ -59,7 +59,7 @@ def train(
 
     Args:
         recipe: What to do.
-        folder: Of the run; it must be new, or this recipe's with ``resume``.
+        folder: The run folder; it must be new, or with ``resume`` hold a run of this recipe.
         data: Where the data lies, if not where the recipe says.
         resume: Continue from the last checkpoint; a finished run is left as it is.
         devices: Processes or GPUs per node.

@@ -37,10 +37,10 @@ class OptimiserSettings(Settings):
     Attributes:
         name: ``"sgd"``, ``"adam"`` or ``"adamw"``.
         rate: Learning rate before the schedule.
-        momentum: Of SGD.
-        nesterov: Of SGD.
-        betas: Of Adam and AdamW.
-        weight_decay: Of all parameters, or only of matrices with ``decay_matrices_only``.
+        momentum: For SGD.
+        nesterov: Nesterov's momentum, for SGD.
+        betas: For Adam and AdamW.
+        weight_decay: For all parameters, or only for matrices with ``decay_matrices_only``.
         decay_matrices_only: Leave biases and normalisation (parameters of less than 2 dimensions) without decay,
             whatever ``decays`` has for them.
         decays: Another weight decay for parameters whose names begin so, such as ``{"fc": 0.0}``; the longest

@@ -70,10 +70,10 @@ class DatasetTally:
         if self.shared and torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(pixels)
         both, either = pixels.diagonal(), pixels.sum(0) + pixels.sum(1) - pixels.diagonal()
-        there = either > 0
+        counts = either > 0
         if self.excluded is not None:
-            there[self.excluded] = False
-        metrics["mean_iou"] = float((both[there] / either[there]).double().mean()) if bool(there.any()) else math.nan
+            counts[self.excluded] = False
+        metrics["mean_iou"] = float((both[counts] / either[counts]).double().mean()) if bool(counts.any()) else math.nan
         return metrics
 
 
@@ -100,14 +100,14 @@ def predict(
         model: Takes images [N, 3, H, W] as floats, or the data set's rows; gives logits.
         dataset: Samples without a class are left out, unless it has masks. A pipeline brings its own steps.
         steps: As for `calibrant.data.Pipeline`: usually a resize and a centre crop.
-        mean: Of the channels, for `calibrant.data.normalised`.
-        std: Of the channels.
+        mean: Mean of each channel, for `calibrant.data.normalised`.
+        std: Standard deviation of each channel.
         padding: The colour of padding.
         batch_size: Samples at a time.
         workers: Processes that read.
         device: Where the model is.
-        pixels: Of data with masks: keep the logits of so many labelled pixels of every image, drawn at random, each as
-            a sample of its own whose id is ``image * 2**32 + pixel``, both counted from 0. Images may then differ in
+        pixels: Of data with masks: keep the logits of this many labelled pixels of every image, drawn at random, each
+            as a sample of its own whose id is ``image * 2**32 + pixel``, both counted from 0. Images may then differ in
             size.
         exclude: Of data with masks: a class whose labelled pixels are left out.
         interpolate: Of data with masks: false takes logits before the model's last interpolation, with the labels of

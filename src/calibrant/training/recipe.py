@@ -103,12 +103,14 @@ class Recipe(Settings):
         self._check_detection()
         for name, method in self.methods.items():
             if method.of is not None and (method.of not in self.methods or self.methods[method.of].of is not None):
-                raise ValueError(f"method {name!r} repairs {method.of!r}, which is no method with runs of its own")
+                raise ValueError(f"method {name!r} repairs {method.of!r}, which is not a method with runs of its own")
         for number, table in self.tables.items():
             strangers = [row for row in table.rows if row.partition(TUNED_FOR)[0] not in self.methods]
             if strangers:
                 hint = did_you_mean(strangers[0], self.methods)
-                raise ValueError(f"table {number!r} has a row {strangers[0]!r} that is no method of the recipe{hint}")
+                raise ValueError(
+                    f"table {number!r} has a row {strangers[0]!r} that is not a method of the recipe{hint}"
+                )
         return self
 
     def _check_detection(self) -> None:
@@ -199,7 +201,7 @@ def load_method(recipe: str | Path, name: str, overrides: Iterable[str] = ()) ->
 
     Args:
         recipe: As in `load`.
-        name: Of the method; of one that repairs another, that other is trained.
+        name: Name of the method; if it repairs another method, that one is trained.
         overrides: As in `load`; they apply before the method does.
     """
     plan = load(recipe, overrides)

@@ -199,7 +199,7 @@ def read_record(path: Path, kind: type[R], advice: str) -> R:
 
 @functools.lru_cache(maxsize=256)
 def _checked(text: bytes, kind: type[R]) -> R:
-    """The contents of a text, which a comparison asks for many times; nobody may change them."""
+    """The contents of a text, which a comparison asks for many times; it must not be changed."""
     return check_record(parse_values(text), kind)
 
 

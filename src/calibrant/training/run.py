@@ -66,13 +66,13 @@ class Run:
 
     @property
     def epochs(self) -> float:
-        """Of the whole run, on which its schedule depends."""
+        """Epochs of the whole run, on which its schedule depends."""
         length = self.recipe.training
         return length.steps / self.steps_per_epoch if length.steps is not None else length.epochs or 1.0
 
     @property
     def steps(self) -> int:
-        """Of the whole run."""
+        """Steps of the whole run."""
         length = self.recipe.training.steps or math.ceil(self.epochs * self.steps_per_epoch - 1e-9)
         return min(length, self.recipe.training.max_steps or length)
 
@@ -175,7 +175,7 @@ def make_model(
 
 
 def dtype_of(recipe: Recipe) -> torch.dtype:
-    """Of weights and inputs."""
+    """The type of weights and inputs."""
     return torch.float64 if recipe.training.precision == "64-true" else torch.float32
 
 

@@ -153,7 +153,7 @@ class RunFolder:
                 _locks.discard(handle)
                 if os.listdir(self.path) == [LOCK]:  # nothing was written
                     (self / LOCK).unlink()
-                    with contextlib.suppress(OSError):  # somebody else uses it by now
+                    with contextlib.suppress(OSError):  # another process uses it by now
                         for folder in missing:
                             folder.rmdir()
 
@@ -184,7 +184,7 @@ class RunFolder:
         """The numbers of a finished run, as ``{"sets": ..., "steps": ..., "history": ...}``.
 
         Args:
-            recipe: Of the run, if the numbers are to be compared with it and with the other files.
+            recipe: The run's recipe, to check the numbers against it and against the other files.
         """
         result = read_record(self / RESULT, Result, _AGAIN)
         if recipe is not None:

@@ -16,7 +16,7 @@ from calibrant.training.optimisers import climbed, set_rate
 from calibrant.training.run import Run, unwrap
 from calibrant.training.task import MicroBatch
 
-#: The terms of the loss are computed for the log every so many steps.
+#: The terms of the loss are computed for the log once in this many steps.
 TERMS_EVERY = 25
 
 _ADVICE = "The last good checkpoint is kept; a new run with a lower rate, or with optimiser.clip, may do better"

@@ -157,7 +157,7 @@ def test_imagenet_with_the_development_kit(tmp_path):
     assert skipped(data.report) == {NO_ANNOTATION: 2}
     data = read(kit(tmp_path / "b", "2\n1\n"), "val", on_error="skip")
     assert skipped(data.report) == {"image without a label": 1}
-    with pytest.raises(ValueError, match=r"ground_truth\.txt: line 2 is '7', which is no number in map_clsloc\.txt"):
+    with pytest.raises(ValueError, match=r"ground_truth\.txt: line 2 is '7', which is not a number in map_clsloc\.txt"):
         read(kit(tmp_path / "c", "2\n7\n1\n"), "val")
     with pytest.raises(ValueError, match=r"ground_truth\.txt: .* there is no map_clsloc\.txt"):
         read(kit(tmp_path / "d", "2\n1\n1\n", mapping=""), "val")

@@ -72,7 +72,7 @@ def test_camvid_as_it_was_published(tmp_path):
 
 def test_camvid_with_other_colours(tmp_path):
     root = published(tmp_path / "a", ["Sky", "no such"])
-    with pytest.raises(ValueError, match=r"0001_L\.png: the mask holds the colour \(1, 2, 3\), which is no label"):
+    with pytest.raises(ValueError, match=r"0001_L\.png: the mask holds the colour \(1, 2, 3\), which is not a label"):
         camvid(root, "all").masks[0]
     with pytest.raises(ValueError, match=r"holds no image that can be used: mask that cannot be read \(1\)"):
         camvid(root, "all", on_error="skip")
@@ -123,10 +123,10 @@ def test_camvid_without_lists_and_with_broken_pairs(tmp_path):
         "mask that is missing": ["val/5.jpg"],
         "image that cannot be read": ["val/6.jpg"],
     }
-    assert "val/2.jpg (the mask holds the value 12, which is no label)" in str(data.report)
+    assert "val/2.jpg (the mask holds the value 12, which is not a label)" in str(data.report)
     mask(tmp_path / "valannot" / "5.png", [[0, 1]])
     data = camvid(tmp_path, "val")
-    with pytest.raises(ValueError, match=r"2\.png: the mask holds the value 12, which is no label"):
+    with pytest.raises(ValueError, match=r"2\.png: the mask holds the value 12, which is not a label"):
         data.masks[1]
     with pytest.raises(ValueError, match=r"4\.png: a mask of 8-bit labels \(mode L or P\) is expected, got RGB"):
         data.masks[3]

@@ -54,7 +54,7 @@ def test_other_data_are_not_taken_for_these(tmp_path):
     assert not first.failures
     again = compare(plan, tmp_path / "out", data=str(tmp_path / "moved"), engine=Local(1))
     assert again.results == first.results
-    with pytest.raises(ValueError, match=r"moved \(24 samples\), and those of .*other \(24 samples\) are others"):
+    with pytest.raises(ValueError, match=r"moved \(24 samples\), and those of .*other \(24 samples\) are different"):
         compare(plan, tmp_path / "out", data=str(tmp_path / "other"), engine=Local(1))
     with pytest.raises(ValueError, match="nowhere"):
         compare(plan, tmp_path / "out", data=str(tmp_path / "nowhere"), engine=Local(1))

@@ -150,7 +150,7 @@ def test_find_layer_takes_dotted_names(tiny):
         ({"name": "vit_s_16"}, "and 'vit_s_16' is a network without convolutions"),
         ({"name": "gpcn"}, "and 'gpcn' is for text"),
         ({"name": "deeplabv3plus_small"}, "and 'deeplabv3plus_small' is for segmentation"),
-        ({"name": "timm/resnet18"}, "the model 'timm/resnet18' is none of Calibrant's: name its last block"),
+        ({"name": "timm/resnet18"}, "the model 'timm/resnet18' is not one of Calibrant's: name its last block"),
     ],
 )
 def test_networks_without_a_convolutional_block_are_refused(tmp_path, model, words):

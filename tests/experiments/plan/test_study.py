@@ -19,7 +19,7 @@ from tests.experiments.conftest import PLAIN, Here, Nobody, study
     ("settings", "words"),
     [
         ({"seeds": tuple(range(MOST_SEEDS + 1))}, "a comparison takes at most 1000 seeds, got 1001"),
-        ({"seeds": (2**63,)}, r"seeds are whole numbers from 0 on to 2\*\*63 - 1"),
+        ({"seeds": (2**63,)}, r"seeds are whole numbers from 0 to 2\*\*63 - 1"),
         ({"seeds": (-1,)}, "seeds are whole numbers from 0 on"),
         ({"seeds": (3, 3)}, "each given once"),
     ],
@@ -116,7 +116,7 @@ def test_data_that_changed_in_their_place_are_noticed(images, tmp_path):
     (home / "test" / "dog").rename(home / "test" / "cat")
     (home / "test" / "aside").rename(home / "test" / "dog")
     compare(images("ce"), tmp_path / "out", data=str(home), engine=Nobody())  # nothing to compute, nothing to mix
-    with pytest.raises(ValueError, match="are others: name another folder"):
+    with pytest.raises(ValueError, match="are different: name another folder"):
         compare(images("ce", "ls"), tmp_path / "out", data=str(home), engine=Nobody())
 
 

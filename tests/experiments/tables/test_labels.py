@@ -80,7 +80,7 @@ def test_references_are_checked_before_anything_runs():
         "cee": r"unknown reference 'cee'.*; there are ce, ls, acls:margin=6, als\+context; did you mean 'ce'\?$",
         "ls tuned for ece": "did you mean 'ls, tuned for ece'",
         "qqqq": r"unknown reference 'qqqq'; there are ce, ls",
-        "ls, tuned for nll": "'ls, tuned for nll' is not there: nothing is tuned for nll, only for ece$",
+        "ls, tuned for nll": "'ls, tuned for nll' does not exist: nothing is tuned for nll, only for ece$",
     }.items():
         with pytest.raises(ValueError, match=words) as error:
             check_reference(wrong, iter(labels), ["ece"])

@@ -67,10 +67,10 @@ def test_without_runs_there_is_no_row():
 def test_a_table_names_methods_of_the_recipe():
     broken = RECIPE | {"tables": {"3": {"rows": ["cee"], "columns": ["ece"]}}}
     with pytest.raises(
-        ValueError, match="table '3' has a row 'cee' that is no method of the recipe; did you mean 'ce'"
+        ValueError, match="table '3' has a row 'cee' that is not a method of the recipe; did you mean 'ce'"
     ):
         check_recipe(broken, "here")
-    with pytest.raises(ValueError, match="repairs 'x', which is no method with runs of its own"):
+    with pytest.raises(ValueError, match="repairs 'x', which is not a method with runs of its own"):
         check_recipe(RECIPE | {"methods": {"y": {"of": "x", "repair": "temperature"}}, "tables": {}}, "here")
 
 

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from calibrant.report import draw_confidence_histogram, draw_logit_scatter, draw_reliability, draw_risk_coverage
+from calibrant.report import (
+    draw_confidence_histogram,
+    draw_logit_scatter,
+    draw_reliability,
+    draw_reliability_zoom,
+    draw_risk_coverage,
+    new_figure,
+)
 from tests.helpers import audit_document as documents
 
 DRAW = {
@@ -78,3 +85,15 @@ def test_figures_that_cannot_be_drawn_say_why(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one length"):
         draw_logit_scatter(tmp_path / "x.png", model["logits"] | {"msp": [0.5]})
     assert not list(tmp_path.iterdir())
+
+
+def test_the_part_is_the_same_enlarged():
+    axes = new_figure((3, 5)).subplots(2, 1)
+    bins = {"low": [0, 0.5], "high": [0.5, 1], "count": [0, 9], "confidence": [np.nan, 0.8], "accuracy": [np.nan, 0.6]}
+    draw_reliability_zoom(tuple(axes), bins, zoom=(0.5, 0.9), title="CE")
+    for axis in axes:
+        assert axis.patches[0].get_height() == 0.6
+        assert [(x, y) for line in axis.get_lines()[1:] for x, y in line.get_xydata().tolist()] == [(0.8, 0.6)]
+    assert axes[0].get_xlim() == (0, 1)
+    assert axes[1].get_xlim() == axes[1].get_ylim() == (0.5, 0.9)
+    assert axes[0].patches[1].get_bbox().extents.tolist() == [0.5, 0.5, 0.9, 0.9]

@@ -25,7 +25,7 @@ Size = tuple[int, int]
 #: third of a megabyte.
 MAX_JSON, MAX_XML = 2**29, 2**22
 
-#: Larger coordinates than this are no pixels.
+#: Larger coordinates than this cannot be pixels.
 _LARGEST = 1e9
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -124,7 +124,7 @@ class Annotation:
 
     Attributes:
         folder: That of the data set, as the file says; empty if it does not.
-        filename: Of the image; empty if the file does not say.
+        filename: The image's file; empty if the annotation does not say.
         size: Width and height, each 0 if the file does not say.
         objects: Class name and x1, y1, x2, y2 as text, so that a file with a broken box still tells its class names.
         guessed: Whether the file is not in the encoding it should be, and was read as latin-1.

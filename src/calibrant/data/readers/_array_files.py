@@ -1,7 +1,7 @@
 """Arrays by name from an ``.npz`` or Parquet file: nothing is unpickled, sizes are checked before anything is read.
 
-A file is opened once, so that all arrays are of the same file even if somebody replaces it. The checksums in an archive
-and in the pages of a Parquet file, where it has them, are compared.
+A file is opened once, so that all arrays are of the same file even if it is replaced meanwhile. The checksums in an
+archive and in the pages of a Parquet file, where it has them, are compared.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ class BoxSamples:
 
         Args:
             name: Its path inside the data folder, which is its id.
-            boxes: Its objects; a generator may raise `SampleError`. None: they are not known, and nobody expects them.
+            boxes: Its objects; a generator may raise `SampleError`. None: unknown, and not expected.
             label: Its class; that of its largest box if left out.
             size: Width and height as the annotation says, 0 where it does not; None if the layout has no such field.
             normalised: Whether the boxes are given in units of the image's width and height.

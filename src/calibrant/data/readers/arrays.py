@@ -214,7 +214,7 @@ def _sound_rows(
         for start in range(0, len(inputs), _BLOCK):
             part = inputs[start : start + _BLOCK]
             is_finite[start : start + _BLOCK] = np.isfinite(part).reshape(len(part), -1).all(axis=1)
-    seen: set[str] = set()
+    earlier_ids: set[str] = set()
     sound = []
     for row in rows.tolist():
         where = f"{path.name}[{row}]"
@@ -224,9 +224,9 @@ def _sound_rows(
             findings.skip(where, "no label, or one outside the classes")
         elif soft is not None and not ((soft[row] >= 0).all() and abs(soft[row].sum() - 1) <= SOFT_TOLERANCE):
             findings.skip(where, NO_PROBABILITIES)
-        elif ids[row] in seen:
+        elif ids[row] in earlier_ids:
             findings.skip(where, "id that occurs twice", ids[row])
         else:
-            seen.add(ids[row])
+            earlier_ids.add(ids[row])
             sound.append(row)
     return np.array(sound, dtype=np.int64)

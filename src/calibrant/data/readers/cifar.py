@@ -120,7 +120,7 @@ def cifar100(folder: DataFolder, *, labels: Literal["fine", "coarse"] = "fine") 
     """Read CIFAR-100.
 
     Args:
-        folder: Of the batches or the one above, or a folder with train/ and test/.
+        folder: The folder of the batches or the one above, or a folder with train/ and test/.
         labels: ``"fine"`` for the 100 classes, ``"coarse"`` for the 20 superclasses.
     """
     return _read(folder, _HUNDRED, f"{labels}_labels")
@@ -215,7 +215,7 @@ def cifar10h(folder: DataFolder, *, images: str | Path | None = None) -> Dataset
     """Read CIFAR-10H; rows that are no probabilities, and images that have none, are skipped.
 
     Args:
-        folder: Of its files.
+        folder: The folder of its files.
         images: CIFAR-10, in any form that its reader takes; if left out, the inputs are the rows of counts.
     """
     root, findings = folder.root, folder.findings

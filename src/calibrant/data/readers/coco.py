@@ -121,7 +121,7 @@ def _by_image(
 ) -> dict[Any, list[Row]]:
     """The annotations of each image; those of unknown images or categories are skipped."""
     result: dict[Any, list[Row]] = {key: [] for key in names}
-    seen: set[Any] = set()
+    earlier_keys: set[Any] = set()
     for i, row in enumerate(rows):
         image, category, key = row.get("image_id"), row.get("category_id"), row.get("id")
         if not _is_key(image) or image not in result:
@@ -133,9 +133,9 @@ def _by_image(
             folder.findings.skip(names[image], "annotation of a category that is not listed", detail)
             continue
         if _is_key(key):
-            if key in seen:
+            if key in earlier_keys:
                 folder.findings.odd(names[image], "annotation with the id of another")
-            seen.add(key)
+            earlier_keys.add(key)
         result[image].append(row)
     return result
 

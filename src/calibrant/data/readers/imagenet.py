@@ -197,7 +197,7 @@ def _kit_solution(folder: DataFolder) -> dict[str, Solution]:
     solution: dict[str, Solution] = {}
     for i, line in enumerate(folder.lines(truth), start=1):
         if line.strip() not in wnids:
-            raise UnreadableError(f"{root / truth}: line {i} is {line[:50]!r}, which is no number in {_MAP}")
+            raise UnreadableError(f"{root / truth}: line {i} is {line[:50]!r}, which is not a number in {_MAP}")
         solution[f"ILSVRC2012_val_{i:08d}"] = wnids[line.strip()], None
     return solution
 

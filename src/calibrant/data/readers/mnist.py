@@ -65,7 +65,7 @@ def mnist(folder: DataFolder, *, classes: Sequence[str] | None = None) -> Datase
     """Read MNIST or a data set in its format; files that disagree with themselves are always an error.
 
     Args:
-        folder: Of the idx files, or the one above MNIST/raw.
+        folder: The folder of the idx files, or the one above MNIST/raw.
         classes: Their names; the ten digits if left out, or Fashion-MNIST's if the path speaks of fashion.
     """
     homes = _homes(folder.root)

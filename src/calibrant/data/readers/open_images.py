@@ -79,12 +79,12 @@ def open_images(
         folder: With train, validation, test, which are the splits.
         leaf_only: Drop the boxes of classes that have classes below them (needs the hierarchy file).
         merge: New class names by old ones; an empty new name drops a class's boxes.
-        cap: At most so many images per class; which ones follows from a hash of ``seed`` and the id, not from the rest
-            of the set.
-        cap_objects: At most so many objects per class, for samples of one object each ([ALS] A.2): the boxes beyond, by
-            a hash of ``seed``, the id and the number of the box, lose their class, so that `single_object` covers them
-            and makes no sample of them. Boxes of groups do not count.
-        seed: Of the choice under ``cap`` and ``cap_objects``.
+        cap: The largest number of images per class; which ones follows from a hash of ``seed`` and the id, not from the
+            rest of the set.
+        cap_objects: The largest number of objects per class, for samples of one object each ([ALS] A.2): the boxes
+            beyond, by a hash of ``seed``, the id and the number of the box, lose their class, so that `single_object`
+            covers them and makes no sample of them. Boxes of groups do not count.
+        seed: Seed of the choice under ``cap`` and ``cap_objects``.
     """
     root, split, findings, samples = folder.root, folder.split, folder.findings, BoxSamples(folder)
     for name, count in (("cap", cap), ("cap_objects", cap_objects)):

@@ -73,7 +73,7 @@ class MaskFiles(ImageFiles):
         stored = np.asarray(image)
         labels = self.meaning[stored]
         if (wrong := labels < 0).any():
-            raise UnreadableError(f"{path}: the mask holds the value {stored[wrong][0]}, which is no label")
+            raise UnreadableError(f"{path}: the mask holds the value {stored[wrong][0]}, which is not a label")
         return labels.astype(np.uint8)
 
 
@@ -99,7 +99,7 @@ class ColourMaskFiles(MaskFiles):
             rows = np.searchsorted(self.colours, codes).clip(max=len(self.colours) - 1)
             if (wrong := self.colours[rows] != codes).any():
                 colour = tuple(int(codes[wrong][0]).to_bytes(3, "big"))
-                raise UnreadableError(f"{path}: the mask holds the colour {colour}, which is no label")
+                raise UnreadableError(f"{path}: the mask holds the colour {colour}, which is not a label")
             labels.reshape(-1)[start : start + _PIXELS] = self.meaning[rows]
         return labels
 
@@ -118,7 +118,7 @@ def mask_dataset(
 
     Args:
         folder: The data folder.
-        name: Of the data set.
+        name: Name of the data set.
         classes: In the order of the labels.
         pairs: An image and its mask, by their paths inside the data folder.
         masks: Without names yet: the data folder, and what the values in its masks mean.

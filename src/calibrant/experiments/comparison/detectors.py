@@ -56,13 +56,13 @@ def compare_detectors(
     """Train a detector on every backbone with every seed; what is finished is not computed again.
 
     Args:
-        recipe: Of detection.
-        backbones: By name.
-        seeds: Of the runs.
+        recipe: A recipe of detection.
+        backbones: The backbones by name.
+        seeds: Seeds of the runs.
         folder: Gets the runs, and every number of them.
         data: Where the data lies, if not where the recipe says.
         event_log: Gives, for a backbone and a seed, what is called with the events of the run.
-        **options: Of `calibrant.training.train`: devices, nodes, accelerator, trust_code.
+        **options: Options of `calibrant.training.train`: devices, nodes, accelerator, trust_code.
 
     Returns:
         The numbers of all runs: method is the name of the backbone.

@@ -1,7 +1,7 @@
-"""The folder of a comparison: checked before anything in it is touched, and known by its study.json.
+"""The folder of a comparison: checked before anything in it is touched, and recognised by its study.json.
 
-The key of a run does not depend on where its data lies. So that runs on other data are never taken for these, data.json
-keeps a checksum of what was read: ids and labels of all samples, and the contents of a few.
+The key of a run does not depend on where its data lies. So that runs on other data are never mistaken for these,
+data.json keeps a checksum of what was read: ids and labels of all samples, and the contents of a few.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def record_data(study: Study, folder: Path, data: str | None, trust_code: bool =
 
     Args:
         study: What is compared.
-        folder: Of the comparison.
+        folder: The comparison's folder.
         data: Where the data lies, if not where the recipe says.
         trust_code: Whether the recipe's model may be imported, whoever's it is.
 
@@ -133,7 +133,7 @@ def record_data(study: Study, folder: Path, data: str | None, trust_code: bool =
         if any(before.get(name, record[name]) != record[name] for name in ("checksum", "classes")):
             raise ValueError(
                 f"{folder} holds runs on the data of {before['where']} ({before['samples']} samples), and those of "
-                f"{where} ({record['samples']} samples) are others: name another folder"
+                f"{where} ({record['samples']} samples) are different: name another folder"
             )
         records[kind] = record
     return records

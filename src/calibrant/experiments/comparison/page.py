@@ -88,7 +88,7 @@ def all_tables(comparison: Comparison, *, reference: str | None = None, expected
 
 
 def _norm_words(final: Results) -> str:
-    """In how many runs which reading of the logit normalisation was chosen."""
+    """In how many runs each reading of the logit normalisation was chosen."""
     rows = final.where(set="test", posthoc="logit-norm")
     powers = {row.run: row.parameter for row in rows}
     counts = {

@@ -1,7 +1,7 @@
-"""A comparison, run: every stage of its plan by an engine, then one table of all numbers.
+"""Running a comparison: an engine does every stage of its plan, then all numbers become one table.
 
 The folder holds `study.json` (what was asked), `runs/KEY` (a folder per run), `runs.csv` (what each run was for and how
-it ended) and the results. Running the same comparison again does what is missing, and nothing else.
+it ended) and the results. Running the same comparison again does only what is missing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from calibrant.experiments.engines.local import Engine, Local
 from calibrant.experiments.plan.study import PlannedRun, Scores, Study, first_candidates, search, trials_of
 from calibrant.experiments.results import ResultRow, Results
 from calibrant.experiments.results.evaluation import numbers
-from calibrant.experiments.results.measures import more_numbers
+from calibrant.experiments.results.paper_metrics import more_numbers
 from calibrant.experiments.tables.recipe_tables import columns_of
 from calibrant.models import require_trust
 from calibrant.training import RunFolder, make_fabric
@@ -44,7 +44,7 @@ class Comparison:
     Attributes:
         study: What was asked.
         folder: Where everything lies.
-        planned: Every run, and what it is for; one run may serve several purposes.
+        planned: Every run, and its purpose; one run may serve several purposes.
         results: Every number.
         failures: Runs without numbers.
     """

@@ -4,7 +4,7 @@ A claim is a difference with an expected sign, one per seed. It holds when the 9
 side of 0, does not hold when it lies on the other side or the difference is 0 for every seed, and is within noise
 otherwise. Settings were chosen on seeds from 1000 on, which are never reported: on 1000 to 1004 every difference but
 that of ``norm-test`` was above four standard deviations of a seed's, for which `SEEDS` seeds suffice most of the time.
-`CHECK` is what ``./dev bench demo_claims`` found on disjoint sets of seeds; without it there is no such file.
+`CHECK` is what ``./dev bench demo_claims`` found on disjoint sets of seeds; the file is missing until it has run.
 """
 
 from __future__ import annotations
@@ -198,9 +198,9 @@ def study_key() -> str:
     return hashlib.sha256(plan.encode()).hexdigest()[:16]
 
 
-def is_reliable(held: int, sets: int) -> bool:
+def is_reliable(count: int, sets: int) -> bool:
     """Whether a claim held in enough of the sets of seeds: in 19 of 20."""
-    return sets > 0 and held >= ENOUGH * sets
+    return sets > 0 and count >= ENOUGH * sets
 
 
 def summarise_check(check: Mapping[str, Any]) -> str:

@@ -64,7 +64,7 @@ class Demo:
     Attributes:
         page: The one to open.
         document: Every number and sentence on it.
-        audit: Of the network on test data, with the policy.
+        audit: The audit of the network on test data, with the policy.
         policy: Fitted on validation data.
     """
 
@@ -75,7 +75,7 @@ class Demo:
 
 
 def demo_recipe(seed: int = 0, quick: bool = False) -> Recipe:
-    """How the network is trained: as one often is, without augmentation and until it knows its samples by heart."""
+    """How the network is trained: as is common, without augmentation and until it has memorised its samples."""
     size = _QUICK if quick else _FULL
     options = {"samples": size["validation"]}
     return check_recipe(
@@ -105,9 +105,9 @@ def run_demo(folder: str | Path, *, seed: int = 0, quick: bool = False, progress
 
     Args:
         folder: For the run, the files and the page.
-        seed: Of the data and of the network.
+        seed: Seed of the data and of the network.
         quick: Less data and fewer epochs.
-        progress: Called as it goes on; the whole is 10.
+        progress: Called as it advances; the whole is 10.
 
     Returns:
         The page, and what is on it.
@@ -122,17 +122,17 @@ def run_demo(folder: str | Path, *, seed: int = 0, quick: bool = False, progress
     policy = Policy.fit(validation, target_risk=RISK, confidence=CONFIDENCE)
     policy.save(folder / POLICY)
     stages("auditing")
-    judged = audit({TEST: test}, val=validation, policy=policy, reproduce=COMMANDS[-1])
-    judged.to_html(folder / AUDIT)
+    report = audit({TEST: test}, val=validation, policy=policy, reproduce=COMMANDS[-1])
+    report.to_html(folder / AUDIT)
     stages("exporting")
     data = read("scenes", "test", **_OPTIONS, seed=seed, samples=min(ONNX_RUNS, len(test)))
     exported = _export(folder, policy, data)
-    document = _document(judged, policy, _QUICK if quick else _FULL, exported) | _pictures(policy, test, data)
+    document = _document(report, policy, _QUICK if quick else _FULL, exported) | _pictures(policy, test, data)
     document["facts"] += [("Seed", seed), ("Seconds", round(time.monotonic() - started))]
     document["reproduce"] = f"calibrant demo --seed {seed}{' --quick' if quick else ''}"
     write_demonstration(folder / PAGE, document)
     stages("done")
-    return Demo(folder / PAGE, document, judged, policy)
+    return Demo(folder / PAGE, document, report, policy)
 
 
 class _DemoRecord(BaseModel):
@@ -184,7 +184,7 @@ class _WholeProgress:
 
 
 def _export(folder: Path, policy: Policy, data: Dataset) -> Exported | str:
-    """Write network and policy as one graph, after running it on the pictures; or why that cannot be."""
+    """Write network and policy as one graph, after running it on the pictures; or the reason why that is impossible."""
     from calibrant.export import export_onnx
 
     model, shape, _ = load_model(folder / RUN)
@@ -196,11 +196,11 @@ def _export(folder: Path, policy: Policy, data: Dataset) -> Exported | str:
         return str(missing)
 
 
-def _story(judged: Audit, exported: Exported | str) -> dict[str, Any]:
+def _story(report: Audit, exported: Exported | str) -> dict[str, Any]:
     """The numbers that the page is about."""
     # The last model is the calibrated one, or, where calibrating does not help, the first.
-    before, after = ({m["name"]: m["value"] for m in judged.models[k]["metrics"]} for k in (0, -1))
-    answered, wrong, all_wrong = (row["value"] for row in judged.document["policy"]["rows"])
+    before, after = ({m["name"]: m["value"] for m in report.models[k]["metrics"]} for k in (0, -1))
+    answered, wrong, all_wrong = (row["value"] for row in report.document["policy"]["rows"])
     return {
         "claims": before["mean_confidence"], "right": before["accuracy"],
         "ece": before["ece_15"], "ece_repaired": after["ece_15"],
@@ -209,9 +209,9 @@ def _story(judged: Audit, exported: Exported | str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _document(judged: Audit, policy: Policy, size: Mapping[str, int], exported: Exported | str) -> dict[str, Any]:
+def _document(report: Audit, policy: Policy, size: Mapping[str, int], exported: Exported | str) -> dict[str, Any]:
     """The story in numbers and in sentences."""
-    story, outcome = _story(judged, exported), judged.document["policy"]
+    story, outcome = _story(report, exported), report.document["policy"]
     shares = {name: "none" if value is None else percent(value) for name, value in story.items()}
     claims = f"claims {shares['claims']} and is right {shares['right']} of the time"
     is_kept = story["wrong"] is not None and story["wrong"] <= RISK
@@ -236,14 +236,14 @@ def _document(judged: Audit, policy: Policy, size: Mapping[str, int], exported: 
             "value": f"{fixed(100 * (story['claims'] - story['right']), 2)} points",
             "aside": "overconfident",
             "text": f"Trained with cross-entropy on {count(size['train'])} pictures, the network {claims}.",
-            "reliability": judged.models[0]["reliability"],
+            "reliability": report.models[0]["reliability"],
             "caption": f"Before: calibration error {shares['ece']}",
         },
         "repaired": {
             "value": shares["ece_repaired"],
             "aside": f"calibration error, was {shares['ece']}",
             "text": f"Fitted in seconds, on {count(size['validation'])} other pictures. {policy.method_summary}",
-            "reliability": judged.models[-1]["reliability"],
+            "reliability": report.models[-1]["reliability"],
             "caption": f"Repaired: calibration error {shares['ece_repaired']}",
         },
         "deployed": {

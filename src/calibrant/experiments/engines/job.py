@@ -1,7 +1,7 @@
 """One run of a comparison, wherever it is executed: trained, evaluated, or recorded as failed.
 
 The folder of a run is named by the key of its recipe, and holds everything about it. What is finished is never done
-again; what was cut off goes on from its last checkpoint; what failed says why.
+again; what was cut off continues from its last checkpoint; what failed says why.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Job:
     """A run that is to be done.
 
     Attributes:
-        key: Of the recipe.
+        key: Key of the recipe.
         recipe: As plain values, which any process can read.
-        folder: Of the run.
+        folder: The run folder.
         data: Where the data lies, if not where the recipe says.
         title: What a progress bar calls it.
         trust_code: Whether a model that is neither Calibrant's, torchvision's nor timm's may be imported.
@@ -62,7 +62,7 @@ class Job:
     def failure(self) -> dict[str, Any] | None:
         """Why it failed, if it did, and whether it would again: ``error`` and ``lasting``."""
         is_finished, damage = self._outcome
-        if is_finished:  # what is damaged counts as finished for nobody, and is not computed over: the message says so
+        if is_finished:  # damaged results are neither used nor overwritten: the message says so
             return {"error": damage, "lasting": True} if damage else None
         folder = RunFolder(self.folder)
         failed = folder.failure()
@@ -97,9 +97,9 @@ class Job:
 
     def train(self, accelerator: str, event_log: Callable[[str, Mapping[str, Any]], None], wait: Callable[[], object]
               ) -> None:  # fmt: skip
-        """Train, unless that was done, in this process; once nobody else does.
+        """Train in this process, unless that was done; wait while another process does.
 
-        Another command may do this run, or a process has yet to notice that its parent is gone.
+        Another command may train this run, or a process has not yet noticed that its parent has ended.
         """
         recipe = check_recipe(dict(self.recipe), self.folder)
         while not (Path(self.folder) / RESULT).exists():
@@ -116,7 +116,7 @@ def perform(job: Job, threads: int, progress: Progress = silent, accelerator: st
 
     Args:
         job: What to do.
-        threads: Of PyTorch; as they are if 0.
+        threads: Threads of PyTorch; left as they are if 0.
         progress: Called with the steps of the training.
         accelerator: As Lightning Fabric takes it.
     """
@@ -156,7 +156,7 @@ class Stage:
         name: As a person would read it: "testing".
         total: Number of runs.
         missing: How many of them are not on disk.
-        progress: Called with the number of runs done, those that go on counted by their shares.
+        progress: Called with the number of runs done; those under way count by their shares.
     """
 
     def __init__(self, name: str, total: int, missing: int, progress: Progress = silent):
@@ -167,7 +167,7 @@ class Stage:
         self._tell(f"{total} run{'s' * (total != 1)}{on_disk}")
 
     def update(self, job: Job, steps: float = 0, total: float | None = None) -> None:
-        """A job starts or goes on."""
+        """A job starts or advances."""
         self._running[job.key] = job.title, steps / total if total else 0.0
         self._tell(", ".join(f"{title} {share:.0%}" for title, share in list(self._running.values())[:4]))
 

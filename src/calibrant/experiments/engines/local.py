@@ -32,7 +32,7 @@ class Engine(Protocol):
     """What executes runs."""
 
     def run(self, jobs: Sequence[Job], stage: Stage) -> None:
-        """Do all jobs; each leaves its numbers in its folder, or why it failed, and is reported to the stage."""
+        """Do all jobs; each leaves its numbers or the reason of its failure in its folder, and is reported."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Local:
     Attributes:
         jobs: Runs at a time; one per core if left out.
         cpus: Cores that each run is worth.
-        threads: Of each run; if left out its share of the cores, or OMP_NUM_THREADS where that is less.
+        threads: Threads of each run; if left out its share of the cores, or OMP_NUM_THREADS where that is less.
         accelerator: As Lightning Fabric takes it.
     """
 
@@ -53,7 +53,7 @@ class Local:
     _running: dict[Connection, tuple[Job, Any]] = field(default_factory=dict, repr=False)
 
     def run(self, jobs: Sequence[Job], stage: Stage) -> None:
-        """Do all jobs; each leaves its numbers or why it failed."""
+        """Do all jobs; each leaves its numbers, or the reason why it failed."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         slots = self.jobs or max(1, int(cores / self.cpus))
         # By the slots, not by the jobs that are left: other threads, other rounding, and a sweep that was interrupted
@@ -111,7 +111,7 @@ class Local:
 
 
 def _child(job: Job, threads: int, accelerator: str, parent: Connection) -> None:
-    """In the process of a run: when nobody listens any more, stop."""
+    """In the process of a run: stop when the parent has ended."""
     os.setsid()  # Ctrl-C in a terminal is the parent's to answer, which then asks its children, once
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -135,7 +135,7 @@ def engine_of(
         name: ``"local"`` or ``"ray"``.
         recipe: Its resources are those of one run.
         jobs: Runs at a time; as many as fit if None.
-        address: Of a Ray cluster; None starts one on this machine.
+        address: Address of a Ray cluster; None starts one on this machine.
         accelerator: As Lightning Fabric takes it.
     """
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:

@@ -1,8 +1,8 @@
 """Runs as tasks of a Ray cluster: the same runs in the same folders, on as many machines as there are.
 
 Folders lie on storage that all machines share. A task whose process is killed, or whose machine goes away, is tried
-again elsewhere and goes on from the run's last checkpoint; a run that fails by an error of its own is recorded and not
-tried again. The lock of a run's folder goes with the process that held it, so no run is ever done twice at once.
+again elsewhere and continues from the run's last checkpoint; a run that fails by an error of its own is recorded and
+not tried again. The lock of a run's folder goes with the process that held it, so no run is ever done twice at once.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class RayEngine:
     """The engine for more than one machine.
 
     Attributes:
-        address: Of a Ray cluster; ``"auto"`` for the one that this machine belongs to; None starts one here.
-        resources: Of each run.
+        address: Address of a Ray cluster; ``"auto"`` for the one that this machine belongs to; None starts one here.
+        resources: What each run takes.
         jobs: Number of parallel runs; as many as fit if left out.
         accelerator: As Lightning Fabric takes it.
     """
@@ -50,7 +50,7 @@ class RayEngine:
         import_ray(_WHAT)
 
     def run(self, jobs: Sequence[Job], stage: Stage) -> None:
-        """Do all jobs; each leaves its numbers or why it failed."""
+        """Do all jobs; each leaves its numbers, or the reason why it failed."""
         with connect(_WHAT, self.address) as ray:
             check_fits(ray, "a run", self.resources.cpus, self.resources.gpus)
             _Sweep(ray, self, stage).run(jobs)

@@ -44,12 +44,12 @@ class MappedImage(NamedTuple):
     """An image as a network sees it, and where the network looks.
 
     Attributes:
-        ident: Of the image.
+        ident: Id of the image.
         label: Its class.
         pixels: [H, W, 3] what the network takes.
         heat: [H, W] the map, from 0 to 1.
         probabilities: [K].
-        boxes: [B, 4] in pixels of the network's input; None if nobody knows where the objects are.
+        boxes: [B, 4] in pixels of the network's input; None if the objects' positions are unknown.
     """
 
     ident: str
@@ -95,7 +95,9 @@ def check_network(folder: str | Path, layer: str | None = None) -> str:
     name = RunFolder(folder).recipe().model.name
     if name.startswith(TIMM) or ":" in name:
         if layer is None:
-            raise ValueError(f"{folder}: the model {name!r} is none of Calibrant's: name its last block with --layer")
+            raise ValueError(
+                f"{folder}: the model {name!r} is not one of Calibrant's: name its last block with --layer"
+            )
         return layer
     about = describe(name)
     if about.task != "classification" or not about.last_block:
@@ -121,9 +123,9 @@ def map_images(
 
     Args:
         run: Whose network, and whose recipe prepares the images.
-        dataset: Of images.
-        layer: Of which maps are made, by its dotted name.
-        explained: Of which class they are.
+        dataset: A data set of images.
+        layer: The dotted name of the layer whose maps are drawn.
+        explained: The class whose maps they are.
         progress: Called after every batch.
     """
     pipeline = evaluation_pipeline(run.recipe, dataset)
@@ -154,9 +156,9 @@ def activation_maps(
 
     Args:
         model: A classifier, in evaluation mode afterwards.
-        layer: Of it, with activations [N, C, h, w].
+        layer: A layer of the model, with activations [N, C, h, w].
         inputs: [N, channels, H, W].
-        classes: Of which class each map is: the predicted one if left out.
+        classes: The class whose map is drawn, for each input; the predicted one if left out.
     """
     need("class activation maps", "cam", "pytorch_grad_cam")
     _torchvision.ensure()  # the package imports it

@@ -35,7 +35,7 @@ class ChosenImages:
     Attributes:
         ids: Shown, by name; if empty, ``count`` of them.
         count: How many are shown.
-        seed: Of the draw; without one the first ``count`` are shown.
+        seed: Seed of the draw; without one the first ``count`` are shown.
         measured: How many the number is computed on, drawn from all.
         with_context: Also show each with its objects covered, where the data have boxes.
     """
@@ -143,8 +143,8 @@ def study_activation_maps(
         images: Which are shown and measured.
         data: Where the data lies, if not where the recipes say.
         split: The set of the runs, as for `predict_run`; the test set if left out.
-        layer: Of which maps are made; if left out, the last convolutional block of each network.
-        explained: Of which class the maps are.
+        layer: The layer whose maps are drawn; if left out, the last convolutional block of each network.
+        explained: The class whose maps they are.
         accelerator: As Lightning Fabric takes it.
         trust_code: As for `predict_run`.
         progress: Called after every batch of measured images.

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._arrays import Doubles
 from calibrant._validation import listing
 from calibrant.data import Dataset
 from calibrant.experiments.comparison.folder import RUNS, STUDY
@@ -25,8 +26,6 @@ from calibrant.predictions import Predictions
 from calibrant.report import ImageMaps, MethodMaps
 from calibrant.selective import normalised_max_logit
 from calibrant.training import RESULT, RunFolder, predict_image
-
-Doubles = npt.NDArray[np.float64]
 
 
 def split_name(argument: str) -> tuple[str, Path]:
@@ -46,7 +45,7 @@ def named_runs(arguments: Sequence[str], seed: int | None = None) -> dict[str, P
     Args:
         arguments: Folders of finished runs, ``NAME=RUN``, or the folder of a comparison, which stands for a run of each
             of its methods.
-        seed: Of the runs of a comparison; the first if left out.
+        seed: Which run of each method of a comparison; the first seed if left out.
     """
     runs: dict[str, Path] = {}
     for argument in arguments:
@@ -82,7 +81,7 @@ def image_maps(
         runs: Folders by the names of their methods.
         image: Its id in the data set, or the end of one that no other has.
         data: Where the data lies, if not where the recipes say.
-        split: Of the image; the recipe's test split if left out.
+        split: The split of the image; the recipe's test split if left out.
         trust_code: As for `calibrant.training.predict_run`.
     """
     images = {
@@ -116,7 +115,7 @@ class Normalisation(NamedTuple):
     """The logit normalisation that ranks a set best, of every p and both readings.
 
     Attributes:
-        p: Of the norm.
+        p: The norm's p.
         centre: Whether logits are centred first.
         is_better: Whether it ranks the set better than the confidence does; where not, `LogitNorm` would fall back.
     """
@@ -191,7 +190,7 @@ def _method_maps(name: str, path: Path, predictions: Predictions, counted: npt.N
 def _ranks(score: Doubles, counted: npt.NDArray[np.bool_]) -> Doubles:
     """The share of pixels that count of which the model is surer; 0 where a pixel does not count."""
     ranks = np.zeros(len(score))
-    # Of the surest pixels no other is surer: 1 minus the share that is no surer.
+    # 1 minus the share of pixels of which the model is at most as sure: 0 for the surest.
     ranks[counted] = 1 - rank_shares(score[counted])
     return ranks
 

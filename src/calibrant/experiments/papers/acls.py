@@ -28,7 +28,7 @@ _LAMBDA1, _LAMBDA2 = (0.0, 0.05, 0.1, 0.15), (0.0, 0.005, 0.01, 0.015)
 _CHOSEN = (0.1, 0.01)
 #: Of Fig. A, whose values are not printed.
 _MARGINS = (0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0)
-#: Fig. 3 cuts the regulariser off here, and has so many bins.
+#: Where Fig. 3 cuts the regulariser off, and its number of bins.
 _CUT, _BINS = 0.1, 20
 #: Sizes of a gradient step on the logits.
 _STEPS = (0.1, 1.0)
@@ -97,7 +97,7 @@ def _last_epochs(bench: Workbench, runs: RunSet, method: str) -> Iterator[LastEp
 
 
 def _regulariser(epoch: LastEpoch) -> Any:
-    """Of every sample of the last epoch."""
+    """The regulariser of every sample of the last epoch."""
     epoch.loss.reduction = "none"
     with torch.no_grad():
         parts = [epoch.loss.terms(z, labels, ids=ids)["regulariser"] for z, labels, ids in epoch.batches()]

@@ -46,7 +46,7 @@ def detection_table(bench: Workbench, number: str) -> Output:
 
     Args:
         bench: Where classifiers are from; its seeds are those of the detectors.
-        number: Of the table.
+        number: Number of the table.
     """
     plan = load(RECIPE)
     assert plan.detection is not None

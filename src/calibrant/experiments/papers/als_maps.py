@@ -31,8 +31,8 @@ def draw_maps(bench: Workbench, recipe: str, name: str, *, with_context: bool) -
 
     Args:
         bench: Where the runs are from.
-        recipe: Of the methods.
-        name: Of the figure; its number is the seed of the images.
+        recipe: The recipe of the methods.
+        name: Name of the figure; its number is the seed of the images.
         with_context: Also show the images with their objects covered.
     """
     runs = bench.run(recipe, METHODS, changes=CONVOLUTIONS)

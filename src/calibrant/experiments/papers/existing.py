@@ -1,4 +1,4 @@
-"""Runs that somebody has made before, as the methods of a recipe: of run folders and of comparisons."""
+"""Runs that were finished earlier, as the methods of a recipe: run folders and comparisons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from calibrant.experiments.comparison.folder import RUNS, STUDY
 from calibrant.experiments.plan.study import Study, contenders_of
 from calibrant.experiments.results import ResultRow, Results
 from calibrant.experiments.results.evaluation import numbers
-from calibrant.experiments.results.measures import more_numbers
+from calibrant.experiments.results.paper_metrics import more_numbers
 from calibrant.experiments.tables.recipe_tables import columns_of
 from calibrant.losses import describe
 from calibrant.training import RESULT, Recipe, RunFolder
@@ -22,7 +22,7 @@ _METHOD = ("loss", "targets", "mixing", "data.context_rate")
 def existing_runs(recipe: Recipe, paths: Sequence[Path]) -> tuple[Results, dict[str, dict[int, RunFolder]]]:
     """Every number of finished runs, and their folders by method and seed; of two runs of a seed the first.
 
-    A run that is no method of the recipe keeps the name that its comparison has for it, or that of its folder.
+    A run that matches no method of the recipe keeps its name in its comparison, or the name of its folder.
 
     Args:
         recipe: Whose methods the runs are of.

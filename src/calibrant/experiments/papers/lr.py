@@ -167,7 +167,7 @@ def table3(bench: Workbench) -> Output:
     else:
         sets = {name: _runs(bench, name, "1" if name in _TABLE1 else "2") for name in (*_TABLE1, *_TABLE2)}
     table = _ranks(sets)
-    return Output({"table3": table, "table3-beside": _printed(table)}, notes=_said(table, sets))
+    return Output({"table3": table, "table3-beside": _printed(table)}, notes=_describe_ranks(table, sets))
 
 
 def _recipe_of(bench: Workbench, path: Any) -> tuple[str, str]:
@@ -177,17 +177,17 @@ def _recipe_of(bench: Workbench, path: Any) -> tuple[str, str]:
 
 
 def _ranks(sets: Mapping[str, RunSet]) -> Table:
-    judged = {name: _judged(runs) for name, runs in sets.items()}
-    methods = [m for m in _METHODS if all(m in results.column("method") for results in judged.values())]
+    results_by_name = {name: _tabled_results(runs) for name, runs in sets.items()}
+    methods = [m for m in _METHODS if all(m in results.column("method") for results in results_by_name.values())]
     stand_ins = {"ece": {"ce": "ce + temperature"}}
-    has_both = all("ce + temperature" in results.column("method") for results in judged.values())
+    has_both = all("ce + temperature" in results.column("method") for results in results_by_name.values())
     return tables.average_ranks(
-        judged, _TARGETS, methods=methods, ties="min", decimals=3, stand_ins=stand_ins if has_both else None,
+        results_by_name, _TARGETS, methods=methods, ties="min", decimals=3, stand_ins=stand_ins if has_both else None,
         title="Average ranks of the losses",
     )  # fmt: skip
 
 
-def _judged(runs: RunSet) -> Results:
+def _tabled_results(runs: RunSet) -> Results:
     """Numbers as the tables take them: a row that repairs another has those of that one after the repair."""
     final = runs.results.where(stage="final")
     rows = list(final.where(posthoc="none"))
@@ -213,7 +213,7 @@ def _printed(table: Table) -> Table:
     return Table("The paper's ranks and ours", "Difference: ours minus the paper's.", tuple(columns), tuple(lines))
 
 
-def _said(table: Table, sets: Mapping[str, RunSet]) -> tuple[str, ...]:
+def _describe_ranks(table: Table, sets: Mapping[str, RunSet]) -> tuple[str, ...]:
     words = [f"Ranks over {len(sets)} data set{'s' * (len(sets) != 1)}: {', '.join(sets)}."]
     for k, column in enumerate(table.columns):
         means = {line.method: cell.mean for line in table.rows if (cell := line.cells[k]) is not None and cell.runs}
@@ -227,8 +227,8 @@ def _price(sets: Mapping[str, RunSet]) -> list[str]:
     """What holding data out for a temperature costs, in accuracy."""
     words = []
     for name, runs in sets.items():
-        judged = _judged(runs).where(set="test", metric="accuracy")
-        pair = [judged.where(method=m).by_seed(tuned_for="accuracy") for m in ("ce", "ce + temperature")]
+        results_by_name = _tabled_results(runs).where(set="test", metric="accuracy")
+        pair = [results_by_name.where(method=m).by_seed(tuned_for="accuracy") for m in ("ce", "ce + temperature")]
         if all(pair):
             whole, part = (float(np.mean(list(values.values()))) for values in pair)
             words.append(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from calibrant._arrays import Doubles
 from calibrant.experiments.maps.image_maps import Normalisation, image_maps
 from calibrant.experiments.papers.workbench import RunSet, Workbench
 from calibrant.experiments.tables.cells import Column, Line, Table, cell_of
@@ -15,8 +16,6 @@ from calibrant.metrics import top_label
 from calibrant.posthoc import rank_shares
 from calibrant.report import ImageMaps
 from calibrant.training import load_sets
-
-Doubles = npt.NDArray[np.float64]
 
 #: Wrong pixels of an image that is shown, as a share of those drawn: some by every method, and right ones among them.
 _LEAST_WRONG, _MOST_WRONG = 0.05, 0.5

@@ -134,14 +134,14 @@ def table2(bench: Workbench) -> Output:
 def voc(bench: Workbench) -> Output:
     """The appendix has the settings and no table; the numbers beside ours are those that ACLS prints."""
     note = "The numbers beside ours are of ACLS, Table 4, which follows MbLS's protocol; the appendix prints none."
-    made = tables_beside(bench, (_VOC,), "4", masks=True, notes=[note, *([SMALL_NOTE] if bench.small else [])])
+    output = tables_beside(bench, (_VOC,), "4", masks=True, notes=[note, *([SMALL_NOTE] if bench.small else [])])
     data = "drawn scenes" if bench.small else "PASCAL VOC"
     titles = {
         "table4": f"MbLS on {data}, with the columns of ACLS's Table 4",
         "table4-beside": f"Printed numbers (PASCAL VOC, by ACLS in its Table 4) and ours ({data})",
     }
-    tables = {name: replace(table, title=titles[name]) for name, table in made.tables.items()}
-    return replace(made, tables=tables)
+    tables = {name: replace(table, title=titles[name]) for name, table in output.tables.items()}
+    return replace(output, tables=tables)
 
 
 @item("mbls.fig3", "Confidence maps and reliability of one image", recipes=(_VOC,), minutes=4)

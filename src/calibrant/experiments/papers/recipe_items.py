@@ -35,11 +35,11 @@ def tables_beside(
     Args:
         bench: Where runs come from.
         recipes: By name; each has a table of that number.
-        number: Of the table.
+        number: Number of the table.
         tune: Metrics for which settings are searched.
         changes: In small: values of the experiment to replace, by section.
         masks: In small: scenes with a label for every pixel.
-        layout: Of the tables of all recipes; one below the other if left out.
+        layout: Lays out the tables of all recipes; one below the other if left out.
         directions: By metric, which end is better here: ``"low"`` or ``"high"``, if not the metric's own.
         notes: Sentences for the page.
     """
@@ -58,24 +58,24 @@ def beside_of(
     directions: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
 ) -> Output:
-    """As `tables_beside`, of runs that are there."""
+    """As `tables_beside`, for runs that exist already."""
     own = {
         recipe: _directed(recipe_table(runs.results, runs.recipe, number), directions or {})
         for recipe, runs in sets.items()
     }
     head = f"table{number.lower()}"
     names = {recipe: head if len(sets) == 1 else f"{head}-{recipe}" for recipe in sets}
-    made: dict[str, Table] = {}
+    tables_by_name: dict[str, Table] = {}
     if layout is not None:
-        made[head] = layout(own)
+        tables_by_name[head] = layout(own)
     for recipe, runs in sets.items():
-        made.setdefault(names[recipe], own[recipe])
+        tables_by_name.setdefault(names[recipe], own[recipe])
         printed = beside(runs, number)
         if printed.rows:
-            made[f"{names[recipe]}-beside"] = printed
-    said = [*notes, *(words for table in own.values() for words in _leaders(table))]
-    said += [words for runs in sets.values() for words in runs.notes]
-    return Output(tables=made, notes=tuple(said))
+            tables_by_name[f"{names[recipe]}-beside"] = printed
+    sentences = [*notes, *(words for table in own.values() for words in _leaders(table))]
+    sentences += [words for runs in sets.values() for words in runs.notes]
+    return Output(tables=tables_by_name, notes=tuple(sentences))
 
 
 def _directed(table: Table, directions: Mapping[str, str]) -> Table:
@@ -104,7 +104,7 @@ def beside(runs: RunSet, number: str) -> Table:
 
 def _leaders(table: Table) -> list[str]:
     """Who is best in each column, and by how much the next is worse, in a sentence a column."""
-    said = []
+    sentences = []
     for k, column in enumerate(table.columns):
         cells = [(cell.mean, line) for line in table.rows if (cell := line.cells[k]) is not None and cell.runs]
         if column.better == "none" or len(cells) < 2:
@@ -112,11 +112,11 @@ def _leaders(table: Table) -> list[str]:
         (first, best), (second, other), *_ = sorted(
             cells, key=lambda pair: pair[0] if column.better == "low" else -pair[0]
         )
-        said.append(
+        sentences.append(
             f"{column.name}: {_row(best)} is best with {amount(first, column)}, then {_row(other)} with "
             f"{amount(second, column)}."
         )
-    return said
+    return sentences
 
 
 def _row(line: Line) -> str:

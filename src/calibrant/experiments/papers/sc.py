@@ -72,8 +72,7 @@ def _risk_by_smoothing(bench: Workbench, recipe: str, name: str, *notes: str) ->
     runs = smoothing_runs(bench, recipe, wanted=[CE])
     first = {label_of(runs, method): judge(runs, method, seeds_of(runs, method)[0]) for method in runs.folders}
     curves = risk_coverage_by_method(
-        {label: judged.msp for label, judged in first.items()},
-        {label: judged.correct for label, judged in first.items()},
+        {label: part.msp for label, part in first.items()}, {label: part.correct for label, part in first.items()}
     )
     ceilings = {label_of(runs, method): _ceiling(runs, method) for method in runs.folders}
     marks = {
@@ -116,9 +115,7 @@ def _aurc_words(runs: RunSet, name: str) -> str:
     """The AURC of every method, and in how many runs it is above that of cross-entropy with the same seed."""
     areas = {
         method: [
-            aurc(judged.msp, judged.correct)
-            for seed in seeds_of(runs, method)
-            if (judged := judge(runs, method, seed, name))
+            aurc(part.msp, part.correct) for seed in seeds_of(runs, method) if (part := judge(runs, method, seed, name))
         ]
         for method in runs.folders
     }

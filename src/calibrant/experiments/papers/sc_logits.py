@@ -58,16 +58,16 @@ def fig5(bench: Workbench) -> Output:
     """Pictures that both models get wrong, those first whose rank label smoothing lowers most."""
     runs = smoothing_runs(bench, RESNET, wanted=[CE, LS])
     seed = min(set(seeds_of(runs, CE)) & set(seeds_of(runs, LS)))
-    judged = {method: judge(runs, method, seed) for method in (CE, LS)}
-    ranks = {method: rank_shares(-part.msp) for method, part in judged.items()}
-    both = np.flatnonzero(~judged[CE].correct & ~judged[LS].correct)
+    parts = {method: judge(runs, method, seed) for method in (CE, LS)}
+    ranks = {method: rank_shares(-part.msp) for method, part in parts.items()}
+    both = np.flatnonzero(~parts[CE].correct & ~parts[LS].correct)
     chosen = both[np.argsort(ranks[LS][both] - ranks[CE][both], kind="stable")][:_PICTURES]
     if not len(chosen):
         raise ValueError("no picture is misclassified by both models: there is no overconfident error to show")
     predictions = Predictions.open(runs.folders[LS][seed] / "test.npz")
     cells = []
     for k, (pixels, truth) in zip(chosen, _pictures(bench, runs, seed, predictions, chosen), strict=True):
-        lines = [_rank_line(runs, method, judged[method], ranks[method], k, predictions) for method in (LS, CE)]
+        lines = [_rank_line(runs, method, parts[method], ranks[method], k, predictions) for method in (LS, CE)]
         cells.append(Cell(pixels, "\n".join([truth, *lines])))
     words = {method: label_of(runs, method) for method in (CE, LS)}
     surer, means = float((ranks[LS][both] < ranks[CE][both]).mean()), {m: ranks[m][both].mean() for m in (CE, LS)}
@@ -83,8 +83,8 @@ def fig5(bench: Workbench) -> Output:
     )
 
 
-def _rank_line(runs: RunSet, method: str, judged: JudgedSet, ranks: Doubles, row: int, predictions: Predictions) -> str:
-    names, label = predictions.class_names, int(judged.predicted[row])
+def _rank_line(runs: RunSet, method: str, parts: JudgedSet, ranks: Doubles, row: int, predictions: Predictions) -> str:
+    names, label = predictions.class_names, int(parts.predicted[row])
     return f"{label_of(runs, method)}: {label if names is None else names[label]}, {ranks[row]:.1%}"
 
 

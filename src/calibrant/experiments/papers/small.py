@@ -60,7 +60,7 @@ def small_recipe(recipe: Recipe, rows: Iterable[str] | None = None, *, masks: bo
     Rows that differ from another only in what the small experiment replaces are left out.
 
     Args:
-        recipe: Of the paper.
+        recipe: The paper's recipe.
         rows: Methods to keep; all if left out.
         masks: Over the small experiment with a label for every pixel.
     """

@@ -1,4 +1,4 @@
-"""Where items of the papers get their runs: trained here, trained here in small, or finished by somebody before."""
+"""Where items of the papers get their runs: trained here, trained here in small, or finished earlier."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class RunSet:
         return tuple(f"{f.method}, seed {f.seed}, has no numbers: {f.error}" for f in self.failures)
 
     def folder(self, method: str, seed: int | None = None) -> RunFolder:
-        """Of a method's run with this seed, or with its first."""
+        """The folder of a method's run with this seed, or with its first."""
         runs = self.folders[method]
         return runs[min(runs) if seed is None else seed]
 
     def predictions(self, method: str, seed: int | None = None, name: str = "test") -> Predictions:
-        """Of a set, by a method's run with this seed, or with its first."""
+        """Predictions of a set, by a method's run with this seed, or with its first."""
         return Predictions.open(self.folder(method, seed) / f"{name}.npz")
 
     def outputs(self, method: str, seed: int | None = None, name: str = "test") -> Flat:
@@ -70,7 +70,7 @@ class Workbench:
         small: The same methods on drawn scenes, in seconds a run.
         data: Where the papers' data lies.
         runs: Finished runs or comparisons, to be taken instead of training.
-        seeds: Of the runs.
+        seeds: Seeds of the runs.
         engine: What executes them: processes of this machine if left out.
         progress: Called with the number of runs that are done.
     """
@@ -97,7 +97,7 @@ class Workbench:
         """The runs of some rows of a recipe; those that are not there yet are trained.
 
         Args:
-            recipe: By name.
+            recipe: Name of the recipe.
             rows: Methods of it; all if left out.
             methods: More methods, as recipes write them, instead of rows of the recipe.
             seeds: Instead of the workbench's.

@@ -19,7 +19,7 @@ def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, l
 
     Args:
         item: What was made.
-        output: Of its function.
+        output: What its function returned.
         folder: For the files; made if it is not there.
         command: That makes it again.
         lead: What it was made from, in a sentence.

@@ -125,14 +125,14 @@ def combinations(values: Space) -> int:
     """How many combinations there are; an error if they are more than anybody can run."""
     number = math.prod(len(v) for v in values.values())
     if number > MOST_COMBINATIONS:
-        raise ValueError(f"a search is among at most {MOST_COMBINATIONS} combinations of a method, got {number}")
+        raise ValueError(f"a search covers at most {MOST_COMBINATIONS} combinations of a method, got {number}")
     return number
 
 
 def draw(values: Space, number: int, seed: int) -> list[Settings]:
-    """So many combinations at random, none twice; all of them if there are no more."""
+    """Combinations drawn at random without repetition; all of them if there are no more."""
     total = combinations(values)
     random = np.random.default_rng([seed, len(values), total])
     chosen = sorted(random.choice(total, min(number, total), replace=False).tolist())
-    every = grid(values)
-    return [every[i] for i in chosen]
+    settings = grid(values)
+    return [settings[i] for i in chosen]

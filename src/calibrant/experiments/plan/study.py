@@ -1,4 +1,4 @@
-"""A comparison as a plan: which runs are needed, in which order, and what each of them is for.
+"""A comparison as a plan: which runs are needed, in which order, and for what purpose.
 
 The protocol is LR's: every candidate of a method is trained on a part of the training data and judged on the rest; the
 best one, for each target, is trained again on all of it and tested. With `data.resample` the splits are drawn anew for
@@ -27,7 +27,7 @@ MOST_SEEDS, MOST_CANDIDATES = 1000, 1000
 
 #: LR's share of the training data for the search, where a recipe names none.
 HELD_OUT = 1 / 6
-#: Successive halving keeps one of so many, and gives it as many times the training.
+#: Successive halving keeps one candidate in ETA, and trains it ETA times as long.
 ETA = 3
 RUNGS = 3
 
@@ -39,7 +39,7 @@ Choice = dict[tuple[str, int, str], Settings]
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run, and what it is for."""
+    """A run, and its purpose."""
 
     recipe: Recipe = field(repr=False)
     method: str
@@ -50,7 +50,7 @@ class PlannedRun:
 
     @cached_property
     def key(self) -> str:
-        """Of the recipe: runs with the same key are one run."""
+        """The recipe's key: runs with the same key are one run."""
         return self.recipe.key
 
     @property
@@ -95,7 +95,7 @@ class Study:
     """What is compared.
 
     Attributes:
-        recipe: Of everything but the method.
+        recipe: Everything but the method.
         methods: By their labels in the tables.
         seeds: One run of each method, and for resampled data one split, per seed.
         tune: Metrics for which settings are searched; none keeps the settings as they are.
@@ -120,7 +120,7 @@ class Study:
             raise ValueError(f"a comparison takes at most {MOST_SEEDS} seeds, got {len(self.seeds)}")
         if len(set(self.seeds)) < len(self.seeds) or not all(0 <= seed <= LARGEST_SEED for seed in self.seeds):
             raise ValueError(
-                f"seeds are whole numbers from 0 on to 2**63 - 1, each given once, got {short(list(self.seeds))}"
+                f"seeds are whole numbers from 0 to 2**63 - 1, each given once, got {short(list(self.seeds))}"
             )
         for target in self.tune:
             if target not in TARGETS:
@@ -224,7 +224,7 @@ class Study:
         elif hold_out is not None:
             is_train = hold_out.of == "train"
             is_joined = self.tune and is_train and self.recipe.training.keep == "last" and not self.keep_held_out
-            # What a search has looked at is no test data of any seed.
+            # What a search has looked at must not be test data of any seed.
             cut = seed if is_train or seed in self.search_seeds else self.search_seeds[0]
             changed["data.hold_out"] = None if is_joined else hold_out.model_dump(exclude_none=True) | {"seed": cut}
         return PlannedRun(replaced(self.recipe, changed), label, settings, "final", tuned_for, seed)
@@ -237,7 +237,7 @@ def search(study: Study, execute: Callable[[Sequence[PlannedRun]], Scores]) -> t
     """Search the settings of every method: the runs that were made for it, and what was chosen.
 
     Args:
-        study: What is compared; nothing is searched if it tunes for nothing.
+        study: What is compared; without anything to tune for, nothing is searched.
         execute: Makes runs, and gives their validation numbers.
     """
     runs: list[PlannedRun] = []
@@ -256,10 +256,10 @@ def search(study: Study, execute: Callable[[Sequence[PlannedRun]], Scores]) -> t
             count = 1 if rung == rungs - 1 else math.ceil(len(group) / ETA)
             candidates[label, seed] = _distinct(settings for r in rankings.values() for settings in r[:count])
     # Where one was left before the last round, or was all there is, nothing had to be judged.
-    for (label, seed), left in candidates.items():
+    for (label, seed), remaining in candidates.items():
         for target in study.tune:
-            if len(left) == 1:
-                choice.setdefault((label, seed, target), left[0])
+            if len(remaining) == 1:
+                choice.setdefault((label, seed, target), remaining[0])
     return runs, choice
 
 

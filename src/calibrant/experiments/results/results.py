@@ -146,7 +146,7 @@ class Results:
 
     @classmethod
     def _of(cls, rows: Iterable[ResultRow]) -> Results:
-        """Of rows that have been checked."""
+        """Results of rows that have been checked."""
         self = object.__new__(cls)
         object.__setattr__(self, "rows", tuple(rows))
         return self
@@ -229,7 +229,7 @@ def _rows_of_csv(path: Path) -> Iterator[ResultRow]:
                 raise ValueError(f"{path}: line {reader.line_num} has {len(line)} columns instead of {len(head)}")
             yield _row_of_texts([line[at] for at in order], f"{path}: line {reader.line_num}")
     except csv.Error as error:
-        raise ValueError(f"{path}: line {reader.line_num} is no CSV: {error}") from error
+        raise ValueError(f"{path}: line {reader.line_num} is not CSV: {error}") from error
 
 
 def _row_of_texts(texts: list[str], where: str) -> ResultRow:

@@ -173,7 +173,7 @@ def check_direction(column: Column) -> Column:
 
 
 def cell_of(values: Iterable[float]) -> TableCell | None:
-    """Mean and standard deviation; None if there is no number. NaN is no number, and counts for no run."""
+    """Mean and standard deviation; None if there is no number. NaN does not count as a run."""
     numbers = [v for v in values if v == v]
     if not numbers:
         return None

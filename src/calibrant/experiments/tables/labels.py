@@ -259,4 +259,4 @@ def check_reference(reference: str, labels: Iterable[str], targets: Sequence[str
         raise ValueError(f"unknown reference {reference!r}; {methods}")
     if label.tuned_for is not None and label.tuned_for not in targets:
         there = f"only for {enumerate_words(targets)}" if targets else "nor for anything else"
-        raise ValueError(f"the reference {reference!r} is not there: nothing is tuned for {label.tuned_for}, {there}")
+        raise ValueError(f"the reference {reference!r} does not exist: nothing is tuned for {label.tuned_for}, {there}")

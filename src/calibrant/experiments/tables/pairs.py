@@ -23,7 +23,7 @@ from calibrant.experiments.tables.labels import (
     sources,
 )
 
-#: Up to so many differences, every assignment of signs is counted: SciPy's exact test leaves ties out of account, and
+#: Up to this many differences, every assignment of signs is counted: SciPy's exact test leaves ties out of account, and
 #: its permutation test takes 20 s for 14 seeds. Beyond, the normal approximation is good.
 _ENUMERATED = 14
 #: The fewest seeds for a verdict.
@@ -184,7 +184,7 @@ def marks(rows: Sequence[RowSource], reference: Mapping[str, RowSource], column:
 
 
 def _holm(values: Sequence[float]) -> list[float]:
-    """Holm's p-values; those that are not numbers are no tests, and stay so."""
+    """Holm's p-values; NaN is no test, and stays NaN."""
     order = sorted((p, n) for n, p in enumerate(values) if p == p)
     corrected, largest = [math.nan] * len(values), 0.0
     for rank, (p, n) in enumerate(order):

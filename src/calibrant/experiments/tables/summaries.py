@@ -184,7 +184,7 @@ def average_ranks(
         methods: labels; every method of the results if left out.
         ties: ``"average"``: ties share the mean of their ranks; ``"min"``: the smallest of them, which gives the ranks
             by accuracy of LR's Table 3 (those by ECE do not all follow from its Tables 1 and 2).
-        decimals: round means to so many first. LR's ranks are of means rounded to 3.
+        decimals: round means to this many decimals first. LR's ranks are of means rounded to 3.
         stand_ins: by target, labels to take in a method's place. LR has
             ``{"ece": {"ce": "ce + temperature"}}``.
         target: only the ranks among what was tuned for this; ``""``: only those overall. Both kinds if left out, which
@@ -241,7 +241,7 @@ def _over(part: Sequence[str], groups: Sequence[str]) -> str:
 def _fewer(lines: Sequence[Line]) -> str:
     columns = zip(*(line.cells for line in lines), strict=True)
     uneven = any(len({cell.runs for cell in column if cell is not None and cell.runs}) > 1 for column in columns)
-    return "n: over so many rankings only." if uneven else ""
+    return "n: over that many rankings only." if uneven else ""
 
 
 def _for_target(final: Results, name: str, target: str) -> RowSource | None:

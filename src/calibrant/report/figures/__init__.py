@@ -103,7 +103,7 @@ def literal(text: object) -> str:
 
 
 def wrapped(text: object, most: int) -> str:
-    r"""A name in lines of about so many characters, so that titles of neighbouring axes do not meet.
+    r"""A name in lines of about ``most`` characters, so that titles of neighbouring axes do not meet.
 
     Example:
         >>> wrapped("Adaptive label smoothing", 16)

@@ -35,7 +35,7 @@ def draw_activation_maps(document: Part, pictures: Sequence[Sequence[Cell]]) -> 
     """Draw a row for each image: the picture with its boxes, and the map of each network with its most likely classes.
 
     Args:
-        document: Of the maps: ``methods`` and ``rows``.
+        document: The maps' document: ``methods`` and ``rows``.
         pictures: For each row the picture, and the map of each network over it.
     """
     methods = [method["name"] for method in document["methods"]]
@@ -46,8 +46,8 @@ def draw_activation_maps(document: Part, pictures: Sequence[Sequence[Cell]]) -> 
             for axis, cell in zip(axes, cells, strict=True):
                 _draw_picture(axis, cell)
             axes[0].set_xlabel(f"{literal(row['label'])}\n{'objects covered' if row['context'] else ''}", fontsize=7)
-            for axis, said in zip(axes[1:], row["methods"], strict=True):
-                _write_classes(axis, said["top"])
+            for axis, method in zip(axes[1:], row["methods"], strict=True):
+                _write_classes(axis, method["top"])
             if number == 0:
                 for axis, name in zip(axes, ("Picture", *methods), strict=True):
                     axis.set_title(wrapped(name, 18), fontsize=7.5)
@@ -66,10 +66,10 @@ def _draw_picture(axis: Axes, cell: Cell) -> None:
 
 def _write_classes(axis: Axes, top: Sequence[Part]) -> None:
     """The most likely classes below a map, a line each."""
-    for line, said in enumerate(top):
-        colour, mark = _VERDICTS[said["right"]]
+    for line, entry in enumerate(top):
+        colour, mark = _VERDICTS[entry["right"]]
         axis.annotate(
-            f"{mark} {literal(said['class'])} {percent(said['confidence'])}",
+            f"{mark} {literal(entry['class'])} {percent(entry['confidence'])}",
             (0, 0), (0, -8 - 9 * line), xycoords="axes fraction", textcoords="offset points", va="center",
             fontsize=6.5, color=colour, annotation_clip=False,
         )  # fmt: skip

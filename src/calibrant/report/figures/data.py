@@ -31,7 +31,7 @@ class Cell:
         pixels: [H, W, 3] uint8.
         caption: A few short lines.
         boxes: [B, 4] in pixels of the picture.
-        box_names: Of the boxes' classes.
+        box_names: Names of the boxes' classes.
         crop: x1, y1, x2, y2: drawn dashed.
     """
 

@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from calibrant._arrays import Doubles
 from calibrant.report.figures import BASE, DASHES, DOWN, INK, MUTED, SERIES, axis_at, literal, set_title, shares
 from calibrant.report.text import round_percent
 
 if TYPE_CHECKING:
     from calibrant.selective import MSPBin, RankStatistics
-
-Doubles = npt.NDArray[np.float64]
 
 
 def draw_rank_statistics(

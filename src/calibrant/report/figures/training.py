@@ -23,7 +23,7 @@ def draw_regulariser(
     Args:
         axis: To draw on.
         counts: Samples of each bin.
-        edges: Of the bins; what lies beyond them was counted in the last.
+        edges: Edges of the bins; what lies beyond them was counted in the last.
         zero: The share.
         title: Written above.
     """

@@ -46,8 +46,8 @@ def collect_abbreviations(methods: Mapping[str, str] | None = None) -> dict[str,
             entries[method.lower()] = Abbreviation("", title, title)
     for metric in METRICS.values():
         if metric.title:
-            is_told = metric.title in metric.description
-            explained = metric.description if is_told else f"{metric.title}: {metric.description}"
+            has_title = metric.title in metric.description
+            explained = metric.description if has_title else f"{metric.title}: {metric.description}"
             entry = Abbreviation(metric.label, metric.title, explained)
             entries |= {metric.label.lower(): entry, metric.name: entry}
     return entries

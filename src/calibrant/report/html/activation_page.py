@@ -45,8 +45,8 @@ def write_activation_page(path: str | Path, document: Part, pictures: Sequence[S
     """Write the page; the file appears whole or not at all.
 
     Args:
-        path: Of the page.
-        document: Of the study, with ``created``, ``calibrant`` and ``reproduce``.
+        path: Where the page is written.
+        document: The study's document, with ``created``, ``calibrant`` and ``reproduce``.
         pictures: For each row of the document the picture, and the map of each network over it.
     """
     check_format("a page of activation maps", document, "calibrant.cam")
@@ -99,12 +99,12 @@ def _row(document: Part, row: Part, cells: Sequence[Cell]) -> str:
         f"<figcaption>{name(row['id'])}</figcaption></figure></li>"
     )
     names = [method["name"] for method in document["methods"]]
-    for said, cell in zip(row["methods"], cells[1:], strict=True):
-        top = "".join(_class(entry) for entry in said["top"])
-        share = quantity(said["inside"], "share")
+    for method, cell in zip(row["methods"], cells[1:], strict=True):
+        top = "".join(_class(entry) for entry in method["top"])
+        share = quantity(method["inside"], "share")
         inside = "" if share == DASH else f'<p class="inside">{share} inside the boxes</p>'
-        title = f"{key(coloured(names.index(said['name'])))}{clipped(said['name'])}"
-        picture = _picture(cell, f"Map of {escape(said['name'])}, {first}")
+        title = f"{key(coloured(names.index(method['name'])))}{clipped(method['name'])}"
+        picture = _picture(cell, f"Map of {escape(method['name'])}, {first}")
         items += (
             f'<li><figure><div class="named">{title}</div>{picture}'
             f'<figcaption><ol class="top">{top}</ol>{inside}</figcaption></figure></li>'

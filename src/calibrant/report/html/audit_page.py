@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from calibrant.report.document import Part, audited_models, unit_of
-from calibrant.report.html import charts, explorer, set_tables, sorted_tables, tables
+from calibrant.report.html import charts, explorer, sorted_tables, tables
 from calibrant.report.html.layout import ReportSection, command_box, terms, write_report
 from calibrant.report.html.svg import icon
 from calibrant.report.text import DASH, count, escape, finite, magnitude, name, percent, round_percent
@@ -138,7 +138,7 @@ def _policy(document: Part, models: Sequence[Part]) -> ReportSection | None:
     body = f'<ul class="findings">{_finding(policy)}</ul>{tables.outcome(policy)}' if policy else ""
     if policy and policy.get("sets"):
         sets = policy["sets"]
-        body += f'<h3>Prediction sets</h3><ul class="findings">{_finding(sets)}</ul>{set_tables.prediction_sets(sets)}'
+        body += f'<h3>Prediction sets</h3><ul class="findings">{_finding(sets)}</ul>{tables.prediction_sets(sets)}'
     return _section("policy", "What the policy does here", "Policy", body)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAMED_CLASSES = 30
 #: Characters of a class's name beside its bars.
 _LONGEST = 17
-#: Images with so many boxes or more are drawn together.
+#: Images with this many boxes or more are drawn together.
 _MANY = 10
 #: Pictures up to this size are drawn pixel by pixel.
 _SMALL = 100
@@ -56,12 +56,12 @@ def _class_bars(
         plot.add(words("tick end", plot.margin[0] - 7, plot.at_y(row + 0.5) + 4, isolated(shown)))
         for k, (split, numbers) in enumerate(values.items()):
             value, at = numbers.get(label, 0), row + 0.9 - k * thick
-            tip = f"{isolated(label)}, {isolated(split)}: {_told(value, what)}"
+            tip = f"{isolated(label)}, {isolated(split)}: {_describe(value, what)}"
             plot.add(plot.box(f"filled {coloured(k)}", (0, value), (at - thick, at), tip))
     return plot
 
 
-def _told(value: float, what: str) -> str:
+def _describe(value: float, what: str) -> str:
     return percent(value) if what.startswith("share") else f"{count(value)} {what}"
 
 

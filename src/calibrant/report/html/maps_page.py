@@ -10,8 +10,7 @@ from pathlib import Path
 from calibrant.report.html.charts import RELIABILITY_LEGEND, reliability
 from calibrant.report.html.layout import ReportSection, asset, command_box, terms, write_report
 from calibrant.report.html.tables import clipped, heads, numeric, table
-from calibrant.report.map_colours import CONFIDENCE, RANK, VOID, Pixels, label_colours
-from calibrant.report.maps import ImageMaps, MethodMaps
+from calibrant.report.maps import CONFIDENCE, RANK, VOID, ImageMaps, MethodMaps, Pixels, label_colours
 from calibrant.report.text import TIMES, count, escape, name, number, percent
 
 #: Pixels of the longer side of a map in the page; larger ones are thinned.

@@ -70,7 +70,7 @@ def _pointer(plot: Plot, name: str, outside: Sequence[tuple[Point, Point]], labe
     ends = list(dict.fromkeys(table_percent(value) for value in (values[0], values[-1])))
     at_x, at_y = plot.at_x(near_x), plot.at_y(near_y)
     row = at_y + (18 if is_up else -10)
-    while any(abs(row - other) < 14 and abs(at_x - place) < 190 for place, other in labels):
+    while any(abs(row - label_row) < 14 and abs(at_x - label_x) < 190 for label_x, label_row in labels):
         row += 14 if is_up else -14
     labels.append((at_x, row))
     is_right_half = at_x > plot.width / 2

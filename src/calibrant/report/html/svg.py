@@ -81,7 +81,7 @@ class Plot:
         return f'<rect class="{kind}" {where}>{title(tip)}</rect>' if tip else f'<rect class="{kind}" {where}/>'
 
     def path(self, points: Sequence[Point]) -> str:
-        """Path data through the points; those that nobody could see missing are left out."""
+        """Path data through the points; points that make no visible difference are left out."""
         return path_data(thinned([(self.at_x(x), self.at_y(y)) for x, y in points], 0.12))
 
     def clipped(self, *marks: str) -> str:
@@ -150,7 +150,7 @@ def title(text: str) -> str:
 
 
 def nice_ticks(low: float, high: float, about: int) -> list[float]:
-    """About so many round values from low to high."""
+    """Round values from low to high, about this many."""
     raw = (high - low) / max(1, about)
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(s * power for s in (1.0, 2.0, 2.5, 5.0, 10.0) if s * power >= raw * 0.999)

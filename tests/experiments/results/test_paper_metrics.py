@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from calibrant.experiments.results.measures import MORE_NUMBERS, SetOutputs, measure, more_numbers
+from calibrant.experiments.results.paper_metrics import MORE_NUMBERS, SetOutputs, measure, more_numbers
 from calibrant.experiments.tables.cells import Column
 from tests.reference import metrics as reference
 
@@ -51,7 +51,7 @@ def test_numbers_beyond_those_of_a_run_are_computed_once(compared, monkeypatch):
     assert names == {("test", "none", "ece_7"), ("test", "temperature-mbls", "ece")}
     (scaled,) = [n for n in first if n.posthoc != "none"]
     assert 0.1 <= scaled.parameter <= 10  # the mean over the folds of a cross-fit
-    monkeypatch.setattr("calibrant.experiments.results.measures.measure", pytest.fail)
+    monkeypatch.setattr("calibrant.experiments.results.paper_metrics.measure", pytest.fail)
     assert more_numbers(folder, columns) == first
     (folder / MORE_NUMBERS).write_text(json.dumps(["nonsense"]))
     with pytest.raises(ValueError, match="delete it, and the same command computes it again"):

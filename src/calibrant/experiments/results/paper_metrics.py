@@ -105,11 +105,11 @@ def _stored(folder: RunFolder) -> list[Number]:
 
 
 def _computed(folder: RunFolder, wanted: Iterable[tuple[str, str, str]]) -> Iterator[Number]:
-    judged: dict[tuple[str, str], tuple[SetOutputs, float]] = {}
+    outputs: dict[tuple[str, str], tuple[SetOutputs, float]] = {}
     for name, repair, metric in wanted:
-        if (name, repair) not in judged:
-            judged[name, repair] = repaired(folder, name, repair)
-        data, parameter = judged[name, repair]
+        if (name, repair) not in outputs:
+            outputs[name, repair] = repaired(folder, name, repair)
+        data, parameter = outputs[name, repair]
         yield Number(name, repair, parameter, metric, measure(metric, data))
 
 
