@@ -135,12 +135,12 @@ def _loopback_only() -> Iterator[None]:
     """
     from ray._private import services
 
-    own = services.get_node_ip_address
+    get_address = services.get_node_ip_address
     services.get_node_ip_address = lambda *_, **__: _LOOPBACK
     try:
         yield
     finally:
-        services.get_node_ip_address = own
+        services.get_node_ip_address = get_address
 
 
 def _start_undertaker() -> subprocess.Popen[bytes] | None:

@@ -217,8 +217,8 @@ class SelectiveClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  
         session = InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
         outputs = session.run(None, {session.get_inputs()[0].name: inputs})
         probabilities = np.maximum(outputs[1], 0)  # a forest's may be below 0 by rounding
-        own, converted = self.policy_.decide(self._values(X)), self.policy_.decide(probabilities)
-        differing = int(((own.labels != converted.labels) | (own.accept != converted.accept)).sum())
+        decisions, converted = self.policy_.decide(self._values(X)), self.policy_.decide(probabilities)
+        differing = int(((decisions.labels != converted.labels) | (decisions.accept != converted.accept)).sum())
         if differing > MOST_DIFFERING * len(inputs):
             raise ValueError(
                 f"skl2onnx's model leads to other decisions than the estimator on {differing} of {len(inputs)} "

@@ -91,9 +91,9 @@ def adaptive_targets(
     if not dtype.is_floating_point:
         raise ValueError(f"dtype must be a floating-point type, got {dtype}")
     share = _shares(objectness, y, hard=unknown == "hard")
-    own = (beta * share + (1.0 - beta)).expand(y.shape)
-    targets = ((1.0 - own) / (num_classes - 1))[:, None].repeat(1, num_classes)
-    targets.scatter_(1, y.clamp(min=0)[:, None], own[:, None])
+    label_share = (beta * share + (1.0 - beta)).expand(y.shape)
+    targets = ((1.0 - label_share) / (num_classes - 1))[:, None].repeat(1, num_classes)
+    targets.scatter_(1, y.clamp(min=0)[:, None], label_share[:, None])
     empty = y < 0
     if context is not None:
         flags = torch.as_tensor(context, device=y.device)

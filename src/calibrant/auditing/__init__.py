@@ -1,9 +1,17 @@
 """The audit of a model's confidence.
 
-`collect` goes through predictions once and fills in `breakdown`, `shards` does so on a cluster; `repairs`, `findings`,
-`repair_findings` and `policy_check` judge, `headline` answers what was asked, `next_step` says what to do, `document`
-is what a page draws, `audit` puts them together. `gate` judges every `requirement` by its interval, `object_size` is of
-images whose objects are known by their size.
+==================  ====================================================================================================
+`audit`             an audit from beginning to end
+`collect`           one pass over predictions, which fills in the tables of `breakdown` and `object_size`
+`shards`            the same on a cluster, in parts that are put together
+`classes`           every class on its own: what its probability says and what happened
+`repairs`           what a repair or another score would gain
+`findings`          what the numbers mean, in sentences; `repair_findings` and `rounding` have some of them
+`policy_check`      what a policy does to the audited predictions
+`headline`          the answer to what was asked, and `next_step` what to do
+`document`          the audit of one model as plain values, which a page draws
+`gate`              requirements judged by their intervals; `requirement` reads one
+==================  ====================================================================================================
 """
 
 from typing import TYPE_CHECKING

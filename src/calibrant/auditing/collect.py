@@ -138,14 +138,14 @@ class Collected:
         return self.class_names[index] if self.class_names else str(index)
 
 
-def wanted_groups(predictions: Predictions, groups: Iterable[str] | None) -> list[str]:
-    """The groups that were asked for, all of them if none were."""
-    wanted = list(predictions.group_names if groups is None else groups)
-    missing = [name for name in wanted if name not in predictions.group_names]
+def check_groups(predictions: Predictions, groups: Iterable[str] | None) -> list[str]:
+    """The group columns that are asked for, all of them if None; each must be there."""
+    names = list(predictions.group_names if groups is None else groups)
+    missing = [name for name in names if name not in predictions.group_names]
     if missing:
         available = ", ".join(predictions.group_names) or "none"
         raise ValueError(f"there is no group column {missing[0]!r}; the predictions have: {available}")
-    return wanted
+    return names
 
 
 def begin(predictions: Predictions, groups: Iterable[str]) -> Collected:
@@ -196,7 +196,7 @@ def collect(
         what: the stage, for the progress.
         progress: called with the number of rows read.
     """
-    collected = begin(predictions, wanted_groups(predictions, groups))
+    collected = begin(predictions, check_groups(predictions, groups))
     total = None if progress is silent else len(predictions)  # which may take a pass over the files
     for batch in track(predictions.batches(), what, total, progress, size=len):
         if outcome is not None:

@@ -163,10 +163,10 @@ def numbers_of(
 ) -> tuple[dict[str, Approximate], dict[str, Interval], npt.NDArray[np.float64]]:
     """Values and intervals of every metric, and class-wise ECE by class."""
     values = dict(summary.metrics())
-    own: dict[str, Interval] = {}
+    others: dict[str, Interval] = {}
     if collected.object_sizes is not None:
-        own["objectness_deviation"] = collected.object_sizes.deviation(level)
-        values["objectness_deviation"] = Approximate(own["objectness_deviation"].value)
+        others["objectness_deviation"] = collected.object_sizes.deviation(level)
+        values["objectness_deviation"] = Approximate(others["objectness_deviation"].value)
     if collected.clusters is None:
         numbers = intervals(summary, level=level, replicates=replicates, seed=seed)
     else:
@@ -174,9 +174,9 @@ def numbers_of(
         if collected.impossible:  # which of the images they are in was not kept
             numbers["nll"] = Interval(float(values["nll"]), math.nan, math.nan)
     if collected.overlaps is not None:
-        own["mean_iou"] = collected.overlaps.mean_iou(level=level, replicates=replicates, seed=seed)
-        values["mean_iou"] = Approximate(own["mean_iou"].value)
-    numbers |= own
+        others["mean_iou"] = collected.overlaps.mean_iou(level=level, replicates=replicates, seed=seed)
+        values["mean_iou"] = Approximate(others["mean_iou"].value)
+    numbers |= others
     if collected.classwise is None:
         return values, numbers, np.empty(0)
     classwise = collected.classwise.by_class()
@@ -336,9 +336,9 @@ def _histogram(summary: Summary, bins: int = 50) -> dict[str, Any]:
 def _curve(name: str, title: str, curve: RiskCoverage, samples: int, level: float) -> dict[str, Any]:
     """A curve thinned to points evenly spread over the coverage, those of the risks and coverages of the table kept."""
     coverage, risk = curve.coverage, curve.risk
-    wanted = np.searchsorted(coverage, np.concatenate([np.linspace(0, 1, POINTS), np.array(COVERAGES) - 1e-12]))
+    indices = np.searchsorted(coverage, np.concatenate([np.linspace(0, 1, POINTS), np.array(COVERAGES) - 1e-12]))
     fitting = [np.flatnonzero(risk <= target)[-1:] for target in RISKS]
-    at = np.unique(np.minimum(np.concatenate([wanted, *fitting]), len(coverage) - 1))
+    at = np.unique(np.minimum(np.concatenate([indices, *fitting]), len(coverage) - 1))
     accepted = np.rint(coverage[at] * samples)
     errors = np.rint(risk[at] * accepted)
     low, high = wilson(errors, accepted, level)

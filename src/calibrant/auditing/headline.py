@@ -80,11 +80,11 @@ def _about_several(models: Sequence[Part], comparisons: Sequence[Part]) -> dict[
     part = next(part for part in comparisons if best in (part["first"], part["second"]))
     other = part["first"] if best == part["second"] else part["second"]
     gains = ", ".join(filter(None, (_gain(row, best == part["second"]) for row in part["rows"])))
-    own = next(model for model in models if model["name"] == best)
-    rest = _trust_words([model for model in models if model is not own])
-    state = _TRUST[own["verdict"]["level"]]
+    best_model = next(model for model in models if model["name"] == best)
+    rest = _trust_words([model for model in models if model is not best_model])
+    state = _TRUST[best_model["verdict"]["level"]]
     headline = f"{best} is better than {other} ({gains}), and its confidence {state}; {rest}."
-    return {"level": str(own["verdict"]["level"]), "headline": headline, "text": text}
+    return {"level": str(best_model["verdict"]["level"]), "headline": headline, "text": text}
 
 
 def _trust_words(models: Sequence[Part]) -> str:
@@ -100,9 +100,9 @@ def _gain(row: Part, is_second: bool) -> str:
     """What a model has over the other in accuracy or ECE, if it is beyond chance."""
     if row["name"] not in ("ece_15", "accuracy") or _sign(row) != (1 if is_second else -1):
         return ""
-    own, other = (row["second"], row["first"]) if is_second else (row["first"], row["second"])
+    value, other = (row["second"], row["first"]) if is_second else (row["first"], row["second"])
     label = "ECE" if row["name"] == "ece_15" else "accuracy"
-    return f"{label} {percent(own)} against {percent(other)}"
+    return f"{label} {percent(value)} against {percent(other)}"
 
 
 def _about_policy(models: Sequence[Part], policy: Part) -> dict[str, str]:

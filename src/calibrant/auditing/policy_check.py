@@ -135,7 +135,13 @@ def _sets(outcome: Outcome) -> dict[str, Any] | None:
 
 
 def _group(policy: Policy, name: str, samples: int, accepted: int, errors: int) -> dict[str, Any]:
-    own = policy.parts.get(name)
+    threshold = policy.parts.get(name)
+    if threshold is None:
+        promised, note = None, "unknown to the policy: never answered"
+    elif threshold.abstains:
+        promised, note = None, "never answered"
+    else:
+        promised, note = None if policy.promised is None else threshold.target_risk, ""
     low, high = wilson(errors, accepted, 0.95)
     return {
         "name": name,
@@ -144,6 +150,6 @@ def _group(policy: Policy, name: str, samples: int, accepted: int, errors: int) 
         "wrong": errors / accepted if accepted else None,
         "low": float(low) if accepted else None,
         "high": float(high) if accepted else None,
-        "promised": None if own is None or own.abstains or policy.promised is None else own.target_risk,
-        "note": "unknown to the policy: never answered" if own is None else "never answered" if own.abstains else "",
+        "promised": promised,
+        "note": note,
     }

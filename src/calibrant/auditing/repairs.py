@@ -38,7 +38,7 @@ from calibrant.posthoc import (
     scores_by_reading,
 )
 from calibrant.predictions import FLOOR, log_probabilities
-from calibrant.selective import CALIBRATORS_TRIED, FEWEST_FOR_CHOICE, Selection, judge_rows, kept_for_choice, select
+from calibrant.selective import CALIBRATORS_TRIED, FEWEST_FOR_CHOICE, Selection, judge_rows, select, take_for_choice
 
 FEWEST = 50  # samples, below which nothing is fitted
 POINTS = 1500  # of the scatter of logits
@@ -140,7 +140,7 @@ def choose_as_fit(collected: Collected, centre: bool | None = None) -> Selection
     if collected.holds == "confidence" or collected.rows < FEWEST_FOR_CHOICE:
         return None
     values, labels, unit = collected.logits.columns()
-    samples = kept_for_choice(values, labels.astype(np.int64), unit.astype(np.int64), collected.rows)
+    samples = take_for_choice(values, labels.astype(np.int64), unit.astype(np.int64), collected.rows)
     if samples is None or len(np.unique(folds_of(samples.rows.unit))) < FOLDS:
         return None
     return select(samples, collected.holds, quick=True, floor=collected.floor, centre=centre)

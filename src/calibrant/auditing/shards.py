@@ -21,7 +21,7 @@ import numpy as np
 from calibrant._progress import Progress, silent, track
 from calibrant._ray import check_fits, connect
 from calibrant.auditing.breakdown import Breakdown, Levels
-from calibrant.auditing.collect import ERRORS_KEPT, Collected, add_batch, begin, collect, id_bytes, wanted_groups
+from calibrant.auditing.collect import ERRORS_KEPT, Collected, add_batch, begin, check_groups, collect, id_bytes
 from calibrant.predictions import BATCH, FileStore, Predictions
 
 #: Rows of a piece, and samples of it that count.
@@ -100,8 +100,8 @@ def _limit(size: int, total: int) -> int:
     How many lie below has a binomial spread of at most the root of their number; twelve times that is never missed.
     """
     most = int(np.iinfo(np.uint64).max)
-    wanted = size + 12 * math.isqrt(size) + 144
-    return most if wanted >= total else most * wanted // total
+    needed = size + 12 * math.isqrt(size) + 144
+    return most if needed >= total else most * needed // total
 
 
 def merge(parts: Iterable[Part]) -> Collected:
@@ -238,7 +238,7 @@ def collect_on_ray(
     store = predictions._store
     if not isinstance(store, FileStore):
         return collect(predictions, groups=groups, what=what, progress=progress)
-    columns, pieces = wanted_groups(predictions, groups), pieces_of(store)
+    columns, pieces = check_groups(predictions, groups), pieces_of(store)
     with connect("an audit with the engine ray", address) as ray:
         check_fits(ray, "a pass over a piece of the predictions", cpus=1, gpus=0)
 
@@ -281,8 +281,8 @@ def _stated_sizes(pieces: Sequence[Predictions]) -> list[Size] | None:
         if None in counts:
             return None
         rows = sum(count or 0 for count in counts)
-        places = 1 if piece.holds == "confidence" else math.prod(store.schema.shape_of("labels"))
-        sizes.append((rows, rows * places))
+        positions = 1 if piece.holds == "confidence" else math.prod(store.schema.shape_of("labels"))
+        sizes.append((rows, rows * positions))
     return sizes
 
 

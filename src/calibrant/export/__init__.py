@@ -1,4 +1,16 @@
-"""ONNX graphs with calibration and the decision to answer or abstain inside."""
+"""ONNX graphs with calibration and the decision to answer or abstain inside.
+
+=================  =====================================================================================================
+`export`           `export_onnx`, from a policy and a model to a file
+`onnx_model`       ONNX models read, checked and run
+`torch_model`      PyTorch models as ONNX models
+`logits_tensor`    which tensor of a model is the logits
+`graph`            the policy's formula drawn as a graph
+`attach`           the policy's graph behind the model's
+`inputs`           inputs for the check
+`verify`           the check: the graph's answers against the policy's own
+=================  =====================================================================================================
+"""
 
 from typing import TYPE_CHECKING
 

@@ -207,8 +207,8 @@ def _describe(answers: AnswerRows, expected: AnswerRows, row: int, before: int) 
         a, b = getattr(answers, name)[row].item(), getattr(expected, name)[row].item()
         parts.append(f"{name} {a:.7g} instead of {b:.7g}" if isinstance(a, float) else f"{name} {a} instead of {b}")
     if answers.members is not None and expected.members is not None:
-        given, own = (np.flatnonzero(members[row]).tolist() for members in (answers.members, expected.members))
-        parts.append(f"{SET} {listing(given)} instead of {listing(own)}")
+        a, b = (np.flatnonzero(members[row]).tolist() for members in (answers.members, expected.members))
+        parts.append(f"{SET} {listing(a)} instead of {listing(b)}")
     return f"row {before + row} has " + ", ".join(parts)
 
 
@@ -246,11 +246,11 @@ def _probing_rows(policy: Policy, seed: int = 0) -> tuple[Array, Array]:
     number_of = {name: number for number, name in enumerate(policy.group_names or ())}
     parts, groups = [rows], [rng.integers(-1, len(policy.group_names or limits) + 1, len(rows))]
     if policy.classes is not None:
-        chosen = np.unique(np.linspace(0, len(policy.classes) - 1, MOST_PROBED).astype(int))
+        numbers = np.unique(np.linspace(0, len(policy.classes) - 1, MOST_PROBED).astype(int))
         labels = _answers(policy, rows).label[:, 0]
-        for part in (policy.classes[at] for at in chosen):
-            own = rows[labels == part.label]
-            parts.append(_around(functools.partial(_scores, policy), own, part.threshold.value))
+        for part in (policy.classes[at] for at in numbers):
+            rows_of_class = rows[labels == part.label]
+            parts.append(_around(functools.partial(_scores, policy), rows_of_class, part.threshold.value))
             groups.append(np.full(len(parts[-1]), number_of.get(str(part.group), 0)))
         limits = limits[:0]
     for number, limit in enumerate(limits):

@@ -1,4 +1,16 @@
-"""Metrics of calibration and selective classification: exact functions on arrays, one sketch for any amount of data."""
+"""Metrics of calibration and selective classification: exact functions on arrays, one sketch for any amount of data.
+
+==================  ====================================================================================================
+`catalogue`         what is known of every metric: label, unit, family, which end is better, bounds
+`calibration`       ECE, AECE, MCE and reliability; `smooth` and `classwise` have the other calibration errors
+`confidence`        accuracy, mean confidence, over- and underconfidence
+`proper`            NLL and Brier score, of `logits` that are checked and cut into blocks
+`selective`         risk and coverage, AURC and its relatives, with `ties` in expected order
+`segmentation`      mean IoU, and pixels drawn from images
+`sketch`            all of these in one pass, in memory that does not grow
+`bootstrap`         intervals: of samples, of images, of paired differences
+==================  ====================================================================================================
+"""
 
 from calibrant._arrays import Doubles
 from calibrant.metrics.bootstrap.images import ClassOverlaps, Clusters

@@ -120,11 +120,11 @@ def pixels(
     if exclude_background is not None:
         foreground = y != whole("exclude_background", exclude_background, 0)
         counted = foreground if counted is None else counted & foreground
-    chosen = _draw_pixels(
+    indices = _draw_pixels(
         counted, data.shape, per_image, whole("seed", seed, 0, LARGEST_SEED), whole("first_image", first_image, 0)
     )
-    parts = [image.reshape(len(image), -1)[:, spots].T for image, spots in zip(data.scores, chosen, strict=True)]
-    return given_back(np.concatenate(parts), logits), given_back(_labels(y, chosen), logits)
+    parts = [image.reshape(len(image), -1)[:, spots].T for image, spots in zip(data.scores, indices, strict=True)]
+    return given_back(np.concatenate(parts), logits), given_back(_labels(y, indices), logits)
 
 
 def _draw_pixels(
@@ -133,16 +133,16 @@ def _draw_pixels(
     """For each image the flat indices of the pixels to take, rising."""
     if per_image is not None:
         per_image = whole("per_image", per_image, 1)
-    chosen = []
+    indices = []
     for image in range(shape[0]):
         spots = np.arange(int(np.prod(shape[1:]))) if counted is None else np.flatnonzero(counted[image])
         if per_image is not None and len(spots) > per_image:
             draw = np.random.default_rng([seed, first_image + image])
             spots = np.sort(draw.choice(spots, per_image, replace=False))
-        chosen.append(spots)
-    if not any(map(len, chosen)):
+        indices.append(spots)
+    if not any(map(len, indices)):
         raise ValueError("labels must have a pixel that counts, got none")
-    return chosen
+    return indices
 
 
 def _labels(y: Ints, chosen: list[Ints]) -> Ints:

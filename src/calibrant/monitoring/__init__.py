@@ -1,8 +1,16 @@
 """A watch on a policy's promise after it is deployed.
 
-`evidence` and `exchangeability` have the tests that may be looked at after every batch, `label_shift` the correction of
-priors; `batch` counts predictions, `late_labels` reads labels that came afterwards, `state` keeps the counts, `watch`
-says what they mean, `document` says it in words, `monitor` is all of it.
+=================  =====================================================================================================
+`monitor`          `Monitor`, the watch from beginning to end
+`batch`            a batch of predictions, counted
+`late_labels`      labels that came afterwards, read from a table
+`state`            the counts of all batches, saved, loaded and merged
+`watch`            what the counts mean
+`document`         the same in words
+`evidence`         tests that may be looked at after every batch: is the promise kept?
+`exchangeability`  another: are new samples like those of the fit?
+`label_shift`      new shares of the classes, and probabilities corrected for them
+=================  =====================================================================================================
 """
 
 from typing import TYPE_CHECKING

@@ -86,17 +86,17 @@ def decided_rows(
         values = getattr(batch, batch.holds)
         truth = _labels(batch, labels)
         names = None if by_group is None else np.asarray(batch.groups[by_group]).astype(str)
-        own = None if policy.group is None else np.asarray(batch.groups[policy.group]).astype(str)
+        group_names = None if policy.group is None else np.asarray(batch.groups[policy.group]).astype(str)
         start = 0
         for part in cache_chunks(values):
             check_finite(part)
             rows = slice(start, start + len(part))
             start += len(part)
-            group = None if own is None else policy.group_numbers(own[rows])[:, None].astype(np.float64)
+            group = None if group_names is None else policy.group_numbers(group_names[rows])[:, None].astype(np.float64)
             answer = decision(policy, NumpyOps(), part.astype(np.float64), group)
             inside = None if names is None else names[rows]
             if policy.classes is not None:
-                inside = class_parts(policy, None if own is None else own[rows], answer.label[:, 0])
+                inside = class_parts(policy, None if group_names is None else group_names[rows], answer.label[:, 0])
             yield DecidedRows(
                 answer.label[:, 0].astype(np.int64), np.clip(answer.confidence[:, 0], 0.0, 1.0), answer.score[:, 0],
                 answer.accept[:, 0].astype(bool), answer.probabilities, truth[rows], inside,
@@ -104,7 +104,7 @@ def decided_rows(
 
 
 def class_parts(policy: Policy, groups: npt.NDArray[np.str_] | None, predicted: Ints) -> npt.NDArray[np.str_]:
-    """What has a threshold of its own and each sample belongs to, by name; samples of nothing are never answered."""
+    """The name of the part, with a threshold of its own, that each sample belongs to; others are never answered."""
     names = np.array([*policy.parts, "none"])
     parts: npt.NDArray[np.str_] = names[policy.part_numbers(groups, predicted)]
     return parts
@@ -145,7 +145,7 @@ def count_batch(
     if labels is not None and "ids" not in predictions._store.names:
         raise ValueError("labels that come later are matched by id, and the predictions have no ids")
     counts, reference = BatchCounts(), policy.evidence.get("reference")
-    kept: list[DecidedRows] = []
+    samples: list[DecidedRows] = []
     most = min(MOST_ROWS, MOST_NUMBERS // policy.num_classes)
     fingerprint = BatchFingerprint()
     parts = fingerprint.of(track(predictions.batches(), "reading", len(predictions), progress, size=len))
@@ -155,11 +155,11 @@ def count_batch(
             paid = rows.accept & (rows.labels != UNKNOWN)
             _, losses = policy.promise.losses(rows.labels[paid], rows.predicted[paid], rows.accept[paid])
             counts.cost += float(losses.sum())
-        if sum(len(part.labels) for part in kept) < most:
-            kept.append(rows)
+        if sum(len(part.labels) for part in samples) < most:
+            samples.append(rows)
     counts.fingerprint = str(fingerprint)
     if reference is not None and reference["labels"] is not None:
-        probabilities, truth = (np.concatenate([getattr(part, name) for part in kept])[:most]
+        probabilities, truth = (np.concatenate([getattr(part, name) for part in samples])[:most]
                                 for name in ("probabilities", "labels"))  # fmt: skip
         priors = reference_priors(np.asarray(reference["labels"]))
         counts.shift = estimate_label_shift(probabilities, priors, truth)

@@ -29,18 +29,18 @@ def read_labels(path: str | Path, classes: int, class_names: Sequence[str] | Non
     ids, labels = (_column(path, table, names) for names in (IDS, LABELS))
     numbers = {name: number for number, name in enumerate(class_names or ())}
     numbers |= {str(number): number for number in range(classes) if str(number) not in numbers and class_names is None}
-    known: dict[str, int] = {}
+    classes_by_id: dict[str, int] = {}
     for name, label in zip(ids, labels, strict=True):
         if name is None or label is None:
             continue  # a label that is still missing
         number = numbers.get(str(label), label if isinstance(label, int) and 0 <= label < classes else None)
         if number is None:
             raise ValueError(f"{path}: the label {short(label)} is none of {classes} classes")
-        if known.setdefault(str(name), number) != number:
+        if classes_by_id.setdefault(str(name), number) != number:
             raise ValueError(f"{path}: the id {short(name)} has two labels")
-    if not known:
+    if not classes_by_id:
         raise ValueError(f"{path}: there are no labels")
-    return known
+    return classes_by_id
 
 
 def _read(path: Path) -> Any:

@@ -177,11 +177,13 @@ class Monitor:
         return self
 
     def _merge_labels(self, state: WatchState) -> None:
-        own = {fingerprint: self.state.known_labels(fingerprint) for fingerprint in (a.batch for a in state.labels)}
+        known_labels = {
+            fingerprint: self.state.known_labels(fingerprint) for fingerprint in (a.batch for a in state.labels)
+        }
         for arrival in state.labels:
-            if not own[arrival.batch].answers:
+            if not known_labels[arrival.batch].answers:
                 self.state.labels.append(arrival)
-        for fingerprint, before in own.items():
+        for fingerprint, before in known_labels.items():
             if before.answers:
                 new = newly_known(before, state.known_labels(fingerprint))
                 if new is not None and new.answers:

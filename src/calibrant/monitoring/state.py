@@ -196,18 +196,18 @@ def policy_fingerprint(policy: Policy) -> str:
 
     entries = to_dict(policy)
     names = ("takes", "kind", "classes", "class_names", "target_risk", "confidence", "calibrator", "score", "group")
-    kept = {name: entries[name] for name in names}
-    kept["threshold"] = entries["threshold"]["accept_from"]
-    kept["groups"] = entries["groups"] and {name: part["accept_from"] for name, part in entries["groups"].items()}
+    promised = {name: entries[name] for name in names}
+    promised["threshold"] = entries["threshold"]["accept_from"]
+    promised["groups"] = entries["groups"] and {name: part["accept_from"] for name, part in entries["groups"].items()}
     # Not of every policy, so that the checksum of others stays what it was.
     if "promise" in entries:
-        kept["promise"] = {name: value for name, value in entries["promise"].items() if name != "seen"}
+        promised["promise"] = {name: value for name, value in entries["promise"].items() if name != "seen"}
     if "class_thresholds" in entries:
-        kept["class_thresholds"] = [
+        promised["class_thresholds"] = [
             [part["class"], part["group"], part["threshold"]["accept_from"]] for part in entries["class_thresholds"]
         ]
-    kept["reference"] = entries["evidence"].get("reference")
-    text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
+    promised["reference"] = entries["evidence"].get("reference")
+    text = json.dumps(promised, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
 
 

@@ -204,8 +204,8 @@ def _rates(policy: Policy, state: WatchState, promised: float | None) -> tuple[R
         overall.add(names[arrival.batch], arrival, arrival.cost)
         for name, labels in arrival.groups.items():
             if name not in groups and labels.answers:
-                own = state.alpha / 4 * start_weight(len(groups) + 1)
-                test = WatchTest("promise", own, name) if has_test else None
+                alpha = state.alpha / 4 * start_weight(len(groups) + 1)
+                test = WatchTest("promise", alpha, name) if has_test else None
                 groups[name] = RateWatch(test, state.alpha, risks.get(name, promised))
             if labels.answers:
                 groups[name].add(names[arrival.batch], labels)

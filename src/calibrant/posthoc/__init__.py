@@ -1,4 +1,15 @@
-"""Calibration after training: fitted on held-out logits, applied to any."""
+"""Calibration after training: fitted on held-out logits, applied to any.
+
+=================  =====================================================================================================
+`base`             what all calibrators share: the stream of logits, checks, state
+`temperature`      one temperature; `ensemble` mixes it with the model's own and a uniform distribution
+`vector`           a weight and an offset for each class, `matrix` a matrix; both are solved by `affine`
+`binning`          histogram binning and isotonic regression; `lookup` is what they share
+`logit_norm`       logit normalisation, which ranks and does not calibrate
+`crossfit`         the only cross-fitting of the project
+`ops`              the operations in which formulas are written once, for NumPy, PyTorch and ONNX
+=================  =====================================================================================================
+"""
 
 from calibrant.posthoc.base import WIDE, Calibrator, logits_of
 from calibrant.posthoc.binning import HistogramBinning, IsotonicCalibration

@@ -191,10 +191,10 @@ def best_norm(
 def _compiled_scores(z: Array, powers: Sequence[int], centre: bool) -> dict[int, Array]:
     """The same of many rows, by a compiled pass on all cores."""
     passes = import_compiled("calibrant.posthoc._compiled")
-    wanted, scores = np.array(powers), np.empty((len(powers), len(z)))
+    exponents, scores = np.array(powers), np.empty((len(powers), len(z)))
 
     def work(rows: slice) -> None:
-        passes.normalised(np.ascontiguousarray(z[rows]), centre, wanted, scores[:, rows])
+        passes.normalised(np.ascontiguousarray(z[rows]), centre, exponents, scores[:, rows])
 
     list(in_threads(work, row_slices(len(z), z.shape[1], CHUNK // 4)))
     return dict(zip(powers, scores, strict=True))

@@ -164,16 +164,16 @@ class TemperatureScaling(Calibrator):
         if ends.above > 0:
             self._take(1 / (FLAT * ends.widest), -ends.lead)
             return
-        wanted = math.log(ends.rows + 2)  # -log of the doubt that the rule of succession leaves
+        target = math.log(ends.rows + 2)  # -log of the doubt that the rule of succession leaves
         points: list[tuple[float, float]] = []
         # Where logits tie, some doubt remains however large s is; beyond this no other gap of float64 leaves any.
         most = math.log(min(STEEP / ends.widest, 1e300))
         # The doubt falls about as 1 / s once s is large.
         for guess in (1.0, max(2.0, s * ends.rows / 8), *[math.nan] * 4):
-            s = math.exp(min(_secant(points, wanted), most)) if math.isnan(guess) else guess
+            s = math.exp(min(_secant(points, target), most)) if math.isnan(guess) else guess
             doubt = _doubt(data, s)
             points.append((math.log(s), -math.log(doubt) if doubt > 0 else math.inf))
-            if abs(points[-1][1] - wanted) < 1e-3 or (s == 1.0 and points[-1][1] >= wanted):
+            if abs(points[-1][1] - target) < 1e-3 or (s == 1.0 and points[-1][1] >= target):
                 break
         self._take(s, _derivatives(data, s).slope)
 
@@ -181,9 +181,9 @@ class TemperatureScaling(Calibrator):
         values = _nlls(data, grid) if self.objective == "nll" else _eces(data, grid, self.bins)
         best = min(values)
         equal = [t for t, value in zip(grid, values, strict=True) if value <= best + 1e-12 * abs(best)]
-        chosen = min(equal, key=lambda t: (abs(math.log(t)), t))
-        self._take(1 / chosen, _derivatives(data, 1 / chosen).slope)
-        self.temperature_, self.objective_ = chosen, best
+        temperature = min(equal, key=lambda t: (abs(math.log(t)), t))
+        self._take(1 / temperature, _derivatives(data, 1 / temperature).slope)
+        self.temperature_, self.objective_ = temperature, best
         self.converged_ = abs(self.gradient_) < 1e-8
 
     def apply(self, ops: Ops[V], z: V) -> V:

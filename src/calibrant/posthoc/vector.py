@@ -147,8 +147,8 @@ class _VectorProblem:
             return partial(_solve_blocks, blocks)
         hessian = pairs / -used
         cells = hessian.reshape(2, classes, 2, classes)
-        own = np.arange(classes)
-        cells[:, own, :, own] += np.moveaxis(blocks[[0, 1, 1, 2]].reshape(2, 2, classes), 2, 0)
+        diagonal = np.arange(classes)
+        cells[:, diagonal, :, diagonal] += np.moveaxis(blocks[[0, 1, 1, 2]].reshape(2, 2, classes), 2, 0)
         try:
             # Inverted once for many steps; scipy.linalg would solve instead, but takes a fifth of a second to import.
             root = np.linalg.inv(np.linalg.cholesky(hessian))

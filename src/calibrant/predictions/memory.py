@@ -230,15 +230,15 @@ def _rows_in(piece: dict[str, Array]) -> int:
 def gather(blocks: Iterable[dict[str, Array]], rows: Array) -> dict[str, Array]:
     """The samples with the given numbers, in that order, out of consecutive blocks that are read only once."""
     order = np.argsort(rows, kind="stable")
-    wanted = rows[order]
+    ordered = rows[order]
     pieces, start, done = [], 0, 0
     for block in blocks:
         stop = start + _rows_in(block)
-        until = int(np.searchsorted(wanted, stop))
+        until = int(np.searchsorted(ordered, stop))
         if until > done:
-            pieces.append({name: array[wanted[done:until] - start] for name, array in block.items()})
+            pieces.append({name: array[ordered[done:until] - start] for name, array in block.items()})
         start, done = stop, until
-        if done == len(wanted):
+        if done == len(ordered):
             break
     back = np.empty_like(order)
     back[order] = np.arange(len(order))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from calibrant._imports import lazy_names
 from calibrant.selective.bounds import binomial_tail, bounded_mean_interval, coverage_interval, risk_interval
 from calibrant.selective.policy.decision import Decision, Decisions, decision
-from calibrant.selective.policy.holdout import kept_for_choice
+from calibrant.selective.policy.holdout import take_for_choice
 from calibrant.selective.policy.outcome import FORMATS, Outcome, apply_policy
 from calibrant.selective.policy.policy import Policy
 from calibrant.selective.policy.reference import bin_counts, class_counts

@@ -86,7 +86,7 @@ class Promise:
 
     @property
     def answer(self) -> int | None:
-        """The class that all accepted samples are answered as, likelier ones or not; None without such a class."""
+        """The class that all accepted samples get, even where another is likelier; None where there is none."""
         return self.label if self.of == "recall" else None
 
     @property
@@ -119,7 +119,7 @@ class Promise:
         return next((round(1 - share, 12) for own, share in self.shares if own == label), None)
 
     def losses(self, labels: Ints, answers: Ints, accept: Bools) -> tuple[Bools, Doubles]:
-        """Which of some samples the mean is over, and the loss of every sample."""
+        """Which samples the mean is over, and the loss of every sample."""
         if self.of == "recall":
             return labels == self.label, (~accept).astype(np.float64)
         if self.of == "cost":
@@ -128,7 +128,7 @@ class Promise:
         return (np.ones_like(accept), wrong * accept) if self.of == "expected-risk" else (accept, wrong)
 
     def rank(self, ops: Ops[V], ranked: V, probabilities: V) -> tuple[V, V | None]:
-        """What the class of an answer is the largest of, and the score where the promise has its own."""
+        """The values whose largest decides the class of an answer, and the score where the promise has its own."""
         if self.of == "recall":
             return ranked, ops.columns(probabilities, self.label, self.label + 1)
         if self.of == "cost":

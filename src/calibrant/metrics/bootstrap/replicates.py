@@ -52,8 +52,8 @@ class ScoreGroups:
         parts: dict[str, list[Doubles]] = {name: [] for name in centre}
         for start in range(0, replicates, BATCH):
             size = min(BATCH, replicates - start)
-            drawn = rng.multinomial(total, self.counts / total, size=size)
-            for name, values in self.metrics(drawn, only).items():
+            counts = rng.multinomial(total, self.counts / total, size=size)
+            for name, values in self.metrics(counts, only).items():
                 parts[name].append(values - centre[name])
         return {name: np.concatenate(values) for name, values in parts.items()}
 
@@ -136,9 +136,9 @@ def _equal_counts(number: Doubles, gap: Doubles, total: Doubles, bins: int = 15)
     """AECE of each replicate: the running gap at ranks i N / bins, interpolated inside groups."""
     ranks, running = np.cumsum(number, axis=1), np.cumsum(gap, axis=1)
     at = np.zeros((len(total), bins + 1))
-    wanted = np.arange(1, bins) * (total / bins)[:, None]
+    edges = np.arange(1, bins) * (total / bins)[:, None]
     for i in range(len(total)):
-        at[i, 1:-1] = np.interp(wanted[i], ranks[i], running[i])
+        at[i, 1:-1] = np.interp(edges[i], ranks[i], running[i])
     at[:, -1] = running[:, -1]
     return np.abs(np.diff(at)).sum(1) / total
 

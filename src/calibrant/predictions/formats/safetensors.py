@@ -133,13 +133,13 @@ def _check_header(header: bytes, metadata: dict[str, str], file: DataFile) -> No
     """Compare the header with its checksum, if it has one."""
     if _OWN_SUM not in metadata:
         return
-    own = _OWN.search(header)
-    if own is None:
+    match = _OWN.search(header)
+    if match is None:
         raise ValueError(
             f"{file.path}: the file is damaged: the checksum of its header is {shorten(metadata[_OWN_SUM])!r}"
         )
-    blank = header[: own.start(2)] + _ZEROS.encode() + header[own.end(2) :]
-    check_crc(zlib.crc32(blank), int(own[2], 16), file.path)
+    blank = header[: match.start(2)] + _ZEROS.encode() + header[match.end(2) :]
+    check_crc(zlib.crc32(blank), int(match[2], 16), file.path)
 
 
 def _array(
@@ -212,9 +212,9 @@ def _make_header(ours: str, sums: dict[str, str], entries: dict[str, Any]) -> by
     metadata = {_OURS: ours, _SUMS: json.dumps(sums), _OWN_SUM: _ZEROS}
     header = json.dumps({"__metadata__": metadata} | entries).encode()
     header += b" " * (-len(header) % 8)
-    own = _OWN.search(header)
-    assert own is not None
-    return header[: own.start(2)] + f"{zlib.crc32(header):08x}".encode() + header[own.end(2) :]
+    match = _OWN.search(header)
+    assert match is not None
+    return header[: match.start(2)] + f"{zlib.crc32(header):08x}".encode() + header[match.end(2) :]
 
 
 def _type(store: Store, name: str, codes: dict[str, Array], levels: dict[str, list[str]]) -> np.dtype[Any]:

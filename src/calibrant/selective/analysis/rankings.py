@@ -81,7 +81,7 @@ def risk_coverage_by_method(
         SC, Fig. 1, 4 and 9 (left).
     """
     points = whole("points", points, 4)
-    wanted = [number_in("risks", risk, 0.0, 1.0) for risk in _listed("risks", risks)]
+    targets = [number_in("risks", risk, 0.0, 1.0) for risk in _listed("risks", risks)]
     if not isinstance(scores, Mapping) or not scores:
         kind = "none" if isinstance(scores, Mapping) else type(scores).__name__
         raise ValueError(f"scores must be a mapping of at least one name to scores, got {kind}")
@@ -92,7 +92,7 @@ def risk_coverage_by_method(
     for name, score in scores.items():
         right_of = correct[name] if isinstance(correct, Mapping) else correct
         (values, _), right = judged(score, right_of, name=f"scores[{name!r}]")
-        curves[name] = _curve(values, right, wanted, points)
+        curves[name] = _curve(values, right, targets, points)
     return curves
 
 
@@ -181,16 +181,16 @@ def errors_by_source(
     """
     (values, _), right = judged(scores, correct, name="scores")
     foreign = shaped("shifted", truth(shifted, name="shifted"), "scores", scores)
-    wanted = [number_in("coverage", c, 0.0, 1.0, open_low=True) for c in _listed("coverage", coverage)]
-    if not wanted:
+    coverages = [number_in("coverage", c, 0.0, 1.0, open_low=True) for c in _listed("coverage", coverage)]
+    if not coverages:
         raise ValueError("coverage must be at least one share, got none")
     groups, of_shifted = group_by_score(values, right), group_by_score(values, right | ~foreign)
-    accepted = np.array([smallest_count(c, len(values)) for c in wanted])
-    risk = np.array([groups.risk_at_coverage(c) for c in wanted])
+    accepted = np.array([smallest_count(c, len(values)) for c in coverages])
+    risk = np.array([groups.risk_at_coverage(c) for c in coverages])
     errors = _expected(groups.count, groups.errors, accepted)
     shifted_errors = _expected(groups.count, of_shifted.errors, accepted)
-    share = np.divide(shifted_errors, errors, out=np.full(len(wanted), np.nan), where=errors > 0)
-    return ErrorsBySource(np.array(wanted), accepted, risk, errors, errors - shifted_errors, shifted_errors, share)
+    share = np.divide(shifted_errors, errors, out=np.full(len(coverages), np.nan), where=errors > 0)
+    return ErrorsBySource(np.array(coverages), accepted, risk, errors, errors - shifted_errors, shifted_errors, share)
 
 
 def _expected(count: Ints, marked: Ints, accepted: Ints) -> Doubles:

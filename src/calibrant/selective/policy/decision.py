@@ -88,7 +88,7 @@ def _limit(rule: Rule, ops: Ops[V], ranked: V, group: V | None) -> V:
     """The threshold of each row, ``[n, 1]`` or ``[1]``."""
     if rule.classes is None and group is None:
         return ops.constant(rule.limits[0])
-    # By column the thresholds of all groups; a number that is not of a group finds the infinite ones at either end.
+    # A row per group; a number that belongs to no group falls on the infinite thresholds at either end.
     table = rule.limits[:, None] if rule.classes is None else rule.class_limits
     if group is None:
         limits = ops.constant(table)

@@ -29,7 +29,7 @@ class CalibrationCheck:
         self.before, self.after, self.samples = ConfidenceSketch(), ConfidenceSketch(), 0
 
     def add(self, before: tuple[Doubles, Bools], after: tuple[Doubles, Bools]) -> None:
-        """Take in confidence and correctness of some samples, without the calibrator and with it."""
+        """Count the confidence and correctness of some samples, without the calibrator and with it."""
         if len(before[0]):
             self.before.update_confidence(*before)
             self.after.update_confidence(*after)
@@ -55,7 +55,7 @@ def is_poor(evidence: Mapping[str, Any]) -> bool:
 
 
 def calibration_words(evidence: Mapping[str, Any], *, unit: str, repaired: bool) -> str:
-    """What the calibrator changes, in a sentence; nothing where nothing is known."""
+    """What the calibrator changes, in a sentence; empty where nothing is known."""
     if not evidence:
         return ""
     number = f"{count(evidence['samples'])} {unit}"
@@ -67,7 +67,7 @@ def calibration_words(evidence: Mapping[str, Any], *, unit: str, repaired: bool)
 
 
 def calibration_warning(evidence: Mapping[str, Any], *, repaired: bool) -> str:
-    """That the model is still poor, and what would be better, if anything; nothing where it is not."""
+    """A warning that the model is still poorly calibrated, and what would be better; empty where it is not."""
     if not is_poor(evidence):
         return ""
     poor = f"Warning: {'still ' * repaired}poorly calibrated, with an ECE above {round_percent(LARGE_ERROR)};"

@@ -52,10 +52,10 @@ class ChoiceRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ForChoice:
-    """The samples for the choice; ``places`` is how many rows an image would have if none were left out."""
+    """The samples for the choice; ``image_size`` is how many rows an image would have if none were left out."""
 
     rows: ChoiceRows
-    places: int
+    image_size: int
 
     @property
     def samples(self) -> int:
@@ -64,7 +64,7 @@ class ForChoice:
 
 
 class Fingerprint:
-    """A checksum by which the same predictions are known again: of all labels, and of the first batch's values."""
+    """A checksum that recognises the same predictions: of all labels, and of the first batch's values."""
 
     def __init__(self) -> None:
         self.sum, self.rows = 0, 0
@@ -88,7 +88,7 @@ def _group_names(batch: Predictions, group: str | None, rows: Ints) -> npt.NDArr
 def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: str | None, digits: Digits) -> ForChoice:
     """The samples for the choice; of very many, a part. ``digits`` sees all probabilities."""
     parts: list[ChoiceRows] = []
-    start, size, limit, places = 0, 0, share, 1
+    start, size, limit, image_size = 0, 0, share, 1
     most = MOST_ROWS
     for batch in batches:
         draw = draws(seed, start, len(batch))
@@ -101,7 +101,7 @@ def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: s
             parts.append(_counted_positions(samples, batch.ignore_index))
             size += len(parts[-1].labels)
             most = min(MOST_ROWS, max(1000, MOST_NUMBERS // values.shape[1]))
-            places = labels[0].size
+            image_size = labels[0].size
         start += len(batch)
         if size > 2 * most:
             joined = _joined(parts)
@@ -110,22 +110,22 @@ def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: s
             size = len(parts[0].labels)
     if not size:
         raise ValueError(f"no sample that counts is among those for the choice: {start} are too few")
-    return ForChoice(_joined(parts), -(-places // _stride(places)))
+    return ForChoice(_joined(parts), -(-image_size // _stride(image_size)))
 
 
-def _stride(places: int) -> int:
+def _stride(image_size: int) -> int:
     """The stride between kept positions of an image."""
-    return -(-places // MOST_PIXELS)
+    return -(-image_size // MOST_PIXELS)
 
 
 def _counted_positions(samples: ChoiceRows, ignore_index: int | None) -> ChoiceRows:
     """Rows ``[n, C]`` of the samples; of an image at most `MOST_PIXELS`, evenly spread over those that count."""
     rows = samples
     if samples.values.ndim > 2:
-        places = samples.labels[0].size
+        image_size = samples.labels[0].size
         # Each image from its own first position on, so that all keep the same number.
-        pixels = np.arange(samples.labels.size).reshape(-1, places)[:, :: _stride(places)].reshape(-1)
-        image, values = pixels // places, class_rows(samples.values)[pixels]
+        pixels = np.arange(samples.labels.size).reshape(-1, image_size)[:, :: _stride(image_size)].reshape(-1)
+        image, values = pixels // image_size, class_rows(samples.values)[pixels]
         rows = ChoiceRows(
             values, samples.labels.reshape(-1)[pixels], samples.unit[image], samples.draw[image], samples.groups[image]
         )
@@ -144,11 +144,12 @@ def _joined(parts: list[ChoiceRows]) -> ChoiceRows:
 def score_choice(rule: Rule, choice: ForChoice) -> ScoredSamples:
     """The scores of the samples for the choice, by which the order of the tests is planned."""
     values, labels, unit, _, groups = choice.rows
-    judged = (_judge(rule, values[rows], labels[rows]) for rows in row_slices(len(values), values.shape[1]))
-    parts = [(score, correct, predicted) for score, correct, _, _, predicted in judged]
-    score, correct, predicted = (np.concatenate(column) for column in zip(*parts, strict=True))
+    parts = [_judge(rule, values[rows], labels[rows]) for rows in row_slices(len(values), values.shape[1])]
+    score, correct, predicted = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("score", "correct", "predicted")
+    )
     distinct, image = np.unique(unit, return_inverse=True)
-    return ScoredSamples(score, correct, groups, image, len(distinct), choice.places, predicted, labels)
+    return ScoredSamples(score, correct, groups, image, len(distinct), choice.image_size, predicted, labels)
 
 
 def score_for_threshold(
@@ -163,7 +164,7 @@ def score_for_threshold(
 ) -> Iterator[ScoredSamples]:
     """The scores of the samples for the threshold, some at a time.
 
-    The fingerprint takes in every batch, the check the confidences of these samples, the reference what they look like.
+    Every batch is added to the fingerprint; these samples are added to the check and to the reference.
     """
     start = 0
     for batch in batches:
@@ -174,34 +175,48 @@ def score_for_threshold(
         for part in cache_chunks(values) if len(rows) else ():
             check_finite(part)
             y = labels[first : first + len(part)].reshape(-1)
-            score, correct, sure, before, predicted = _judge(rule, class_rows(part), y)
-            places = len(y) // len(part)
+            image_size = len(y) // len(part)
             counted = np.ones(len(y), dtype=bool) if batch.ignore_index is None else y != batch.ignore_index
-            check.add((before[0][counted], before[1][counted]), (sure[counted], correct[counted]))
-            image = np.repeat(np.arange(len(part)), places)[counted]
-            own = names[first : first + len(part)][image]
+            judged = _judge(rule, class_rows(part), y).take(counted)
+            check.add(judged.uncalibrated, (judged.confidence, judged.correct))
+            image = np.repeat(np.arange(len(part)), image_size)[counted]
+            groups = names[first : first + len(part)][image]
             if rule.kind == "classification":
-                reference.add(score[counted], sure[counted], predicted[counted], own)
-            classes = () if rule.promise.is_plain else (predicted[counted], y[counted])
-            yield ScoredSamples(score[counted], correct[counted], own, image, len(part), places, *classes)
+                reference.add(judged.score, judged.confidence, judged.predicted, groups)
+            classes = () if rule.promise.is_plain else (judged.predicted, y[counted])
+            yield ScoredSamples(judged.score, judged.correct, groups, image, len(part), image_size, *classes)
             first += len(part)
         start += len(batch)
 
 
-def _judge(rule: Rule, values: Array, labels: Array) -> tuple[Doubles, Bools, Doubles, tuple[Doubles, Bools], Ints]:
-    """Of each row the score, whether it is right, its confidence, the latter two uncalibrated, and its class."""
+class _JudgedRows(NamedTuple):
+    """Rows ``[n]`` as the policy judges them, and confidence and correctness without its calibrator."""
+
+    score: Doubles
+    correct: Bools
+    confidence: Doubles
+    predicted: Ints
+    uncalibrated: tuple[Doubles, Bools]
+
+    def take(self, rows: Bools) -> _JudgedRows:
+        confidence, correct = self.uncalibrated
+        columns = (self.score[rows], self.correct[rows], self.confidence[rows], self.predicted[rows])
+        return _JudgedRows(*columns, (confidence[rows], correct[rows]))
+
+
+def _judge(rule: Rule, values: Array, labels: Array) -> _JudgedRows:
     rows = values.astype(np.float64)
     answer = decision(rule, NumpyOps(), rows)
-    sure, correct = np.clip(answer.confidence[:, 0], 0.0, 1.0), answer.label[:, 0] == labels
-    if rule.calibrator is None:
-        return answer.score[:, 0], correct, sure, (sure, correct), answer.label[:, 0]
-    z = rows if rule.takes == "logits" else log_probabilities(rows, rule.floor)
-    before = np.clip(msp_formula(NumpyOps(), z)[:, 0], 0.0, 1.0), rows.argmax(1) == labels
-    return answer.score[:, 0], correct, sure, before, answer.label[:, 0]
+    confidence, correct = np.clip(answer.confidence[:, 0], 0.0, 1.0), answer.label[:, 0] == labels
+    uncalibrated = confidence, correct
+    if rule.calibrator is not None:
+        z = rows if rule.takes == "logits" else log_probabilities(rows, rule.floor)
+        uncalibrated = np.clip(msp_formula(NumpyOps(), z)[:, 0], 0.0, 1.0), rows.argmax(1) == labels
+    return _JudgedRows(answer.score[:, 0], correct, confidence, answer.label[:, 0], uncalibrated)
 
 
-def kept_for_choice(values: Array, labels: Ints, unit: Ints, samples: int, seed: int = 0) -> ForChoice | None:
-    """Of rows of numbered samples, those that `for_choice` would take; None where it would be too few.
+def take_for_choice(values: Array, labels: Ints, unit: Ints, samples: int, seed: int = 0) -> ForChoice | None:
+    """Those rows of numbered samples that `for_choice` would take; None where they would be too few.
 
     ``samples`` is how many there were, of which some may not have been kept.
     """

@@ -67,8 +67,8 @@ class PolicyModule(nn.Module):
         rows = rows.double()
         numbers = None
         if group is not None:
-            places = rows.shape[0] // values.shape[0]
-            numbers = group.to(rows.device, torch.float64).reshape(-1, 1).repeat_interleave(places, 0)
+            positions = rows.shape[0] // values.shape[0]
+            numbers = group.to(rows.device, torch.float64).reshape(-1, 1).repeat_interleave(positions, 0)
         answer = decision(self.rule, TorchOps(rows.device), rows, numbers)
         shape = (values.shape[0], *values.shape[2:])
         precision = values.dtype if values.dtype in (torch.float32, torch.float64) else torch.float32

@@ -40,7 +40,7 @@ class Policy(Rule):
     Attributes:
         num_classes: how many logits a row must have.
         class_names: their names, or None.
-        positive: of two classes the position of the positive one, of which a single column is; None if it is unknown.
+        positive: the position of the positive class of two, to which a single column belongs; None if unknown.
         takes: ``"logits"`` or ``"probabilities"``, as the predictions it was fitted on.
         kind: ``"classification"`` or ``"segmentation"``.
         calibrator: fitted, or None where the logits are used as they are.
@@ -52,10 +52,10 @@ class Policy(Rule):
         group: name of the group column.
         target_risk: the risk asked for, or None.
         confidence: of the guarantee and of the limits.
-        evidence: how it was chosen: samples, what was tried and how it did.
+        evidence: how it was chosen: the samples, the candidates and how each did.
         sets: the prediction sets that it gives besides, or None.
-        floor: what it takes for smaller probabilities, where it takes probabilities; larger than 1e-30 where those of
-            the fit were rounded, or some of them 0.
+        floor: what replaces smaller probabilities, in a policy that takes probabilities; above 1e-30 where those of the
+            fit were rounded, or some were 0.
     """
 
     @classmethod
@@ -86,10 +86,10 @@ class Policy(Rule):
     ) -> Policy:
         """Choose calibrator and score by cross-fitting, then the threshold on samples that the choice did not see.
 
-        A fifth of the samples (more of fewer than 250), drawn at random, is for the choice; what does not help by more
-        than its standard error is not used, and plain MSP of the logits as they come is what remains when nothing does.
-        The others are for the threshold: nothing was chosen on them, so the guarantee holds for the policy as a whole.
-        Where calibrator and score are given, a tenth plans the tests.
+        A random fifth of the samples (a larger share of fewer than 250) is for the choice. A calibrator or score that
+        does not help by more than its standard error is not used; where none does, the score is the plain MSP of the
+        logits as they come. The other samples set the threshold: nothing was chosen on them, so the guarantee holds for
+        the policy as a whole. Where calibrator and score are given, a tenth of the samples plans the tests.
 
         Args:
             predictions: held-out logits or probabilities with labels; those marked as test are refused.
@@ -109,11 +109,11 @@ class Policy(Rule):
             costs: instead of a risk, what each answer costs, ``[C, C]`` by label and answer. The answer is the class
                 of the least expected cost, by calibrated probabilities.
             target_cost: with costs, the mean cost allowed among answers.
-            abstain_cost: with costs, what no answer costs: no answer is given that is expected to cost more.
-            sets: a level such as 0.95: the policy also gives prediction sets that hold the true class so often.
+            abstain_cost: with costs, what abstaining costs: an answer that is expected to cost more is not given.
+            sets: a level such as 0.95: the policy also gives prediction sets, which hold the true class that often.
             set_method: ``"lac"``, ``"aps"``, ``"raps"`` or ``"class-conditional"``.
             set_penalty: the penalty of RAPS; chosen on the samples of the choice if left out.
-            set_free_ranks: how many classes RAPS has without a penalty; chosen likewise.
+            set_free_ranks: how many classes RAPS does not penalise; chosen likewise.
             set_randomised: whether APS and RAPS are randomised, with random numbers by ``seed``.
             seed: of the split.
             progress: called as the passes over the predictions advance: two, and a third with sets.
@@ -185,7 +185,7 @@ class Policy(Rule):
 
         Args:
             logits: as for `decide`.
-            start: the number of the first sample, by which randomised sets draw.
+            start: the number of the first sample; the random numbers of randomised sets depend on it.
 
         Example:
             >>> import numpy as np
@@ -207,7 +207,7 @@ class Policy(Rule):
         return np.concatenate(parts)
 
     def check(self, predictions: Predictions) -> None:
-        """Raise unless these predictions are such as the policy was fitted on."""
+        """Raise unless these predictions are of the kind that the policy was fitted on."""
         if predictions.holds != self.takes:
             raise ValueError(
                 f"the policy takes {self.takes}, got {predictions.holds}: save the {self.takes} of these samples too, "

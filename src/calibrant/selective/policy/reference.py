@@ -1,4 +1,4 @@
-"""What score, confidence and predicted class looked like where a policy's threshold was set, for a watch on it later.
+"""How score, confidence and predicted class were distributed where a policy's threshold was set, for monitoring later.
 
 A random part of the samples decides where bins begin and which classes share a cell, and is counted nowhere. Given the
 bins, the counts of the others are those of independent draws, as the counts of new samples are while nothing changes:
@@ -47,7 +47,7 @@ class Reference:
         self._limit, self._size = 1.0, 0
 
     def add(self, score: Doubles, confidence: Doubles, predicted: Ints, group: npt.NDArray[np.str_]) -> None:
-        """Take in some samples."""
+        """Add some samples."""
         draw = self._random.random(len(score))
         part = ReferenceRows(draw, score, confidence, np.asarray(predicted, np.int64), group)
         self._parts.append(part.take(draw < self._limit))
@@ -68,7 +68,7 @@ class Reference:
         """The sketch as plain data; None of too few samples.
 
         Args:
-            limits: the threshold, or what tells it from the groups of samples and their predicted classes.
+            limits: the threshold, or a function that gives it for the groups and predicted classes of samples.
             labels: ``[C]`` how often each label occurs.
             answer: the class that all accepted samples are answered as, if there is one; its probability is the score.
         """
@@ -103,8 +103,8 @@ def frequent_classes(counts: Ints) -> Ints:
 
 def class_counts(predicted: Ints, classes: npt.ArrayLike) -> Ints:
     """How often each class is predicted, and how often any other."""
-    own = (predicted[:, None] == np.asarray(classes, dtype=np.int64)).sum(0)
-    return np.append(own, len(predicted) - own.sum()).astype(np.int64)
+    counts = (predicted[:, None] == np.asarray(classes, dtype=np.int64)).sum(0)
+    return np.append(counts, len(predicted) - counts.sum()).astype(np.int64)
 
 
 def bin_counts(values: Doubles, edges: npt.ArrayLike) -> Ints:

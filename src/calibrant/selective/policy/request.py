@@ -31,7 +31,7 @@ class PromiseRequest:
     abstain_cost: float | None = None
 
     def read(self, predictions: Predictions) -> Promise:
-        """The promise; of nothing asked, that of a risk."""
+        """The promise; that of a risk where nothing else is asked for."""
         flag("by_class", self.by_class)
         arguments = {"promise": self.promise is not None, "by_class": self.by_class, "costs": self.costs is not None}
         names = [name for name, is_given in arguments.items() if is_given]
@@ -63,7 +63,7 @@ class PromiseRequest:
 
 
 def check_costs(costs: Any, classes: int) -> Any:
-    """A cost matrix ``[C, C]`` of numbers from 0 on, some of them above."""
+    """A cost matrix ``[C, C]`` of numbers that are at least 0, some of them above."""
     try:
         matrix = np.asarray(costs, dtype=np.float64)
     except (TypeError, ValueError):

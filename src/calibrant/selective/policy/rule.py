@@ -47,7 +47,7 @@ class Rule:
 
     @property
     def positive_name(self) -> str | None:
-        """What the positive class of two is called; None if it is unknown."""
+        """The name of the positive class of two; None if it is unknown."""
         return None if self.positive is None else class_name(self.positive, self.class_names)
 
     @property
@@ -66,14 +66,14 @@ class Rule:
 
     @property
     def parts(self) -> dict[str, Threshold]:
-        """The thresholds by what they are for: all answers, whose name is empty, or each group or class."""
+        """The thresholds by name: of all answers, whose name is empty, or of each group or class."""
         if self.classes is not None:
             return {part.name(self.class_names): part.threshold for part in self.classes}
         return {"": self.threshold} if self.groups is None else dict(self.groups)
 
     @property
     def part_column(self) -> str | None:
-        """What the thresholds are by: the group column, the predicted class, or both; None where there is one."""
+        """What the thresholds depend on: the group column, the predicted class, or both; None where there is one."""
         by_class = [] if self.classes is None else ["predicted class"]
         return " and ".join([*([] if self.group is None else [self.group]), *by_class]) or None
 

@@ -26,12 +26,12 @@ from calibrant.selective.sets.prediction_sets import PredictionSets, SetTarget
 from calibrant.selective.split import draws
 
 MOST_NUMBERS = 2**22  # probabilities that choose the regularisation of RAPS
-_FITTING, _PREDICTING, _CHOOSING = 1, 2, 3  # streams of random numbers: those of new samples must be others
+_FITTING, _PREDICTING, _CHOOSING = 1, 2, 3  # streams of random numbers: new samples must have different ones
 
 
 def _random(seed: int, stream: int, start: int, count: int) -> Doubles:
-    own = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0] >> np.uint64(1))
-    return draws(own, start, count)[:, None]
+    stream_seed = int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return draws(stream_seed, start, count)[:, None]
 
 
 def predict_sets(rule: Rule, values: Any, start: int = 0) -> Any:
@@ -92,8 +92,8 @@ class SetFit:
             if self.target.randomised:
                 draw = _random(self.target.seed, _FITTING, start, len(batch))[rows]
             for part in cache_chunks(values) if len(rows) else ():
-                own = slice(first, first + len(part))
-                self._add(part, labels[own], None if draw is None else draw[own])
+                inside = slice(first, first + len(part))
+                self._add(part, labels[inside], None if draw is None else draw[inside])
                 first += len(part)
             yield batch
 

@@ -35,7 +35,7 @@ def refusal(message: str) -> PydanticCustomError:
 
 
 def must_be(words: str) -> WrapValidator:
-    """Have whatever is wrong with an entry said in these words."""
+    """Describe whatever is wrong with an entry in these words."""
 
     def check(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         try:

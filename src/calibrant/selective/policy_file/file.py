@@ -144,7 +144,7 @@ def from_dict(data: Any) -> Rule:
 
 
 def _positive(file: PolicyEntries) -> int | None:
-    """The positive class of two; files that do not say so have that of custom."""
+    """The positive class of two; the customary one where the file does not say."""
     if file.classes != 2:
         if file.positive is not None:
             raise ValueError(f"positive is for two classes, got {file.positive} with {file.classes}")

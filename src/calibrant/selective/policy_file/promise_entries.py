@@ -60,7 +60,7 @@ class PromiseEntries(Entries):
 
 
 class ClassEntry(Entries):
-    """Of a threshold of a class, whose it is; the threshold itself has its own entries."""
+    """To which class and group a threshold belongs; the threshold itself has its own entries."""
 
     label: ClassNumber = Field(alias="class")
     name: Any = None
@@ -87,7 +87,7 @@ def promise_dict(promise: Promise, class_names: tuple[str, ...] | None) -> dict[
 
 
 def class_dict(part: ClassThreshold, class_names: tuple[str, ...] | None) -> dict[str, Any]:
-    """Whose threshold it is, as plain data."""
+    """To which class and group a threshold belongs, as plain data."""
     return {"class": part.label, "name": class_name(part.label, class_names), "group": part.group}
 
 
@@ -97,9 +97,9 @@ def check_promise(rule: Rule) -> None:
     _check_entries(promise, rule.num_classes)
     if not promise.is_plain and rule.kind == "segmentation":
         raise ValueError("promise: this one is for classification, but the policy is for segmentation")
-    own = {"recall": CLASS_PROBABILITY, "cost": EXPECTED_COST}.get(promise.of)
-    if (rule.score.name in (CLASS_PROBABILITY, EXPECTED_COST) or own is not None) and rule.score.name != own:
-        raise ValueError(f"score.name must be {own or 'one of a promise of risk'}, got {rule.score.name}")
+    required = None if promise.score is None else promise.score.name
+    if (rule.score.name in (CLASS_PROBABILITY, EXPECTED_COST) or required is not None) and rule.score.name != required:
+        raise ValueError(f"score.name must be {required or 'one of a promise of risk'}, got {rule.score.name}")
     if (rule.target_risk is not None) and promise.of != "risk":
         raise ValueError(f"target_risk must be null with a promise of {promise.of}, got {rule.target_risk}")
     if rule.target_risk is None and promise.by_class:

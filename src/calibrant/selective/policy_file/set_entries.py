@@ -6,10 +6,10 @@ import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, field_validator
+from pydantic import Field, ValidatorFunctionWrapHandler, field_validator
 
 from calibrant._validation import LARGEST_SEED
-from calibrant.selective.policy_file.entry_types import Flag, OpenShare, must_be
+from calibrant.selective.policy_file.entry_types import Entries, Flag, OpenShare, must_be
 from calibrant.selective.sets.conformal import METHODS, RANKED
 from calibrant.selective.sets.counts import SetCounts
 from calibrant.selective.sets.prediction_sets import LARGEST_PENALTY, PredictionSets
@@ -30,8 +30,7 @@ Count = Annotated[int, Field(ge=0, le=_MOST), must_be(f"a whole number from 0 to
 Counts = Annotated[list[Count], Field(min_length=1), must_be(f"a list of whole numbers from 0 to {_MOST:,}")]
 
 
-class _Counts(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+class _Counts(Entries):
     sizes: Counts
     abstained: Counts
     class_samples: Counts
@@ -39,10 +38,9 @@ class _Counts(BaseModel):
     abstained_covered: Count
 
 
-class SetEntries(BaseModel):
+class SetEntries(Entries):
     """The entries of prediction sets, each checked on its own; what the sets say of themselves is not read."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
     level: OpenShare
     method: Method
     quantiles: Quantiles

@@ -57,8 +57,7 @@ class SetTarget:
             at_least("set_penalty", self.penalty, 0.0, LARGEST_PENALTY)
         if self.free_ranks is not None:
             whole("set_free_ranks", self.free_ranks, 0)
-        given = {"set_penalty": self.penalty, "set_free_ranks": self.free_ranks}
-        for name, value in given.items():
+        for name, value in (("set_penalty", self.penalty), ("set_free_ranks", self.free_ranks)):
             if value is not None and self.method != "raps":
                 raise ValueError(f"{name} is for the set_method 'raps', got {self.method!r}")
         if self.randomised and self.method not in RANKED:

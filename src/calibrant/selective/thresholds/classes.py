@@ -87,7 +87,7 @@ def thresholds_by_class(
         promise: whose classes they are, with the risk of each; or all classes, with the target's.
         target: the risk, and the confidence with which all promises hold.
         group: name of the group column.
-        share: of all samples, how many are not among these.
+        share: the share of all samples that is not among these.
         class_names: what parts are called in a reason.
     """
     if target.method not in PLANNED:
@@ -152,13 +152,13 @@ def _parts(
     for name in groups:
         for label in labels:
             rows = _rows(scored, name, label)
-            own = None if plan is None else plan.take(_rows(plan, name, label))
+            part_plan = None if plan is None else plan.take(_rows(plan, name, label))
             # Few rows of its own say less about where to test than all rows do.
-            own = own if own is not None and len(own.score) >= FEWEST_OF_GROUP else plan
+            part_plan = part_plan if part_plan is not None and len(part_plan.score) >= FEWEST_OF_GROUP else plan
             risk = promise.risk_of(label) if promise.shares else target.risk
             assert risk is not None
             if promise.shares or rows.any():
-                parts.append(_Part(label, name, scored.take(rows), own, risk))
+                parts.append(_Part(label, name, scored.take(rows), part_plan, risk))
     return parts
 
 

@@ -101,15 +101,15 @@ def threshold_over_images(parts: Iterable[ScoredSamples], plan: ScoredSamples, t
     """A threshold for pixels, found on images; only counts for each image and candidate are kept of the ``parts``."""
     is_tested = target.risk is not None and target.method != "empirical"
     candidates, _, _ = candidates_of(curve_of(plan.score, plan.correct), STEPS if is_tested else FINE_STEPS)
-    counts, pixels, places = [], 0, 0
+    counts, pixels, image_size = [], 0, 0
     for part in parts:
         counts.append(_count_by_image(candidates, part))
         pixels += len(part.score)
-        places = places or part.places
+        image_size = image_size or part.image_size
     if not pixels:
         raise ValueError("no pixel that counts is left for the threshold: there are too few images")
     accepted, errors = (np.concatenate(column) for column in zip(*counts, strict=True))
-    loosest = partial(_loosest, accepted, errors, pixels, places, candidates, plan)
+    loosest = partial(_loosest, accepted, errors, pixels, image_size, candidates, plan)
 
     def coverage_at(risk: float) -> float:
         index, _ = loosest(replace(target, risk=risk))
@@ -143,7 +143,7 @@ def _loosest(
     accepted: Ints,
     errors: Ints,
     pixels: int,
-    places: int,
+    image_size: int,
     candidates: Doubles,
     plan: ScoredSamples,
     target: ThresholdTarget,
@@ -158,7 +158,7 @@ def _loosest(
         fits = np.flatnonzero((errors.sum(0) <= target.risk * total) & (total > 0))
         return int(fits[-1]) if len(fits) else -1, "empirical"
     first = _first_test(plan, candidates, target.risk)
-    shares, wrong = accepted[:, first:] / places, errors[:, first:] / places
+    shares, wrong = accepted[:, first:] / image_size, errors[:, first:] / image_size
     holds = shows(shares, wrong, target.risk, 1 - target.confidence)
     passed = len(holds) if holds.all() else int(np.argmin(holds))
     return first + passed - 1 if passed else -1, "fixed-sequence over images"
@@ -194,5 +194,5 @@ def most_promising(accepted: Doubles, errors: Doubles, risk: float) -> int:
 
 def _first_test(plan: ScoredSamples, candidates: Doubles, risk: float) -> int:
     """The most promising candidate by the plan's images."""
-    accepted, errors = (counts / plan.places for counts in _count_by_image(candidates, plan))
+    accepted, errors = (counts / plan.image_size for counts in _count_by_image(candidates, plan))
     return most_promising(accepted, errors, risk)

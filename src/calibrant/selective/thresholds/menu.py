@@ -58,17 +58,17 @@ def offers_from(coverage_at: Callable[[float], float], above: float = 0.0) -> tu
 
     if not risks or reach(len(risks) - 1) <= 0:
         return ()
-    places = range(len(risks))
-    first = bisect_left(places, True, key=lambda at: reach(at) > 0)
+    indices = range(len(risks))
+    first = bisect_left(indices, True, key=lambda at: reach(at) > 0)
     most = reach(len(risks) - 1) * (1 - 1e-12)
-    last = bisect_left(places, True, lo=first, key=lambda at: reach(at) >= most)
-    wanted = np.geomspace(risks[first], risks[last], OFFERS)  # finer where it is strict
-    chosen = sorted({first, last, *(int(np.abs(np.array(risks) - risk).argmin()) for risk in wanted)})
-    return tuple(Offer(risks[at], reach(at)) for at in chosen if reach(at) > 0)
+    last = bisect_left(indices, True, lo=first, key=lambda at: reach(at) >= most)
+    spaced = np.geomspace(risks[first], risks[last], OFFERS)  # finer where it is strict
+    nearest = sorted({first, last, *(int(np.abs(np.array(risks) - risk).argmin()) for risk in spaced)})
+    return tuple(Offer(risks[at], reach(at)) for at in nearest if reach(at) > 0)
 
 
 def with_menu(threshold: Threshold, search_at: Callable[[float], Threshold], unit: str = "samples") -> Threshold:
-    """The threshold with a menu, from what the same search finds at other risks; a reason to abstain tells it too."""
+    """The threshold with a menu of what the same search finds at other risks; a reason to abstain lists it too."""
 
     def coverage_at(risk: float) -> float:
         other = search_at(risk)

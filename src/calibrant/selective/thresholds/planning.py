@@ -113,8 +113,8 @@ def _drawn_rates(wrong: Bools, risk: float, rng: np.random.Generator) -> Doubles
     curves = rng.multivariate_normal(mean, covariance, PLAYS, method="cholesky")
     rates = expit(curves[:, :1] + curves[:, 1:] * middle)
     tiny = 1e-3  # a beta distribution has positive parameters
-    drawn: Doubles = rng.beta(STRENGTH * rates + errors + tiny, STRENGTH * (1 - rates) + rows - errors + tiny)
-    return drawn
+    samples: Doubles = rng.beta(STRENGTH * rates + errors + tiny, STRENGTH * (1 - rates) + rows - errors + tiny)
+    return samples
 
 
 def _fit_curve(design: Doubles, rows: Ints, errors: Ints, risk: float) -> tuple[Doubles, Doubles]:

@@ -63,11 +63,11 @@ class Threshold:
         coverage: share accepted, with limits at the confidence (0.95 without one).
         risk: error rate of the accepted; above it the limit that was shown, below it one at half of 1 - confidence; NaN
             where nothing is accepted.
-        needed: where the answer is to abstain always: about how many samples would have given another, as far as the
-            error rates seen here tell; None where no number would.
+        needed: where the outcome is to abstain always, about how many samples would have changed that, by the error
+            rates seen here; None where no number would.
         reason: a sentence or two about the outcome.
-        menu: other target risks, from the lowest that could be promised on, and what each would answer: estimates, made
-            where nothing is accepted, and by a policy that promises a risk.
+        menu: other target risks, from the lowest that could be promised upwards, each with its coverage: estimates,
+            made where nothing is accepted and by policies that promise a risk.
     """
 
     value: float
@@ -283,8 +283,8 @@ def _why_nothing(curve: Curve, method: str, target_risk: float, delta: float) ->
     useful = np.flatnonzero(rate < 0.98 * target_risk)
     needed = None
     if len(useful):
-        chosen = useful[np.unique(np.linspace(0, len(useful) - 1, 64).astype(np.int64))]
-        enough = fewest_at_rates(rate[chosen], accepted[chosen] / curve.samples, target_risk, delta)
+        indices = useful[np.unique(np.linspace(0, len(useful) - 1, 64).astype(np.int64))]
+        enough = fewest_at_rates(rate[indices], accepted[indices] / curve.samples, target_risk, delta)
         needed = max(enough, curve.samples + 1)  # no fewer than were here: these did not do
     elif curve.samples < 2 * least:  # too few to tell
         needed = max(least, curve.samples + 1)
@@ -302,7 +302,7 @@ def _abstention(samples: int, target_risk: float, least: int, needed: int | None
 
 
 def of_all_samples(threshold: Threshold, share: float) -> Threshold:
-    """What is said about samples needed, where a ``share`` of them goes to something else than the threshold."""
+    """The threshold with the samples needed in all, where a ``share`` of them is not for the threshold."""
     if threshold.needed is None or share == 0:
         return threshold
     # A split by chance may leave fewer than its share for the threshold; the samples that were here did not do.

@@ -44,7 +44,7 @@ class ScoredSamples:
         groups: ``[n]`` names; needed for thresholds by group.
         images: ``[n]`` number of the image, from 0 on; needed for pixels.
         num_images: how many there are, with or without positions that count.
-        places: how many positions an image has, whether they count or not: the most that it could have accepted,
+        image_size: how many positions an image has, whether they count or not: the most that it could have accepted,
             known before any image is seen.
         predicted: ``[n]`` the class of the answer; needed by promises about classes and costs.
         labels: ``[n]`` the true class; likewise.
@@ -55,7 +55,7 @@ class ScoredSamples:
     groups: npt.NDArray[np.str_] = field(default_factory=lambda: np.empty(0, np.str_))
     images: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     num_images: int = 0
-    places: int = 1
+    image_size: int = 1
     predicted: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     labels: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
@@ -116,9 +116,9 @@ def threshold_planned(
     method: Method,
     curve: Curve | None = None,
 ) -> Threshold:
-    """A threshold for one set of independent samples; the plan's, which are others, say in which order to test.
+    """A threshold for independent samples; those of the plan, a different set, decide the order of the tests.
 
-    The curve is that of the samples, for who asks more than once.
+    ``curve`` is that of the samples, where the caller searches more than once.
     """
     tests = None
     if plan is not None and len(plan.score) >= FEWEST_TO_PLAN and method in PLANNED:
@@ -145,7 +145,7 @@ def threshold_over_samples(
         plan: other samples, by which the order of the tests is planned.
         target: what is asked for.
         group: name of the group column.
-        share: of all samples, how many are not among these.
+        share: the share of all samples that is not among these.
     """
     scored = ScoredSamples.joined(parts)
     score, correct, names = scored.score, scored.correct, scored.groups
@@ -159,10 +159,10 @@ def threshold_over_samples(
     each = 1 - (1 - target.confidence) / len(distinct)
     groups, searches = {}, {}
     for name in distinct:
-        own = None if plan is None else plan.of_group(name)
+        group_plan = None if plan is None else plan.of_group(name)
         # Few rows of its own say less about where to test than all rows do.
-        own = own if own is not None and len(own.score) >= FEWEST_OF_GROUP else plan
-        searches[name] = _search_of(scored.of_group(name), own, each, target.method)
+        group_plan = group_plan if group_plan is not None and len(group_plan.score) >= FEWEST_OF_GROUP else plan
+        searches[name] = _search_of(scored.of_group(name), group_plan, each, target.method)
         groups[name] = of_all_samples(searches[name](target.risk), share)
     together = over_parts(groups, target, "group")
     if together.accepted:
@@ -187,7 +187,7 @@ def distinct_groups(names: npt.NDArray[np.str_], group: str) -> list[str]:
 def over_parts(
     parts: Mapping[str, Threshold], target: ThresholdTarget, noun: str, samples: int | None = None
 ) -> Threshold:
-    """What the thresholds of all groups, or classes, give together, of more ``samples`` if others are not answered."""
+    """The thresholds of all groups or classes put together; ``samples`` counts also those that belong to none."""
     total, accepted, errors = (
         sum(getattr(threshold, key) for threshold in parts.values()) for key in ("samples", "accepted", "errors")
     )
