@@ -68,7 +68,10 @@ def test_a_key_is_taken_out_by_an_empty_value(tmp_path):
         ({"methods": {"ce": {"repair": "temperature"}}}, "a repaired method has repair and of, and changes nothing"),
         ({"methods": {"ce": {}, "t": {"of": "ce"}}}, "a repaired method has repair and of, and changes nothing"),
         ({"methods": {"t": {"of": "ce", "repair": "temperature"}}}, "repairs 'ce', which is not a method with runs"),
-        ({"methods": {"ce": {}}, "tables": {"1": {"rows": ["ec"], "columns": []}}}, "has a row 'ec' that is no method"),
+        (
+            {"methods": {"ce": {}}, "tables": {"1": {"rows": ["ec"], "columns": []}}},
+            "has a row 'ec' that is not a method",
+        ),
         ({"data": {"layout": "digits", "also": {"test": "context-only"}}}, "also names 'test'"),
     ],
     ids=lambda value: str(value)[:24],

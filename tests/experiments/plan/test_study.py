@@ -20,7 +20,7 @@ from tests.experiments.conftest import PLAIN, Here, Nobody, study
     [
         ({"seeds": tuple(range(MOST_SEEDS + 1))}, "a comparison takes at most 1000 seeds, got 1001"),
         ({"seeds": (2**63,)}, r"seeds are whole numbers from 0 to 2\*\*63 - 1"),
-        ({"seeds": (-1,)}, "seeds are whole numbers from 0 on"),
+        ({"seeds": (-1,)}, "seeds are whole numbers from 0 to"),
         ({"seeds": (3, 3)}, "each given once"),
     ],
     ids=["many", "large", "negative", "twice"],

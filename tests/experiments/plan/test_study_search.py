@@ -93,7 +93,7 @@ def test_a_shorter_run_keeps_the_shape_of_its_schedule():
         ({"search": "random", "tune": ("ece",)}, "takes a number of trials"),
         ({"seeds": ()}, "at least one method and one seed"),
         ({"seeds": (0, 0)}, "each given once"),
-        ({"seeds": (-1, 2)}, "whole numbers from 0 on"),
+        ({"seeds": (-1, 2)}, "whole numbers from 0 to"),
         ({"tune": ("ece", "ece")}, "got 'ece' twice"),
         ({"tune": ("ece",), "trials": 3}, "a grid is searched whole"),
         ({"search": "halving"}, "takes a metric to tune for"),
