@@ -2,8 +2,12 @@
 
 import numba
 import numpy as np
+import pytest
 
 from calibrant._numba import exp32, exp64
+
+#: One process compiles what these tests call, not each of them.
+pytestmark = pytest.mark.xdist_group("numba")
 
 
 @numba.njit

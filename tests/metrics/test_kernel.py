@@ -12,6 +12,9 @@ from calibrant.metrics import ConfidenceSketch, classwise_ece
 from calibrant.metrics.sketch import compiled, kernel
 from calibrant.posthoc import LogitNorm, TemperatureScaling
 
+#: One process compiles what these tests call, not each of them.
+pytestmark = pytest.mark.xdist_group("numba")
+
 SHAPES = [(1, 2), (7, 3), (130, 10), (65, 64), (33, 65), (5, 1000), (300, 129)]
 
 

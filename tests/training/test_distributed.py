@@ -129,22 +129,25 @@ def test_ctrl_c_in_a_terminal_reaches_readers_too(recipe, tmp_path):
     assert digit_runs.tensors(folder)[1]["epoch"] >= 2
 
 
-def refused(words, tmp_path):
-    output = run_command(*words, folder=tmp_path)
-    assert output.returncode == 2
-    assert "Traceback" not in output.stderr
-    return output.stderr.strip()
+def refusal(first, *others):
+    """What the processes of a run say together, of which the first alone is to report a failure."""
+    said = "".join(output.stderr for output in (first, *others))
+    assert first.returncode == 2, said
+    assert all(output.returncode == 0 for output in others), said
+    assert "Traceback" not in said
+    return said.strip()
 
 
 def test_several_processes_fail_with_one_sentence(recipe, tmp_path):
     """A folder that cannot be had, and a loss that is no number."""
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("not a run")
-    said = refused(words(recipe, tmp_path / "other", "--devices", "2"), tmp_path)
+    said = refusal(*run_ranks(*words(recipe, tmp_path / "other"), folder=tmp_path))
     assert said.count("\n") == 0
     assert "is not a run folder: it holds mine.txt" in said
     diverging = settings("optimiser.rate=1e6", "optimiser.weight_decay=1e6")
-    said = refused(words(recipe, tmp_path / "y", "--devices", "2", *diverging), tmp_path)
+    started = words(recipe, tmp_path / "y", "--devices", "2", *diverging)  # the first starts the second
+    said = refusal(run_command(*started, folder=tmp_path))
     assert said.count("the loss is") == 1
 
 
@@ -178,7 +181,7 @@ def test_what_only_one_process_meets_is_said_by_the_first(tmp_path):
         epochs = 1
         """
     )
-    said = refused(words(file, tmp_path / "run", "--devices", "2"), tmp_path)
+    said = refusal(*run_ranks(*words(file, tmp_path / "run"), folder=tmp_path))
     assert said.count("\n") == 0
     assert broken.name in said
     assert "another process of this run has ended" in said
