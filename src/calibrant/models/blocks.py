@@ -7,9 +7,27 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+#: Numbers in a vector register of AVX2.
+_VECTOR = 8
+
+
+class SubsampledConvolution(nn.Conv2d):
+    """A 1x1 convolution with a stride, computed as one without a stride on every ``stride``-th pixel.
+
+    With fewer input channels than a vector register holds and a channels-last input, the backward pass of oneDNN's own
+    (torch 2.13.0, processors with AVX2 and without AVX-512) writes beyond its buffer, and the process crashes.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, inputs, H, W] to [N, outputs, H / stride, W / stride], both rounded up."""
+        rows, columns = self.stride
+        return F.conv2d(x[:, :, ::rows, ::columns], self.weight, self.bias)
+
 
 def convolution(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
     """A convolution that keeps the size but for its stride, without bias: batch norm follows."""
+    if kernel == 1 and stride > 1 and inputs < _VECTOR:
+        return SubsampledConvolution(inputs, outputs, 1, stride=stride, bias=False)
     return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
 
 
