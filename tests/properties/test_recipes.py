@@ -107,12 +107,7 @@ def test_layouts_splits_and_steps_are_known(file):
     assert (recipe.training.keep == "last") or recipe.data.hold_out or recipe.data.val
 
 
-#: Classifiers of images that take seconds to train, and one that does not.
-SLOW = {"resnet50", "resnet101", "resnet56v2", "densenet_bc_100_12"}
-STAND_IN = "small_resnet"
-
-
-def shrunk(file, method=None, is_standing_in=False):
+def shrunk(file, method=None):
     """A recipe, or one of its methods, with small images, batches of 2 and two steps; nothing that is downloaded."""
     plain = tomllib.loads(file.read_text(encoding="utf-8"))
     if method is not None:
@@ -138,8 +133,6 @@ def shrunk(file, method=None, is_standing_in=False):
         model["image_size"] = side
     for key in ("weights", "head", "backbone_weights"):
         model.pop(key, None)
-    if is_standing_in:
-        plain["model"] = {"name": STAND_IN}
     plain["optimiser"]["clip"] = 0.1  # batch norm over two samples of one pixel gives gradients of any size
     plain["training"] |= {"batch_size": 2, "eval_batch_size": 3, "max_steps": 2, "workers": 0, "keep": "last"}
     return check_recipe(plain, str(file))
@@ -161,34 +154,12 @@ def kind(file, method):
     )  # fmt: skip
 
 
-#: Every recipe as it stands, and ALS's methods, which differ in more than the loss. ResNet-50 before ResNet-101.
-PLANS = sorted(((file, None) for file in FILES), key=lambda plan: "resnet101" in plan[0].stem) + [
+#: Every recipe as it stands, and ALS's methods, which differ in more than the loss.
+PLANS = [(file, None) for file in FILES] + [
     (RECIPES / "als_imagenet.toml", method) for method in load("als_imagenet").methods
 ]
-
-
-def runs():
-    """A plan of each kind, the first, and whether the stand-in takes the place of its network.
-
-    A network that is slow to train is trained by the first recipe that builds it so. What other recipes with it differ
-    in (data, targets, loss, mixing, optimiser, schedule) sees no more of a network than its logits and its parameters.
-    """
-    chosen, networks = {}, set()
-    for file, method in PLANS:
-        recipe = shrunk(file, method)
-        network = (str(recipe.model).replace("resnet101", "resnet50"), recipe.detection is None)
-        is_standing_in = recipe.model.name in SLOW and recipe.detection is None and network in networks
-        assert not (is_standing_in and recipe.optimiser.rates)  # which are by the names of parameters
-        if chosen.setdefault(kind(file, method), plan := (file, method, is_standing_in)) is plan:
-            networks.add(network)
-    return list(chosen.values())
-
-
-RUNS = runs()
-RUN_NAMES = [
-    f"{f.relative_to(RECIPES).with_suffix('').as_posix()}{f': {m}' if m else ''}{', small' if small else ''}"
-    for f, m, small in RUNS
-]
+RUNS = {kind(*plan): plan for plan in reversed(PLANS)}  # the first of each kind
+RUN_NAMES = [f"{f.relative_to(RECIPES).with_suffix('').as_posix()}{f': {m}' if m else ''}" for f, m in RUNS.values()]
 
 
 @pytest.fixture(scope="module")
@@ -196,9 +167,9 @@ def data_root(tmp_path_factory):
     return tmp_path_factory.mktemp("recipe_data")
 
 
-@pytest.mark.parametrize(("file", "method", "is_standing_in"), RUNS, ids=RUN_NAMES)
-def test_two_steps_of_training(file, method, is_standing_in, data_root, tmp_path):
-    recipe = shrunk(file, method, is_standing_in)
+@pytest.mark.parametrize(("file", "method"), RUNS.values(), ids=RUN_NAMES)
+def test_two_steps_of_training(file, method, data_root, tmp_path):
+    recipe = shrunk(file, method)
     steps = []
     home = written(recipe.data.layout, data_root)
     result = train(
@@ -261,7 +232,7 @@ def test_the_network_and_the_optimiser_can_be_built_at_full_size(file):
 
 
 def test_every_layout_and_every_kind_of_setting_is_run():
-    runs = [shrunk(*plan) for plan in RUNS]
+    runs = [shrunk(*plan) for plan in RUNS.values()]
     assert {run.data.layout for run in runs} == {load(file).data.layout for file in FILES}
     assert {run.schedule.name for run in runs} >= {"multistep", "step", "cosine", "poly"}
     assert {run.mixing.name for run in runs if run.mixing} == {"cutmix", "ricap"}
