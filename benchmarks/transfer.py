@@ -32,7 +32,6 @@ FOLDER = Path("build/transfer")
 BACKBONES = {"hard": "hard", "als": "als, beta=1"}
 #: Recipes of detection by the folders of their data.
 DETECTION = {"odsr": "small/odsr_detection", "tiny-coco": "small/tiny_coco_detection"}
-LOOKED_AT = ("hard", "als, beta=1", "als + context")
 PARTS = (*DETECTION, "cam")
 
 
@@ -76,7 +75,7 @@ def detect(part: str, data: Path, runs: Path, jobs: int) -> None:
 
 def look(data: Path, runs: Path) -> None:
     """The share of the maps inside the boxes: by run, and the difference to hard labels over seeds."""
-    folders = {method: run_folders(method, runs) for method in LOOKED_AT}
+    folders = {method: run_folders(method, runs) for method in BACKBONES.values()}
     every = [folder for several in folders.values() for folder in several]
     common = ["--data", data / "tiny-imagenet", "--measure", "2500"]
     answer = json.loads(call("cam", *every, *common, "-o", FOLDER / "cam.html", "--json", shown=False))

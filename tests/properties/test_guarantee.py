@@ -6,7 +6,8 @@ from scipy.stats import binom
 
 from benchmarks.guarantee import METHODS, Outcome, Setting, by, clairvoyant, oracle, simulate
 from calibrant import Policy, Predictions
-from calibrant.selective import threshold_for_coverage, thresholds
+from calibrant.selective import threshold_for_coverage
+from calibrant.selective.thresholds import risk
 
 DRAWS = 2000
 
@@ -27,7 +28,7 @@ GUARANTEED = {name: METHODS[name] for name in ("fixed-sequence", "sgr", "planned
 )
 def test_violations_are_as_rare_as_promised(setting, monkeypatch):
     # What is said where nothing is accepted takes longer than the thresholds, and is tested elsewhere.
-    monkeypatch.setattr(thresholds, "_why_nothing", lambda *_: ("Abstain always.", None))
+    monkeypatch.setattr(risk, "_why_nothing", lambda *_: ("Abstain always.", None))
     for name, outcome in simulate(setting, GUARANTEED, DRAWS, seed=20261116).items():
         assert outcome.holds(setting.confidence), (name, outcome)
 

@@ -123,6 +123,8 @@ def shrunk(file, method=None):
     for key, few in (("count", 2), ("per_class", 1)):
         if key in data.get("hold_out", ()):
             data["hold_out"][key] = few
+    if "train_count" in data:
+        data["train_count"] = 6
     if data["layout"] == "scenes":
         data["options"] = {"samples": 12}
     if "detection" in plain:  # the slips of one data set's annotators
