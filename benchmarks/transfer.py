@@ -73,14 +73,17 @@ def detect(part: str, data: Path, runs: Path, jobs: int) -> None:
     call("detect", *common, *options, "--seeds", str(TINY_IMAGENET.seeds))
 
 
-def look(data: Path, runs: Path) -> None:
+def look(data: Path, runs: Path, measured: int = 2500) -> None:
     """The share of the maps inside the boxes: by run, and the difference to hard labels over seeds."""
-    folders = {method: run_folders(method, runs) for method in BACKBONES.values()}
-    every = [folder for several in folders.values() for folder in several]
-    common = ["--data", data / "tiny-imagenet", "--measure", "2500"]
+    named = {
+        name: [f"{name}-{seed}={folder}" for seed, folder in enumerate(run_folders(method, runs))]
+        for name, method in BACKBONES.items()
+    }
+    every = [run for several in named.values() for run in several]
+    common = ["--data", data / "tiny-imagenet", "--measure", str(measured)]
     answer = json.loads(call("cam", *every, *common, "-o", FOLDER / "cam.html", "--json", shown=False))
     inside = {method["name"]: method["inside"]["value"] for method in answer["methods"]}
-    shares = {method: [inside[folder.name] for folder in several] for method, several in folders.items()}
+    shares = {name: [inside[run.partition("=")[0]] for run in several] for name, several in named.items()}
     print(f"The boxes fill {100 * answer['area']:.2f}% of {answer['measured']} images. Inside the boxes:")
     reference = dict(enumerate(shares["hard"]))
     for method, values in shares.items():
