@@ -60,7 +60,7 @@ def calibration_gap(confidence: Floats, agreement: Floats) -> float:
 
 def area(score: Floats, agreement: Floats) -> float:
     """AURC, for predictions that are right with a probability; equal scores share their mean risk."""
-    values, group = np.unique(-score, return_inverse=True)
+    _, group = np.unique(-score, return_inverse=True)
     mean_risk = np.bincount(group, 1.0 - agreement) / np.bincount(group)
-    risks = mean_risk[np.sort(group)] if len(values) < len(score) else (1.0 - agreement)[np.argsort(-score)]
+    risks = mean_risk[np.sort(group)]
     return float((np.cumsum(risks) / np.arange(1, len(risks) + 1)).mean())

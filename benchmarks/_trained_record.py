@@ -47,7 +47,7 @@ def read(study: TrainedStudy, folder: Path = FOLDER) -> Numbers:
 def write(study: TrainedStudy, numbers: Numbers, folder: Path = FOLDER) -> None:
     """Keep what the page needs of these numbers."""
     hashes = hashes_of(study)
-    order = {label: place for place, label in enumerate(hashes)}
+    order = {label: number for number, label in enumerate(hashes)}
     rows = sorted((*_needed(study, numbers.tested), *_of_trials(numbers.trials)), key=lambda row: order[row.method])
     record = {
         "study": study.name,
