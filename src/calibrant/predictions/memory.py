@@ -1,18 +1,15 @@
-"""Columns in memory: built from arrays, cut into batches, and joined from the pieces that files are read in."""
+"""Columns in memory: arrays as they were given, checked."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from calibrant._arrays import Array, as_numpy
-from calibrant.predictions.binary import as_name, find_positive, is_one_column, read_two_classes, two_columns, two_shape
-from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.schema import GROUP, Schema, as_text, check_schema, check_width
+from calibrant.predictions.class_columns import read_two_classes, two_columns
+from calibrant.predictions.labels import LabelValues, as_name, compare, find_positive
+from calibrant.predictions.schema import GROUP, Schema, as_text, check_schema, is_one_column, two_shape
 from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors
 
 if TYPE_CHECKING:
@@ -157,11 +154,6 @@ def _group_columns(groups: Any) -> dict[str, Any]:
     return {GROUP + name: values for name, values in groups.items()}
 
 
-def first_dtypes(store: Store, names: Sequence[str]) -> dict[str, np.dtype[Any]]:
-    """The types of columns, from their first row; text may be wider further on."""
-    return {name: array.dtype for name, array in next(store.blocks(1, names)).items()} if names else {}
-
-
 def find_remarks(store: Store) -> tuple[str, ...]:
     """What is odd about values that are allowed, one sentence each."""
     holds = store.schema.holds
@@ -179,67 +171,3 @@ def find_remarks(store: Store) -> tuple[str, ...]:
             return ()
     what = "lie in 0..1 and sum to 1 in every row" if is_summing else "lie in 0..1 in every row"
     return (f"The logits {what}: if they are probabilities, name them probabilities.",)
-
-
-def rebatch(pieces: Iterable[dict[str, Array]], size: int, prefix: str = "") -> Iterator[dict[str, Array]]:
-    """Pieces of any length as runs of ``size`` samples; the last one may be shorter. Errors start with ``prefix``."""
-    parts: list[dict[str, Array]] = []
-    missing = size
-    for piece in pieces:
-        start, rows = 0, _rows_in(piece)
-        while start < rows:
-            stop = min(rows, start + missing)
-            parts.append({name: array[start:stop] for name, array in piece.items()})
-            missing -= stop - start
-            start = stop
-            if not missing:
-                yield _join(parts, prefix)
-                parts, missing = [], size
-    if parts:
-        yield _join(parts, prefix)
-
-
-def _join(pieces: list[dict[str, Array]], prefix: str = "") -> dict[str, Array]:
-    """Pieces put together, in memory that is nobody else's; each is let go as soon as it is copied."""
-    if len(pieces) == 1:
-        return {name: array if array.flags.writeable else array.copy() for name, array in pieces.pop().items()}
-    columns = {}
-    for name in list(pieces[0]):
-        parts = [piece.pop(name) for piece in pieces]
-        column = _empty(prefix + name, (sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts))
-        start = 0
-        for i in range(len(parts)):
-            column[start : start + len(parts[i])] = parts[i]
-            start += len(parts[i])
-            parts[i] = parts[i][:0].copy()
-        columns[name] = column
-    return columns
-
-
-def _empty(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Memory for a column, unless one long text would make all others too wide."""
-    if dtype.kind == "U":
-        check_width(name, math.prod(shape), dtype.itemsize // 4)
-    return np.empty(shape, dtype)
-
-
-def _rows_in(piece: dict[str, Array]) -> int:
-    return len(next(iter(piece.values())))
-
-
-def gather(blocks: Iterable[dict[str, Array]], rows: Array) -> dict[str, Array]:
-    """The samples with the given numbers, in that order, out of consecutive blocks that are read only once."""
-    order = np.argsort(rows, kind="stable")
-    ordered = rows[order]
-    pieces, start, done = [], 0, 0
-    for block in blocks:
-        stop = start + _rows_in(block)
-        until = int(np.searchsorted(ordered, stop))
-        if until > done:
-            pieces.append({name: array[ordered[done:until] - start] for name, array in block.items()})
-        start, done = stop, until
-        if done == len(ordered):
-            break
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    return {name: array[back] for name, array in _join(pieces).items()}

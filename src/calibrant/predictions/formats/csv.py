@@ -30,16 +30,15 @@ import pyarrow.csv as pacsv
 from calibrant._arrays import Array
 from calibrant._files import written_aside
 from calibrant._validation import shorten
-from calibrant.predictions.column_matching import match_columns
-from calibrant.predictions.columns import ACTUAL, PREDICTED, ColumnMap, OpenOptions
-from calibrant.predictions.files import DataFile, Reader, Store, open_first
-from calibrant.predictions.formats import check_expansion
+from calibrant.predictions.class_columns import are_digits, codes_of_columns
+from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.files import Reader, Store
 from calibrant.predictions.formats.csv_text import NOT_UTF8, Dialect, is_decimal_comma, is_gzip, read_header, read_lines
 from calibrant.predictions.formats.tables import arrow_types, check_rows, convert_batch, distinct_values
-from calibrant.predictions.labels import LabelDecoder, LabelValues, are_digits, codes_of_columns, number_of
+from calibrant.predictions.labels import LabelDecoder, LabelValues, number_of
 from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import BROKEN, file_errors
-from calibrant.predictions.schema import GROUP, WHOLE, Schema, is_whole
+from calibrant.predictions.paths import BROKEN, DataFile, check_expansion, file_errors, open_first
+from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, WHOLE, Schema, is_whole
 from calibrant.predictions.values import Location, count_row, no_value
 
 LONGEST_LINE = 1 << 24  # bytes
@@ -272,9 +271,8 @@ def open_file(path: Path, options: OpenOptions) -> CsvReader:
     with open_first(path) as (file, handle):
         header, dialect, length = read_header(handle, path, file.stamp.size)
     columns = match_columns([name.strip() for name in header], options, str(path), table=True)
-    sources = columns.sources(columns.holds)
-    columns, shape = columns.widened((1,) if columns.is_single else (1, len(sources)))
-    schema = columns.schema(np.dtype(np.float64), shape, options.facts, str(path))
+    shape = (1,) if columns.is_single else (1, len(columns.sources(columns.holds)))
+    columns, schema = columns.with_schema(np.dtype(np.float64), shape, options.facts, str(path))
     # Arrow reads many blocks ahead, so that their size decides how much memory a pass takes.
     return CsvReader(file, columns, schema, header, dialect, max(1 << 18, min(LONGEST_LINE, 8 * length)))
 

@@ -24,13 +24,11 @@ import pyarrow as pa
 from calibrant._arrays import Array
 from calibrant._files import parse_json, written_aside
 from calibrant._validation import shorten
-from calibrant.predictions.column_matching import match_columns
-from calibrant.predictions.columns import ColumnMap, OpenOptions
-from calibrant.predictions.files import DataFile, Store, open_first
-from calibrant.predictions.formats import check_expansion
+from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.files import Store
 from calibrant.predictions.formats.tables import TableReader, check_rows, convert_batch
 from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import file_errors, suffix_of
+from calibrant.predictions.paths import DataFile, check_expansion, file_errors, open_first, suffix_of
 from calibrant.predictions.schema import Schema
 from calibrant.predictions.values import Location
 
@@ -132,8 +130,7 @@ def open_file(path: Path, options: OpenOptions) -> JsonlReader:
     shape: tuple[int, ...] = (1, len(sources))
     if columns.is_single:
         shape = (1, len(first.fields[sources[0]])) if kinds[sources[0]] == "list" else (1,)
-    columns, shape = columns.widened(shape)
-    schema = columns.schema(np.dtype(np.float64), shape, options.facts, str(path))
+    columns, schema = columns.with_schema(np.dtype(np.float64), shape, options.facts, str(path))
     return JsonlReader(file, columns, schema, kinds)
 
 

@@ -16,12 +16,11 @@ import pyarrow as pa
 
 from calibrant._arrays import Array
 from calibrant._validation import shorten
-from calibrant.predictions.binary import two_columns
-from calibrant.predictions.column_matching import match_columns
-from calibrant.predictions.columns import ColumnMap, check_options
-from calibrant.predictions.files import FileStore, Reader, Store, choose_decoders
+from calibrant.predictions.class_columns import two_columns
+from calibrant.predictions.columns import ColumnMap, check_options, match_columns
+from calibrant.predictions.files import FileStore, Reader, Store, choose_decoders, first_dtypes
 from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.memory import BATCH, MemoryStore, first_dtypes
+from calibrant.predictions.memory import BATCH, MemoryStore
 from calibrant.predictions.paths import file_errors
 from calibrant.predictions.schema import UNITS, Schema, check_texts, check_width
 from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row, no_value
@@ -102,8 +101,7 @@ def from_frame(
         matched = match_columns(table.schema.names, options, FRAME, table=True)
         dtype = float_type(table.schema, matched, FRAME)
         shape = sample_shape(table.schema, matched, lambda column: table.select([column]).to_batches(1))
-        matched, shape = matched.widened((table.num_rows, *shape))
-        schema = matched.schema(dtype, shape, options.facts, FRAME)
+        matched, schema = matched.with_schema(dtype, (table.num_rows, *shape), options.facts, FRAME)
     reader = FrameReader(table, matched, schema)
     choose_decoders([reader])
     return FileStore([reader]).load()
