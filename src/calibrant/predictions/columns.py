@@ -305,8 +305,8 @@ class _Matcher:
             options = (
                 f"--column {shlex.quote(f'{role}={column}')}" for role in (one_column_kind(column), "confidence")
             )
-            what = f"{shorten(column)!r} may be of the positive class or of the predicted one"
-            raise ValueError(f"{self.path}: {what}: say which, {' or '.join(options)}")
+            reason = f"{shorten(column)!r} may be of the positive class or of the predicted one"
+            raise ValueError(f"{self.path}: {reason}: say which, {' or '.join(options)}")
         return columns[0]
 
     def _mapped(self, name: str, pattern: Columns) -> tuple[Columns, Naming]:

@@ -50,11 +50,9 @@ class Digits:
 
     def absorb(self, other: Digits) -> None:
         """Add what was seen of others."""
-        self.values, self.zeros, self.ones = (
-            self.values + other.values,
-            self.zeros + other.zeros,
-            self.ones + other.ones,
-        )
+        self.values += other.values
+        self.zeros += other.zeros
+        self.ones += other.ones
         self.least = min(self.least, other.least)
         self.places = None if None in (self.places, other.places) else max(self.places or 0, other.places or 0)
 

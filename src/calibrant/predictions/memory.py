@@ -83,17 +83,17 @@ def store_arrays(
     if "labels" in arrays and arrays[holds][0].ndim <= 2 and arrays["labels"][0].shape[1:] == (1,):
         labels, is_ours = arrays["labels"]
         arrays["labels"] = labels[:, 0], is_ours
-    said = as_name(facts.pop("positive", None))
+    positive = as_name(facts.pop("positive", None))
     if facts.get("class_names") is None:
         facts["class_names"] = _frame_names(holds, data[holds])
     if is_one_column(holds, arrays[holds][0].shape):
-        schema = _widen(arrays, holds, said, facts)
+        schema = _widen(arrays, holds, positive, facts)
     else:
         numbers, is_ours = arrays[holds]
         schema = check_schema(holds, numbers.dtype, numbers.shape, **facts)
         if schema.is_turned(holds):
             arrays[holds] = numbers.transpose(0, 2, 1), is_ours
-        schema = replace(schema, positive=find_positive(said, schema.class_names, schema.num_classes, ""))
+        schema = replace(schema, positive=find_positive(positive, schema.class_names, schema.num_classes, ""))
     columns = {}
     numbers = arrays[holds][0]
     for name, (array, is_ours) in arrays.items():
@@ -127,13 +127,13 @@ def compare_arrays(predicted: Any, labels: Any) -> Array:
     return compare(predicted, labels, Location())
 
 
-def _widen(arrays: dict[str, tuple[Array, bool]], holds: str, said: str, facts: dict[str, Any]) -> Schema:
+def _widen(arrays: dict[str, tuple[Array, bool]], holds: str, positive: str, facts: dict[str, Any]) -> Schema:
     """Put both classes in the place of one column, and the positions of the classes in that of labels."""
     numbers, labels = arrays[holds][0], as_text("labels", arrays["labels"][0])
     schema = check_schema(holds, numbers.dtype, two_shape(numbers.shape), **facts)
     values = LabelValues()
     values.add_array(labels)
-    decoder = read_two_classes(values, said, schema.class_names, "", schema.ignore_index, "")
+    decoder = read_two_classes(values, positive, schema.class_names, "", schema.ignore_index, "")
     assert decoder.positive is not None
     arrays[holds] = two_columns(holds, holds, decoder.positive, numbers, Location()), True
     arrays["labels"] = decoder.decode("labels", labels, schema.ignore_index, Location()), True
@@ -169,5 +169,5 @@ def find_remarks(store: Store) -> tuple[str, ...]:
         is_single = is_single and store.schema.positive is not None and not values[:, 1 - store.schema.positive].any()
         if not is_summing and not is_single:
             return ()
-    what = "lie in 0..1 and sum to 1 in every row" if is_summing else "lie in 0..1 in every row"
-    return (f"The logits {what}: if they are probabilities, name them probabilities.",)
+    description = "lie in 0..1 and sum to 1 in every row" if is_summing else "lie in 0..1 in every row"
+    return (f"The logits {description}: if they are probabilities, name them probabilities.",)

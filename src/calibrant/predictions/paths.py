@@ -284,8 +284,8 @@ def suffix_of(file: Any) -> str:
 def _check_suffix(file: Any) -> None:
     suffix = suffix_of(file)
     if suffix not in READ:
-        how = next((how for suffixes, how in INSTEAD if suffix.removesuffix(".gz") in suffixes), "")
-        actual = f"{suffix or file.name!r}{how and f' ({how})'}"
+        advice = next((text for suffixes, text in INSTEAD if suffix.removesuffix(".gz") in suffixes), "")
+        actual = f"{suffix or file.name!r}{advice and f' ({advice})'}"
         raise ValueError(f"{file}: predictions are files that end in {', '.join(READ)}, got {actual}")
 
 

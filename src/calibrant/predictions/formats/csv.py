@@ -34,7 +34,7 @@ from calibrant.predictions.class_columns import are_digits, codes_of_columns
 from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
 from calibrant.predictions.files import Reader, Store
 from calibrant.predictions.formats.csv_text import NOT_UTF8, Dialect, is_decimal_comma, is_gzip, read_header, read_lines
-from calibrant.predictions.formats.tables import arrow_types, check_rows, convert_batch, distinct_values
+from calibrant.predictions.formats.tables import arrow_types, check_rows, convert_batch, distinct_values, name_labels
 from calibrant.predictions.labels import LabelDecoder, LabelValues, number_of
 from calibrant.predictions.memory import BATCH
 from calibrant.predictions.paths import BROKEN, DataFile, check_expansion, file_errors, open_first
@@ -296,6 +296,7 @@ def save(store: Store, path: Path) -> None:
     types = {column: pa.float64() for column in data}
     for name, kind in arrow_types(store).items():
         types[name] = pa.int64() if pa.types.is_boolean(kind) else pa.float64() if name == "objectness" else kind
+    # Labels are written by name where numbers would be taken for names.
     names = schema.class_names if schema.class_names and codes_of_columns(schema.class_names) else None
     if "labels" in store.names:
         types["labels"] = pa.int64() if names is None else pa.string()
@@ -305,7 +306,7 @@ def save(store: Store, path: Path) -> None:
             values = block.pop(schema.holds).astype(np.float64, copy=False).reshape(-1, len(data))
             columns = dict(zip(data, values.T, strict=True)) | block
             if names is not None and "labels" in columns:
-                columns["labels"] = _name_labels(columns["labels"], names)
+                columns["labels"] = name_labels(columns["labels"], names)
             arrays = [_to_arrow(columns[name], kind) for name, kind in types.items()]
             writer.write_batch(pa.record_batch(arrays, schema=arrow_schema))
 
@@ -322,13 +323,6 @@ def _data_columns(schema: Schema, path: Path) -> list[str]:
             order = f"be 0..{count - 1}" if sorted(numbers) == [*range(count)] else "be in ascending order"
             raise ValueError(f"{path}: in a CSV file class names that are numbers must {order}")
     return [f"{schema.holds}.{name}" for name in schema.class_names]
-
-
-def _name_labels(labels: Array, names: tuple[str, ...]) -> Array:
-    """Labels by name, where numbers would be taken for names; what is no class stays a number."""
-    levels, codes = np.unique(labels, return_inverse=True)
-    texts = [names[level] if 0 <= level < len(names) else str(level) for level in levels.tolist()]
-    return np.array(texts, dtype=np.str_)[codes]
 
 
 def _to_arrow(array: Array, kind: Any) -> Any:

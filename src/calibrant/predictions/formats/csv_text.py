@@ -108,8 +108,8 @@ def read_lines(file: DataFile, dialect: Dialect) -> Iterator[tuple[int, list[str
 
 def _first_lines(text: io.TextIOWrapper) -> Iterator[str]:
     """Lines up to `SEARCHED` characters altogether; a line that never ends is not read to its end."""
-    left = SEARCHED
-    while left > 0 and (line := text.readline(left)):
-        left -= len(line)
-        if left > 0:
+    remaining = SEARCHED
+    while remaining > 0 and (line := text.readline(remaining)):
+        remaining -= len(line)
+        if remaining > 0:
             yield line

@@ -43,16 +43,17 @@ class TableReader(Reader):
 
     def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
         """Record batches as arrays."""
-        sources = [column for name in names for column in self.columns.sources(name)]
+        # Once each: predicted and labels are sources of correct, too, and Arrow finds no column by a repeated name.
+        sources = list(dict.fromkeys(column for name in names for column in self.columns.sources(name)))
         numbers = sum(math.prod(self.schema.shape_of(name)) for name in names)
         rows = min(rows, max(1, PIECE // numbers, min(4096, BATCH // numbers)))
         row = 0
         with file_errors(self.path):
             for batch in self._batches(sources, rows):
                 if batch.num_rows:
-                    yield convert_batch(batch, self, names, Location(f"{self.path}: ", row))
+                    yield convert_batch(batch, self, names, Location(f"{self.path}: ", row, self.name_row))
                 row += batch.num_rows
-            if row != self.count:
+            if self.count not in (None, row):
                 raise ValueError(f"{self.path}: the footer promises {self.count} rows, the file holds {row}")
 
     def _has_text_labels(self) -> bool:
@@ -329,8 +330,15 @@ def arrow_types(store: Store) -> dict[str, Any]:
     return {name: pa.from_numpy_dtype(dtype) for name, dtype in first_dtypes(store, names).items()}
 
 
-def check_rows(schema: Schema, path: Path, what: str) -> None:
-    """Refuse to write images or sequences as ``what``, which holds one sample per line."""
+def check_rows(schema: Schema, path: Path, title: str) -> None:
+    """Refuse to write images or sequences in a format, called ``title``, that holds one sample per line."""
     if schema.kind != "classification":
         lists = ".parquet, " if schema.kind == "segmentation" else ""
-        raise ValueError(f"{path}: {UNITS[schema.kind][0]} do not fit {what}: write {lists}.npz, .npy or .safetensors")
+        raise ValueError(f"{path}: {UNITS[schema.kind][0]} do not fit {title}: write {lists}.npz, .npy or .safetensors")
+
+
+def name_labels(labels: Array, names: Sequence[str]) -> Array:
+    """Labels by name, to be written; a label that is no class stays a number."""
+    levels, codes = np.unique(labels, return_inverse=True)
+    texts = [names[level] if 0 <= level < len(names) else str(level) for level in levels.tolist()]
+    return np.array(texts, dtype=np.str_)[codes]
