@@ -1,4 +1,4 @@
-"""What a classifier said and what was true: the boundary between models and everything after them.
+"""What a classifier predicted and what was true: the boundary between models and everything after them.
 
 =================  =====================================================================================================
 `predictions`      the type, `Predictions`

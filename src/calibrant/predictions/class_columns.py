@@ -68,7 +68,7 @@ def take_own_columns(
     naming = Naming(parts, (parts,), codes_of_columns(parts))
     if mark == "_" and are_positions(parts):
         naming = Naming()
-    return (ordered, naming) if requested is None else _rename(naming, ordered, requested, path, holds)
+    return _rename(naming, ordered, requested, path, holds)
 
 
 def take_matching_columns(
@@ -80,7 +80,7 @@ def take_matching_columns(
     ordered, parts = _sort_columns(columns, [c[len(before) : len(c) - len(after)] for c in columns], path)
     names = None if are_digits(parts) and are_positions(parts) else parts
     naming = Naming(names, _spellings(ordered, parts), codes_of_columns(parts))
-    return (ordered, naming) if requested is None else _rename(naming, ordered, requested, path, holds)
+    return _rename(naming, ordered, requested, path, holds)
 
 
 def take_listed_columns(columns: Names, holds: str, requested: Names | None, path: str) -> tuple[Names, Naming]:
@@ -94,7 +94,7 @@ def take_listed_columns(columns: Names, holds: str, requested: Names | None, pat
     if codes is not None and all(number_of(part) is not None for part in bare) and names == columns:
         names = bare
     naming = Naming(names, _spellings(columns, names), codes)
-    return (columns, naming) if requested is None else _rename(naming, columns, requested, path, holds, listed=True)
+    return _rename(naming, columns, requested, path, holds, listed=True)
 
 
 def are_digits(parts: Sequence[str]) -> bool:
@@ -150,9 +150,11 @@ def _spellings(columns: Names, names: Names) -> tuple[Names, ...]:
 
 
 def _rename(
-    naming: Naming, columns: Names, requested: Names, path: str, holds: str, *, listed: bool = False
+    naming: Naming, columns: Names, requested: Names | None, path: str, holds: str, *, listed: bool = False
 ) -> tuple[Names, Naming]:
     """Match names that the caller gives with columns: by name where they have them, and else by number or as listed."""
+    if requested is None:
+        return columns, naming
     if len(requested) != len(columns):
         return columns, Naming(requested)  # refused by the check of the schema
     numbers = [number_of(part) for part in _without_ends(columns, _up_to_number)]

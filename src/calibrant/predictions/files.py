@@ -73,7 +73,7 @@ class Reader:
         return None
 
     def set_decoder(self, decoder: LabelDecoder) -> None:
-        """Read labels like this from now on."""
+        """Use a decoder for the labels from now on."""
         self.schema = replace(self.schema, class_names=decoder.names, positive=decoder.positive)
         self.decoder = decoder
 
@@ -112,7 +112,7 @@ def open_files(
 
 def choose_decoders(readers: Sequence[Reader]) -> None:
     """Decide, once for all files, what their labels mean."""
-    first, values = readers[0], None
+    values = None
     if any(reader.needs_labels() for reader in readers):
         values = LabelValues()
         for reader in readers:
@@ -120,7 +120,7 @@ def choose_decoders(readers: Sequence[Reader]) -> None:
                 labels = reader.label_values()
             values.add(labels.numbers)
             values.add(labels.texts)
-    decoder = _choose_decoder(first, values)
+    decoder = _choose_decoder(readers[0], values)
     for reader in readers:
         with file_errors(reader.path):
             pair = reader.compared_values()
@@ -130,7 +130,7 @@ def choose_decoders(readers: Sequence[Reader]) -> None:
 
 
 def _choose_decoder(reader: Reader, values: LabelValues | None) -> LabelDecoder:
-    """How labels are read, by all of them, and which of two classes is the positive one."""
+    """How labels are read, which all labels decide, and which of two classes is the positive one."""
     columns, schema, prefix = reader.columns, reader.schema, f"{reader.path}: "
     if columns.one_column:
         (column,) = columns.sources(schema.holds)
@@ -154,7 +154,7 @@ def _check_same(first: Reader, other: Reader) -> None:
 
 
 class FileStore:
-    """Columns in files, checked as they are read: arrays on first access, batches as they are asked for."""
+    """Columns in files, checked as they are read: arrays on first access, batches one at a time."""
 
     def __init__(self, readers: Sequence[Reader]):
         self.readers = readers
@@ -228,7 +228,7 @@ class FileStore:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All of them."""
+        """The files behind the columns, each once."""
         return tuple(dict.fromkeys(reader.file_of(name) for reader in self.readers for name in self.names))
 
 
@@ -241,7 +241,7 @@ def first_dtypes(store: Store, names: Sequence[str]) -> dict[str, np.dtype[Any]]
     return {name: array.dtype for name, array in next(store.blocks(1, names)).items()} if names else {}
 
 
-def rebatch(pieces: Iterable[dict[str, Array]], size: int, prefix: str = "") -> Iterator[dict[str, Array]]:
+def rebatch(pieces: Iterable[dict[str, Array]], size: int, prefix: str) -> Iterator[dict[str, Array]]:
     """Pieces of any length as runs of ``size`` samples; the last one may be shorter. Errors start with ``prefix``."""
     parts: list[dict[str, Array]] = []
     missing = size
@@ -260,7 +260,7 @@ def rebatch(pieces: Iterable[dict[str, Array]], size: int, prefix: str = "") -> 
 
 
 def _join(pieces: list[dict[str, Array]], prefix: str = "") -> dict[str, Array]:
-    """Pieces put together, in memory that is nobody else's; each is let go as soon as it is copied."""
+    """Pieces put together, in memory that is nobody else's; each is released as soon as it is copied."""
     if len(pieces) == 1:
         return {name: array if array.flags.writeable else array.copy() for name, array in pieces.pop().items()}
     columns = {}
@@ -269,12 +269,11 @@ def _join(pieces: list[dict[str, Array]], prefix: str = "") -> dict[str, Array]:
         shape, dtype = (sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts)
         if dtype.kind == "U":  # one long text would make all others as wide
             check_width(prefix + name, math.prod(shape), dtype.itemsize // 4)
-        column, start = np.empty(shape, dtype), 0
-        for i in range(len(parts)):
-            column[start : start + len(parts[i])] = parts[i]
-            start += len(parts[i])
-            parts[i] = parts[i][:0].copy()
-        columns[name] = column
+        columns[name], stop = np.empty(shape, dtype), shape[0]
+        while parts:
+            part = parts.pop()
+            columns[name][stop - len(part) : stop] = part
+            stop -= len(part)
     return columns
 
 
@@ -295,6 +294,5 @@ def gather(blocks: Iterable[dict[str, Array]], rows: Array) -> dict[str, Array]:
         start, done = stop, until
         if done == len(ordered):
             break
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
+    back = np.argsort(order)
     return {name: array[back] for name, array in _join(pieces).items()}

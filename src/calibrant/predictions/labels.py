@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from calibrant._arrays import Array
+from calibrant._arrays import Array, map_levels
 from calibrant._validation import did_you_mean, listing, shorten
 from calibrant.predictions.schema import Schema, as_numbers, is_whole
 from calibrant.predictions.values import GIVE_NAMES, NO_CLASS, Location, value_error, whole_labels
@@ -199,17 +199,16 @@ class LabelDecoder:
         position = {code: i for i, code in enumerate(class_codes) if code is not None}
         if ignore_index is not None:
             position[ignore_index] = ignore_index
-        levels, codes = np.unique(labels, return_inverse=True)
-        positions = np.array([position.get(level, NO_CLASS) for level in levels.tolist()], np.int64)
-        if (positions == NO_CLASS).any():
+        positions = map_levels(labels, lambda label: position.get(label, NO_CLASS), np.int64)
+        unknown = positions == NO_CLASS
+        if unknown.any():
             names = [name if n is None else n for name, n in zip(self.names or (), class_codes, strict=True)]
             order = listing(range(len(class_codes)), 3).replace(" and", ", ... and")
             how = f"to read them as positions list the columns (--column) and give the class names {order}"
             hint = f" (the labels are {_first_values(labels)}; {how} in their order, class_names= or --class-names)"
-            odd = (positions == NO_CLASS)[codes].reshape(labels.shape)
             text = f"{title} must be among the numbers of the classes, {listing(names, 8)}"
-            raise value_error(text, labels, odd, location, hint=hint)
-        return np.asarray(positions[codes].reshape(labels.shape))
+            raise value_error(text, labels, unknown, location, hint=hint)
+        return positions
 
 
 def _first_values(labels: Array) -> str:
@@ -309,6 +308,9 @@ def compare(predicted: Array, labels: Array, location: Location) -> Array:
 
 def _normalise(texts: Array) -> Array:
     """Text without spaces around it, numbers in one spelling."""
-    levels, codes = np.unique(texts, return_inverse=True)
-    plain = [level.strip() for level in levels.tolist()]
-    return np.array([text if (n := number_of(text)) is None else str(n) for text in plain], dtype=np.str_)[codes]
+
+    def normalise(text: str) -> str:
+        number = number_of(text.strip())
+        return text.strip() if number is None else str(number)
+
+    return map_levels(texts, normalise, np.str_)

@@ -10,7 +10,7 @@ from calibrant._arrays import Array, as_numpy
 from calibrant.predictions.class_columns import read_two_classes, two_columns
 from calibrant.predictions.labels import LabelValues, as_name, compare, find_positive
 from calibrant.predictions.schema import GROUP, Schema, as_text, check_schema, is_one_column, two_shape
-from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors
+from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors, sum_tolerance
 
 if TYPE_CHECKING:
     from calibrant.predictions.files import Store
@@ -164,8 +164,8 @@ def find_remarks(store: Store) -> tuple[str, ...]:
         values = block[holds]
         if values.min() < 0 or values.max() > 1:
             return ()
-        tolerance, blocks = sum_errors(values)
-        is_summing = is_summing and not any((errors > tolerance).any() for _, _, errors in blocks)
+        tolerance = sum_tolerance(values)
+        is_summing = is_summing and not any((errors > tolerance).any() for _, _, errors in sum_errors(values))
         is_single = is_single and store.schema.positive is not None and not values[:, 1 - store.schema.positive].any()
         if not is_summing and not is_single:
             return ()

@@ -27,7 +27,6 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 from calibrant._files import open_regular
-from calibrant.predictions.schema import DATA
 
 SUFFIXES = (".csv", ".jsonl", ".npy", ".npz", ".parquet", ".safetensors")
 #: What is read, each with the suffix of its format.
@@ -53,7 +52,7 @@ _ERRORS = (ValueError, OSError, EOFError, LookupError, TypeError, SyntaxError, O
 BROKEN = (*_ERRORS, zipfile.BadZipFile, zlib.error, csv.Error)
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_OPTIONS = re.compile(r"\?(?=\w+=)[^/]*\Z")  # a question mark is of a pattern unless it begins options
+_OPTIONS = re.compile(r"\?(?=\w+=)[^/]*\Z")  # a question mark is part of a pattern unless it begins options
 _SECRET = re.compile(r"[^/]+://[^/]*:[^/]*@")
 
 RATIO = 100  # predictions are numbers, which compress by a factor of a few
@@ -94,7 +93,7 @@ def check_crc(crc: int, expected: int, path: str, meaning: str = "the file is da
 
 
 class Stamp(NamedTuple):
-    """What tells one state of a file from another; None matches anything."""
+    """What distinguishes one state of a file from another; None matches anything."""
 
     size: int
     modified: int
@@ -103,7 +102,7 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, handle: IO[bytes]) -> Stamp:
-        """That of the file behind a handle."""
+        """The stamp of the file behind a handle."""
         status = os.fstat(handle.fileno())
         return cls(status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
 
@@ -129,9 +128,9 @@ class DataFile:
             self.stamp.check(Stamp.of(handle), self.path)
 
     def native_path(self, handle: IO[bytes]) -> str:
-        """A path by which libraries that want one get the file behind a handle, whatever bears its name by now."""
+        """A path for libraries that need one: it leads to the file behind a handle, even if that was replaced."""
         path = f"/dev/fd/{handle.fileno()}"
-        return path if os.path.exists(path) else self.path  # a system without it: the check in the end must do
+        return path if os.path.exists(path) else self.path  # without /dev/fd only the check in the end protects
 
     def __getstate__(self) -> dict[str, Any]:
         """Other machines that share the storage may count its inodes differently."""
@@ -158,16 +157,25 @@ class RemoteFile:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Any]:
-        """A handle of Arrow's; an error, at the latest in the end, if the file changes."""
-        remote = Remote(self.path)
-        self.stamp.check(remote.stamp(), self.path)
-        with remote.open() as handle:
+        """A handle of Arrow's for random access; an error, at the latest in the end, if the file changes."""
+        self.stamp.check(remote_stamp(self.path), self.path)
+        system, path = _file_system(self.path)
+        with system.open_input_file(path) as handle:
             yield handle
-        self.stamp.check(remote.stamp(), self.path)
+        self.stamp.check(remote_stamp(self.path), self.path)
+
+
+def remote_stamp(uri: str) -> Stamp:
+    """The size of a file in other storage, and when it was last written."""
+    system, path = _file_system(uri)
+    info = system.get_file_info(path)
+    if not info.is_file:
+        raise FileNotFoundError(uri)
+    return Stamp(info.size or 0, info.mtime_ns or 0)
 
 
 class Remote:
-    """A file by its URI, with the parts of its name as a path has them."""
+    """The name of a file in other storage, with the parts that a path has."""
 
     def __init__(self, uri: str):
         path = PurePosixPath(_OPTIONS.sub("", uri))
@@ -176,19 +184,6 @@ class Remote:
 
     def __str__(self) -> str:
         return self.uri
-
-    def stamp(self) -> Stamp:
-        """Bytes, and when they were last written."""
-        system, path = _file_system(self.uri)
-        info = system.get_file_info(path)
-        if not info.is_file:
-            raise FileNotFoundError(self.uri)
-        return Stamp(info.size or 0, info.mtime_ns or 0)
-
-    def open(self) -> Any:
-        """A handle of Arrow's for random access."""
-        system, path = _file_system(self.uri)
-        return system.open_input_file(path)
 
 
 def is_remote(path: Any) -> bool:
@@ -236,7 +231,7 @@ def _expand(path: Any, data: Collection[str]) -> list[Any]:
 
 def _expand_uri(uri: str, data: Collection[str]) -> list[Any]:
     if _SECRET.match(uri):
-        raise ValueError("credentials belong into the environment: what is opened is named in reports")
+        raise ValueError("credentials belong in the environment, as reports name the files they were made from")
     options = (_OPTIONS.search(uri) or [""])[0]
     plain = uri.removesuffix(options)
     if glob.has_magic(plain):
@@ -251,9 +246,7 @@ def _expand_uri(uri: str, data: Collection[str]) -> list[Any]:
             files = _shards(_list_remote(plain.rstrip("/"), options, "*"), uri, "the folder holds", data)
     _check_suffix(files[0])
     if suffix_of(files[0]) != ".parquet":
-        raise ValueError(
-            f"{files[0]}: only Parquet is read from other storage than this machine's; copy the file first"
-        )
+        raise ValueError(f"{files[0]}: only Parquet is read from remote storage; copy the file to this machine first")
     return files
 
 
@@ -315,7 +308,7 @@ def _check_sets(files: list[Path], path: str | Path, data: Collection[str]) -> N
         names[start] = file.name
 
 
-def array_name(file: Any, names: Collection[str] = DATA) -> str | None:
+def array_name(file: Any, names: Collection[str]) -> str | None:
     """Which of the names a ``.npy`` file ends in: ``x_logits.npy`` and ``logits.npy`` end in logits."""
     return next((name for name in names if file.stem == name or file.stem.endswith(f"_{name}")), None)
 

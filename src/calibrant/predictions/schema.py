@@ -47,7 +47,7 @@ UNITS = {
     "segmentation": ("images", "pixels"),
     "tokens": ("sequences", "tokens"),
 }
-#: The label that is ignored where nothing else is said, as in `torch.nn.CrossEntropyLoss` and the losses here.
+#: The label that is ignored by default, as in `torch.nn.CrossEntropyLoss` and the losses here.
 IGNORED = -100
 SPLITS = ("train", "val", "test")
 LONGEST_NAME = 1000

@@ -28,7 +28,16 @@ from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, fa
 from calibrant.predictions.files import Store
 from calibrant.predictions.formats.tables import TableReader, arrow_types, float_type, is_list, sample_shape, storage
 from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import RATIO, DataFile, Remote, RemoteFile, check_crc, check_expansion, open_first
+from calibrant.predictions.paths import (
+    RATIO,
+    DataFile,
+    Remote,
+    RemoteFile,
+    check_crc,
+    check_expansion,
+    open_first,
+    remote_stamp,
+)
 from calibrant.predictions.schema import Schema
 
 LEAST_SAMPLE = 1 << 26  # bytes that one sample of any file may become
@@ -67,7 +76,7 @@ def _open_parquet(handle: Any, file: DataFile | RemoteFile, columns: int) -> Any
 def open_file(path: Path | Remote, options: OpenOptions) -> ParquetReader:
     """Read the footer and find our columns."""
     if isinstance(path, Remote):
-        remote = RemoteFile(str(path), path.stamp())
+        remote = RemoteFile(str(path), remote_stamp(str(path)))
         if not remote.stamp.size:
             raise ValueError(f"{path}: the file is empty")
         with remote.opened() as remote_handle:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from calibrant._arrays import Array
+from calibrant._arrays import Array, map_levels
 from calibrant._validation import shorten
 from calibrant.predictions.class_columns import two_columns
 from calibrant.predictions.columns import ColumnMap, check_options, match_columns
@@ -339,6 +339,4 @@ def check_rows(schema: Schema, path: Path, title: str) -> None:
 
 def name_labels(labels: Array, names: Sequence[str]) -> Array:
     """Labels by name, to be written; a label that is no class stays a number."""
-    levels, codes = np.unique(labels, return_inverse=True)
-    texts = [names[level] if 0 <= level < len(names) else str(level) for level in levels.tolist()]
-    return np.array(texts, dtype=np.str_)[codes]
+    return map_levels(labels, lambda label: names[label] if 0 <= label < len(names) else str(label), np.str_)
