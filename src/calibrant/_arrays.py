@@ -136,7 +136,7 @@ def threads() -> int:
 
 
 def in_threads(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """What ``work`` gives for each item, in their order; it should let go of the interpreter's lock.
+    """The result of ``work`` for each item, in their order; it should release the interpreter's lock.
 
     The threads are kept for the next call; a process that was forked has none, and starts its own.
     """

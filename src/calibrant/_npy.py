@@ -97,7 +97,7 @@ def read_values(file: Any, header: ArrayHeader) -> Array:
 
 
 def read_into(file: Any, space: memoryview) -> None:
-    """Fill the space of an array from where a file stands."""
+    """Fill a buffer from where a file stands."""
     while space:
         count = file.readinto(space[:CHUNK])
         if not count:

@@ -111,7 +111,7 @@ class _Compact:
         return self.items(_BINARY, self.text)
 
     def step(self, length: int) -> int:
-        """Go on by so many bytes; where they start."""
+        """Skip so many bytes, and return where they start."""
         start = self.at
         self.at += length
         if self.at > len(self.data):

@@ -204,7 +204,7 @@ def _refuse(name: str, requirement: str, values: npt.NDArray[Any], bad: npt.NDAr
 
 
 def host(name: str, x: ArrayLike) -> tuple[npt.NDArray[Any], Precision]:
-    """The argument as a NumPy array and the precision it came in; bfloat16, which NumPy has not, as float32."""
+    """The argument as a NumPy array and the precision it came in; bfloat16, which NumPy does not have, as float32."""
     array, _ = as_numpy(name, x)
     return array, precision_of(x if hasattr(x, "dtype") else array)
 

@@ -53,7 +53,7 @@ def per_class(names: Sequence[str], word: str, mark: str) -> list[str]:
 def take_own_columns(
     names: Sequence[str], word: str, mark: str, holds: str, requested: Names | None, path: str
 ) -> tuple[Names, Naming]:
-    """Columns that are called as ours are, ``logits_0`` or ``logits.cat``; in order, with what they call the classes.
+    """Columns named like ours, ``logits_0`` or ``logits.cat``: in order, with the class names that they imply.
 
     ``requested`` are the class names that the caller gives, if any, as for the functions that follow.
     """
@@ -74,7 +74,7 @@ def take_own_columns(
 def take_matching_columns(
     columns: Sequence[str], pattern: str, holds: str, requested: Names | None, path: str
 ) -> tuple[Names, Naming]:
-    """Columns that the caller chose by a pattern; what its wildcards stand for are the names."""
+    """Columns that the caller chose by a pattern; the classes are named by what its wildcards match."""
     before = re.split(r"[*?\[]", pattern)[0].rstrip("0123456789")  # what begins or ends a number is part of it
     after = re.split(r"[*?\]]", pattern)[-1].lstrip("0123456789")
     ordered, parts = _sort_columns(columns, [c[len(before) : len(c) - len(after)] for c in columns], path)
@@ -115,7 +115,7 @@ def _sort_columns(columns: Sequence[str], parts: Sequence[str], path: str) -> tu
 
 
 def codes_of_columns(names: Names) -> Codes | None:
-    """The numbers in names that share all else; or the numbers among names of any kind."""
+    """The numbers in names that differ only by a number; or the numbers among names of any kind."""
     bare = _without_ends(names, _up_to_number)
     return codes_of(bare if all(number_of(part) is not None for part in bare) else names)
 
@@ -187,7 +187,7 @@ def _unclear(columns: Names, requested: Names) -> str:
 
 
 def two_columns(holds: str, title: str, positive: int, values: Array, location: Location) -> Array:
-    """The numbers of both classes, ``[n, 2, ...]``, out of those of the positive one, ``[n]`` or ``[n, 1, ...]``."""
+    """The numbers of both classes, ``[n, 2, ...]``, from those of the positive class, ``[n]`` or ``[n, 1, ...]``."""
     values = values.astype(values.dtype.newbyteorder("="), copy=False)
     check_numbers(holds, title, values[:, 0] if values.ndim == 2 else values, location)
     column = values[:, None] if values.ndim == 1 else values
@@ -198,14 +198,14 @@ def two_columns(holds: str, title: str, positive: int, values: Array, location: 
 
 
 def widen(holds: str, values: Array, positive: int) -> Array:
-    """`two_columns` of an array that is in no file."""
+    """`two_columns` for an array in memory."""
     return two_columns(holds, holds, positive, values, Location())
 
 
 def read_two_classes(
     values: LabelValues, positive: str, names: Names | None, column: str, ignore_index: int | None, prefix: str
 ) -> LabelDecoder:
-    """How the labels beside one column are read, and which class the column is of.
+    """How labels are read where the data are one column, and which class that column belongs to.
 
     Args:
         values: the different labels; none where there are no labels.

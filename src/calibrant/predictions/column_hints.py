@@ -37,13 +37,13 @@ class ColumnErrors:
     table: bool
 
     def absent(self, column: str, role: str) -> ValueError:
-        """The error about a name that was given and is not there."""
+        """The error about a column that the caller names and the file does not have."""
         guess = did_you_mean(column, self.names) or ";"
         reason = f"no column {shorten(column)!r} (given as {role}){guess}"
         return ValueError(f"{self.path}: {reason} it holds {listing(self.names)}")
 
     def lacking(self, reason: str, role: str, aliases: Sequence[str] = ()) -> ValueError:
-        """The error about one of our names that is not there, nor given under another."""
+        """The error about a column of ours that the file does not have and the caller does not map."""
         used = {str(column) for column in self.options.columns.values()} | set(DATA)
         free = [column for column in self.names if column not in used]
         guess = next((other for alias in (role, *aliases) if (other := closest(alias, free))), "NAME")
@@ -53,7 +53,7 @@ class ColumnErrors:
         return ValueError(f"{self.path}: {reason}; it holds {listing(self.names)}: {advice}")
 
     def no_outcome(self) -> ValueError:
-        """The error about confidences of which nobody says whether they were right."""
+        """The error about confidences without any column that says whether they were right."""
         reason = "confidence, but nothing that says whether it was right: correct, or predicted beside labels"
         columns = propose(self.names, table=self.table)
         if not {"labels", PREDICTED} <= set(columns):
@@ -63,7 +63,7 @@ class ColumnErrors:
         return ValueError(f"{self.path}: {reason}; it holds {listing(self.names)}: {advice}")
 
     def no_data(self, chosen: str | None) -> ValueError:
-        """The error about a file without data that are called so; ``chosen`` are the data that the caller named."""
+        """The error about a file without logits, probabilities or confidence; ``chosen`` is what the caller wants."""
         reason = "no logits, probabilities or confidence" if chosen is None else f"no {chosen}"
         used = {str(column) for column in self.options.columns.values()} | set(self.options.groups)
         columns = propose([name for name in self.names if name not in used], table=self.table)
@@ -88,7 +88,7 @@ class ColumnErrors:
 
 
 def column_options(columns: dict[str, str | Sequence[str]]) -> str:
-    """How to say, on the command line and in Python, which columns are what; names too long to repeat are left out."""
+    """The options, for the command line and for Python, that map columns; names too long to repeat are left out."""
     texts = {role: value if isinstance(value, str) else ",".join(value) for role, value in columns.items()}
     words = " ".join(f"--column {shlex.quote(f'{role}={text}')}" for role, text in texts.items())
     if len(words) > LONGEST_OPTIONS or not words.isprintable():
@@ -98,7 +98,7 @@ def column_options(columns: dict[str, str | Sequence[str]]) -> str:
 
 
 def propose(names: Sequence[str], *, table: bool) -> dict[str, str | Sequence[str]]:
-    """Which columns probably are what, where none is called as ours are; empty where nobody can say.
+    """A guess at the meaning of columns with other names than ours; empty where there is none.
 
     In a ``table`` the data may be several columns.
 

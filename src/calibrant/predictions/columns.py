@@ -61,7 +61,7 @@ class OpenOptions:
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """Our names to the file's: one column, or one per class; for correct perhaps predicted and labels.
+    """Our column names mapped to the file's: one column, or one per class; for correct perhaps predicted and labels.
 
     ``positive`` is the positive class as the caller or the file says it; ``one_column`` is whether the data are one
     column for two classes.
@@ -111,7 +111,7 @@ class ColumnMap:
     def with_schema(
         self, dtype: np.dtype[Any], shape: Sequence[int], facts: dict[str, Any], path: str
     ) -> tuple[ColumnMap, Schema]:
-        """This, knowing whether the data are one column, and what the file holds; ``shape`` is that of all the data."""
+        """The map, with ``one_column`` set, and the schema; ``shape`` is that of all the data."""
         one_column = self.is_single and is_one_column(self.holds, shape)
         facts = facts | {"class_names": self.naming.names}
         if self.holds == "confidence":

@@ -25,7 +25,7 @@ GRAIN = 1 << 18  # numbers to read at once where batches are smaller
 
 
 class Reader:
-    """One file, or one set of ``.npy`` files; it holds no open handle between reads, but reads no other file either.
+    """One file, or one set of ``.npy`` files; it keeps no open handle between reads, yet never reads another file.
 
     ``count`` is the number of samples, None if that takes a pass over the file.
     """
@@ -36,7 +36,7 @@ class Reader:
         self.decoder = LabelDecoder(schema.class_names)
 
     def rows(self) -> int:
-        """The number of samples, counted if need be."""
+        """The number of samples, counted if necessary."""
         assert self.count is not None
         return self.count
 
@@ -98,7 +98,7 @@ def open_files(
     *,
     unlabelled: bool = False,
 ) -> FileStore:
-    """Open what a path means; see `Predictions.open`."""
+    """Open the files that a path means; see `Predictions.open`."""
     options = check_options(columns, groups, facts, unlabelled=unlabelled)
     data = [str(options.columns[name]) for name in DATA if name in options.columns]
     readers: list[Reader] = []
@@ -237,7 +237,7 @@ Store: TypeAlias = MemoryStore | FileStore
 
 
 def first_dtypes(store: Store, names: Sequence[str]) -> dict[str, np.dtype[Any]]:
-    """The types of columns, from their first row; text may be wider further on."""
+    """The types of columns, from their first row; text may be wider in later rows."""
     return {name: array.dtype for name, array in next(store.blocks(1, names)).items()} if names else {}
 
 
@@ -282,7 +282,7 @@ def _rows_in(piece: dict[str, Array]) -> int:
 
 
 def gather(blocks: Iterable[dict[str, Array]], rows: Array) -> dict[str, Array]:
-    """The samples with the given numbers, in that order, out of consecutive blocks that are read only once."""
+    """The samples with the given row numbers, in that order, from consecutive blocks that are read only once."""
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
     pieces, start, done = [], 0, 0

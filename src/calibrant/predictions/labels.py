@@ -2,7 +2,7 @@
 
 Columns ``p_1, p_2, p_3`` name the classes 1, 2 and 3: label 1 is the first of them, not the second. The names of
 columns, and names that the caller gives, therefore decide about labels that are numbers. Names that are stored beside
-an array do not by themselves: such labels are positions by custom, and where they may be either, all labels of all
+an array do not by themselves: such labels are positions by convention, and where they may be either, all labels of all
 files decide, or the file is refused. The decision holds for every row of every file.
 
 First what files and the caller call the classes (`Naming`) and which of two is positive, then how labels are read
@@ -24,7 +24,7 @@ from calibrant.predictions.values import GIVE_NAMES, NO_CLASS, Location, value_e
 
 MOST_VALUES = 100_000  # different labels that are remembered
 _NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.0+)?")
-#: Pairs whose second member is positive by custom.
+#: Pairs whose second member is positive by convention.
 CUSTOMARY_PAIRS = (("0", "1"), ("false", "true"), ("-1", "1"))
 
 Names = tuple[str, ...]
@@ -90,13 +90,13 @@ def as_name(positive: object) -> str:
 
 
 def customary_positive(names: Names | None) -> int | None:
-    """The position of the class that is positive by custom, of two; None where there is no custom."""
+    """The position of the class of two that is positive by convention; None where there is no convention."""
     lower = ["0", "1"] if names is None else [name.lower() for name in names]
     return next((lower.index(pair[1]) for pair in CUSTOMARY_PAIRS if sorted(pair) == sorted(lower)), None)
 
 
 def find_positive(positive: str, names: Names | None, classes: int | None, prefix: str) -> int | None:
-    """The position of the positive class of ``classes``, as it is named or by custom; None where that is unknown."""
+    """The position of the positive class of ``classes``, as named or by convention; None where that is unknown."""
     if classes == 2:
         return position_of(positive, names or ("0", "1"), prefix) if positive else customary_positive(names)
     if positive:
@@ -138,7 +138,7 @@ class LabelValues:
     texts: set[str] = field(default_factory=set)
 
     def add_array(self, labels: Array) -> None:
-        """Take those of an array, if it holds whole numbers, text or truth values; these are False and True."""
+        """Add those of an array of whole numbers, text or truth values; these are False and True."""
         if labels.dtype.kind == "f" and np.array_equal(labels, np.trunc(labels)):  # and none is NaN
             labels = labels.astype(np.int64)
         if labels.dtype.kind in "biuU":
@@ -146,7 +146,7 @@ class LabelValues:
             self.add(map(str, values) if labels.dtype.kind == "b" else values)
 
     def add(self, values: Iterable[int | str]) -> None:
-        """Take some more, up to a limit."""
+        """Add some more, up to a limit."""
         for value in values:
             if len(self.numbers) + len(self.texts) >= MOST_VALUES:
                 return
@@ -216,7 +216,7 @@ def _first_values(labels: Array) -> str:
 
 
 def choose_decoder(naming: Naming, values: LabelValues | None, schema: Schema, path: str) -> LabelDecoder:
-    """How labels are read, by all of them; ``values`` is None where they have not been read, as they cannot matter."""
+    """How labels are read, decided by all of them; ``values`` is None where they do not matter."""
     if values is None:
         return _check_ignored(LabelDecoder(naming.names, naming.codes, unclear=naming.unclear), schema, path)
     texts = values.texts - {str(schema.ignore_index)}

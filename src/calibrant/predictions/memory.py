@@ -1,4 +1,4 @@
-"""Columns in memory: arrays as they were given, checked."""
+"""Columns in memory: the arrays that a caller gives, checked."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class MemoryStore:
 
 
 def freeze(columns: dict[str, Array]) -> dict[str, Array]:
-    """Mark arrays that are ours as not writeable."""
+    """Mark arrays that are ours as read-only."""
     for array in columns.values():
         array.setflags(write=False)
     return columns
@@ -73,7 +73,7 @@ def store_arrays(
     objectness: Any = None,
     **facts: Any,
 ) -> MemoryStore:
-    """Check arrays as they were given: the data with labels or correct, and what may come with them."""
+    """Check the arrays that a caller gives: the data with labels or correct, and optional columns."""
     missing = next((name for name, values in data.items() if values is None), None)
     if missing is not None:
         raise ValueError(f"{missing} must be an array, got None")
@@ -119,7 +119,7 @@ def _frame_names(holds: str, values: Any) -> tuple[str, ...] | None:
 
 
 def compare_arrays(predicted: Any, labels: Any) -> Array:
-    """Whether predictions are correct, of arrays as they were given."""
+    """Whether predictions are correct, from the arrays that a caller gives."""
     pair = {"predicted": predicted, "labels": labels}
     predicted, labels = (as_text(name, as_numpy(name, values)[0]) for name, values in pair.items())
     if predicted.shape != labels.shape:
@@ -155,7 +155,7 @@ def _group_columns(groups: Any) -> dict[str, Any]:
 
 
 def find_remarks(store: Store) -> tuple[str, ...]:
-    """What is odd about values that are allowed, one sentence each."""
+    """What is odd about valid values, one sentence each."""
     holds = store.schema.holds
     if holds != "logits":
         return ()

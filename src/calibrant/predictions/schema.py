@@ -62,7 +62,7 @@ _BLOCK = 1 << 20
 
 
 def customary(role: str, names: Collection[str]) -> list[str]:
-    """The columns that custom has for a role: ours in other case, or other words for it."""
+    """The columns with a customary name for a role: ours in upper or lower case, or a synonym."""
     words = {role, *SINGLE.get(role, ()), *CUSTOMARY_NAMES.get(role, ())}
     return [name for name in names if name.lower() in words]
 
@@ -110,7 +110,7 @@ class Schema:
         return shape[::-1] if self.is_turned(name) else shape
 
     def is_turned(self, name: str) -> bool:
-        """Whether users and files have a column's classes last, as language models do."""
+        """Whether the classes of a column are last for users and in files, as language models have them."""
         return self.kind == "tokens" and name == self.holds
 
     def rows(self, numbers: int) -> int:
@@ -139,7 +139,7 @@ def check_schema(
     split: str | None = None,
     prefix: str = "",
 ) -> Schema:
-    """Check everything but the values; ``shape`` is that of all the data as given, errors start with ``prefix``."""
+    """Check everything but the values; ``shape`` is that of all the data, errors start with ``prefix``."""
     choice(f"{prefix}kind", kind, tuple(KINDS))
     choice(f"{prefix}split", split, (None, *SPLITS))
     form = "[N]" if holds == "confidence" else KINDS[kind]
@@ -165,7 +165,7 @@ def check_schema(
 
 
 def check_class_names(names: Any, prefix: str) -> tuple[str, ...]:
-    """Class names that differ and that every format can keep."""
+    """Check that class names differ and that every format can store them."""
     if isinstance(names, (str, bytes, dict)) or not hasattr(names, "__iter__"):
         raise ValueError(f"{prefix}class_names must be a list of text, got {shorten(repr(names))}")
     texts = tuple(names.tolist() if isinstance(names, np.ndarray) else names)
@@ -231,7 +231,7 @@ def check_characters(name: str, array: Array) -> None:
 
 
 def check_texts(name: str, texts: Iterable[str]) -> None:
-    """Refuse texts that NumPy or UTF-8 could not keep: with characters that do not exist, or with zeros."""
+    """Refuse texts that NumPy or UTF-8 cannot store: with characters that do not exist, or with null characters."""
     for text in texts:
         if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):
             raise ValueError(f"{name} must be text, got {text[:60]!r} with a character that cannot be kept")

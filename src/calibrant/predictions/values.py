@@ -35,7 +35,7 @@ def count_row(row: int) -> str:
 
 
 def no_value(title: str, row: str) -> str:
-    """The sentence about a value that is missing."""
+    """The sentence about a missing value."""
     return f"{title} has no value in {row}: fill it in, or leave such rows out"
 
 
@@ -113,7 +113,7 @@ def _shape_error(title: str, expected: str, array: Array, shape: tuple[int, ...]
 
 
 def shape_hint(array: Array, expected: tuple[int, ...]) -> str:
-    """How to make one value per sample of one row per sample, if there is one value in it."""
+    """Advice on how to reduce a row per sample to one value per sample, if that is possible."""
     if array.ndim != len(expected) + 1 or array.shape[0] != expected[0]:
         return ""
     if array.shape[1] == 1:

@@ -40,7 +40,7 @@ class ByteStream:
         self.crc = 0
 
     def readinto(self, space: memoryview) -> int:
-        """Fill some of a space, and say how much; nothing at the end."""
+        """Fill part of a buffer and return the number of bytes; 0 at the end."""
         count = self._fill(space[:CHUNK])
         self.crc = zlib.crc32(space[:count], self.crc)
         return count
@@ -57,7 +57,7 @@ class ByteStream:
         return bytes(data[: size - len(space)])
 
     def skip(self, size: int) -> None:
-        """Read some bytes for the sake of the checksum."""
+        """Read some bytes only for the checksum."""
         while size:
             count = len(self.read(min(size, CHUNK)))
             if not count:

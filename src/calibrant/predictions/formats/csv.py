@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import operator
 import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
@@ -52,7 +51,7 @@ _ARROW_ERROR = re.compile(r"In CSV column #([0-9]+): .*?invalid value '(.*)'", r
 
 
 class CsvReader(Reader):
-    """A CSV file of which only the header line has been read, to be read in blocks of so many bytes."""
+    """A CSV file of which only the header line has been read; ``block`` is the number of bytes to read at a time."""
 
     def __init__(
         self, file: DataFile, columns: ColumnMap, schema: Schema, header: list[str], dialect: Dialect, block: int
@@ -71,7 +70,7 @@ class CsvReader(Reader):
         return self.count or 0
 
     def name_row(self, row: int) -> str:
-        """The line of the file that a row starts in, as an editor counts it; for errors, so it raises none itself."""
+        """The line of the file that a row starts in, as an editor counts it; for errors, so it never raises."""
         try:
             return next(
                 f"line {line}" for number, (line, _) in enumerate(read_lines(self.file, self.dialect)) if number == row
@@ -120,7 +119,7 @@ class CsvReader(Reader):
         return self.labels
 
     def set_decoder(self, decoder: LabelDecoder) -> None:
-        """Read labels like this from now on; numbers are then read as numbers."""
+        """Use a decoder for the labels from now on; numbers are then read as numbers."""
         super().set_decoder(replace(decoder, numeric=False))
         if self.labels is not None:
             kind = pa.int64() if decoder.numeric else pa.string()
@@ -146,7 +145,12 @@ class CsvReader(Reader):
                         convert_options=convert,
                     ) as reader,
                 ):
-                    yield from self._bounded(map(operator.methodcaller("rename_columns", list(types)), reader))
+                    rows = 0
+                    for batch in reader:
+                        rows += batch.num_rows
+                        if is_gzip(self.path):  # a field has a character and a mark, at least
+                            check_expansion(f"{self.path}: the file", 2 * rows * len(self.header), self.file.stamp.size)
+                        yield batch.rename_columns(list(types))
             except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
                 if "straddl" in str(error):
                     raise ValueError(f"{self.path}: a line must have at most {self.block:,} bytes") from error
@@ -194,15 +198,6 @@ class CsvReader(Reader):
             text = text.replace(",", ".")
         return kind == pa.string() or _is_number(text) is not None
 
-    def _bounded(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Refuse a compressed file that becomes far larger than it is; a field has a character and a mark, at least."""
-        rows = 0
-        for batch in batches:
-            rows += batch.num_rows
-            if is_gzip(self.path):
-                check_expansion(f"{self.path}: the file", 2 * rows * len(self.header), self.file.stamp.size)
-            yield batch
-
     def _survey(self, *, labels: bool = False) -> None:
         """Count the rows, see whether ids and groups are whole numbers, and what is compared; collect the labels."""
         if self.count is not None and not (labels and self.labels is None):
@@ -239,7 +234,7 @@ class _Survey:
         self.all_whole, self.all_numbers, self.any_numbers = True, True, False
 
     def add(self, column: Any, *, numbers: bool) -> None:
-        """Look at a batch; whether values are any numbers takes longer."""
+        """Take a batch into account; ``numbers`` also checks for numbers of any kind, which takes longer."""
         self.all_whole = self.all_whole and _all_match(column, WHOLE)
         if numbers:
             matches = pc.match_substring_regex(column, NUMBERS)

@@ -59,7 +59,7 @@ class JsonlReader(TableReader):
         return self.count
 
     def name_row(self, row: int) -> str:
-        """The line of a row, found again, as it is for an error."""
+        """The line of a row, searched for again as this is only for errors."""
         line = next(itertools.islice(_read_lines(self.file), row, None), None)
         return super().name_row(row) if line is None else f"line {line.number}"
 
