@@ -10,6 +10,7 @@ from calibrant._arrays import (
     class_rows,
     given_back,
     in_threads,
+    map_levels,
     precision_of,
     rounded,
     row_slices,
@@ -84,3 +85,11 @@ def test_rows_of_images_have_their_classes_last():
 
 def test_threads_keep_the_order():
     assert list(in_threads(lambda x: x * x, range(9))) == [x * x for x in range(9)]
+
+
+def test_different_values_are_converted_once():
+    calls = []
+    texts = np.array([["b", "a"], ["b", "b"], ["c", "a"]])
+    result = map_levels(texts, lambda text: calls.append(text) or ord(text), np.int64)
+    assert (result.tolist(), result.dtype) == ([[98, 97], [98, 98], [99, 97]], np.int64)
+    assert calls == ["a", "b", "c"]

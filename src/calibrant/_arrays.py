@@ -122,6 +122,12 @@ def class_rows(z: Array) -> Array:
     return z if z.ndim == 2 else np.moveaxis(z.reshape(*z.shape[:2], -1), 1, 2).reshape(-1, z.shape[1])
 
 
+def map_levels(values: Array, convert: Callable[[Any], Any], dtype: type) -> Array:
+    """An array of the same shape in which every value is converted, each different one only once."""
+    levels, codes = np.unique(values, return_inverse=True)
+    return np.array([convert(level) for level in levels.tolist()], dtype)[codes].reshape(values.shape)
+
+
 def threads() -> int:
     """How many threads a pass uses: the cores this process may use, or what OMP_NUM_THREADS says."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
@@ -130,7 +136,7 @@ def threads() -> int:
 
 
 def in_threads(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """What ``work`` gives for each item, in their order; it should let go of the interpreter's lock.
+    """The result of ``work`` for each item, in their order; it should release the interpreter's lock.
 
     The threads are kept for the next call; a process that was forked has none, and starts its own.
     """

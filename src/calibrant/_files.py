@@ -1,8 +1,7 @@
-"""Files on this machine: results are written aside and renamed, input is read from regular files of a bounded size.
+"""Local files: results are written under a temporary name and renamed, input comes from regular files of bounded size.
 
-Nothing here follows a name into a place that nobody meant: devices, pipes and addresses of other storage are refused,
-both where something is read and where something is written. The remains of a killed write are known by their name, and
-by a lock that ends with the process that holds it.
+Devices, pipes and addresses of remote storage are refused, for reading and for writing. What a killed process leaves
+behind is recognised by its name, and by a lock that ends with the process that holds it.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ _searched: dict[str, dict[str, list[str]]] = {}
 def written_aside(path: str | Path) -> Iterator[Path]:
     """Give a temporary path beside ``path`` (same suffix), and rename it to ``path`` if the block succeeds.
 
-    The file and its folder are synced to disk, so that after a power cut there is the old file or the new one. If the
-    block fails, nothing is left, folders that were made for the file included.
+    The file and its folder are synced to disk, so that after a power cut there is either the old file or the new one.
+    If the block fails, nothing remains, not even folders that were created for the file.
     """
     path = Path(path)
     check_output(path)
@@ -67,18 +66,16 @@ def written_aside(path: str | Path) -> Iterator[Path]:
             sync(aside)
             os.replace(aside, path)
             sync(path.parent)
-        except BaseException as error:
+        except BaseException:
             with contextlib.suppress(OSError):
                 aside.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.errno is not None and error.filename in (None, name, aside):
-                raise OSError(error.errno, error.strerror, str(path)) from error  # the name that the caller knows
             raise
         finally:
             os.close(handle)
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """A JSON file, whole or not at all."""
+    """Write a JSON file, completely or not at all."""
     with written_aside(path) as aside:
         aside.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
@@ -96,7 +93,7 @@ def sync(path: Path) -> None:
 
 
 def check_output(path: str | Path, *, folder: bool = False) -> None:
-    """Refuse to write where nothing may be overwritten: other storage, devices, pipes, a folder in a file's place.
+    """Refuse to write to remote storage, devices and pipes, or to a folder where a file is meant.
 
     Args:
         path: where a file, or a folder of files, is to be written.
@@ -137,11 +134,11 @@ def _parents_of(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """In errors about a temporary file, name the file that it is written for."""
+    """In errors about a temporary file, or about no named file, name the file that is written: the caller knows it."""
     try:
         yield
     except OSError as error:
-        if PART in str(error.filename or ""):
+        if error.errno is not None and PART in str(error.filename or PART):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
@@ -152,7 +149,7 @@ def _target(path: Path) -> str:
 
 
 def _remove_killed_writes(path: Path) -> None:
-    """Remove what processes that were killed had begun to write in this file's place."""
+    """Remove what killed processes had begun to write for this file."""
     folder = str(path.parent)
     if folder not in _searched:
         _searched[folder] = {}
@@ -186,7 +183,7 @@ def _remove_unless_locked(name: str) -> None:
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
-    """Open a regular file for reading; a pipe, a device or a folder is refused instead of waited for."""
+    """Open a regular file for reading; a pipe, a device or a folder is refused, so that nothing waits for it."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(handle).st_mode
     if not stat.S_ISREG(mode):
@@ -270,7 +267,7 @@ def parse_toml(text: str | bytes, what: str) -> dict[str, Any]:
 
 
 def check_depth(value: Any, what: str) -> None:
-    """Refuse values nested deeper than anything that is meant, as other code would fail on them."""
+    """Refuse values nested so deeply that other code would fail on them."""
     level = [value]
     for _ in range(DEEPEST):
         level = [

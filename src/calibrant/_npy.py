@@ -92,10 +92,14 @@ def read_header(file: Any) -> ArrayHeader:
 def read_values(file: Any, header: ArrayHeader) -> Array:
     """Read the array from where a file stands after its header, whose size the caller has checked."""
     values = np.empty(math.prod(header.shape), header.dtype)
-    space = values.view(np.uint8).data
+    read_into(file, values.view(np.uint8).data)
+    return values.reshape(header.shape, order="F" if header.fortran else "C")
+
+
+def read_into(file: Any, space: memoryview) -> None:
+    """Fill a buffer from where a file stands."""
     while space:
         count = file.readinto(space[:CHUNK])
         if not count:
             raise ValueError("the file ends before its array does")
         space = space[count:]
-    return values.reshape(header.shape, order="F" if header.fortran else "C")

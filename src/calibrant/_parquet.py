@@ -111,7 +111,7 @@ class _Compact:
         return self.items(_BINARY, self.text)
 
     def step(self, length: int) -> int:
-        """Go on by so many bytes; where they start."""
+        """Skip so many bytes, and return where they start."""
         start = self.at
         self.at += length
         if self.at > len(self.data):
@@ -131,16 +131,16 @@ class _Compact:
             raise IndexError
         return [read() for _ in range(number)]
 
-    def fields(self, wanted: dict[int, Callable[[], Any]]) -> dict[int, Any]:
-        """The fields of a struct that are wanted, by their numbers; all others are passed over."""
+    def fields(self, readers: dict[int, Callable[[], Any]]) -> dict[int, Any]:
+        """The fields of a struct that have a reader, by their numbers; all others are skipped."""
         self.depth += 1
         if self.depth > _DEEPEST:
             raise IndexError
         values, key = {}, 0
         while head := self.byte():
             key = key + (head >> 4) if head >> 4 else self.number()
-            if key in wanted:
-                values[key] = wanted[key]()
+            if key in readers:
+                values[key] = readers[key]()
             elif head & 15 not in _BOOLEANS:  # whose value is in the head
                 self.skip(head & 15)
         self.depth -= 1

@@ -45,9 +45,8 @@ def at_least(name: str, value: float, low: float, at_most: float = math.inf) -> 
     """``value`` if it is a finite number from ``low`` to ``at_most``."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ValueError(f"{name} must be a number, got {short(value)}")
-    value = (
-        value.item() if isinstance(value, np.generic) else value
-    )  # float32 cannot be compared with the largest float64
+    if isinstance(value, np.generic):  # float32 cannot be compared with the largest float64
+        value = value.item()
     if not low <= value <= at_most or value > _LARGEST:
         bounds = f"finite and at least {low:g}" if at_most == math.inf else f"between {low:g} and {at_most:g}"
         raise ValueError(f"{name} must be {bounds}, got {short(value)}")
@@ -205,7 +204,7 @@ def _refuse(name: str, requirement: str, values: npt.NDArray[Any], bad: npt.NDAr
 
 
 def host(name: str, x: ArrayLike) -> tuple[npt.NDArray[Any], Precision]:
-    """The argument as a NumPy array and the precision it came in; bfloat16, which NumPy has not, as float32."""
+    """The argument as a NumPy array and the precision it came in; bfloat16, which NumPy does not have, as float32."""
     array, _ = as_numpy(name, x)
     return array, precision_of(x if hasattr(x, "dtype") else array)
 

@@ -1,4 +1,4 @@
-"""Isotonic regression against scikit-learn and the max-min formula; bins by hand and by slow versions."""
+"""Isotonic regression against scikit-learn and the max-min formula; bins by hand and by slow versions; small memory."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
-from calibrant.posthoc import HistogramBinning, IsotonicCalibration
+from calibrant.posthoc import HistogramBinning, IsotonicCalibration, binning
 from calibrant.posthoc.binning import pool
-from tests.helpers.calibrators import drawn
+from tests.helpers.calibrators import METHODS, Y, Z, drawn
 from tests.reference import posthoc as reference
 
 CURVES = {
@@ -155,3 +155,23 @@ def test_bins_of_equal_mass_lose_nobody(values, bins):
     np.testing.assert_allclose(found.shares_[1][: len(edges)], shares)
     if len(set(values)) == len(values):
         assert counts.max() - counts.min() <= 1
+
+
+def test_a_row_without_any_share_keeps_its_softmax():
+    isotonic = IsotonicCalibration()
+    isotonic.restore({"lengths": [2, 2, 2], "knots": [0.7, 0.9] * 3, "shares": [0.0, 1.0] * 3}, 3)
+    z = np.array([[0.3, 0.2, 0.0]])
+    expected = reference.softmax(z[0])
+    assert isotonic.predict_proba(z)[0].tolist() == pytest.approx(expected, abs=1e-12)
+    flat = IsotonicCalibration()
+    flat.restore({"lengths": [1, 1, 1], "knots": [0.5] * 3, "shares": [0.2, 0.2, 0.6]}, 3)
+    assert flat.predict_proba(z)[0].tolist() == pytest.approx([0.2, 0.2, 0.6], abs=1e-5)
+
+
+@pytest.mark.parametrize("make", [METHODS["isotonic"], METHODS["histogram mass"]])
+def test_a_small_budget_takes_more_passes_and_changes_nothing(make, monkeypatch):
+    expected = make().fit(Z, Y)
+    monkeypatch.setattr(binning, "BUDGET", 2 * 9 * len(Y))
+    found = make().fit(Z, Y)
+    assert (expected.passes_, found.passes_) == (2, 4)
+    assert torch.equal(found.transform(Z), expected.transform(Z))

@@ -103,7 +103,7 @@ def test_opened_files_travel(store, uploaded):
         ("lake/runs/b", "the folder holds no predictions"),
         ("lake/broken.parquet", "cannot read predictions"),
         ("lake/empty.parquet", "the file is empty"),
-        ("lake/x.npz", "from other storage"),
+        ("lake/x.npz", "from remote storage"),
         ("lake/model.pt", "got '.pt'"),
     ],
 )
@@ -131,7 +131,7 @@ def test_a_file_that_changes_is_refused(store, uploaded):
 def test_unknown_storage_and_writing_are_one_sentence(uploaded, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"nowhere://bucket/x\.parquet: cannot read predictions"):
         Predictions.open("nowhere://bucket/x.parquet")
-    with pytest.raises(ValueError, match="credentials belong into the environment"):
+    with pytest.raises(ValueError, match="credentials belong in the environment"):
         Predictions.open("s3://me:secret@lake/x.parquet")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="written to this machine alone"):

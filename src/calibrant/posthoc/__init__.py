@@ -4,7 +4,7 @@
 `base`             what all calibrators share: the stream of logits, checks, state
 `temperature`      one temperature; `ensemble` mixes it with the model's own and a uniform distribution
 `vector`           a weight and an offset for each class, `matrix` a matrix; both are solved by `affine`
-`binning`          histogram binning and isotonic regression; `lookup` is what they share
+`binning`          histogram binning and isotonic regression
 `logit_norm`       logit normalisation, which ranks and does not calibrate
 `crossfit`         the only cross-fitting of the project
 `ops`              the operations in which formulas are written once, for NumPy, PyTorch and ONNX

@@ -54,8 +54,8 @@ def derivatives(z: Any, labels: Any, s: float, double: bool, sums: Any) -> None:
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
-def normalised(z: Any, centre: bool, wanted: Any, scores: Any) -> None:
-    """The normalised max logit of rows ``[n, C]`` for the ``wanted`` powers, rising, into ``scores [powers, n]``."""
+def normalised(z: Any, centre: bool, powers: Any, scores: Any) -> None:
+    """The normalised max logit of rows ``[n, C]`` for rising powers, into ``scores [powers, n]``."""
     classes, kind = z.shape[1], z.dtype.type
     tiny = 1.1754943508222875e-38 if z.itemsize == 4 else 2.2250738585072014e-308
     v, power = np.empty(classes, z.dtype), np.empty(classes, z.dtype)
@@ -78,8 +78,8 @@ def normalised(z: Any, centre: bool, wanted: Any, scores: Any) -> None:
             v[j] *= inverse
             power[j] = v[j]
         p = 1
-        for k in range(len(wanted)):
-            while p < wanted[k]:
+        for k in range(len(powers)):
+            while p < powers[k]:
                 for j in range(classes):
                     power[j] *= v[j]
                 p += 1

@@ -288,13 +288,13 @@ def _usual_spread(z: Array) -> float:
     return float(spread[(len(spread) - 1) // 2]) if len(spread) else 1.0
 
 
-def _secant(points: list[tuple[float, float]], wanted: float) -> float:
-    """Where a line through the last two points is as wanted; kept between the points around it, if there are any."""
+def _secant(points: list[tuple[float, float]], target: float) -> float:
+    """Where a line through the last two points reaches the target, between the points around it if there are any."""
     (x0, y0), (x1, y1) = points[-2:]
-    low = max((x for x, y in points if y < wanted), default=-math.inf)
-    high = min((x for x, y in points if y >= wanted), default=math.inf)
+    low = max((x for x, y in points if y < target), default=-math.inf)
+    high = min((x for x, y in points if y >= target), default=math.inf)
     slope = (y1 - y0) / (x1 - x0) if len(points) > 2 and math.isfinite(y0 + y1) and x0 != x1 else 1.0
-    x = x1 + (wanted - y1) / slope if slope > 0 else math.nan
+    x = x1 + (target - y1) / slope if slope > 0 else math.nan
     if low < x < high:
         return x
     return (low + high) / 2 if math.isfinite(high) else low + 4

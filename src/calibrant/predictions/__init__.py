@@ -1,25 +1,26 @@
-"""What a classifier said and what was true: the boundary between models and everything after them.
+"""What a classifier predicted and what was true: the boundary between models and everything after them.
 
 =================  =====================================================================================================
 `predictions`      the type, `Predictions`
 `memory`           columns that are arrays in memory
 `files`            columns that are read from files; `formats` has one module per format
-`paths`            which files a path means, on this machine or elsewhere
-`columns`          what the caller says about a file's columns, and which of them are ours
-`column_matching`  how our columns are found among a file's; `customary` is what others call them
-`labels`           which class a label means; `binary` does so where one column is of two classes
+`paths`            which files a path means, on this machine or elsewhere, and whether they have changed
+`columns`          which of a file's columns are ours; `column_hints` has the errors where that is not clear
+`class_columns`    data that are one column per class, or one column for two classes
+`labels`           which class a label means
 `schema`           what is known before any value is read
 `values`           which values are accepted
 `digits`           how finely probabilities were written
 =================  =====================================================================================================
 """
 
-from calibrant.predictions.binary import customary_positive, is_one_column, widen
+from calibrant.predictions.class_columns import widen
 from calibrant.predictions.digits import FLOOR, Digits, log_probabilities
 from calibrant.predictions.files import FileStore, format_of
+from calibrant.predictions.labels import customary_positive
 from calibrant.predictions.memory import BATCH
 from calibrant.predictions.paths import Remote, is_remote
 from calibrant.predictions.predictions import Predictions
-from calibrant.predictions.schema import IGNORED, UNITS, class_name
+from calibrant.predictions.schema import IGNORED, UNITS, class_name, is_one_column
 
 __all__ = ["Predictions"]

@@ -1,22 +1,43 @@
-"""What the caller says about the columns of files, which of them are ours, and what files state besides."""
+"""Which of a file's columns are ours: found by our names, by one column per class, or as the caller maps them."""
 
 from __future__ import annotations
 
+import fnmatch
+import glob
+import re
+import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from calibrant._validation import did_you_mean, shorten
-from calibrant.predictions.binary import as_name, customary_positive, is_one_column, two_shape
-from calibrant.predictions.labels import Naming, codes_of, name_array
-from calibrant.predictions.schema import DATA, GROUP, IGNORED, Schema, check_class_names, check_schema, class_name
+from calibrant._validation import did_you_mean, listing, shorten
+from calibrant.predictions.class_columns import per_class, take_listed_columns, take_matching_columns, take_own_columns
+from calibrant.predictions.column_hints import ColumnErrors, column_options
+from calibrant.predictions.labels import Names, Naming, as_name, codes_of, customary_positive, name_array
+from calibrant.predictions.schema import (
+    ACTUAL,
+    DATA,
+    GROUP,
+    IGNORED,
+    PREDICTED,
+    SINGLE,
+    Schema,
+    check_class_names,
+    check_schema,
+    class_name,
+    customary,
+    is_one_column,
+    one_column_kind,
+    two_shape,
+)
+from calibrant.predictions.values import SINGLE_LABEL
 
-SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
-PREDICTED = "predicted"  # with confidence and labels it stands for correct
-ACTUAL = "actual"  # the true class beside a predicted one: labels, where these are no positions
-
+MOST_GROUPS = 1000
+#: Beginnings of columns that are one per class and numbered, as ours are.
+NUMBERED = ("prob", "proba", "probability")
 FACTS = ("class_names", "kind", "ignore_index", "split")
 #: A fact of files alone: that labels are positions, where names that are numbers would leave it open.
 LABELS_ARE, POSITIONS = "labels_are", "positions"
@@ -28,7 +49,7 @@ Columns = str | tuple[str, ...]
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """What the caller of `Predictions.open` said about the files."""
+    """What the caller of `Predictions.open` says about the files."""
 
     columns: dict[str, Columns] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
@@ -40,7 +61,7 @@ class OpenOptions:
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """Our names to the file's: one column, or one per class; for correct perhaps predicted and labels.
+    """Our column names mapped to the file's: one column, or one per class; for correct perhaps predicted and labels.
 
     ``positive`` is the positive class as the caller or the file says it; ``one_column`` is whether the data are one
     column for two classes.
@@ -79,28 +100,26 @@ class ColumnMap:
             actual = shorten(repr(labels_are))
             raise ValueError(f"{path}: {LABELS_ARE} must be {POSITIONS!r} or not be there, got {actual}")
         stated_positive = as_name(facts.pop(POSITIVE, None))
-        said = self.positive or stated_positive
+        positive = self.positive or stated_positive
         if not self.is_single or self.holds == "confidence":
-            return replace(self, positive=said)
+            return replace(self, positive=positive)
         both = (stated, options.facts.get("class_names"))
         stated, requested = (None if names is None else check_class_names(names, f"{path}: ") for names in both)
         naming = name_array(stated, requested, path, positions=labels_are == POSITIONS)
-        return replace(self, naming=naming, positive=said)
+        return replace(self, naming=naming, positive=positive)
 
-    def widened(self, shape: Sequence[int]) -> tuple[ColumnMap, tuple[int, ...]]:
-        """This, and the shape of all the data, with both classes where the data are one column of two."""
-        if not self.is_single or not is_one_column(self.holds, shape):
-            return self, tuple(shape)
-        return replace(self, one_column=True), two_shape(shape)
-
-    def schema(self, dtype: np.dtype[Any], shape: Sequence[int], facts: dict[str, Any], path: str) -> Schema:
-        """What the file holds, checked; ``shape`` is that of all the data."""
+    def with_schema(
+        self, dtype: np.dtype[Any], shape: Sequence[int], facts: dict[str, Any], path: str
+    ) -> tuple[ColumnMap, Schema]:
+        """The map, with ``one_column`` set, and the schema; ``shape`` is that of all the data."""
+        one_column = self.is_single and is_one_column(self.holds, shape)
         facts = facts | {"class_names": self.naming.names}
         if self.holds == "confidence":
             facts = {"split": facts.get("split")}
         elif any(name.endswith(str(IGNORED)) for name in (*(self.naming.names or ()), *self.sources(self.holds))):
             facts = {"ignore_index": None} | facts  # a class is called so: only what is said is ignored
-        return check_schema(self.holds, dtype, shape, **facts, prefix=f"{path}: ")
+        schema = check_schema(self.holds, dtype, two_shape(shape) if one_column else shape, **facts, prefix=f"{path}: ")
+        return replace(self, one_column=one_column), schema
 
 
 def check_options(
@@ -110,7 +129,7 @@ def check_options(
     *,
     unlabelled: bool = False,
 ) -> OpenOptions:
-    """Check what the caller said, before any file is opened."""
+    """Check what the caller says, before any file is opened."""
     mapped: dict[str, Columns] = {}
     ours = {alias: name for name, aliases in SINGLE.items() for alias in aliases}
     ours |= {name: name for name in (*DATA, PREDICTED)}
@@ -138,6 +157,175 @@ def check_options(
     facts = {name: fact for name, fact in facts.items() if fact is not None}
     positive = as_name(facts.pop("positive", None))
     return OpenOptions(mapped, tuple(groups or ()), facts, unlabelled, positive)
+
+
+def match_columns(
+    names: Sequence[str], options: OpenOptions, path: str, *, table: bool, data: str | None = None
+) -> ColumnMap:
+    """Find our columns among the ``names`` of a file; in a ``table`` the data may be one column per class.
+
+    ``data`` is what the file holds, where its name already says so.
+    """
+    name, count = Counter(names).most_common(1)[0] if names else ("", 0)
+    if count > 1:
+        raise ValueError(f"{path}: column names must differ, got {shorten(name)!r} {count} times")
+    return _Matcher(names, options, path, table).match(data)
+
+
+class _Matcher:
+    """The columns of one file, and what the caller says about them."""
+
+    def __init__(self, names: Sequence[str], options: OpenOptions, path: str, table: bool):
+        self.names, self.options, self.path, self.table = names, options, path, table
+        self.present = set(names)
+
+    @property
+    def _errors(self) -> ColumnErrors:
+        return ColumnErrors(self.names, self.options, self.path, self.table)
+
+    def _requested_names(self) -> Names | None:
+        """The class names that the caller gives."""
+        names = self.options.facts.get("class_names")
+        return None if names is None else check_class_names(names, f"{self.path}: ")
+
+    def match(self, data: str | None) -> ColumnMap:
+        holds, sources, naming = self._data(data)
+        if not isinstance(sources, str) and len(sources) == 1:
+            sources, naming = sources[0], Naming()
+        if isinstance(sources, str) and holds != "confidence":
+            naming = name_array(None, self._requested_names(), self.path, positions=False)
+        columns = {holds: sources}
+        if holds == "confidence":
+            columns["correct"] = self._correct()
+            columns |= self._classes()
+        for name in ("ids", "objectness") if holds == "confidence" else ("labels", "ids", "objectness"):
+            column = self._single(name, SINGLE[name])
+            if column is not None:
+                columns[name] = column
+            elif name == "labels" and not self.options.unlabelled:
+                several = [column for column in self.names if re.fullmatch(r"labels?[_.].+", column)]
+                if len(several) > 1:
+                    raise ValueError(f"{self.path}: holds {listing(several, 3)} as labels, but {SINGLE_LABEL}")
+                raise self._errors.lacking("no labels", name, ("y", "true", "class", "actual"))
+        columns |= self._groups()
+        if not isinstance(sources, str):
+            data_columns = set(sources)
+            twice = next((name for name, column in columns.items() if name != holds and column in data_columns), None)
+            if twice is not None:
+                column = shorten(str(columns[twice]))
+                raise ValueError(f"{self.path}: column {column!r} is taken both for {holds} and for {twice}")
+        return ColumnMap(holds, columns, naming, self.options.positive)
+
+    def _classes(self) -> dict[str, Columns]:
+        """The predicted and the true classes beside confidences, for tables by class and the list of errors."""
+        predicted = self._single(PREDICTED, (PREDICTED,))
+        if predicted is None:
+            return {}
+        actual = self._single("labels", (*SINGLE["labels"], ACTUAL))
+        classes: dict[str, Columns] = {PREDICTED: predicted}
+        return classes if actual is None else classes | {ACTUAL: actual}
+
+    def _groups(self) -> dict[str, Columns]:
+        mapped = self.options.columns
+        groups: dict[str, Columns] = {name: name for name in self.names if name.startswith(GROUP) and name != GROUP}
+        groups |= {name: column for name, column in mapped.items() if name.startswith(GROUP)}
+        groups |= {GROUP + name: name if name in self.present else GROUP + name for name in self.options.groups}
+        if len(groups) > MOST_GROUPS:
+            expected = f"there may be at most {MOST_GROUPS:,} groups"
+            raise ValueError(f"{self.path}: {expected}, got more columns that start with {GROUP}")
+        for name, column in groups.items():
+            if column not in self.present:
+                raise self._errors.absent(str(column) if name in mapped else name.removeprefix(GROUP), "group")
+        return groups
+
+    def _correct(self) -> Columns:
+        """The column correct, or those whose agreement it is."""
+        if "correct" in self.options.columns or PREDICTED not in self.options.columns:
+            correct = self._single("correct", SINGLE["correct"])
+            if correct is not None:
+                return correct
+        predicted = self._single(PREDICTED, (PREDICTED,))
+        if predicted is None:
+            raise self._errors.no_outcome()
+        labels = self._single("labels", SINGLE["labels"])
+        if labels is None:
+            raise self._errors.lacking("predicted, but no labels to compare with", "labels")
+        return predicted, labels
+
+    def _single(self, name: str, aliases: Sequence[str]) -> str | None:
+        if name in self.options.columns:
+            column = str(self.options.columns[name])
+            if column not in self.present:
+                raise self._errors.absent(column, name)
+            return column
+        mapped = {str(column) for column in self.options.columns.values()}
+        aliases = [alias for alias in aliases if alias in self.present and alias not in mapped]
+        if name in ("labels", PREDICTED, "correct"):
+            # What is called label may be what was predicted, where another column states the truth.
+            aliases = list(dict.fromkeys([*aliases, *(n for n in customary(name, self.names) if n not in mapped)]))
+        if len(aliases) > 1:
+            raise ValueError(
+                f"{self.path}: holds {' and '.join(map(shorten, aliases[:3]))}: choose with "
+                f"{column_options({name: aliases[-1]})}"
+            )
+        return aliases[0] if aliases else None
+
+    def _data(self, data: str | None) -> tuple[str, Columns, Naming]:
+        """What the file holds, its column or columns, and what the columns call the classes."""
+        chosen = next((name for name in self.options.columns if name in DATA), data)
+        if chosen is not None and self.options.columns.get(chosen, chosen) != chosen:
+            return chosen, *self._mapped(chosen, self.options.columns[chosen])
+        forms = []
+        for name in DATA if chosen is None else (chosen,):
+            forms += [(name, column) for column in self.names if column.lower() == name]
+            if self.table and name != "confidence":
+                forms += [(name, f"{name}{mark}*") for mark in "_." if per_class(self.names, name, mark)]
+        if not forms and chosen is None:
+            forms = [("probabilities", f"{word}_*") for word in NUMBERED if len(per_class(self.names, word, "_")) > 1]
+        if not forms and chosen is None and (column := self._one_column()):
+            return one_column_kind(column), column, Naming()
+        if not forms:
+            raise self._errors.no_data(chosen)
+        if len(forms) > 1:
+            (name, first), (_, second) = forms[:2]
+            raise ValueError(f"{self.path}: holds {first} and {second}: choose with {column_options({name: first})}")
+        name, form = forms[0]
+        if not form.endswith("*"):
+            return name, form, Naming()
+        return name, *take_own_columns(self.names, form[:-2], form[-2], name, self._requested_names(), self.path)
+
+    def _one_column(self) -> str | None:
+        """A column that is called the probability or the logit, of which there is one for two classes."""
+        columns = [name for name in self.names if one_column_kind(name)]
+        if len(columns) != 1:
+            return None
+        if customary(PREDICTED, self.names) or PREDICTED in self.options.columns:
+            # It may be the probability of what was predicted, or of the positive class.
+            (column,) = columns
+            options = (
+                f"--column {shlex.quote(f'{role}={column}')}" for role in (one_column_kind(column), "confidence")
+            )
+            reason = f"{shorten(column)!r} may be of the positive class or of the predicted one"
+            raise ValueError(f"{self.path}: {reason}: say which, {' or '.join(options)}")
+        return columns[0]
+
+    def _mapped(self, name: str, pattern: Columns) -> tuple[Columns, Naming]:
+        """The columns that the caller gives for the data: one, a list, or a pattern."""
+        if isinstance(pattern, tuple):
+            missing = next((column for column in pattern if column not in self.present), None)
+            if missing is not None:
+                raise self._errors.absent(missing, name)
+            if not self.table:
+                raise ValueError(f"{self.path}: columns must give one array for {name}, got {len(pattern)} names")
+            return take_listed_columns(pattern, name, self._requested_names(), self.path)
+        if pattern in self.present:
+            return pattern, Naming()
+        if self.table and any(column.startswith(f"{pattern}.") for column in self.names):
+            pattern = f"{glob.escape(pattern)}.*"  # the parts of an object
+        columns = [column for column in self.names if fnmatch.fnmatchcase(column, pattern)]
+        if not self.table or not glob.has_magic(pattern) or not columns:
+            raise self._errors.absent(pattern, name)
+        return take_matching_columns(columns, pattern, name, self._requested_names(), self.path)
 
 
 def facts_of(schema: Schema) -> dict[str, Any]:

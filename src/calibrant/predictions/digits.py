@@ -1,4 +1,4 @@
-"""How finely probabilities were written: decimal places, exact zeros and ones; and what a logarithm takes for a zero.
+"""How finely probabilities were written: decimal places, exact zeros and ones; and what replaces a zero in a logarithm.
 
 Files of probabilities are often rounded, and forests give exact zeros. Of a zero it is only known that it is below what
 the file could show: half of its last decimal place, or, where nothing was rounded, the least probability above 0 in the
@@ -18,7 +18,7 @@ FIRST = 1 << 12  # numbers that are looked at first
 
 
 class Digits:
-    """What a pass over probabilities ``[N, C, ...]`` sees of how they were written.
+    """How probabilities ``[N, C, ...]`` were written, collected in a pass over them.
 
     Attributes:
         classes: C.
@@ -26,7 +26,7 @@ class Digits:
         zeros: how many of them are exactly 0.
         ones: how many are exactly 1.
         least: the smallest above 0.
-        places: decimal places that show every probability, 0 if all are 0 or 1; None if no few do.
+        places: decimal places that represent every probability, 0 if all are 0 or 1; None if a few are not enough.
     """
 
     def __init__(self, classes: int) -> None:
@@ -35,7 +35,7 @@ class Digits:
         self.places: int | None = 0
 
     def add(self, probabilities: Array) -> None:
-        """Look at some more."""
+        """Take some more probabilities into account."""
         self.values += probabilities.size
         low = float(probabilities.min())
         if low <= 0:
@@ -49,18 +49,16 @@ class Digits:
                 self.places = decimal_places(part, self.places)
 
     def absorb(self, other: Digits) -> None:
-        """Add what was seen of others."""
-        self.values, self.zeros, self.ones = (
-            self.values + other.values,
-            self.zeros + other.zeros,
-            self.ones + other.ones,
-        )
+        """Merge the counts of another object into this one."""
+        self.values += other.values
+        self.zeros += other.zeros
+        self.ones += other.ones
         self.least = min(self.least, other.least)
         self.places = None if None in (self.places, other.places) else max(self.places or 0, other.places or 0)
 
     @property
     def samples(self) -> int:
-        """How many samples, or pixels, the probabilities are of."""
+        """The number of samples, or pixels."""
         return self.values // max(1, self.classes)
 
     @property
@@ -70,17 +68,17 @@ class Digits:
 
     @property
     def hidden(self) -> float:
-        """Below what a probability may have become 0."""
+        """The threshold below which a probability may have been written as 0."""
         return 0.5 * 10.0**-self.places if self.places else min(self.least, 0.5 / max(1, self.samples))
 
     @property
     def floor(self) -> float:
-        """What a logarithm takes for smaller probabilities."""
+        """The smallest probability that a logarithm is taken of; smaller ones count as this."""
         return max(FLOOR, self.hidden / max(1, self.classes - 1)) if self.matter and self.values else FLOOR
 
 
 def decimal_places(probabilities: Array, least: int) -> int | None:
-    """The fewest decimal places, ``least`` or more, that show all of some probabilities; None if no few do."""
+    """The fewest decimal places, at least ``least``, that represent all probabilities; None if a few are not enough."""
     values = probabilities.astype(np.float64)
     error = 4 * float(np.finfo(probabilities.dtype).eps)
     for places in range(least, MOST_PLACES[probabilities.itemsize] + 1):
@@ -94,5 +92,5 @@ def decimal_places(probabilities: Array, least: int) -> int | None:
 
 
 def log_probabilities(probabilities: Array, floor: float = FLOOR) -> Array:
-    """Probabilities as logits, float64: their logarithms, zeros and less than ``floor`` counted as that."""
+    """Probabilities as logits, float64: their logarithms, with values below ``floor`` raised to it."""
     return np.log(np.maximum(probabilities.astype(np.float64), floor))

@@ -1,99 +1,31 @@
-"""Predictions that stay in their files: columns are found at once, values are checked as they are read.
-
-A file must not change while it is read, and a path is only a name: between two uses of it another file may have taken
-the place of the first. So the stamp of a file is taken from the very handle through which its header was read, and
-every later pass opens a handle of its own that must bear the same stamp before the first byte is read and after the
-last.
-"""
+"""Predictions that stay in their files: columns are found at once, values are checked as they are read."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import math
-import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from calibrant._arrays import Array
-from calibrant._files import open_regular
-from calibrant.predictions.binary import find_positive, read_two_classes
-from calibrant.predictions.columns import ColumnMap, OpenOptions, check_options
-from calibrant.predictions.labels import LabelDecoder, LabelValues, check_comparable, choose_decoder
-from calibrant.predictions.memory import MemoryStore, freeze, gather, rebatch
-from calibrant.predictions.paths import READ, SUFFIXES, FileError, Remote, file_errors, find_files, suffix_of
-from calibrant.predictions.schema import DATA, Schema
+from calibrant.predictions.class_columns import read_two_classes
+from calibrant.predictions.columns import ColumnMap, check_options
+from calibrant.predictions.labels import LabelDecoder, LabelValues, check_comparable, choose_decoder, find_positive
+from calibrant.predictions.memory import MemoryStore, freeze
+from calibrant.predictions.paths import READ, SUFFIXES, file_errors, find_files, suffix_of
+from calibrant.predictions.schema import DATA, Schema, check_width
 from calibrant.predictions.values import Location, check_column, count_row
 
 GRAIN = 1 << 18  # numbers to read at once where batches are smaller
 
 
-class Stamp(NamedTuple):
-    """What tells one state of a file from another; None matches anything."""
-
-    size: int
-    modified: int
-    inode: int | None = None
-    changed: int | None = None
-
-    def matches(self, other: Stamp) -> bool:
-        """Whether nothing that both know differs."""
-        return all(a == b or None in (a, b) for a, b in zip(self, other, strict=True))
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """A file on this machine, as it was when it was opened first."""
-
-    path: str
-    stamp: Stamp
-
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[IO[bytes]]:
-        """A handle of this file and no other; an error, at the latest in the end, if it changes."""
-        with open_regular(self.path) as handle:
-            self.check(handle)
-            yield handle
-            self.check(handle)
-
-    def check(self, handle: IO[bytes]) -> None:
-        """Refuse a handle of another file, or of this one in another state."""
-        if not self.stamp.matches(_stamp(handle)):
-            raise FileError(f"{self.path}: the file has changed since it was opened")
-
-    def native_path(self, handle: IO[bytes]) -> str:
-        """A path by which libraries that want one get the file behind a handle, whatever bears its name by now."""
-        path = f"/dev/fd/{handle.fileno()}"
-        return path if os.path.exists(path) else self.path  # a system without it: the check in the end must do
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Other machines that share the storage may count its inodes differently."""
-        return {"path": self.path, "stamp": Stamp(self.stamp.size, self.stamp.modified)}
-
-
-@contextlib.contextmanager
-def open_first(path: Path) -> Iterator[tuple[DataFile, IO[bytes]]]:
-    """Open a file for the first time: its stamp from now on, and a handle to read its header."""
-    with open_regular(path) as handle:
-        file = DataFile(str(path), _stamp(handle))
-        if not file.stamp.size:
-            raise ValueError(f"{path}: the file is empty")
-        yield file, handle
-        file.check(handle)
-
-
-def _stamp(handle: IO[bytes]) -> Stamp:
-    status = os.fstat(handle.fileno())
-    return Stamp(status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
-
-
 class Reader:
-    """One file, or one set of ``.npy`` files; it holds no open handle between reads, but reads no other file either.
+    """One file, or one set of ``.npy`` files; it keeps no open handle between reads, yet never reads another file.
 
     ``count`` is the number of samples, None if that takes a pass over the file.
     """
@@ -104,7 +36,7 @@ class Reader:
         self.decoder = LabelDecoder(schema.class_names)
 
     def rows(self) -> int:
-        """The number of samples, counted if need be."""
+        """The number of samples, counted if necessary."""
         assert self.count is not None
         return self.count
 
@@ -141,7 +73,7 @@ class Reader:
         return None
 
     def set_decoder(self, decoder: LabelDecoder) -> None:
-        """Read labels like this from now on."""
+        """Use a decoder for the labels from now on."""
         self.schema = replace(self.schema, class_names=decoder.names, positive=decoder.positive)
         self.decoder = decoder
 
@@ -151,6 +83,10 @@ def format_of(path: Path) -> Any:
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         raise ValueError(f"{path}: predictions are written as {', '.join(SUFFIXES)}, got {suffix or path.name!r}")
+    return _format(suffix)
+
+
+def _format(suffix: str) -> Any:
     return importlib.import_module(f"calibrant.predictions.formats.{suffix[1:]}")
 
 
@@ -162,26 +98,21 @@ def open_files(
     *,
     unlabelled: bool = False,
 ) -> FileStore:
-    """Open what a path means; see `Predictions.open`."""
+    """Open the files that a path means; see `Predictions.open`."""
     options = check_options(columns, groups, facts, unlabelled=unlabelled)
     data = [str(options.columns[name]) for name in DATA if name in options.columns]
     readers: list[Reader] = []
     for file in find_files(path, data or DATA):
-        readers.append(_open_file(file, options))
+        with file_errors(str(file)):
+            readers.append(_format(READ[suffix_of(file)]).open_file(file, options))
         _check_same(readers[0], readers[-1])
     choose_decoders(readers)
     return FileStore(readers)
 
 
-def _open_file(file: Path | Remote, options: OpenOptions) -> Reader:
-    with file_errors(str(file)):
-        reader: Reader = format_of(Path(f"x{READ[suffix_of(file)]}")).open_file(file, options)
-        return reader
-
-
 def choose_decoders(readers: Sequence[Reader]) -> None:
     """Decide, once for all files, what their labels mean."""
-    first, values = readers[0], None
+    values = None
     if any(reader.needs_labels() for reader in readers):
         values = LabelValues()
         for reader in readers:
@@ -189,7 +120,7 @@ def choose_decoders(readers: Sequence[Reader]) -> None:
                 labels = reader.label_values()
             values.add(labels.numbers)
             values.add(labels.texts)
-    decoder = _choose_decoder(first, values)
+    decoder = _choose_decoder(readers[0], values)
     for reader in readers:
         with file_errors(reader.path):
             pair = reader.compared_values()
@@ -199,7 +130,7 @@ def choose_decoders(readers: Sequence[Reader]) -> None:
 
 
 def _choose_decoder(reader: Reader, values: LabelValues | None) -> LabelDecoder:
-    """How labels are read, by all of them, and which of two classes is the positive one."""
+    """How labels are read, which all labels decide, and which of two classes is the positive one."""
     columns, schema, prefix = reader.columns, reader.schema, f"{reader.path}: "
     if columns.one_column:
         (column,) = columns.sources(schema.holds)
@@ -223,7 +154,7 @@ def _check_same(first: Reader, other: Reader) -> None:
 
 
 class FileStore:
-    """Columns in files, checked as they are read: arrays on first access, batches as they are asked for."""
+    """Columns in files, checked as they are read: arrays on first access, batches one at a time."""
 
     def __init__(self, readers: Sequence[Reader]):
         self.readers = readers
@@ -240,7 +171,8 @@ class FileStore:
             if array is None:
                 (columns,) = self.blocks(sys.maxsize, [name])
                 array = columns[name]
-            self.cache |= freeze({name: array})
+            array.setflags(write=False)
+            self.cache[name] = array
         return self.cache[name]
 
     def _mapped(self, name: str) -> Array | None:
@@ -263,7 +195,7 @@ class FileStore:
         for reader in self.readers:
             row = 0
             for piece in reader.pieces(names, rows):
-                count = len(next(iter(piece.values())))
+                count = _rows_in(piece)
                 for name, array in piece.items():
                     location = Location(f"{reader.file_of(name)}: ", row, reader.name_row)
                     array = check_column(name, array, count, self.schema, location, reader.columns.title(name))
@@ -296,9 +228,71 @@ class FileStore:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All of them."""
+        """The files behind the columns, each once."""
         return tuple(dict.fromkeys(reader.file_of(name) for reader in self.readers for name in self.names))
 
 
 #: Where the columns of `Predictions` are.
 Store: TypeAlias = MemoryStore | FileStore
+
+
+def first_dtypes(store: Store, names: Sequence[str]) -> dict[str, np.dtype[Any]]:
+    """The types of columns, from their first row; text may be wider in later rows."""
+    return {name: array.dtype for name, array in next(store.blocks(1, names)).items()} if names else {}
+
+
+def rebatch(pieces: Iterable[dict[str, Array]], size: int, prefix: str) -> Iterator[dict[str, Array]]:
+    """Pieces of any length as runs of ``size`` samples; the last one may be shorter. Errors start with ``prefix``."""
+    parts: list[dict[str, Array]] = []
+    missing = size
+    for piece in pieces:
+        start, rows = 0, _rows_in(piece)
+        while start < rows:
+            stop = min(rows, start + missing)
+            parts.append({name: array[start:stop] for name, array in piece.items()})
+            missing -= stop - start
+            start = stop
+            if not missing:
+                yield _join(parts, prefix)
+                parts, missing = [], size
+    if parts:
+        yield _join(parts, prefix)
+
+
+def _join(pieces: list[dict[str, Array]], prefix: str = "") -> dict[str, Array]:
+    """Pieces put together, in memory that is nobody else's; each is released as soon as it is copied."""
+    if len(pieces) == 1:
+        return {name: array if array.flags.writeable else array.copy() for name, array in pieces.pop().items()}
+    columns = {}
+    for name in list(pieces[0]):
+        parts = [piece.pop(name) for piece in pieces]
+        shape, dtype = (sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts)
+        if dtype.kind == "U":  # one long text would make all others as wide
+            check_width(prefix + name, math.prod(shape), dtype.itemsize // 4)
+        columns[name], stop = np.empty(shape, dtype), shape[0]
+        while parts:
+            part = parts.pop()
+            columns[name][stop - len(part) : stop] = part
+            stop -= len(part)
+    return columns
+
+
+def _rows_in(piece: dict[str, Array]) -> int:
+    return len(next(iter(piece.values())))
+
+
+def gather(blocks: Iterable[dict[str, Array]], rows: Array) -> dict[str, Array]:
+    """The samples with the given row numbers, in that order, from consecutive blocks that are read only once."""
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    pieces, start, done = [], 0, 0
+    for block in blocks:
+        stop = start + _rows_in(block)
+        until = int(np.searchsorted(ordered, stop))
+        if until > done:
+            pieces.append({name: array[ordered[done:until] - start] for name, array in block.items()})
+        start, done = stop, until
+        if done == len(ordered):
+            break
+    back = np.argsort(order)
+    return {name: array[back] for name, array in _join(pieces).items()}

@@ -2,29 +2,30 @@
 
 Columns ``p_1, p_2, p_3`` name the classes 1, 2 and 3: label 1 is the first of them, not the second. The names of
 columns, and names that the caller gives, therefore decide about labels that are numbers. Names that are stored beside
-an array do not by themselves: such labels are positions by custom, and where they may be either, all labels of all
+an array do not by themselves: such labels are positions by convention, and where they may be either, all labels of all
 files decide, or the file is refused. The decision holds for every row of every file.
 
-First what columns, files and the caller call the classes (`Naming`), then how labels are read (`LabelDecoder`).
+First what files and the caller call the classes (`Naming`) and which of two is positive, then how labels are read
+(`LabelDecoder`).
 """
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from calibrant._arrays import Array
-from calibrant._validation import listing, shorten
+from calibrant._arrays import Array, map_levels
+from calibrant._validation import did_you_mean, listing, shorten
 from calibrant.predictions.schema import Schema, as_numbers, is_whole
 from calibrant.predictions.values import GIVE_NAMES, NO_CLASS, Location, value_error, whole_labels
 
 MOST_VALUES = 100_000  # different labels that are remembered
 _NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.0+)?")
-_DIGITS = re.compile("[0-9]{1,9}")
+#: Pairs whose second member is positive by convention.
+CUSTOMARY_PAIRS = (("0", "1"), ("false", "true"), ("-1", "1"))
 
 Names = tuple[str, ...]
 Codes = tuple[int | None, ...]
@@ -60,119 +61,9 @@ def codes_of(names: Sequence[str]) -> Codes | None:
     return numbers if any(n is not None and n != i for i, n in enumerate(numbers)) else None
 
 
-def codes_of_columns(names: Names) -> Codes | None:
-    """The numbers in names that share all else; or the numbers among names of any kind."""
-    bare = _without_ends(names, _up_to_number)
-    return codes_of(bare if all(number_of(part) is not None for part in bare) else names)
-
-
 def are_positions(names: Sequence[str]) -> bool:
     """Whether the names are 0, 1, 2, ..."""
     return all(number_of(name) == i for i, name in enumerate(names))
-
-
-def are_digits(parts: Sequence[str]) -> bool:
-    """Whether all parts are numbers without a sign, so that they have an order."""
-    return all(_DIGITS.fullmatch(part) for part in parts)
-
-
-def sort_columns(columns: Sequence[str], parts: Sequence[str], path: str) -> tuple[Names, Names]:
-    """Columns and what of their names differs: by number if all are numbers, else as the file has them."""
-    if not are_digits(parts):
-        return tuple(columns), tuple(parts)
-    rows = sorted(zip(map(int, parts), columns, parts, strict=True))
-    for (number, column, _), (other, twin, _) in itertools.pairwise(rows):
-        if number == other:
-            both = f"{shorten(column)} and {shorten(twin)}"
-            raise ValueError(f"{path}: columns of classes must have different numbers, got {both}")
-    return tuple(column for _, column, _ in rows), tuple(part for _, _, part in rows)
-
-
-def name_own_columns(parts: Names, *, dotted: bool) -> Naming:
-    """Names in columns that are called as ours are: ``logits_0``, or ``logits.cat`` (dotted)."""
-    if not dotted and are_positions(parts):
-        return Naming()
-    return Naming(parts, (parts,), codes_of_columns(parts))
-
-
-def name_matched_columns(columns: Names, parts: Names) -> Naming:
-    """Names in columns that the caller chose by a pattern; ``parts`` is what its wildcards stand for."""
-    names = None if are_digits(parts) and are_positions(parts) else parts
-    return Naming(names, _spellings(columns, parts), codes_of_columns(parts))
-
-
-def name_listed_columns(columns: Names) -> Naming:
-    """Names in columns that the caller listed."""
-    names = _without_shared_words(columns)
-    codes = codes_of_columns(columns)
-    bare = _without_ends(columns, _up_to_number)
-    if codes is not None and all(number_of(part) is not None for part in bare) and names == columns:
-        names = bare
-    return Naming(names, _spellings(columns, names), codes)
-
-
-def _without_shared_words(columns: Names) -> Names:
-    """p_cat, p_car as cat, car: without what they share up to a mark; as they are if that leaves numbers or nothing."""
-    parts = _without_ends(columns, lambda shared: len(shared) - len(re.split(r"_|[^\w\s]", shared)[-1]))
-    return parts if all(parts) and not all(part.isdecimal() for part in parts) else columns
-
-
-def _up_to_number(shared: str) -> int:
-    """How much of what names share goes: all but digits, which would be cut off a number."""
-    start = shared.rstrip("0123456789")
-    if start.endswith(".") and start[-2:-1].isdigit():
-        start = start[:-1].rstrip("0123456789")
-    return len(start)
-
-
-def _without_ends(columns: Names, length: Callable[[str], int]) -> Names:
-    """Names without the start and the end that they share, of which ``length`` says how much goes."""
-    for _ in "start", "end":  # the end is the start of the reversed names, which are turned back by the second round
-        low, high = min(columns), max(columns)
-        shared = low[: next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))]
-        columns = tuple(column[length(shared) :][::-1] for column in columns)
-    return columns
-
-
-def _spellings(columns: Names, names: Names) -> tuple[Names, ...]:
-    """What labels may call the classes: the columns' own names, those given, and without all that they share."""
-    options = (columns, names, _without_shared_words(columns), _without_ends(columns, _up_to_number))
-    return tuple(dict.fromkeys(option for option in options if all(option) and len(set(option)) == len(columns)))
-
-
-def rename_columns(
-    naming: Naming, columns: Names, requested: Names, path: str, holds: str, *, listed: bool
-) -> tuple[Names, Naming]:
-    """Match names that the caller gives with columns: by name where they have them, and else by number or as listed."""
-    if len(requested) != len(columns):
-        return columns, Naming(requested)  # refused by the check of the schema
-    numbers = [number_of(part) for part in _without_ends(columns, _up_to_number)]
-    has_numbers = all(number is not None for number in numbers)
-    spellings = (*naming.spellings, *_spellings(columns, naming.names or columns), tuple(map(str, numbers)))
-    same = next((spelling for spelling in spellings if set(spelling) == set(requested)), None)
-    if same is not None:
-        position = {name: i for i, name in enumerate(same)}
-        ordered = tuple(columns[position[name]] for name in requested)
-        codes = codes_of_columns(ordered)
-        unclear = "" if ordered == columns or codes else _unclear(columns, requested)
-        return ordered, Naming(requested, (requested,), codes, unclear=unclear)
-    if listed:
-        clear = naming.codes is None or any(number_of(name) is not None for name in requested) or not has_numbers
-        unclear = "" if clear else _unclear(columns, requested)
-        return columns, Naming(requested, (requested,), codes_of(requested), unclear=unclear)
-    if has_numbers and numbers == list(range(len(columns))) and codes_of(requested) is None:
-        return columns, Naming(requested, (requested,))
-    raise ValueError(
-        f"{path}: class names must be those of the columns, {listing(columns, 5)}, got {listing(requested, 5)}: "
-        f"list the columns in the same order to say which is which, --column {holds}=COLUMN,COLUMN,..."
-    )
-
-
-def _unclear(columns: Names, requested: Names) -> str:
-    return (
-        f"must be text, as numbers may be those of the columns, {listing(columns, 5)}, or of the class names, "
-        f"{listing(requested, 5)} (write the labels as text to say which)"
-    )
 
 
 def name_array(stated: Names | None, requested: Names | None, path: str, *, positions: bool) -> Naming:
@@ -193,6 +84,52 @@ def name_array(stated: Names | None, requested: Names | None, path: str, *, posi
     raise ValueError(f"{path}: class names {expected}, got {listing(requested, 5)}")
 
 
+def as_name(positive: object) -> str:
+    """The positive class as the caller gives it, a name, a number or a truth value, as text; empty if it is None."""
+    return "" if positive is None else str(positive).strip()
+
+
+def customary_positive(names: Names | None) -> int | None:
+    """The position of the class of two that is positive by convention; None where there is no convention."""
+    lower = ["0", "1"] if names is None else [name.lower() for name in names]
+    return next((lower.index(pair[1]) for pair in CUSTOMARY_PAIRS if sorted(pair) == sorted(lower)), None)
+
+
+def find_positive(positive: str, names: Names | None, classes: int | None, prefix: str) -> int | None:
+    """The position of the positive class of ``classes``, as named or by convention; None where that is unknown."""
+    if classes == 2:
+        return position_of(positive, names or ("0", "1"), prefix) if positive else customary_positive(names)
+    if positive:
+        kinds = "confidences alone" if classes is None else f"{classes} classes"
+        raise ValueError(f"{prefix}positive is for two classes, got {positive!r} with {kinds}")
+    return None
+
+
+def position_of(positive: str, classes: Names, prefix: str) -> int:
+    """The position of the positive class, by its name."""
+    same = same_class(positive, classes)
+    if not same:
+        raise not_among(positive, classes, "the classes", prefix)
+    return classes.index(same)
+
+
+def same_class(name: str, classes: Collection[str]) -> str:
+    """Which of the classes is meant; where they are False and True, 0 and 1 mean them too, and case does not matter."""
+    if name in classes:
+        return name
+    by_case = {other.lower(): other for other in classes}
+    if set(by_case) <= {"false", "true"}:
+        return by_case.get({"0": "false", "1": "true"}.get(name, name.lower()), "")
+    return ""
+
+
+def not_among(positive: str, classes: Sequence[str], title: str, prefix: str) -> ValueError:
+    """The error about a positive class that is not among the classes."""
+    guess = did_you_mean(positive, classes)
+    actual = f"{shorten(positive)!r}{guess}"
+    return ValueError(f"{prefix}positive must be one of {title} {listing(classes, 2)}, got {actual}")
+
+
 @dataclass
 class LabelValues:
     """The different labels of files: numbers, and text."""
@@ -201,7 +138,7 @@ class LabelValues:
     texts: set[str] = field(default_factory=set)
 
     def add_array(self, labels: Array) -> None:
-        """Take those of an array, if it holds whole numbers, text or truth values; these are False and True."""
+        """Add those of an array of whole numbers, text or truth values; these are False and True."""
         if labels.dtype.kind == "f" and np.array_equal(labels, np.trunc(labels)):  # and none is NaN
             labels = labels.astype(np.int64)
         if labels.dtype.kind in "biuU":
@@ -209,7 +146,7 @@ class LabelValues:
             self.add(map(str, values) if labels.dtype.kind == "b" else values)
 
     def add(self, values: Iterable[int | str]) -> None:
-        """Take some more, up to a limit."""
+        """Add some more, up to a limit."""
         for value in values:
             if len(self.numbers) + len(self.texts) >= MOST_VALUES:
                 return
@@ -262,17 +199,16 @@ class LabelDecoder:
         position = {code: i for i, code in enumerate(class_codes) if code is not None}
         if ignore_index is not None:
             position[ignore_index] = ignore_index
-        levels, codes = np.unique(labels, return_inverse=True)
-        positions = np.array([position.get(level, NO_CLASS) for level in levels.tolist()], np.int64)
-        if (positions == NO_CLASS).any():
+        positions = map_levels(labels, lambda label: position.get(label, NO_CLASS), np.int64)
+        unknown = positions == NO_CLASS
+        if unknown.any():
             names = [name if n is None else n for name, n in zip(self.names or (), class_codes, strict=True)]
             order = listing(range(len(class_codes)), 3).replace(" and", ", ... and")
             how = f"to read them as positions list the columns (--column) and give the class names {order}"
             hint = f" (the labels are {_first_values(labels)}; {how} in their order, class_names= or --class-names)"
-            odd = (positions == NO_CLASS)[codes].reshape(labels.shape)
             text = f"{title} must be among the numbers of the classes, {listing(names, 8)}"
-            raise value_error(text, labels, odd, location, hint=hint)
-        return np.asarray(positions[codes].reshape(labels.shape))
+            raise value_error(text, labels, unknown, location, hint=hint)
+        return positions
 
 
 def _first_values(labels: Array) -> str:
@@ -280,7 +216,7 @@ def _first_values(labels: Array) -> str:
 
 
 def choose_decoder(naming: Naming, values: LabelValues | None, schema: Schema, path: str) -> LabelDecoder:
-    """How labels are read, by all of them; ``values`` is None where they have not been read, as they cannot matter."""
+    """How labels are read, decided by all of them; ``values`` is None where they do not matter."""
     if values is None:
         return _check_ignored(LabelDecoder(naming.names, naming.codes, unclear=naming.unclear), schema, path)
     texts = values.texts - {str(schema.ignore_index)}
@@ -372,6 +308,9 @@ def compare(predicted: Array, labels: Array, location: Location) -> Array:
 
 def _normalise(texts: Array) -> Array:
     """Text without spaces around it, numbers in one spelling."""
-    levels, codes = np.unique(texts, return_inverse=True)
-    plain = [level.strip() for level in levels.tolist()]
-    return np.array([text if (n := number_of(text)) is None else str(n) for text in plain], dtype=np.str_)[codes]
+
+    def normalise(text: str) -> str:
+        number = number_of(text.strip())
+        return text.strip() if number is None else str(number)
+
+    return map_levels(texts, normalise, np.str_)

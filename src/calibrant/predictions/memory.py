@@ -1,19 +1,16 @@
-"""Columns in memory: built from arrays, cut into batches, and joined from the pieces that files are read in."""
+"""Columns in memory: the arrays that a caller gives, checked."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from calibrant._arrays import Array, as_numpy
-from calibrant.predictions.binary import as_name, find_positive, is_one_column, read_two_classes, two_columns, two_shape
-from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.schema import GROUP, Schema, as_text, check_schema, check_width
-from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors
+from calibrant.predictions.class_columns import read_two_classes, two_columns
+from calibrant.predictions.labels import LabelValues, as_name, compare, find_positive
+from calibrant.predictions.schema import GROUP, Schema, as_text, check_schema, is_one_column, two_shape
+from calibrant.predictions.values import BLOCK, Location, check_column, sum_errors, sum_tolerance
 
 if TYPE_CHECKING:
     from calibrant.predictions.files import Store
@@ -60,7 +57,7 @@ class MemoryStore:
 
 
 def freeze(columns: dict[str, Array]) -> dict[str, Array]:
-    """Mark arrays that are ours as not writeable."""
+    """Mark arrays that are ours as read-only."""
     for array in columns.values():
         array.setflags(write=False)
     return columns
@@ -76,7 +73,7 @@ def store_arrays(
     objectness: Any = None,
     **facts: Any,
 ) -> MemoryStore:
-    """Check arrays as they were given: the data with labels or correct, and what may come with them."""
+    """Check the arrays that a caller gives: the data with labels or correct, and optional columns."""
     missing = next((name for name, values in data.items() if values is None), None)
     if missing is not None:
         raise ValueError(f"{missing} must be an array, got None")
@@ -86,17 +83,17 @@ def store_arrays(
     if "labels" in arrays and arrays[holds][0].ndim <= 2 and arrays["labels"][0].shape[1:] == (1,):
         labels, is_ours = arrays["labels"]
         arrays["labels"] = labels[:, 0], is_ours
-    said = as_name(facts.pop("positive", None))
+    positive = as_name(facts.pop("positive", None))
     if facts.get("class_names") is None:
         facts["class_names"] = _frame_names(holds, data[holds])
     if is_one_column(holds, arrays[holds][0].shape):
-        schema = _widen(arrays, holds, said, facts)
+        schema = _widen(arrays, holds, positive, facts)
     else:
         numbers, is_ours = arrays[holds]
         schema = check_schema(holds, numbers.dtype, numbers.shape, **facts)
         if schema.is_turned(holds):
             arrays[holds] = numbers.transpose(0, 2, 1), is_ours
-        schema = replace(schema, positive=find_positive(said, schema.class_names, schema.num_classes, ""))
+        schema = replace(schema, positive=find_positive(positive, schema.class_names, schema.num_classes, ""))
     columns = {}
     numbers = arrays[holds][0]
     for name, (array, is_ours) in arrays.items():
@@ -122,7 +119,7 @@ def _frame_names(holds: str, values: Any) -> tuple[str, ...] | None:
 
 
 def compare_arrays(predicted: Any, labels: Any) -> Array:
-    """Whether predictions are correct, of arrays as they were given."""
+    """Whether predictions are correct, from the arrays that a caller gives."""
     pair = {"predicted": predicted, "labels": labels}
     predicted, labels = (as_text(name, as_numpy(name, values)[0]) for name, values in pair.items())
     if predicted.shape != labels.shape:
@@ -130,13 +127,13 @@ def compare_arrays(predicted: Any, labels: Any) -> Array:
     return compare(predicted, labels, Location())
 
 
-def _widen(arrays: dict[str, tuple[Array, bool]], holds: str, said: str, facts: dict[str, Any]) -> Schema:
+def _widen(arrays: dict[str, tuple[Array, bool]], holds: str, positive: str, facts: dict[str, Any]) -> Schema:
     """Put both classes in the place of one column, and the positions of the classes in that of labels."""
     numbers, labels = arrays[holds][0], as_text("labels", arrays["labels"][0])
     schema = check_schema(holds, numbers.dtype, two_shape(numbers.shape), **facts)
     values = LabelValues()
     values.add_array(labels)
-    decoder = read_two_classes(values, said, schema.class_names, "", schema.ignore_index, "")
+    decoder = read_two_classes(values, positive, schema.class_names, "", schema.ignore_index, "")
     assert decoder.positive is not None
     arrays[holds] = two_columns(holds, holds, decoder.positive, numbers, Location()), True
     arrays["labels"] = decoder.decode("labels", labels, schema.ignore_index, Location()), True
@@ -157,13 +154,8 @@ def _group_columns(groups: Any) -> dict[str, Any]:
     return {GROUP + name: values for name, values in groups.items()}
 
 
-def first_dtypes(store: Store, names: Sequence[str]) -> dict[str, np.dtype[Any]]:
-    """The types of columns, from their first row; text may be wider further on."""
-    return {name: array.dtype for name, array in next(store.blocks(1, names)).items()} if names else {}
-
-
 def find_remarks(store: Store) -> tuple[str, ...]:
-    """What is odd about values that are allowed, one sentence each."""
+    """What is odd about valid values, one sentence each."""
     holds = store.schema.holds
     if holds != "logits":
         return ()
@@ -172,74 +164,10 @@ def find_remarks(store: Store) -> tuple[str, ...]:
         values = block[holds]
         if values.min() < 0 or values.max() > 1:
             return ()
-        tolerance, blocks = sum_errors(values)
-        is_summing = is_summing and not any((errors > tolerance).any() for _, _, errors in blocks)
+        tolerance = sum_tolerance(values)
+        is_summing = is_summing and not any((errors > tolerance).any() for _, _, errors in sum_errors(values))
         is_single = is_single and store.schema.positive is not None and not values[:, 1 - store.schema.positive].any()
         if not is_summing and not is_single:
             return ()
-    what = "lie in 0..1 and sum to 1 in every row" if is_summing else "lie in 0..1 in every row"
-    return (f"The logits {what}: if they are probabilities, name them probabilities.",)
-
-
-def rebatch(pieces: Iterable[dict[str, Array]], size: int, prefix: str = "") -> Iterator[dict[str, Array]]:
-    """Pieces of any length as runs of ``size`` samples; the last one may be shorter. Errors start with ``prefix``."""
-    parts: list[dict[str, Array]] = []
-    missing = size
-    for piece in pieces:
-        start, rows = 0, _rows_in(piece)
-        while start < rows:
-            stop = min(rows, start + missing)
-            parts.append({name: array[start:stop] for name, array in piece.items()})
-            missing -= stop - start
-            start = stop
-            if not missing:
-                yield _join(parts, prefix)
-                parts, missing = [], size
-    if parts:
-        yield _join(parts, prefix)
-
-
-def _join(pieces: list[dict[str, Array]], prefix: str = "") -> dict[str, Array]:
-    """Pieces put together, in memory that is nobody else's; each is let go as soon as it is copied."""
-    if len(pieces) == 1:
-        return {name: array if array.flags.writeable else array.copy() for name, array in pieces.pop().items()}
-    columns = {}
-    for name in list(pieces[0]):
-        parts = [piece.pop(name) for piece in pieces]
-        column = _empty(prefix + name, (sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts))
-        start = 0
-        for i in range(len(parts)):
-            column[start : start + len(parts[i])] = parts[i]
-            start += len(parts[i])
-            parts[i] = parts[i][:0].copy()
-        columns[name] = column
-    return columns
-
-
-def _empty(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Memory for a column, unless one long text would make all others too wide."""
-    if dtype.kind == "U":
-        check_width(name, math.prod(shape), dtype.itemsize // 4)
-    return np.empty(shape, dtype)
-
-
-def _rows_in(piece: dict[str, Array]) -> int:
-    return len(next(iter(piece.values())))
-
-
-def gather(blocks: Iterable[dict[str, Array]], rows: Array) -> dict[str, Array]:
-    """The samples with the given numbers, in that order, out of consecutive blocks that are read only once."""
-    order = np.argsort(rows, kind="stable")
-    ordered = rows[order]
-    pieces, start, done = [], 0, 0
-    for block in blocks:
-        stop = start + _rows_in(block)
-        until = int(np.searchsorted(ordered, stop))
-        if until > done:
-            pieces.append({name: array[ordered[done:until] - start] for name, array in block.items()})
-        start, done = stop, until
-        if done == len(ordered):
-            break
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    return {name: array[back] for name, array in _join(pieces).items()}
+    description = "lie in 0..1 and sum to 1 in every row" if is_summing else "lie in 0..1 in every row"
+    return (f"The logits {description}: if they are probabilities, name them probabilities.",)

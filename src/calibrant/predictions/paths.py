@@ -1,7 +1,13 @@
-"""Which files a path means: a file, a folder of shards, a pattern or a list, here or behind a URI.
+"""Which files a path means, here or behind a URI; and handles on them that notice whether a file has changed.
 
-URIs are those of Arrow's file systems (s3, gs, abfs, hdfs, ...). They may carry the options of their file system,
-``s3://bucket/x.parquet?region=eu-west-1``; credentials come from the environment, as that file system takes them.
+A path is a file, a folder of shards, a pattern or a list. URIs are those of Arrow's file systems (s3, gs, abfs, hdfs,
+...). They may carry the options of their file system, ``s3://bucket/x.parquet?region=eu-west-1``; credentials come from
+the environment, as that file system takes them.
+
+A file must not change while it is read, and a path is only a name: between two uses of it another file may have taken
+the place of the first. So the stamp of a file is taken from the very handle through which its header was read, and
+every later pass opens a handle of its own that must bear the same stamp before the first byte is read and after the
+last.
 """
 
 from __future__ import annotations
@@ -15,11 +21,12 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any, NamedTuple
 
-from calibrant.predictions.schema import DATA
+from calibrant._files import open_regular
 
 SUFFIXES = (".csv", ".jsonl", ".npy", ".npz", ".parquet", ".safetensors")
 #: What is read, each with the suffix of its format.
@@ -45,8 +52,11 @@ _ERRORS = (ValueError, OSError, EOFError, LookupError, TypeError, SyntaxError, O
 BROKEN = (*_ERRORS, zipfile.BadZipFile, zlib.error, csv.Error)
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_OPTIONS = re.compile(r"\?(?=\w+=)[^/]*\Z")  # a question mark is of a pattern unless it begins options
+_OPTIONS = re.compile(r"\?(?=\w+=)[^/]*\Z")  # a question mark is part of a pattern unless it begins options
 _SECRET = re.compile(r"[^/]+://[^/]*:[^/]*@")
+
+RATIO = 100  # predictions are numbers, which compress by a factor of a few
+LEAST = 1 << 28  # bytes that any file may become
 
 
 class FileError(ValueError):
@@ -69,34 +79,111 @@ def file_errors(path: str) -> Iterator[None]:
         raise FileError(f"{path}: cannot read predictions: {reason[:300] or type(error).__name__}") from error
 
 
+def check_expansion(name: str, size: int, compressed: int) -> None:
+    """Refuse what becomes far larger than numbers do, ``size`` bytes out of ``compressed``."""
+    if size > max(LEAST, RATIO * compressed):
+        limit = f"at most {RATIO} times as large as its {compressed:,} bytes"
+        raise ValueError(f"{name} must become {limit} when it is decompressed, got at least {size:,} bytes")
+
+
+def check_crc(crc: int, expected: int, path: str, meaning: str = "the file is damaged") -> None:
+    """Refuse bytes that are not those that were written; ``meaning`` is what a wrong checksum says."""
+    if crc != expected:
+        raise FileError(f"{path}: {meaning}: a checksum is {crc:08x}, expected {expected:08x}; get or write it again")
+
+
+class Stamp(NamedTuple):
+    """What distinguishes one state of a file from another; None matches anything."""
+
+    size: int
+    modified: int
+    inode: int | None = None
+    changed: int | None = None
+
+    @classmethod
+    def of(cls, handle: IO[bytes]) -> Stamp:
+        """The stamp of the file behind a handle."""
+        status = os.fstat(handle.fileno())
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
+
+    def check(self, other: Stamp, path: str) -> None:
+        """Refuse another state of the file: one in which something that both stamps know differs."""
+        if not all(a == b or None in (a, b) for a, b in zip(self, other, strict=True)):
+            raise FileError(f"{path}: the file has changed since it was opened")
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file on this machine, as it was when it was opened first."""
+
+    path: str
+    stamp: Stamp
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[IO[bytes]]:
+        """A handle of this file and no other; an error, at the latest in the end, if it changes."""
+        with open_regular(self.path) as handle:
+            self.stamp.check(Stamp.of(handle), self.path)
+            yield handle
+            self.stamp.check(Stamp.of(handle), self.path)
+
+    def native_path(self, handle: IO[bytes]) -> str:
+        """A path for libraries that need one: it leads to the file behind a handle, even if that was replaced."""
+        path = f"/dev/fd/{handle.fileno()}"
+        return path if os.path.exists(path) else self.path  # without /dev/fd only the check in the end protects
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Other machines that share the storage may count its inodes differently."""
+        return {"path": self.path, "stamp": Stamp(self.stamp.size, self.stamp.modified)}
+
+
+@contextlib.contextmanager
+def open_first(path: Path) -> Iterator[tuple[DataFile, IO[bytes]]]:
+    """Open a file for the first time: its stamp from now on, and a handle to read its header."""
+    with open_regular(path) as handle:
+        file = DataFile(str(path), Stamp.of(handle))
+        if not file.stamp.size:
+            raise ValueError(f"{path}: the file is empty")
+        yield file, handle
+        file.stamp.check(Stamp.of(handle), file.path)
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file in other storage, as it was when it was opened first."""
+
+    path: str
+    stamp: Stamp
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Any]:
+        """A handle of Arrow's for random access; an error, at the latest in the end, if the file changes."""
+        self.stamp.check(remote_stamp(self.path), self.path)
+        system, path = _file_system(self.path)
+        with system.open_input_file(path) as handle:
+            yield handle
+        self.stamp.check(remote_stamp(self.path), self.path)
+
+
+def remote_stamp(uri: str) -> Stamp:
+    """The size of a file in other storage, and when it was last written."""
+    system, path = _file_system(uri)
+    info = system.get_file_info(path)
+    if not info.is_file:
+        raise FileNotFoundError(uri)
+    return Stamp(info.size or 0, info.mtime_ns or 0)
+
+
 class Remote:
-    """A file by its URI, with the parts of its name as a path has them."""
+    """The name of a file in other storage, with the parts that a path has."""
 
     def __init__(self, uri: str):
         path = PurePosixPath(_OPTIONS.sub("", uri))
-        self.uri, self.name, self.stem, self.suffix, self.suffixes = (
-            uri,
-            path.name,
-            path.stem,
-            path.suffix,
-            path.suffixes,
-        )
+        self.uri, self.name, self.stem = uri, path.name, path.stem
+        self.suffix, self.suffixes = path.suffix, path.suffixes
 
     def __str__(self) -> str:
         return self.uri
-
-    def stamp(self) -> tuple[int, int]:
-        """Bytes, and when they were last written."""
-        system, path = _file_system(self.uri)
-        info = system.get_file_info(path)
-        if not info.is_file:
-            raise FileNotFoundError(self.uri)
-        return info.size or 0, info.mtime_ns or 0
-
-    def open(self) -> Any:
-        """A handle of Arrow's for random access."""
-        system, path = _file_system(self.uri)
-        return system.open_input_file(path)
 
 
 def is_remote(path: Any) -> bool:
@@ -144,7 +231,7 @@ def _expand(path: Any, data: Collection[str]) -> list[Any]:
 
 def _expand_uri(uri: str, data: Collection[str]) -> list[Any]:
     if _SECRET.match(uri):
-        raise ValueError("credentials belong into the environment: what is opened is named in reports")
+        raise ValueError("credentials belong in the environment, as reports name the files they were made from")
     options = (_OPTIONS.search(uri) or [""])[0]
     plain = uri.removesuffix(options)
     if glob.has_magic(plain):
@@ -159,9 +246,7 @@ def _expand_uri(uri: str, data: Collection[str]) -> list[Any]:
             files = _shards(_list_remote(plain.rstrip("/"), options, "*"), uri, "the folder holds", data)
     _check_suffix(files[0])
     if suffix_of(files[0]) != ".parquet":
-        raise ValueError(
-            f"{files[0]}: only Parquet is read from other storage than this machine's; copy the file first"
-        )
+        raise ValueError(f"{files[0]}: only Parquet is read from remote storage; copy the file to this machine first")
     return files
 
 
@@ -192,8 +277,8 @@ def suffix_of(file: Any) -> str:
 def _check_suffix(file: Any) -> None:
     suffix = suffix_of(file)
     if suffix not in READ:
-        how = next((how for suffixes, how in INSTEAD if suffix.removesuffix(".gz") in suffixes), "")
-        actual = f"{suffix or file.name!r}{how and f' ({how})'}"
+        advice = next((text for suffixes, text in INSTEAD if suffix.removesuffix(".gz") in suffixes), "")
+        actual = f"{suffix or file.name!r}{advice and f' ({advice})'}"
         raise ValueError(f"{file}: predictions are files that end in {', '.join(READ)}, got {actual}")
 
 
@@ -223,7 +308,7 @@ def _check_sets(files: list[Path], path: str | Path, data: Collection[str]) -> N
         names[start] = file.name
 
 
-def array_name(file: Any, names: Collection[str] = DATA) -> str | None:
+def array_name(file: Any, names: Collection[str]) -> str | None:
     """Which of the names a ``.npy`` file ends in: ``x_logits.npy`` and ``logits.npy`` end in logits."""
     return next((name for name in names if file.stem == name or file.stem.endswith(f"_{name}")), None)
 

@@ -1,4 +1,4 @@
-"""The type: constructors that say what the numbers mean, columns that cannot be exchanged, batches."""
+"""The type: constructors that state what the numbers mean, columns that cannot be replaced, batches."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class _Column:
 
 
 class Predictions:
-    """What a classifier said about a set of samples and what was true, validated and frozen.
+    """What a classifier predicted for a set of samples and what was true, validated and frozen.
 
-    Build it with `from_logits`, `from_probabilities` or `from_confidence`, or read it with `open`; nothing guesses
-    what an array of numbers means. Arrays may come from NumPy, PyTorch, JAX or TensorFlow, and lists will do. Given
-    arrays are kept as they are, without a copy, unless their type must change; arrays made here cannot be written to.
+    Build it with `from_logits`, `from_probabilities` or `from_confidence`, or read it with `open`; the meaning of an
+    array of numbers is never guessed. Arrays may come from NumPy, PyTorch, JAX or TensorFlow, or be lists. They are
+    kept without a copy unless their type must change; arrays made here are read-only.
 
     Attributes:
         holds: ``"logits"``, ``"probabilities"`` or ``"confidence"``.
         logits: floating point ``[N, C]``, for segmentation ``[N, C, H, W]``, for tokens ``[B, V, T]``; None if
-            it does not hold them, as for all that follow.
+            there are none, as for all columns that follow.
         probabilities: the same shape, in 0..1, summing to 1 over the classes.
         confidence: ``[N]`` in 0..1.
         correct: ``[N]`` bool, with confidence.
@@ -51,16 +51,16 @@ class Predictions:
         labels: ``[N]``, ``[N, H, W]`` or ``[B, T]`` int64, from 0 to C - 1 or ``ignore_index``.
         ids: ``[N]`` sample ids, int64 or text.
         groups: name to ``[N]`` int64 or text: the site, the sex, the camera.
-        objectness: ``[N]`` in 0..1, the share of the sample that shows the object.
+        objectness: ``[N]`` in 0..1, the share of the image that shows the object.
         class_names: one name per class.
-        positive: of two classes the position of the positive one, as it was said or by custom; None if it is unknown.
+        positive: the position of the positive class of two, as given or by convention; None if it is unknown.
         num_classes: the number of classes.
         kind: ``"classification"``, ``"segmentation"`` or ``"tokens"``, whose samples are sequences.
-        ignore_index: labels with this value count nowhere; -100 unless something else is said, as in the losses.
+        ignore_index: labels with this value are left out everywhere; -100 by default, as in the losses.
         split: ``"train"``, ``"val"``, ``"test"`` or None.
-        labelled: whether it is known what was right.
-        files: what the predictions are read from, if they are not in memory.
-        remarks: sentences about values that are allowed and look odd, such as logits that look like probabilities.
+        labelled: whether there are labels, or whether each prediction was correct is known.
+        files: the files that the predictions are read from, if they are not in memory.
+        remarks: sentences about values that are valid but look odd, such as logits that look like probabilities.
 
     Example:
         >>> import numpy as np
@@ -103,24 +103,24 @@ class Predictions:
         ignore_index: int | None = IGNORED,
         split: Split | None = None,
     ) -> Predictions:
-        """Predictions that are logits, any finite numbers.
+        """Predictions given as logits, any finite numbers.
 
         Args:
             logits: ``[N, C]``, for segmentation ``[N, C, H, W]``, for tokens ``[B, T, V]``; float16, float32 or float64
-                are kept. Of two classes one column will do, ``[N]`` or ``[N, 1]``, the input of a sigmoid: its class is
-                ``positive``.
+                are kept. For two classes one column is enough, ``[N]`` or ``[N, 1]``, the input of a sigmoid: its class
+                is ``positive``.
             labels: ``[N]``, ``[N, H, W]`` or ``[B, T]`` whole numbers, or text where class_names are given or there is
                 one column.
             ids: ``[N]`` whole numbers or text.
             groups: name to ``[N]`` whole numbers or text.
             objectness: ``[N]`` in 0..1.
             class_names: one name per class.
-            positive: which of two classes is the positive one, where custom does not say (1 of 0 and 1, True of False
-                and True, 1 of -1 and 1).
+            positive: which of two classes is the positive one, where convention does not say (1 of 0 and 1, True of
+                False and True, 1 of -1 and 1).
             kind: ``"classification"``, ``"segmentation"``, or ``"tokens"`` for a language model: the tokens of a
                 sequence are not independent, so intervals draw sequences.
             ignore_index: a label that marks samples, pixels or tokens to leave out; None if none does.
-            split: what the samples are for; kept and written with them.
+            split: what the samples are used for; stored with them.
         """
         facts = {"class_names": class_names, "positive": positive, "kind": kind, "ignore_index": ignore_index}
         data = {"logits": logits, "labels": labels}
@@ -141,10 +141,11 @@ class Predictions:
         ignore_index: int | None = IGNORED,
         split: Split | None = None,
     ) -> Predictions:
-        """Predictions that are probabilities, in 0..1 and summing to 1 within 1e-3 (half precision: 1e-2).
+        """Predictions given as probabilities, in 0..1 and summing to 1 within 1e-3 (half precision: 1e-2).
 
-        Those that were rounded to a few decimal places may be off by as much as rounding explains, up to 1e-2.
-        The arguments are those of `from_logits`, one column is P(positive); nothing is clipped or normalised.
+        Sums of probabilities that were rounded to a few decimal places may be off by as much as rounding explains, up
+        to 1e-2. The arguments are those of `from_logits`; a single column is P(positive). Nothing is clipped or
+        normalised.
 
         Example:
             >>> from calibrant import Predictions
@@ -171,8 +172,8 @@ class Predictions:
     ) -> Predictions:
         """Predictions of which only the confidence ``[N]`` in 0..1 is known, and whether each was correct ``[N]``.
 
-        Instead of ``correct``, the ``predicted`` class and the true one, ``labels``, ``[N]`` each, whole numbers or
-        text: a prediction is correct where they agree, and the classes are known for tables by class.
+        Instead of ``correct``, give the ``predicted`` and the true class (``labels``), ``[N]`` each, whole numbers or
+        text: a prediction is correct where they agree, and results can be broken down by class.
 
         Example:
             >>> from calibrant import Predictions
@@ -204,38 +205,38 @@ class Predictions:
         split: Split | None = None,
         unlabelled: bool = False,
     ) -> Predictions:
-        """Open files of predictions; values are read when they are asked for, and `batches` never holds them all.
+        """Open files of predictions; values are read when they are needed, and `batches` never holds them all.
 
         Formats: ``.npz``, ``.npy`` (``x_logits.npy`` goes with ``x_labels.npy``), ``.parquet``, ``.safetensors``,
         ``.csv`` and ``.tsv``, these two also with ``.gz``. A file holds ``logits`` or ``probabilities`` with
         ``labels``, or ``confidence`` with ``correct`` (or with ``predicted`` and ``labels``, which are compared), and
         perhaps ``ids``, ``objectness`` and ``group.NAME``. A table has a list column, or one column per class:
-        ``logits_0``, ``logits_1``, ... or ``logits.cat``, ``logits.dog``, ... Of two classes, one column of
-        probabilities or logits will do, of the class ``positive``. Nothing is ever unpickled.
+        ``logits_0``, ``logits_1``, ... or ``logits.cat``, ``logits.dog``, ... For two classes, one column of
+        probabilities or logits of the class ``positive`` is enough. Nothing is ever unpickled.
 
-        Labels are matched with columns by name: text, and also numbers where columns are numbered otherwise than 0, 1,
-        2, ...; else numbers are positions. What may be read in two ways is refused. A file that changes while it is
-        read is noticed, and so is a damaged one where the format has checksums (``.csv`` and other programs'
-        ``.npy`` and ``.safetensors`` have none).
+        Labels are matched with columns by name: text, and also numbers where columns are not numbered 0, 1, 2, ...;
+        otherwise numbers are positions. An ambiguous file is refused. A file that changes while it is read is noticed,
+        and so is a damaged one where the format has checksums (``.csv`` and other programs' ``.npy`` and
+        ``.safetensors`` have none).
 
         Args:
             path: a file, a folder of shards, a pattern such as ``"runs/*.parquet"``, or a list of them. Shards of a
                 folder or a pattern come in natural order (2 before 10), those of a list as listed. Parquet may lie
                 elsewhere: ``"s3://bucket/runs/*.parquet"``, ``gs://``, ``hdfs://``, as Arrow's file systems take it.
             columns: our names to the file's: ``{"labels": "truth", "probabilities": ["cat", "dog"]}``; ``"p_*"``
-                stands for all columns that match. The columns name the classes, without the p_ that they share.
+                stands for all columns that match. The columns name the classes, without a shared prefix such as p_.
             groups: further columns to take as groups.
             class_names: names of the classes, where the file does not say; labels that are text need them. Columns that
-                have names are brought into this order, or refused if their names are others; columns that are listed
-                in ``columns`` are called so in the order of that list.
-            positive: which of two classes is the positive one, of which a single column is. It need not be given where
+                have names are brought into this order, or refused if their names are different; columns that are listed
+                in ``columns`` get these names in the order of that list.
+            positive: which of two classes is the positive one, whose values a single column holds. Not needed where
                 the column names it (``p_yes``), or where the classes are 0 and 1, False and True, or -1 and 1.
             kind: ``"segmentation"`` for images, where the file does not say. Arrays ``[B, T, V]`` with labels
                 ``[B, T]`` are tokens.
-            ignore_index: where the file does not say; without a word -100, as in the losses.
+            ignore_index: where the file does not say; -100 by default, as in the losses.
             split: where the file does not say.
-            unlabelled: whether labels may be missing, as they are where a policy is applied to new data; everything
-                else needs them.
+            unlabelled: whether labels may be missing, as when a policy is applied to new data; everything else needs
+                them.
         """
         facts = {"class_names": class_names, "positive": positive, "kind": kind, "ignore_index": ignore_index}
         facts["split"] = split
@@ -254,7 +255,7 @@ class Predictions:
         split: Split | None = None,
         unlabelled: bool = False,
     ) -> Predictions:
-        """Predictions in a frame of pandas or polars, found by the names of its columns as in a file; see `open`.
+        """Predictions in a data frame of pandas or polars, found by column name as in a file; see `open`.
 
         Args:
             frame: with columns such as ``labels`` and ``probabilities.cat``, ``probabilities.dog``.
@@ -263,7 +264,7 @@ class Predictions:
             class_names: one name per class, where the columns do not say.
             positive: which of two classes is the positive one, as for `open`.
             ignore_index: a label that marks samples to leave out; -100 if None.
-            split: what the samples are for.
+            split: what the samples are used for.
             unlabelled: whether labels may be missing.
 
         Example:
@@ -279,18 +280,18 @@ class Predictions:
         return cls._of(from_frame(frame, columns, groups, facts, unlabelled=unlabelled))
 
     def save(self, path: str | Path) -> None:
-        """Write a file in the format of its suffix, aside and then renamed; see `open` for the formats.
+        """Write a file in the format of its suffix, under a temporary name and then renamed; see `open` for formats.
 
-        Opened files are converted batch by batch. ``.csv`` keeps float64 and no ignore_index and split; class names
-        become names of columns. ``.npy`` writes one file per array, the one named by ``path`` last, and one of
-        checksums that hold the set together.
+        Opened files are converted batch by batch. ``.csv`` keeps float64, but neither ignore_index nor split; class
+        names become names of columns. ``.npy`` writes one file per array, the one named by ``path`` last, and a file
+        of checksums that hold the set together.
         """
         if is_remote(path):
             raise ValueError(f"{path}: predictions are written to this machine alone; save a file here and copy it")
         format_of(Path(path)).save(self._store, Path(path))
 
     def load(self) -> Predictions:
-        """The same predictions with all arrays in memory; `open` is what reads a file."""
+        """The same predictions with all arrays in memory; to read a file, use `open`."""
         if not isinstance(self, Predictions):
             raise TypeError("Predictions.load takes opened predictions: read a file with Predictions.open(path)")
         return Predictions._of(self._store.load())
@@ -321,9 +322,9 @@ class Predictions:
         return Predictions._of(self._store.take(np.where(rows < 0, rows + len(self), rows)))
 
     def batches(self, size: int | None = None) -> Iterator[Predictions]:
-        """Consecutive runs of at most ``size`` samples, by default as many as hold about four million numbers.
+        """Consecutive batches of at most ``size`` samples, by default as many as hold about four million numbers.
 
-        Batches of an opened file are read as they are asked for, in memory of their own that may be written to.
+        Batches of an opened file are read one at a time, into memory of their own that may be written to.
         """
         if size is None:
             size = self._store.schema.rows(BATCH)
@@ -344,7 +345,7 @@ class Predictions:
 
     @property
     def holds(self) -> str:
-        """What the numbers are."""
+        """What the data are: logits, probabilities or confidence."""
         return self._store.schema.holds
 
     @property
@@ -354,7 +355,7 @@ class Predictions:
 
     @property
     def group_names(self) -> tuple[str, ...]:
-        """The names of the groups; unlike `groups` it reads no data."""
+        """The names of the groups; unlike `groups`, this reads no data."""
         return tuple(name.removeprefix(GROUP) for name in self._store.names if name.startswith(GROUP))
 
     @property
@@ -379,17 +380,17 @@ class Predictions:
 
     @property
     def ignore_index(self) -> int | None:
-        """The label that counts nowhere, or None."""
+        """The label that is left out everywhere, or None."""
         return self._store.schema.ignore_index
 
     @property
     def split(self) -> str | None:
-        """What the samples are for, or None."""
+        """What the samples are used for, or None."""
         return self._store.schema.split
 
     @property
     def labelled(self) -> bool:
-        """Whether it is known what was right; unlike `labels` it reads no data."""
+        """Whether there are labels, or correctness is known; unlike `labels`, this reads no data."""
         return "labels" in self._store.names or "correct" in self._store.names
 
     @property
@@ -399,9 +400,9 @@ class Predictions:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What looks odd though it is allowed, one sentence each; values are used as they were declared.
+        """What looks odd although it is valid, one sentence each; values are used as they were declared.
 
-        Reads no further than the first block that looks as it should.
+        Reading stops at the first block that looks as expected.
         """
         return find_remarks(self._store)
 

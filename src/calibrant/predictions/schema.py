@@ -1,4 +1,9 @@
-"""What is known of predictions before any value is read, and what text their columns may hold."""
+"""What is known of predictions before any value is read: their columns by name, shapes and facts; and text in columns.
+
+Others call the columns differently. A truth is called ``y_true`` or ``target`` often enough to be taken for the labels,
+and ``prob`` says that it is a probability. A ``score`` may be a probability, a logit or the confidence of the predicted
+class: that is never guessed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import math
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +21,25 @@ from calibrant._arrays import Array
 from calibrant._validation import choice, shorten
 
 DATA = ("logits", "probabilities", "confidence")
+SINGLE = {"correct": ("correct",), "labels": ("labels", "label"), "ids": ("ids", "id"), "objectness": ("objectness",)}
+PREDICTED = "predicted"  # with confidence and labels it stands for correct
+ACTUAL = "actual"  # the true class beside a predicted one: labels, where these are no positions
+GROUP = "group."
+#: What others call columns; names are compared without regard to case.
+CUSTOMARY_NAMES = {
+    "labels": ("y_true", "true_label", "true_labels", "truth", "ground_truth", "target", "targets"),
+    "predicted": ("y_pred", "pred", "prediction", "predicted_label", "predicted_class"),
+}
+#: What one column of two classes may be called.
+ONE_COLUMN = {"logit": "logits"} | dict.fromkeys(
+    (
+        *("p", "prob", "proba", "probability", "y_prob", "y_proba", "pred_prob", "pred_proba", "y_pred_proba"),
+        *("predict_proba", "predicted_probability"),
+    ),
+    "probabilities",
+)
+_OF_A_CLASS = re.compile(r"(p|prob|proba|probability)(_[0-9]{1,9}|\(.+\))", re.IGNORECASE | re.DOTALL)
+
 #: What a sample is: the shape of the data as users have them; and what samples and their labels are called.
 KINDS = {"classification": "[N, C]", "segmentation": "[N, C, H, W]", "tokens": "[B, T, V]"}
 UNITS = {
@@ -23,10 +47,9 @@ UNITS = {
     "segmentation": ("images", "pixels"),
     "tokens": ("sequences", "tokens"),
 }
-#: The label that is ignored where nothing else is said, as in `torch.nn.CrossEntropyLoss` and the losses here.
+#: The label that is ignored by default, as in `torch.nn.CrossEntropyLoss` and the losses here.
 IGNORED = -100
 SPLITS = ("train", "val", "test")
-GROUP = "group."
 LONGEST_NAME = 1000
 
 #: What whole numbers of 64 bits look like in text, for Arrow's expressions and for Python's.
@@ -36,6 +59,17 @@ is_whole = re.compile(WHOLE.removesuffix("$") + r"\Z").match
 TEXT_BYTES = 1 << 28  # that a column of text may take, in which every value is as wide as the widest,
 TEXT_WIDTH = 64  # unless the widest has no more characters than this
 _BLOCK = 1 << 20
+
+
+def customary(role: str, names: Collection[str]) -> list[str]:
+    """The columns with a customary name for a role: ours in upper or lower case, or a synonym."""
+    words = {role, *SINGLE.get(role, ()), *CUSTOMARY_NAMES.get(role, ())}
+    return [name for name in names if name.lower() in words]
+
+
+def one_column_kind(name: str) -> str:
+    """What the only column of two classes holds, by its name: probabilities, logits, or empty where it does not say."""
+    return ONE_COLUMN.get(name.lower(), "probabilities" if _OF_A_CLASS.fullmatch(name) else "")
 
 
 @dataclass(frozen=True)
@@ -76,12 +110,22 @@ class Schema:
         return shape[::-1] if self.is_turned(name) else shape
 
     def is_turned(self, name: str) -> bool:
-        """Whether users and files have a column's classes last, as language models do."""
+        """Whether the classes of a column are last for users and in files, as language models have them."""
         return self.kind == "tokens" and name == self.holds
 
     def rows(self, numbers: int) -> int:
         """How many samples hold about that many numbers, at least one."""
         return max(1, numbers // max(1, self.numbers))
+
+
+def is_one_column(holds: str, shape: Sequence[int]) -> bool:
+    """Whether data of this shape are one column for two classes: ``[N]``, ``[N, 1]`` or ``[N, 1, H, W]``."""
+    return holds != "confidence" and (len(shape) == 1 or (len(shape) in (2, 4) and shape[1] == 1))
+
+
+def two_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of the two columns that one column stands for."""
+    return (shape[0], 2, *shape[2:])
 
 
 def check_schema(
@@ -95,7 +139,7 @@ def check_schema(
     split: str | None = None,
     prefix: str = "",
 ) -> Schema:
-    """Check everything but the values; ``shape`` is that of all the data as given, errors start with ``prefix``."""
+    """Check everything but the values; ``shape`` is that of all the data, errors start with ``prefix``."""
     choice(f"{prefix}kind", kind, tuple(KINDS))
     choice(f"{prefix}split", split, (None, *SPLITS))
     form = "[N]" if holds == "confidence" else KINDS[kind]
@@ -121,7 +165,7 @@ def check_schema(
 
 
 def check_class_names(names: Any, prefix: str) -> tuple[str, ...]:
-    """Class names that differ and that every format can keep."""
+    """Check that class names differ and that every format can store them."""
     if isinstance(names, (str, bytes, dict)) or not hasattr(names, "__iter__"):
         raise ValueError(f"{prefix}class_names must be a list of text, got {shorten(repr(names))}")
     texts = tuple(names.tolist() if isinstance(names, np.ndarray) else names)
@@ -187,7 +231,7 @@ def check_characters(name: str, array: Array) -> None:
 
 
 def check_texts(name: str, texts: Iterable[str]) -> None:
-    """Refuse texts that NumPy or UTF-8 could not keep: with characters that do not exist, or with zeros."""
+    """Refuse texts that NumPy or UTF-8 cannot store: with characters that do not exist, or with null characters."""
     for text in texts:
         if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):
             raise ValueError(f"{name} must be text, got {text[:60]!r} with a character that cannot be kept")

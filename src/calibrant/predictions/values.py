@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrant._arrays import Array
+from calibrant._arrays import Array, map_levels
 from calibrant._validation import FARTHEST_SUM, did_you_mean, listing, shorten
 from calibrant.predictions.digits import decimal_places
 from calibrant.predictions.schema import GROUP, IGNORED, Schema, as_text
@@ -35,7 +35,7 @@ def count_row(row: int) -> str:
 
 
 def no_value(title: str, row: str) -> str:
-    """The sentence about a value that is missing."""
+    """The sentence about a missing value."""
     return f"{title} has no value in {row}: fill it in, or leave such rows out"
 
 
@@ -101,9 +101,7 @@ def check_column(
 
 def _class_texts(values: Array) -> Array:
     """Classes as text without spaces around it; numbers as they are usually written."""
-    levels, codes = np.unique(values, return_inverse=True)
-    texts = [level.strip() if isinstance(level, str) else f"{level:.15g}" for level in levels.tolist()]
-    return np.array(texts, dtype=np.str_)[codes]
+    return map_levels(values, lambda value: value.strip() if isinstance(value, str) else f"{value:.15g}", np.str_)
 
 
 def _shape_error(title: str, expected: str, array: Array, shape: tuple[int, ...], location: Location) -> ValueError:
@@ -115,7 +113,7 @@ def _shape_error(title: str, expected: str, array: Array, shape: tuple[int, ...]
 
 
 def shape_hint(array: Array, expected: tuple[int, ...]) -> str:
-    """How to make one value per sample of one row per sample, if there is one value in it."""
+    """Advice on how to reduce a row per sample to one value per sample, if that is possible."""
     if array.ndim != len(expected) + 1 or array.shape[0] != expected[0]:
         return ""
     if array.shape[1] == 1:
@@ -185,26 +183,27 @@ def _check_share(name: str, title: str, array: Array, location: Location) -> Non
                 raise value_error(text, block, outside, location, start=start, classes=True, hint=hint)
 
 
-def sum_errors(array: Array) -> tuple[float, Iterator[tuple[int, Array, Array]]]:
-    """How far sums over the classes may be from 1; and per block its first row, the sums, and how far they are."""
-    half = array.itemsize == 2
-    ones = np.ones(array.shape[1], np.float32 if half else array.dtype)
+def sum_tolerance(array: Array) -> float:
+    """How far sums of probabilities over the classes may be from 1."""
+    return 1e-2 if array.itemsize == 2 else 1e-3
 
-    def block_errors() -> Iterator[tuple[int, Array, Array]]:
-        for start, block in row_blocks(array):
-            values = block.astype(np.float32) if half else block
-            # A product with ones is several times faster than sum(1) when there are few classes.
-            sums = values @ ones if values.ndim == 2 else values.sum(1)
-            yield start, sums, np.abs(sums - 1)
 
-    return 1e-2 if half else 1e-3, block_errors()
+def sum_errors(array: Array) -> Iterator[tuple[int, Array, Array]]:
+    """Block by block the first row, the sums over the classes, and how far they are from 1."""
+    dtype = np.dtype(np.float32) if array.itemsize == 2 else array.dtype
+    ones = np.ones(array.shape[1], dtype)
+    for start, block in row_blocks(array):
+        values = block.astype(dtype, copy=False)
+        # A product with ones is several times faster than sum(1) when there are few classes.
+        sums = values @ ones if values.ndim == 2 else values.sum(1)
+        yield start, sums, np.abs(sums - 1)
 
 
 def _check_sums(array: Array, location: Location) -> None:
-    tolerance, blocks = sum_errors(array)
-    for start, sums, errors in blocks:
+    tolerance = sum_tolerance(array)
+    for start, sums, errors in sum_errors(array):
         if (errors > tolerance).any() and (errors > _rounding(array[start : start + len(sums)])).any():
-            largest = max(float(errors.max()) for _, _, errors in sum_errors(array)[1])
+            largest = max(float(errors.max()) for _, _, errors in sum_errors(array))
             hint = " (saved with too few digits? renormalise them: p / p.sum(1, keepdims=True))"
             text = f"probabilities must sum to 1 within {tolerance:g}"
             if largest > 0.05:
@@ -262,11 +261,10 @@ def class_positions(title: str, labels: Array, schema: Schema, location: Locatio
     position |= {name: i for i, name in enumerate(schema.class_names)}
     positions = np.empty(labels.shape, np.int64)
     for start, block in row_blocks(labels):
-        levels, codes = np.unique(block, return_inverse=True)
-        indices = np.array([position.get(level, NO_CLASS) for level in levels.tolist()], np.int64)
-        positions[start : start + len(block)] = indices[codes].reshape(block.shape)
-        if (indices == NO_CLASS).any():
-            unknown = (indices == NO_CLASS)[codes].reshape(block.shape)
+        indices = map_levels(block, lambda label: position.get(label, NO_CLASS), np.int64)
+        positions[start : start + len(block)] = indices
+        unknown = indices == NO_CLASS
+        if unknown.any():
             guess = did_you_mean(block[unknown][0].item(), schema.class_names)
             hint = f"{guess or ';'} leave out labels of other classes, or {GIVE_NAMES}"
             text = f"{title} must be among the class names {listing(schema.class_names, 5)}"

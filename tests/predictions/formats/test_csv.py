@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions import formats
+from calibrant.predictions import paths
 from calibrant.predictions.formats import csv_text
 from tests.helpers.predictions import Q, refusal, refusal_of, write_table
 
@@ -51,7 +51,7 @@ FILL = {
 @pytest.mark.parametrize("header", [HEADER, b"logits_"])
 def test_a_bomb_is_refused_by_its_start(fill, header, monkeypatch, tmp_path):
     """Hundreds of megabytes in less than one, one part after the other."""
-    monkeypatch.setattr(formats, "LEAST", 1 << 24)
+    monkeypatch.setattr(paths, "LEAST", 1 << 24)
     start, repeated = FILL[fill]
     part = gzip.compress(repeated * 4, 9)
     path = tmp_path / "a.csv.gz"
@@ -69,7 +69,7 @@ def test_a_bomb_of_full_size(tmp_path):
 @pytest.mark.parametrize("fill", ["line", "quote", "rows"])
 def test_a_bomb_behind_an_honest_start_is_refused_on_the_way(fill, monkeypatch, tmp_path):
     monkeypatch.setattr(csv_text, "SAMPLE", 1 << 10)
-    monkeypatch.setattr(formats, "LEAST", 1 << 22)
+    monkeypatch.setattr(paths, "LEAST", 1 << 22)
     rows = np.random.default_rng(0).random((20_000, 2))
     honest = b"".join(b"%.6f,%.6f,1\n" % tuple(row) for row in rows)
     start, repeated = FILL[fill]

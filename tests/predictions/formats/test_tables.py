@@ -207,3 +207,19 @@ def test_values_that_do_not_belong_in_a_table(tmp_path):
     text(r"column 'labels' must be a whole number, got 'cat' in line 300002$", long + "1,2,cat\n")
     text(r"no rows after the header line$", "confidence,correct\n")
     text(r"expected text in UTF-8", "confidence,correct\n0.5,1\n".encode("utf-16").decode("latin-1"))
+
+
+def test_predicted_and_labels_of_a_frame_are_compared_with_each_other():
+    """They are sources of correct and columns of their own; by hand, with a last column that is neither."""
+    columns = {"confidence": [0.9, 0.6, 0.7], "predicted": ["a", "b", "c"], "labels": ["a", "a", "c"], "ids": [7, 8, 9]}
+    predictions = Predictions.from_frame(pa.table(columns))
+    assert predictions.correct.tolist() == [True, False, True]
+    assert (predictions.predicted.tolist(), predictions.actual.tolist()) == (["a", "b", "c"], ["a", "a", "c"])
+    assert predictions.ids.tolist() == [7, 8, 9]
+
+
+def test_a_column_may_serve_twice_in_a_frame():
+    columns = {"logits_0": [1.0, 2.0, 3.0], "logits_1": [2.0, 1.0, 0.0], "a": [0, 1, 1], "b": [5, 6, 7]}
+    predictions = Predictions.from_frame(pa.table(columns), columns={"labels": "a", "ids": "a", "group.g": "b"})
+    assert predictions.labels.tolist() == predictions.ids.tolist() == [0, 1, 1]
+    assert predictions.groups["g"].tolist() == [5, 6, 7]

@@ -1,115 +1,200 @@
-"""What files of named arrays share: which arrays are ours, and what is made of them on the way."""
+"""Files of named arrays, ``.npz``, ``.npy`` and ``.safetensors``: where the bytes lie, how they are read and written.
+
+Rows are read into memory of their own rather than mapped: as fast, and what has been read does not stay resident. Where
+a checksum is known, it is computed on the way, and compared before the last rows are given out.
+"""
 
 from __future__ import annotations
 
-import functools
+import math
+import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import IO, Any
 
 import numpy as np
 
 from calibrant._arrays import Array
-from calibrant.predictions.binary import two_columns, two_shape
-from calibrant.predictions.column_matching import match_columns
-from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions
-from calibrant.predictions.files import Reader
-from calibrant.predictions.formats.stored_array import StoredArray
-from calibrant.predictions.labels import LabelDecoder, LabelValues, compare
+from calibrant._npy import ArrayHeader, read_header, read_into
+from calibrant.predictions.class_columns import two_columns
+from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.files import Reader, Store, first_dtypes
+from calibrant.predictions.labels import LabelValues, compare
 from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import file_errors
-from calibrant.predictions.schema import Schema, as_text, check_characters
+from calibrant.predictions.paths import DataFile, check_crc, file_errors
+from calibrant.predictions.schema import Schema, as_text, check_characters, check_width
 from calibrant.predictions.values import Location, shape_hint
 
+CHUNK = 1 << 18  # bytes that stay in the cache between reading and summing
 MOST_ARRAYS = 10_000
 FACT_BYTES = 1 << 28
 LOOKED_AT = 1 << 12  # rows of an array that is refused, to say why
 
 
-@dataclass(frozen=True)
-class ConvertedArray:
-    """An array computed block by block: ``convert`` takes blocks of others and where they are."""
+class ByteStream:
+    """Bytes from where a file stands, and the checksum of those that were read."""
 
-    arrays: tuple[FileArray, ...]
+    def __init__(self, handle: IO[bytes]):
+        self.handle: Any = handle
+        self.crc = 0
+
+    def readinto(self, space: memoryview) -> int:
+        """Fill part of a buffer and return the number of bytes; 0 at the end."""
+        count = self._fill(space[:CHUNK])
+        self.crc = zlib.crc32(space[:count], self.crc)
+        return count
+
+    def _fill(self, space: memoryview) -> int:
+        return int(self.handle.readinto(space))
+
+    def read(self, size: int) -> bytes:
+        """That many bytes, fewer at the end."""
+        data = bytearray(size)
+        space = memoryview(data)
+        while space and (count := self.readinto(space)):
+            space = space[count:]
+        return bytes(data[: size - len(space)])
+
+    def skip(self, size: int) -> None:
+        """Read some bytes only for the checksum."""
+        while size:
+            count = len(self.read(min(size, CHUNK)))
+            if not count:
+                raise ValueError("the file ends before its array does")
+            size -= count
+
+
+class InflatingStream(ByteStream):
+    """What ``size`` compressed bytes from where a file stands become."""
+
+    def __init__(self, handle: IO[bytes], size: int):
+        super().__init__(handle)
+        self.remaining = size
+        self.engine = zlib.decompressobj(-zlib.MAX_WBITS)
+
+    def _fill(self, space: memoryview) -> int:
+        while not self.engine.eof:
+            data = self.engine.unconsumed_tail
+            if not data and self.remaining:
+                data = self.handle.read(min(self.remaining, 1 << 16))
+                self.remaining -= len(data)
+            piece = self.engine.decompress(data, len(space))
+            if piece:
+                space[: len(piece)] = piece
+                return len(piece)
+            if not data:
+                break
+        return 0
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """An array whose bytes lie in a file, as they are or deflated.
+
+    Attributes:
+        file: the file.
+        start: where its bytes start, or those that its checksum is of.
+        skip: how many bytes come before those of the array.
+        dtype: its type.
+        shape: its shape, known to fit the file.
+        fortran: whether it lies column by column.
+        crc: the CRC-32 of all bytes from ``start`` to the end of the array, if it is known.
+        deflated: the number of compressed bytes, None if they are as they are.
+        mismatch: what a wrong checksum means.
+        stored_dtype: the type of the bytes where that is not ``dtype``.
+        convert: makes ``dtype`` of a block of ``stored_dtype``; takes the start of its errors, too.
+    """
+
+    file: DataFile
+    start: int
+    skip: int
     dtype: np.dtype[Any]
-    convert: Callable[..., Array]  # of a module, so that it can be pickled
-    is_widened: bool = False  # whether one column becomes two
+    shape: tuple[int, ...]
+    fortran: bool = False
+    crc: int | None = None
+    deflated: int | None = None
+    mismatch: str = "the file is damaged"
+    stored_dtype: np.dtype[Any] | None = None
+    convert: Callable[[Array, str], Array] | None = None  # of a module, so that it can be pickled
 
     @property
     def path(self) -> str:
-        """The file of the first array."""
-        return self.arrays[0].path
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the first array, or of the two columns that it becomes."""
-        shape = self.arrays[0].shape
-        return two_shape(shape) if self.is_widened else shape
+        """The file it is in."""
+        return self.file.path
 
     def blocks(self, rows: int) -> Iterator[Array]:
         """Its rows in order, in new arrays of ``rows``; the last one may be shorter."""
-        row = 0
-        for blocks in zip(*(array.blocks(rows) for array in self.arrays), strict=True):
-            location = Location(f"{self.path}: ", row)
-            yield self.convert(*blocks, location)
-            row += len(blocks[0])
-
-    def mapped(self) -> None:
-        """Not possible."""
-
-
-@dataclass(frozen=True)
-class TurnedArray:
-    """Tokens ``[B, T, V]`` of a file as ``[B, V, T]``."""
-
-    array: FileArray
-
-    @property
-    def path(self) -> str:
-        """The file of the array."""
-        return self.array.path
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the array."""
-        return self.array.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape, classes second."""
-        rows, tokens, classes = self.array.shape
-        return rows, classes, tokens
-
-    def blocks(self, rows: int) -> Iterator[Array]:
-        """Its rows in order, in new arrays of ``rows``; the last one may be shorter."""
-        return (block.transpose(0, 2, 1) for block in self.array.blocks(rows))
+        with self.file.opened() as handle:
+            if self.fortran:
+                array = self._map(handle) if self.deflated is None else self._inflate(handle)
+                for start in range(0, len(array), rows):
+                    yield np.array(array[start : start + rows], order="C")
+                return
+            stream, dtype = self._stream(handle), self.stored_dtype or self.dtype
+            if dtype.kind in "US":
+                check_width("an array", min(rows, self.shape[0]), dtype.itemsize // 4)
+            for start in range(0, self.shape[0], rows):
+                stop = min(start + rows, self.shape[0])
+                block = np.empty((stop - start, *self.shape[1:]), dtype)
+                read_into(stream, as_bytes(block))
+                if stop == self.shape[0] and isinstance(stream, ByteStream):
+                    self._check_end(stream)
+                yield block if self.convert is None else self.convert(block, f"{self.path}: ")
 
     def mapped(self) -> Array | None:
-        """A map of the file, if that is possible."""
-        mapped = self.array.mapped()
-        return None if mapped is None else mapped.transpose(0, 2, 1)
+        """A map of the file, or None if its bytes are not those of the array, or not at multiples of their size."""
+        if self.deflated is not None or self.convert or (self.start + self.skip) % self.dtype.alignment:
+            return None
+        with self.file.opened() as handle:
+            return self._map(handle)
 
+    def _stream(self, handle: IO[bytes]) -> Any:
+        """The bytes of the array: with a checksum if there is one to compare."""
+        if self.crc is None:
+            handle.seek(self.start + self.skip)
+            return handle
+        handle.seek(self.start)
+        stream = ByteStream(handle) if self.deflated is None else InflatingStream(handle, self.deflated)
+        stream.skip(self.skip)
+        return stream
 
-FileArray: TypeAlias = StoredArray | ConvertedArray | TurnedArray
+    def _check_end(self, stream: ByteStream) -> None:
+        if self.deflated is not None and stream.read(1):
+            raise ValueError(f"{self.path}: the file is damaged: an array goes on after its end")
+        check_crc(stream.crc, self.crc or 0, self.path, self.mismatch)
 
+    def _map(self, handle: IO[bytes]) -> Array:
+        """A map that cannot be written to, after a pass that compares the checksum."""
+        if self.crc is not None:
+            stream = self._stream(handle)
+            stream.skip(math.prod(self.shape) * self.dtype.itemsize)
+            self._check_end(stream)
+        order, offset = "F" if self.fortran else "C", self.start + self.skip
+        return np.asarray(np.memmap(handle, self.dtype, "r", offset, self.shape, order))  # type: ignore[call-overload]
 
-def _compare(predicted: Array, labels: Array, location: Location) -> Array:
-    name = f"{location.prefix}labels"
-    return compare(as_text(name, predicted), as_text(name, labels), location)
-
-
-def _decode(decoder: LabelDecoder, title: str, ignore_index: int | None, labels: Array, location: Location) -> Array:
-    return decoder.decode(title, as_text(location.prefix + title, labels), ignore_index, location)
+    def _inflate(self, handle: IO[bytes]) -> Array:
+        """The array in a temporary file."""
+        stream = self._stream(handle)
+        with tempfile.TemporaryFile() as copy:
+            while data := stream.read(CHUNK):
+                copy.write(data)
+            self._check_end(stream)
+            copy.flush()
+            return np.asarray(np.memmap(copy, self.dtype, "r", 0, self.shape, "F"))
 
 
 class ArrayReader(Reader):
-    """A file of named arrays, or a set of files with one array each."""
+    """A file of named arrays, or a set of files with one array each.
 
-    def __init__(self, path: str, arrays: dict[str, FileArray], columns: ColumnMap, schema: Schema):
-        super().__init__(path, columns, schema, arrays[schema.holds].shape[0])
+    ``arrays`` has those behind each of our columns: one, or predicted and labels where they stand for correct.
+    """
+
+    def __init__(self, path: str, arrays: dict[str, list[StoredArray]], columns: ColumnMap, schema: Schema):
+        super().__init__(path, columns, schema, arrays[schema.holds][0].shape[0])
         self.arrays = arrays
-        for name, array in arrays.items():
-            expected = (self.rows(), *schema.shape_of(name))
+        for name, (array, *_) in arrays.items():
+            expected = (self.rows(), *schema.stored_shape_of(name))
             if array.shape != expected and not (columns.one_column and name == schema.holds):
                 hint = ""
                 if array.shape[:1] == expected[:1] and len(array.shape) == len(expected) + 1:
@@ -120,61 +205,70 @@ class ArrayReader(Reader):
 
     def file_of(self, name: str) -> str:
         """The file that a column is in."""
-        return self.arrays[name].path
+        return self.arrays[name][0].path
 
     def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
-        """Runs of some columns, as the file has them."""
+        """Runs of some columns."""
         rows = min(rows, self.rows())
         with file_errors(self.path):
-            for blocks in zip(*(self.arrays[name].blocks(rows) for name in names), strict=True):
+            for blocks in zip(*(self._blocks(name, rows) for name in names), strict=True):
                 yield dict(zip(names, blocks, strict=True))
 
     def mapped(self, name: str) -> Array | None:
         """A whole column as a map of the file, if that is possible."""
-        return self.arrays[name].mapped()
+        array = None if self._is_converted(name) else self.arrays[name][0].mapped()
+        return array.transpose(0, 2, 1) if array is not None and self.schema.is_turned(name) else array
+
+    def _blocks(self, name: str, rows: int) -> Iterator[Array]:
+        row = 0
+        for parts in zip(*(array.blocks(rows) for array in self.arrays[name]), strict=True):
+            yield self._convert(name, parts, Location(f"{self.file_of(name)}: ", row))
+            row += len(parts[0])
+
+    def _is_converted(self, name: str) -> bool:
+        """Whether the values of a column are not those of its array."""
+        decoder, one_column = self.decoder, self.columns.one_column
+        if name == "labels":
+            return bool(decoder.codes or decoder.numeric or decoder.unclear or one_column)
+        return one_column if name == self.schema.holds else len(self.arrays[name]) > 1
+
+    def _convert(self, name: str, parts: Sequence[Array], location: Location) -> Array:
+        values, schema, title = parts[0], self.schema, self.columns.title(name)
+        if not self._is_converted(name):
+            return values.transpose(0, 2, 1) if schema.is_turned(name) else values
+        if name == schema.holds:
+            return two_columns(name, title, schema.positive or 0, values, location)
+        if name == "labels":
+            return self.decoder.decode(title, as_text(location.prefix + title, values), schema.ignore_index, location)
+        predicted, labels = (as_text(f"{location.prefix}labels", part) for part in parts)
+        return compare(predicted, labels, location)
 
     def _has_text_labels(self) -> bool:
-        return self.arrays["labels"].dtype.kind == "U"
+        return self.arrays["labels"][0].dtype.kind == "U"
 
     def label_values(self) -> LabelValues:
         """The different labels, in a pass over them."""
-        return self._values(self.arrays["labels"])
+        return self._values(self.arrays["labels"][0])
 
     def compared_values(self) -> tuple[LabelValues, LabelValues] | None:
         """The different values of predicted and labels, if they are text that is compared."""
-        correct = self.arrays.get("correct")
-        if not isinstance(correct, ConvertedArray) or {array.dtype.kind for array in correct.arrays} != {"U"}:
+        pair = self.arrays.get("correct", [])
+        if len(pair) < 2 or {array.dtype.kind for array in pair} != {"U"}:
             return None
-        predicted, labels = map(self._values, correct.arrays)
-        return predicted, labels
+        return self._values(pair[0]), self._values(pair[1])
 
-    def _values(self, array: FileArray) -> LabelValues:
+    def _values(self, array: StoredArray) -> LabelValues:
         values = LabelValues()
         with file_errors(self.path):
             for block in array.blocks(min(self.rows(), self.schema.rows(BATCH // 16))):
                 values.add_array(as_text(f"{array.path}: labels", block))
         return values
 
-    def set_decoder(self, decoder: LabelDecoder) -> None:
-        """Read labels like this from now on."""
-        super().set_decoder(decoder)
-        holds = self.schema.holds
-        if self.columns.one_column:
-            numbers = self.arrays[holds]
-            assert decoder.positive is not None
-            widen = functools.partial(two_columns, holds, self.columns.title(holds), decoder.positive)
-            self.arrays[holds] = ConvertedArray((numbers,), numbers.dtype, widen, is_widened=True)
-        is_decoded = decoder.codes or decoder.numeric or decoder.unclear or self.columns.one_column
-        if "labels" in self.arrays and is_decoded:
-            labels, title = self.arrays["labels"], self.columns.title("labels")
-            decode = functools.partial(_decode, decoder, title, self.schema.ignore_index)
-            self.arrays["labels"] = ConvertedArray((labels,), labels.dtype, decode)
-
 
 def open_arrays(
     path: str,
     names: Sequence[str],
-    array_of: Callable[[str], FileArray],
+    array_of: Callable[[str], StoredArray],
     options: OpenOptions,
     facts: dict[str, Any],
     data: str | None = None,
@@ -185,21 +279,15 @@ def open_arrays(
     """
     names = [name for name in names if name not in FILE_FACTS]
     columns = match_columns(names, options, path, table=False, data=data)
-    arrays = {name: array_of(columns.sources(name)[0]) for name in columns.columns}
-    if columns.compared:
-        pair = tuple(map(array_of, columns.compared))
-        arrays["correct"] = ConvertedArray(pair, np.dtype(np.bool_), _compare)
-    numbers = arrays[columns.holds]
-    columns, shape = columns.with_names(facts, options, path).widened(numbers.shape)
+    arrays = {name: [array_of(source) for source in columns.sources(name)] for name in columns.columns}
+    (numbers,), labels = arrays[columns.holds], arrays.get("labels", [])
+    columns = columns.with_names(facts, options, path)
     facts = facts | options.facts
-    if "kind" not in facts and "labels" in arrays and _are_tokens(shape, arrays["labels"].shape):
+    if "kind" not in facts and labels and _are_tokens(numbers.shape, labels[0].shape):
         facts["kind"] = "tokens"
-    schema = columns.schema(numbers.dtype, shape, facts, path)
-    labels = arrays.get("labels")
-    if isinstance(labels, StoredArray) and labels.shape[1:] == (1,) and not schema.shape_of("labels"):
-        arrays["labels"] = replace(labels, shape=labels.shape[:1])  # a column, as frames and networks have them
-    if schema.is_turned(columns.holds):
-        arrays[columns.holds] = TurnedArray(numbers)
+    columns, schema = columns.with_schema(numbers.dtype, numbers.shape, facts, path)
+    if labels and labels[0].shape[1:] == (1,) and not schema.shape_of("labels"):
+        labels[0] = replace(labels[0], shape=labels[0].shape[:1])  # a column, as frames and networks have them
     return ArrayReader(path, arrays, columns, schema)
 
 
@@ -226,3 +314,49 @@ def read_facts(names: Sequence[str], array_of: Callable[[str], StoredArray]) -> 
             check_characters(f"{array.path}: {name}", values)
         facts[name] = values if is_list else values[0].item()
     return facts
+
+
+def parse_header(file: Any, size: int) -> ArrayHeader:
+    """The header of a ``.npy`` array of numbers or text, which has ``size`` bytes with its header."""
+    header = read_header(file)
+    if header.kind in "mM":
+        raise ValueError(f"arrays of numbers or text are read, got dates or times, {header.code!r}")
+    stored = size - header.size
+    if header.data_size != stored:
+        announced = f"{header.dtype} {list(header.shape)}, {header.data_size} bytes"
+        raise ValueError(f"the header claims {announced}, but the file holds {stored}")
+    return header
+
+
+def as_bytes(array: Array) -> memoryview:
+    """The bytes of an array in C order."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def write_array(file: Any, array: Array) -> None:
+    """Write an array in the ``.npy`` format."""
+    _write_header(file, array.dtype, array.shape)
+    file.write(as_bytes(array))
+
+
+def write_column(file: Any, store: Store, name: str) -> None:
+    """Write a column in the ``.npy`` format, block by block."""
+    dtype, blocks = column_blocks(store, name)
+    _write_header(file, dtype, (len(store), *store.schema.stored_shape_of(name)))
+    for block in blocks:
+        file.write(as_bytes(block))
+
+
+def _write_header(file: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    fields = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, fields)
+
+
+def column_blocks(store: Store, name: str) -> tuple[np.dtype[Any], Iterator[Array]]:
+    """A column to write: its type, and its rows block by block."""
+    dtype = first_dtypes(store, [name])[name]
+    if dtype.kind == "U":  # its width is known only at the end
+        column = store.column(name)
+        return column.dtype, iter([column])
+    blocks = (block[name] for block in store.blocks(store.schema.rows(BATCH), [name]))
+    return dtype, (block.transpose(0, 2, 1) for block in blocks) if store.schema.is_turned(name) else blocks

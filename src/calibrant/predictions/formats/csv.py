@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import operator
 import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
@@ -30,16 +29,15 @@ import pyarrow.csv as pacsv
 from calibrant._arrays import Array
 from calibrant._files import written_aside
 from calibrant._validation import shorten
-from calibrant.predictions.column_matching import match_columns
-from calibrant.predictions.columns import ACTUAL, PREDICTED, ColumnMap, OpenOptions
-from calibrant.predictions.files import DataFile, Reader, Store, open_first
-from calibrant.predictions.formats import check_expansion
+from calibrant.predictions.class_columns import are_digits, codes_of_columns
+from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.files import Reader, Store
 from calibrant.predictions.formats.csv_text import NOT_UTF8, Dialect, is_decimal_comma, is_gzip, read_header, read_lines
-from calibrant.predictions.formats.tables import arrow_types, check_rows, convert_batch, distinct_values
-from calibrant.predictions.labels import LabelDecoder, LabelValues, are_digits, codes_of_columns, number_of
+from calibrant.predictions.formats.tables import arrow_types, check_rows, convert_batch, distinct_values, name_labels
+from calibrant.predictions.labels import LabelDecoder, LabelValues, number_of
 from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import BROKEN, file_errors
-from calibrant.predictions.schema import GROUP, WHOLE, Schema, is_whole
+from calibrant.predictions.paths import BROKEN, DataFile, check_expansion, file_errors, open_first
+from calibrant.predictions.schema import ACTUAL, GROUP, PREDICTED, WHOLE, Schema, is_whole
 from calibrant.predictions.values import Location, count_row, no_value
 
 LONGEST_LINE = 1 << 24  # bytes
@@ -53,7 +51,7 @@ _ARROW_ERROR = re.compile(r"In CSV column #([0-9]+): .*?invalid value '(.*)'", r
 
 
 class CsvReader(Reader):
-    """A CSV file of which only the header line has been read, to be read in blocks of so many bytes."""
+    """A CSV file of which only the header line has been read; ``block`` is the number of bytes to read at a time."""
 
     def __init__(
         self, file: DataFile, columns: ColumnMap, schema: Schema, header: list[str], dialect: Dialect, block: int
@@ -72,7 +70,7 @@ class CsvReader(Reader):
         return self.count or 0
 
     def name_row(self, row: int) -> str:
-        """The line of the file that a row starts in, as an editor counts it; for errors, so it raises none itself."""
+        """The line of the file that a row starts in, as an editor counts it; for errors, so it never raises."""
         try:
             return next(
                 f"line {line}" for number, (line, _) in enumerate(read_lines(self.file, self.dialect)) if number == row
@@ -121,7 +119,7 @@ class CsvReader(Reader):
         return self.labels
 
     def set_decoder(self, decoder: LabelDecoder) -> None:
-        """Read labels like this from now on; numbers are then read as numbers."""
+        """Use a decoder for the labels from now on; numbers are then read as numbers."""
         super().set_decoder(replace(decoder, numeric=False))
         if self.labels is not None:
             kind = pa.int64() if decoder.numeric else pa.string()
@@ -147,7 +145,12 @@ class CsvReader(Reader):
                         convert_options=convert,
                     ) as reader,
                 ):
-                    yield from self._bounded(map(operator.methodcaller("rename_columns", list(types)), reader))
+                    rows = 0
+                    for batch in reader:
+                        rows += batch.num_rows
+                        if is_gzip(self.path):  # a field has a character and a mark, at least
+                            check_expansion(f"{self.path}: the file", 2 * rows * len(self.header), self.file.stamp.size)
+                        yield batch.rename_columns(list(types))
             except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
                 if "straddl" in str(error):
                     raise ValueError(f"{self.path}: a line must have at most {self.block:,} bytes") from error
@@ -195,15 +198,6 @@ class CsvReader(Reader):
             text = text.replace(",", ".")
         return kind == pa.string() or _is_number(text) is not None
 
-    def _bounded(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Refuse a compressed file that becomes far larger than it is; a field has a character and a mark, at least."""
-        rows = 0
-        for batch in batches:
-            rows += batch.num_rows
-            if is_gzip(self.path):
-                check_expansion(f"{self.path}: the file", 2 * rows * len(self.header), self.file.stamp.size)
-            yield batch
-
     def _survey(self, *, labels: bool = False) -> None:
         """Count the rows, see whether ids and groups are whole numbers, and what is compared; collect the labels."""
         if self.count is not None and not (labels and self.labels is None):
@@ -240,7 +234,7 @@ class _Survey:
         self.all_whole, self.all_numbers, self.any_numbers = True, True, False
 
     def add(self, column: Any, *, numbers: bool) -> None:
-        """Look at a batch; whether values are any numbers takes longer."""
+        """Take a batch into account; ``numbers`` also checks for numbers of any kind, which takes longer."""
         self.all_whole = self.all_whole and _all_match(column, WHOLE)
         if numbers:
             matches = pc.match_substring_regex(column, NUMBERS)
@@ -272,9 +266,8 @@ def open_file(path: Path, options: OpenOptions) -> CsvReader:
     with open_first(path) as (file, handle):
         header, dialect, length = read_header(handle, path, file.stamp.size)
     columns = match_columns([name.strip() for name in header], options, str(path), table=True)
-    sources = columns.sources(columns.holds)
-    columns, shape = columns.widened((1,) if columns.is_single else (1, len(sources)))
-    schema = columns.schema(np.dtype(np.float64), shape, options.facts, str(path))
+    shape = (1,) if columns.is_single else (1, len(columns.sources(columns.holds)))
+    columns, schema = columns.with_schema(np.dtype(np.float64), shape, options.facts, str(path))
     # Arrow reads many blocks ahead, so that their size decides how much memory a pass takes.
     return CsvReader(file, columns, schema, header, dialect, max(1 << 18, min(LONGEST_LINE, 8 * length)))
 
@@ -298,6 +291,7 @@ def save(store: Store, path: Path) -> None:
     types = {column: pa.float64() for column in data}
     for name, kind in arrow_types(store).items():
         types[name] = pa.int64() if pa.types.is_boolean(kind) else pa.float64() if name == "objectness" else kind
+    # Labels are written by name where numbers would be taken for names.
     names = schema.class_names if schema.class_names and codes_of_columns(schema.class_names) else None
     if "labels" in store.names:
         types["labels"] = pa.int64() if names is None else pa.string()
@@ -307,7 +301,7 @@ def save(store: Store, path: Path) -> None:
             values = block.pop(schema.holds).astype(np.float64, copy=False).reshape(-1, len(data))
             columns = dict(zip(data, values.T, strict=True)) | block
             if names is not None and "labels" in columns:
-                columns["labels"] = _name_labels(columns["labels"], names)
+                columns["labels"] = name_labels(columns["labels"], names)
             arrays = [_to_arrow(columns[name], kind) for name, kind in types.items()]
             writer.write_batch(pa.record_batch(arrays, schema=arrow_schema))
 
@@ -324,13 +318,6 @@ def _data_columns(schema: Schema, path: Path) -> list[str]:
             order = f"be 0..{count - 1}" if sorted(numbers) == [*range(count)] else "be in ascending order"
             raise ValueError(f"{path}: in a CSV file class names that are numbers must {order}")
     return [f"{schema.holds}.{name}" for name in schema.class_names]
-
-
-def _name_labels(labels: Array, names: tuple[str, ...]) -> Array:
-    """Labels by name, where numbers would be taken for names; what is no class stays a number."""
-    levels, codes = np.unique(labels, return_inverse=True)
-    texts = [names[level] if 0 <= level < len(names) else str(level) for level in levels.tolist()]
-    return np.array(texts, dtype=np.str_)[codes]
 
 
 def _to_arrow(array: Array, kind: Any) -> Any:

@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from calibrant.predictions import formats
-from calibrant.predictions.files import DataFile
-from calibrant.predictions.formats import check_expansion
-from calibrant.predictions.paths import suffix_of
+from calibrant.predictions import paths
+from calibrant.predictions.paths import DataFile, check_expansion, suffix_of
 
 LOOKED_AT = 20  # lines that tell how numbers are written
 NOT_UTF8 = "expected text in UTF-8, got other bytes: save the file as UTF-8"
@@ -82,7 +80,7 @@ def _decimal_point(text: str, delimiter: str) -> str:
 
 def _check_start(handle: IO[bytes], name: str, size: int) -> None:
     """Refuse a gzip file of ``size`` bytes whose first megabytes become far too large."""
-    if size * 1032 <= formats.LEAST:  # deflate cannot compress better
+    if size * 1032 <= paths.LEAST:  # deflate cannot compress better
         return
     handle.seek(0)
     data, count = handle.read(SAMPLE), 0
@@ -110,8 +108,8 @@ def read_lines(file: DataFile, dialect: Dialect) -> Iterator[tuple[int, list[str
 
 def _first_lines(text: io.TextIOWrapper) -> Iterator[str]:
     """Lines up to `SEARCHED` characters altogether; a line that never ends is not read to its end."""
-    left = SEARCHED
-    while left > 0 and (line := text.readline(left)):
-        left -= len(line)
-        if left > 0:
+    remaining = SEARCHED
+    while remaining > 0 and (line := text.readline(remaining)):
+        remaining -= len(line)
+        if remaining > 0:
             yield line

@@ -14,25 +14,21 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from calibrant._arrays import Array
 from calibrant._files import parse_json, written_aside
 from calibrant._validation import shorten
-from calibrant.predictions.column_matching import match_columns
-from calibrant.predictions.columns import ColumnMap, OpenOptions
-from calibrant.predictions.files import DataFile, Store, open_first
-from calibrant.predictions.formats import check_expansion
-from calibrant.predictions.formats.tables import TableReader, check_rows, convert_batch
+from calibrant.predictions.columns import ColumnMap, OpenOptions, match_columns
+from calibrant.predictions.files import Store
+from calibrant.predictions.formats.tables import TableReader, check_rows, name_labels
 from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import file_errors, suffix_of
+from calibrant.predictions.paths import DataFile, check_expansion, file_errors, open_first, suffix_of
 from calibrant.predictions.schema import Schema
-from calibrant.predictions.values import Location
 
 LONGEST_LINE = 1 << 24  # bytes
 PIECE = 1 << 16  # numbers that are converted at once
@@ -62,35 +58,17 @@ class JsonlReader(TableReader):
                 self.count = sum(1 for _ in _read_lines(self.file))
         return self.count
 
-    def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
-        """Runs of lines as arrays."""
-        sources = list(dict.fromkeys(column for name in names for column in self.columns.sources(name)))
-        row = 0
-        with file_errors(self.path):
-            for lines, batch in self._numbered_batches(sources, rows):
-
-                def name_row(number: int, lines: list[JsonLine] = lines, first: int = row) -> str:
-                    return f"line {lines[number - first].number}"
-
-                yield convert_batch(batch, self, names, Location(f"{self.path}: ", row, name_row))
-                row += len(lines)
-
     def name_row(self, row: int) -> str:
-        """The line of a row, found again, as it is for an error."""
+        """The line of a row, searched for again as this is only for errors."""
         line = next(itertools.islice(_read_lines(self.file), row, None), None)
         return super().name_row(row) if line is None else f"line {line.number}"
 
     def _batches(self, columns: list[str], rows: int) -> Iterator[Any]:
-        return (batch for _, batch in self._numbered_batches(columns, rows))
-
-    def _numbered_batches(self, columns: list[str], rows: int) -> Iterator[tuple[list[JsonLine], Any]]:
         rows = max(1, min(rows, PIECE // max(1, self.schema.numbers)))
         lines = _read_lines(self.file)
         while part := list(itertools.islice(lines, rows)):
-            arrays = {
-                column: pa.array([self._value(line, column) for line in part], self.types[column]) for column in columns
-            }
-            yield part, pa.record_batch(arrays)
+            values = {column: [self._value(line, column) for line in part] for column in columns}
+            yield pa.record_batch({column: pa.array(values[column], self.types[column]) for column in columns})
 
     def _value(self, line: JsonLine, column: str) -> Any:
         """A field as its column has it, or an error that names the line."""
@@ -132,8 +110,7 @@ def open_file(path: Path, options: OpenOptions) -> JsonlReader:
     shape: tuple[int, ...] = (1, len(sources))
     if columns.is_single:
         shape = (1, len(first.fields[sources[0]])) if kinds[sources[0]] == "list" else (1,)
-    columns, shape = columns.widened(shape)
-    schema = columns.schema(np.dtype(np.float64), shape, options.facts, str(path))
+    columns, schema = columns.with_schema(np.dtype(np.float64), shape, options.facts, str(path))
     return JsonlReader(file, columns, schema, kinds)
 
 
@@ -204,18 +181,13 @@ def save(store: Store, path: Path) -> None:
     """Write the rows, block by block."""
     schema = store.schema
     check_rows(schema, path, "JSON lines")
-    names = schema.class_names
     with written_aside(path) as aside, aside.open("w", encoding="utf-8") as file:
         for block in store.blocks(schema.rows(BATCH), store.names):
-            columns = {name: _values(name, array, schema) for name, array in block.items()}
-            if names is not None and "labels" in columns:
-                columns["labels"] = [names[k] if 0 <= k < len(names) else str(k) for k in columns["labels"]]
-            for row in zip(*columns.values(), strict=True):
-                file.write(json.dumps(_fields(dict(zip(columns, row, strict=True)), schema), allow_nan=False) + "\n")
-
-
-def _values(name: str, array: Array, schema: Schema) -> list[Any]:
-    return array.astype(np.float64).tolist() if name == schema.holds else array.tolist()
+            block[schema.holds] = block[schema.holds].astype(np.float64)
+            if schema.class_names is not None and "labels" in block:
+                block["labels"] = name_labels(block["labels"], schema.class_names)
+            for row in zip(*(array.tolist() for array in block.values()), strict=True):
+                file.write(json.dumps(_fields(dict(zip(block, row, strict=True)), schema), allow_nan=False) + "\n")
 
 
 def _fields(row: dict[str, Any], schema: Schema) -> dict[str, Any]:

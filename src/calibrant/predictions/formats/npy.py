@@ -22,12 +22,19 @@ import numpy as np
 
 from calibrant._files import sync, written_aside
 from calibrant._validation import shorten
-from calibrant.predictions.columns import FILE_FACTS, SINGLE, OpenOptions, facts_of
-from calibrant.predictions.files import Store, open_first
-from calibrant.predictions.formats.arrays import ArrayReader, open_arrays, read_facts
-from calibrant.predictions.formats.stored_array import StoredArray, parse_header, write_array, write_column
-from calibrant.predictions.paths import array_name, file_errors
-from calibrant.predictions.schema import DATA, GROUP, check_characters
+from calibrant.predictions.columns import FILE_FACTS, OpenOptions, facts_of
+from calibrant.predictions.files import Store
+from calibrant.predictions.formats.arrays import (
+    ArrayReader,
+    StoredArray,
+    open_arrays,
+    parse_header,
+    read_facts,
+    write_array,
+    write_column,
+)
+from calibrant.predictions.paths import array_name, file_errors, open_first
+from calibrant.predictions.schema import DATA, GROUP, SINGLE, check_characters
 
 CHECKSUMS = "checksums"
 MISMATCH = "the file is damaged, or of another set than the checksums beside it, which may be about to be replaced"

@@ -17,16 +17,19 @@ import numpy as np
 from calibrant._files import written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import OpenOptions, facts_of
-from calibrant.predictions.files import DataFile, Store, open_first
-from calibrant.predictions.formats import check_expansion
-from calibrant.predictions.formats.arrays import MOST_ARRAYS, ArrayReader, open_arrays, read_facts
-from calibrant.predictions.formats.stored_array import (
+from calibrant.predictions.files import Store
+from calibrant.predictions.formats.arrays import (
+    MOST_ARRAYS,
+    ArrayReader,
     InflatingStream,
     StoredArray,
+    open_arrays,
     parse_header,
+    read_facts,
     write_array,
     write_column,
 )
+from calibrant.predictions.paths import DataFile, check_expansion, open_first
 
 DEFLATE_RATIO = 1032  # deflate cannot compress better than this
 MOST_DIRECTORY = 1 << 23  # bytes

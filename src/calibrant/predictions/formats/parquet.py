@@ -7,13 +7,12 @@ in every page. Read: any list column, or one column per class; checksums are com
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import math
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,39 +24,26 @@ from calibrant._arrays import Array
 from calibrant._files import parse_json, written_aside
 from calibrant._parquet import column_chunks
 from calibrant._validation import shorten
-from calibrant.predictions.column_matching import match_columns
-from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, facts_of
-from calibrant.predictions.files import DataFile, Stamp, Store, open_first
-from calibrant.predictions.formats import RATIO, check_crc, check_expansion
+from calibrant.predictions.columns import FILE_FACTS, ColumnMap, OpenOptions, facts_of, match_columns
+from calibrant.predictions.files import Store
 from calibrant.predictions.formats.tables import TableReader, arrow_types, float_type, is_list, sample_shape, storage
 from calibrant.predictions.memory import BATCH
-from calibrant.predictions.paths import FileError, Remote
+from calibrant.predictions.paths import (
+    RATIO,
+    DataFile,
+    Remote,
+    RemoteFile,
+    check_crc,
+    check_expansion,
+    open_first,
+    remote_stamp,
+)
 from calibrant.predictions.schema import Schema
 
 LEAST_SAMPLE = 1 << 26  # bytes that one sample of any file may become
 BUFFER = 1 << 24  # bytes read ahead, over all columns
 SMALL = 1 << 26  # bytes of a file
 CHECKSUM = b"calibrant_crc32"
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file in other storage, as it was when it was opened first."""
-
-    path: str
-    stamp: Stamp
-
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[Any]:
-        """A handle of Arrow's; an error, at the latest in the end, if the file changes."""
-        self._check()
-        with Remote(self.path).open() as handle:
-            yield handle
-        self._check()
-
-    def _check(self) -> None:
-        if not self.stamp.matches(Stamp(*Remote(self.path).stamp())):
-            raise FileError(f"{self.path}: the file has changed since it was opened")
 
 
 class ParquetReader(TableReader):
@@ -90,7 +76,7 @@ def _open_parquet(handle: Any, file: DataFile | RemoteFile, columns: int) -> Any
 def open_file(path: Path | Remote, options: OpenOptions) -> ParquetReader:
     """Read the footer and find our columns."""
     if isinstance(path, Remote):
-        remote = RemoteFile(str(path), Stamp(*path.stamp()))
+        remote = RemoteFile(str(path), remote_stamp(str(path)))
         if not remote.stamp.size:
             raise ValueError(f"{path}: the file is empty")
         with remote.opened() as remote_handle:
@@ -115,8 +101,7 @@ def _read_footer(file: DataFile | RemoteFile, handle: IO[bytes], options: OpenOp
             return parquet.iter_batches(batch_size=1, columns=[column])
 
         shape = sample_shape(arrow_schema, columns, first_rows, stated_shape)
-    columns, shape = columns.widened((count, *shape))
-    schema = columns.schema(dtype, shape, facts | options.facts, path)
+    columns, schema = columns.with_schema(dtype, (count, *shape), facts | options.facts, path)
     size = schema.numbers * schema.dtype.itemsize
     if size > max(LEAST_SAMPLE, RATIO * file.stamp.size):  # one sample alone is read at once
         limit = f"{RATIO} times as large as the file of {file.stamp.size:,} bytes"

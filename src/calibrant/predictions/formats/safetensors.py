@@ -13,6 +13,7 @@ import math
 import re
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,12 +23,17 @@ from calibrant._arrays import Array
 from calibrant._files import parse_json, written_aside
 from calibrant._validation import shorten
 from calibrant.predictions.columns import FILE_FACTS, OpenOptions, facts_of
-from calibrant.predictions.files import DataFile, Store, open_first
-from calibrant.predictions.formats import check_crc
-from calibrant.predictions.formats.arrays import MOST_ARRAYS, ArrayReader, ConvertedArray, FileArray, open_arrays
-from calibrant.predictions.formats.stored_array import StoredArray, as_bytes, column_blocks
+from calibrant.predictions.files import Store
+from calibrant.predictions.formats.arrays import (
+    MOST_ARRAYS,
+    ArrayReader,
+    StoredArray,
+    as_bytes,
+    column_blocks,
+    open_arrays,
+)
+from calibrant.predictions.paths import DataFile, check_crc, open_first
 from calibrant.predictions.schema import check_texts, check_width
-from calibrant.predictions.values import Location
 
 TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BOOL": "|b1"} | {
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)
@@ -60,7 +66,7 @@ def open_file(path: Path, options: OpenOptions) -> ArrayReader:
         if not _are_levels(levels) or not _are_sums(sums):
             raise ValueError(f"{path}: its metadata 'calibrant' is not what was written there")
 
-        def array_of(name: str) -> FileArray:
+        def array_of(name: str) -> StoredArray:
             crc = int(sums[name], 16) if name in sums else None
             return _array(file, name, entries[name], data, levels.get(name), crc)
 
@@ -144,7 +150,7 @@ def _check_header(header: bytes, metadata: dict[str, str], file: DataFile) -> No
 
 def _array(
     file: DataFile, name: str, entry: dict[str, Any], data: int, levels: list[str] | None, crc: int | None
-) -> FileArray:
+) -> StoredArray:
     kind, shape = entry["dtype"], tuple(entry["shape"])
     if kind not in TYPES and kind != "BF16":
         expected = "numbers that NumPy has, or bfloat16"
@@ -152,25 +158,26 @@ def _array(
     start = data + entry["data_offsets"][0]
     stored = StoredArray(file, start, 0, np.dtype(TYPES.get(kind, "<u2")), shape, crc=crc)
     if kind == "BF16":
-        return ConvertedArray((stored,), np.dtype(np.float32), _widen)
+        return replace(stored, dtype=np.dtype(np.float32), stored_dtype=stored.dtype, convert=_widen)
     if levels is None:
         return stored
     check_texts(f"{file.path}: {shorten(name)}", levels)
     check_width(f"{file.path}: text", len(levels), max(map(len, levels), default=1))
     texts = np.array(levels, dtype=np.str_)
-    return ConvertedArray((stored,), texts.dtype, functools.partial(_look_up, texts))
+    decode = functools.partial(_look_up, texts)
+    return replace(stored, dtype=texts.dtype, stored_dtype=stored.dtype, convert=decode)
 
 
-def _widen(bits: Array, location: Location) -> Array:
+def _widen(bits: Array, prefix: str) -> Array:
     """bfloat16, which NumPy does not have, as float32: its bits are the upper half."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def _look_up(levels: Array, codes: Array, location: Location) -> Array:
+def _look_up(levels: Array, codes: Array, prefix: str) -> Array:
     """Text that is stored as numbers of levels."""
     if codes.dtype.kind not in "iu" or not 0 <= codes.min() <= codes.max() < len(levels):
-        raise ValueError(f"{location.prefix}codes of text must be whole numbers in 0..{len(levels) - 1}")
-    check_width(f"{location.prefix}text", codes.size, levels.itemsize // 4)
+        raise ValueError(f"{prefix}codes of text must be whole numbers in 0..{len(levels) - 1}")
+    check_width(f"{prefix}text", codes.size, levels.itemsize // 4)
     return levels[codes]
 
 

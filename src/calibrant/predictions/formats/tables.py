@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from calibrant._arrays import Array
+from calibrant._arrays import Array, map_levels
 from calibrant._validation import shorten
-from calibrant.predictions.binary import two_columns
-from calibrant.predictions.column_matching import match_columns
-from calibrant.predictions.columns import ColumnMap, check_options
-from calibrant.predictions.files import FileStore, Reader, Store, choose_decoders
+from calibrant.predictions.class_columns import two_columns
+from calibrant.predictions.columns import ColumnMap, check_options, match_columns
+from calibrant.predictions.files import FileStore, Reader, Store, choose_decoders, first_dtypes
 from calibrant.predictions.labels import LabelValues, compare
-from calibrant.predictions.memory import BATCH, MemoryStore, first_dtypes
+from calibrant.predictions.memory import BATCH, MemoryStore
 from calibrant.predictions.paths import file_errors
 from calibrant.predictions.schema import UNITS, Schema, check_texts, check_width
 from calibrant.predictions.values import SINGLE_LABEL, Location, class_positions, count_row, no_value
@@ -44,16 +43,17 @@ class TableReader(Reader):
 
     def pieces(self, names: Sequence[str], rows: int) -> Iterator[dict[str, Array]]:
         """Record batches as arrays."""
-        sources = [column for name in names for column in self.columns.sources(name)]
+        # Once each: predicted and labels are sources of correct, too, and Arrow refuses a name that appears twice.
+        sources = list(dict.fromkeys(column for name in names for column in self.columns.sources(name)))
         numbers = sum(math.prod(self.schema.shape_of(name)) for name in names)
         rows = min(rows, max(1, PIECE // numbers, min(4096, BATCH // numbers)))
         row = 0
         with file_errors(self.path):
             for batch in self._batches(sources, rows):
                 if batch.num_rows:
-                    yield convert_batch(batch, self, names, Location(f"{self.path}: ", row))
+                    yield convert_batch(batch, self, names, Location(f"{self.path}: ", row, self.name_row))
                 row += batch.num_rows
-            if row != self.count:
+            if self.count not in (None, row):
                 raise ValueError(f"{self.path}: the footer promises {self.count} rows, the file holds {row}")
 
     def _has_text_labels(self) -> bool:
@@ -102,8 +102,7 @@ def from_frame(
         matched = match_columns(table.schema.names, options, FRAME, table=True)
         dtype = float_type(table.schema, matched, FRAME)
         shape = sample_shape(table.schema, matched, lambda column: table.select([column]).to_batches(1))
-        matched, shape = matched.widened((table.num_rows, *shape))
-        schema = matched.schema(dtype, shape, options.facts, FRAME)
+        matched, schema = matched.with_schema(dtype, (table.num_rows, *shape), options.facts, FRAME)
     reader = FrameReader(table, matched, schema)
     choose_decoders([reader])
     return FileStore([reader]).load()
@@ -133,7 +132,7 @@ def storage(kind: Any) -> Any:
 
 
 def plain(column: Any) -> Any:
-    """A column without extension types and dictionaries; runs put together."""
+    """A column without extension types and dictionaries, in one piece."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     while isinstance(column.type, pa.BaseExtensionType):
@@ -197,35 +196,31 @@ def sample_shape(
 
 def convert_batch(batch: Any, reader: Reader, names: Sequence[str], location: Location) -> dict[str, Array]:
     """The columns of a record batch that are ours; labels are positions, or names of classes."""
-    arrays: dict[str, Array] = {}
-    schema = reader.schema
-    for name in names:
-        source = reader.columns.columns[name]
-        if not isinstance(source, str):
-            parts = [_column(batch, column, location) for column in source]
-            if name == "correct":
-                predicted, labels = (_values(p, title, location) for p, title in zip(parts, source, strict=True))
-                arrays[name] = compare(predicted, labels, location)
-                continue
-            arrays[name] = np.empty((batch.num_rows, len(source)), schema.dtype)
-            for j, (part, title) in enumerate(zip(parts, source, strict=True)):
-                arrays[name][:, j] = _numbers(part, title, location)
-            continue
-        column = _column(batch, source, location)
-        shape = schema.shape_of(name)
-        if name == "labels":
-            arrays[name] = _labels(column, source, reader, location)
-        elif name == schema.holds and reader.columns.one_column:
-            is_listed = is_list(column.type)
-            numbers = _lists(column, source, (1,), location) if is_listed else _numbers(column, source, location)
-            title = reader.columns.title(name)
-            arrays[name] = two_columns(name, title, schema.positive or 0, numbers, location)
-        elif shape:
-            arrays[name] = _lists(column, source, shape, location)
-        else:
-            expected = "numbers" if name in (schema.holds, "correct", "objectness") else NUMBERS_OR_TEXT
-            arrays[name] = _values(column, source, location, expected)
-    return arrays
+    return {name: _convert(batch, reader, name, location) for name in names}
+
+
+def _convert(batch: Any, reader: Reader, name: str, location: Location) -> Array:
+    schema, sources = reader.schema, reader.columns.sources(name)
+    columns = [_column(batch, source, location) for source in sources]
+    if name == "correct" and reader.columns.compared:
+        predicted, labels = (_values(*pair, location) for pair in zip(columns, sources, strict=True))
+        return compare(predicted, labels, location)
+    if name == schema.holds and not reader.columns.is_single:
+        numbers = np.empty((batch.num_rows, len(sources)), schema.dtype)
+        for j, (column, source) in enumerate(zip(columns, sources, strict=True)):
+            numbers[:, j] = _numbers(column, source, location)
+        return numbers
+    (column,), (source,), shape = columns, sources, schema.shape_of(name)
+    if name == "labels":
+        return _labels(column, source, reader, location)
+    if name == schema.holds and reader.columns.one_column:
+        is_listed = is_list(column.type)
+        numbers = _lists(column, source, (1,), location) if is_listed else _numbers(column, source, location)
+        return two_columns(name, reader.columns.title(name), schema.positive or 0, numbers, location)
+    if shape:
+        return _lists(column, source, shape, location)
+    expected = "numbers" if name in (schema.holds, "correct", "objectness") else NUMBERS_OR_TEXT
+    return _values(column, source, location, expected)
 
 
 def _labels(column: Any, source: str, reader: Reader, location: Location) -> Array:
@@ -262,7 +257,7 @@ def _encode(column: Any, title: str, location: Location) -> tuple[Array, Array]:
 
 def distinct_values(batch: Any, column: str, prefix: str) -> list[Any]:
     """The different values of a column of a record batch, if they are whole numbers or text."""
-    values = plain(batch.column(batch.schema.get_field_index(column)))
+    values = plain(batch.column(column))
     if pa.types.is_boolean(values.type):
         return [str(value) for value in values.unique().to_pylist() if value is not None]
     if pa.types.is_floating(values.type):
@@ -277,7 +272,7 @@ def distinct_values(batch: Any, column: str, prefix: str) -> list[Any]:
 
 def _column(batch: Any, name: str, location: Location) -> Any:
     """A column in which every row has a value."""
-    column = plain(batch.column(batch.schema.get_field_index(name)))
+    column = plain(batch.column(name))
     if column.null_count:
         row = int(np.argmax(as_array(column.is_null())))
         raise ValueError(location.prefix + no_value(f"column {shorten(name)!r}", location.at(row)))
@@ -285,7 +280,7 @@ def _column(batch: Any, name: str, location: Location) -> Any:
 
 
 def as_array(column: Any) -> Array:
-    """An Arrow array of numbers or truth values, all there, as NumPy's; pyarrow's own way imports pandas for it."""
+    """An Arrow array of numbers or truth values without nulls as NumPy's; pyarrow's own way would import pandas."""
     if pa.types.is_boolean(column.type):
         return np.from_dlpack(column.cast(pa.uint8())).view(np.bool_)
     return np.from_dlpack(column)
@@ -331,8 +326,13 @@ def arrow_types(store: Store) -> dict[str, Any]:
     return {name: pa.from_numpy_dtype(dtype) for name, dtype in first_dtypes(store, names).items()}
 
 
-def check_rows(schema: Schema, path: Path, what: str) -> None:
-    """Refuse to write images or sequences as ``what``, which holds one sample per line."""
+def check_rows(schema: Schema, path: Path, title: str) -> None:
+    """Refuse to write images or sequences in a format, called ``title``, that holds one sample per line."""
     if schema.kind != "classification":
         lists = ".parquet, " if schema.kind == "segmentation" else ""
-        raise ValueError(f"{path}: {UNITS[schema.kind][0]} do not fit {what}: write {lists}.npz, .npy or .safetensors")
+        raise ValueError(f"{path}: {UNITS[schema.kind][0]} do not fit {title}: write {lists}.npz, .npy or .safetensors")
+
+
+def name_labels(labels: Array, names: Sequence[str]) -> Array:
+    """Labels by name, to be written; a label that is no class stays a number."""
+    return map_levels(labels, lambda label: names[label] if 0 <= label < len(names) else str(label), np.str_)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions
-from calibrant.predictions.customary import column_options, customary, one_column_kind, propose
+from calibrant.predictions.column_hints import column_options, propose
+from calibrant.predictions.schema import customary, one_column_kind
 from tests.helpers.predictions import refusal_of
 
 TRUTHS = ("y_true", "true_label", "truth", "ground_truth", "target", "targets", "Label", "LABELS")

@@ -1,0 +1,285 @@
+"""Data in columns: one per class, or one for two classes; which class a column is of, and what it calls the class.
+
+Columns per class are numbered or named, ``logits_0`` or ``p_cat``. Class names that the caller gives bring them into
+their order.
+
+One column for two classes holds P(positive), or as a logit the input of a sigmoid: the logits of the two classes are 0
+and z, whose softmax is sigmoid(z). Which class is positive is said by the caller, by the name of the column, or by
+custom where the classes are 0 and 1, False and True, or -1 and 1; else the file is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from calibrant._arrays import Array
+from calibrant._validation import listing, shorten
+from calibrant.predictions.column_hints import column_options
+from calibrant.predictions.labels import (
+    CUSTOMARY_PAIRS,
+    Codes,
+    LabelDecoder,
+    LabelValues,
+    Names,
+    Naming,
+    are_positions,
+    codes_of,
+    customary_positive,
+    not_among,
+    number_of,
+    position_of,
+    same_class,
+)
+from calibrant.predictions.schema import is_whole
+from calibrant.predictions.values import Location, check_numbers
+
+_DIGITS = re.compile("[0-9]{1,9}")
+_OWN = re.compile(r"(probabilities|logits)[._](.+)", re.DOTALL)
+_OF_PROBABILITY = re.compile(r"(p|prob|proba|probability|probabilities|logit|logits)[^0-9a-z]", re.IGNORECASE)
+
+
+def per_class(names: Sequence[str], word: str, mark: str) -> list[str]:
+    """Columns such as logits_0 (numbers only, so that logits_file is none) or logits.cat."""
+    pattern = re.compile(re.escape(word) + (r"_[0-9]{1,9}" if mark == "_" else r"\..+"), re.DOTALL)
+    return [column for column in names if pattern.fullmatch(column)]
+
+
+def take_own_columns(
+    names: Sequence[str], word: str, mark: str, holds: str, requested: Names | None, path: str
+) -> tuple[Names, Naming]:
+    """Columns named like ours, ``logits_0`` or ``logits.cat``: in order, with the class names that they imply.
+
+    ``requested`` are the class names that the caller gives, if any, as for the functions that follow.
+    """
+    columns = per_class(names, word, mark)
+    others = [column for column in names if column.startswith(word + mark) and column not in columns]
+    if len(columns) == 1 and others:
+        raise ValueError(
+            f"{path}: holds {shorten(columns[0])} and {listing(others, 3)}, expected one column per class: "
+            f"say which it is with {column_options({holds: columns[0]})}, or list all of them"
+        )
+    ordered, parts = _sort_columns(columns, [column[len(word) + 1 :] for column in columns], path)
+    naming = Naming(parts, (parts,), codes_of_columns(parts))
+    if mark == "_" and are_positions(parts):
+        naming = Naming()
+    return _rename(naming, ordered, requested, path, holds)
+
+
+def take_matching_columns(
+    columns: Sequence[str], pattern: str, holds: str, requested: Names | None, path: str
+) -> tuple[Names, Naming]:
+    """Columns that the caller chose by a pattern; the classes are named by what its wildcards match."""
+    before = re.split(r"[*?\[]", pattern)[0].rstrip("0123456789")  # what begins or ends a number is part of it
+    after = re.split(r"[*?\]]", pattern)[-1].lstrip("0123456789")
+    ordered, parts = _sort_columns(columns, [c[len(before) : len(c) - len(after)] for c in columns], path)
+    names = None if are_digits(parts) and are_positions(parts) else parts
+    naming = Naming(names, _spellings(ordered, parts), codes_of_columns(parts))
+    return _rename(naming, ordered, requested, path, holds)
+
+
+def take_listed_columns(columns: Names, holds: str, requested: Names | None, path: str) -> tuple[Names, Naming]:
+    """Columns that the caller listed."""
+    twice, count = Counter(columns).most_common(1)[0] if columns else ("", 0)
+    if count != 1:
+        actual = f"{shorten(twice)!r} {count} times" if columns else "none"
+        raise ValueError(f"{path}: columns must list different columns for {holds}, got {actual}")
+    names, codes = _without_shared_words(columns), codes_of_columns(columns)
+    bare = _without_ends(columns, _up_to_number)
+    if codes is not None and all(number_of(part) is not None for part in bare) and names == columns:
+        names = bare
+    naming = Naming(names, _spellings(columns, names), codes)
+    return _rename(naming, columns, requested, path, holds, listed=True)
+
+
+def are_digits(parts: Sequence[str]) -> bool:
+    """Whether all parts are numbers without a sign, so that they have an order."""
+    return all(_DIGITS.fullmatch(part) for part in parts)
+
+
+def _sort_columns(columns: Sequence[str], parts: Sequence[str], path: str) -> tuple[Names, Names]:
+    """Columns and what of their names differs: by number if all are numbers, else as the file has them."""
+    if not are_digits(parts):
+        return tuple(columns), tuple(parts)
+    rows = sorted(zip(map(int, parts), columns, parts, strict=True))
+    for (number, column, _), (other, twin, _) in itertools.pairwise(rows):
+        if number == other:
+            both = f"{shorten(column)} and {shorten(twin)}"
+            raise ValueError(f"{path}: columns of classes must have different numbers, got {both}")
+    return tuple(column for _, column, _ in rows), tuple(part for _, _, part in rows)
+
+
+def codes_of_columns(names: Names) -> Codes | None:
+    """The numbers in names that differ only by a number; or the numbers among names of any kind."""
+    bare = _without_ends(names, _up_to_number)
+    return codes_of(bare if all(number_of(part) is not None for part in bare) else names)
+
+
+def _without_shared_words(columns: Names) -> Names:
+    """p_cat, p_car as cat, car: without what they share up to a mark; as they are if that leaves numbers or nothing."""
+    parts = _without_ends(columns, lambda shared: len(shared) - len(re.split(r"_|[^\w\s]", shared)[-1]))
+    return parts if all(parts) and not all(part.isdecimal() for part in parts) else columns
+
+
+def _up_to_number(shared: str) -> int:
+    """How much of what names share goes: all but digits, which would be cut off a number."""
+    start = shared.rstrip("0123456789")
+    if start.endswith(".") and start[-2:-1].isdigit():
+        start = start[:-1].rstrip("0123456789")
+    return len(start)
+
+
+def _without_ends(columns: Names, length: Callable[[str], int]) -> Names:
+    """Names without the start and the end that they share, of which ``length`` says how much goes."""
+    for _ in "start", "end":  # the end is the start of the reversed names, which are turned back by the second round
+        low, high = min(columns), max(columns)
+        shared = low[: next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))]
+        columns = tuple(column[length(shared) :][::-1] for column in columns)
+    return columns
+
+
+def _spellings(columns: Names, names: Names) -> tuple[Names, ...]:
+    """What labels may call the classes: the columns' own names, those given, and without all that they share."""
+    options = (columns, names, _without_shared_words(columns), _without_ends(columns, _up_to_number))
+    return tuple(dict.fromkeys(option for option in options if all(option) and len(set(option)) == len(columns)))
+
+
+def _rename(
+    naming: Naming, columns: Names, requested: Names | None, path: str, holds: str, *, listed: bool = False
+) -> tuple[Names, Naming]:
+    """Match names that the caller gives with columns: by name where they have them, and else by number or as listed."""
+    if requested is None:
+        return columns, naming
+    if len(requested) != len(columns):
+        return columns, Naming(requested)  # refused by the check of the schema
+    numbers = [number_of(part) for part in _without_ends(columns, _up_to_number)]
+    has_numbers = all(number is not None for number in numbers)
+    spellings = (*naming.spellings, *_spellings(columns, naming.names or columns), tuple(map(str, numbers)))
+    same = next((spelling for spelling in spellings if set(spelling) == set(requested)), None)
+    if same is not None:
+        position = {name: i for i, name in enumerate(same)}
+        ordered = tuple(columns[position[name]] for name in requested)
+        codes = codes_of_columns(ordered)
+        unclear = "" if ordered == columns or codes else _unclear(columns, requested)
+        return ordered, Naming(requested, (requested,), codes, unclear=unclear)
+    if listed:
+        clear = naming.codes is None or any(number_of(name) is not None for name in requested) or not has_numbers
+        unclear = "" if clear else _unclear(columns, requested)
+        return columns, Naming(requested, (requested,), codes_of(requested), unclear=unclear)
+    if has_numbers and numbers == list(range(len(columns))) and codes_of(requested) is None:
+        return columns, Naming(requested, (requested,))
+    raise ValueError(
+        f"{path}: class names must be those of the columns, {listing(columns, 5)}, got {listing(requested, 5)}: "
+        f"list the columns in the same order to say which is which, --column {holds}=COLUMN,COLUMN,..."
+    )
+
+
+def _unclear(columns: Names, requested: Names) -> str:
+    return (
+        f"must be text, as numbers may be those of the columns, {listing(columns, 5)}, or of the class names, "
+        f"{listing(requested, 5)} (write the labels as text to say which)"
+    )
+
+
+def two_columns(holds: str, title: str, positive: int, values: Array, location: Location) -> Array:
+    """The numbers of both classes, ``[n, 2, ...]``, from those of the positive class, ``[n]`` or ``[n, 1, ...]``."""
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    check_numbers(holds, title, values[:, 0] if values.ndim == 2 else values, location)
+    column = values[:, None] if values.ndim == 1 else values
+    # A probability may be beyond 1 by rounding, and its complement may not be below 0.
+    other = np.maximum(1 - column, 0) if holds == "probabilities" else np.zeros_like(column)
+    pair = (column, other) if positive == 0 else (other, column)
+    return np.concatenate(pair, axis=1, dtype=values.dtype)
+
+
+def widen(holds: str, values: Array, positive: int) -> Array:
+    """`two_columns` for an array in memory."""
+    return two_columns(holds, holds, positive, values, Location())
+
+
+def read_two_classes(
+    values: LabelValues, positive: str, names: Names | None, column: str, ignore_index: int | None, prefix: str
+) -> LabelDecoder:
+    """How labels are read where the data are one column, and which class that column belongs to.
+
+    Args:
+        values: the different labels; none where there are no labels.
+        positive: the positive class, if the caller names it.
+        names: of the classes in order, if they are known.
+        column: the name of the column, which may name its class.
+        ignore_index: a label that is of no class.
+        prefix: what an error starts with.
+    """
+    labels = sorted({*map(str, values.numbers), *values.texts} - {str(ignore_index)})
+    if len(labels) > 2:
+        raise ValueError(
+            f"{prefix}one column is of two classes, and the labels are of {len(labels)}, {listing(labels, 5)}: give "
+            "one column per class"
+        )
+    numeric = all(map(is_whole, labels)) and not (names is not None and set(labels) <= set(names))
+    claimed = _class_in(column, names or labels or ("0", "1"))
+    if positive and claimed and same_class(positive, names or labels) not in ("", claimed):
+        raise ValueError(
+            f"{prefix}column {shorten(column)!r} names the class {shorten(claimed)!r}, and positive is given as "
+            f"{shorten(positive)!r}: they must be the same"
+        )
+    own = _OWN.fullmatch(column)
+    if own and not claimed:
+        claimed = own[2]
+        if len(names or labels) == 2 or (number_of(claimed) is not None and not set(labels) <= {"0", "1"}):
+            raise ValueError(
+                f"{prefix}column {shorten(column)!r} names the class {shorten(claimed)!r}, which is not among the "
+                f"classes {listing(names or labels, 2)}"
+            )
+    positive = positive or claimed
+    is_positional = any(set(labels) <= set(pair) for pair in (("0", "1"), ("False", "True")))
+    if labels and names is not None and not positive and is_positional and not set(labels) <= set(names):
+        return LabelDecoder(names, numeric=numeric, positive=1)  # the label 1 or True, which has a name
+    classes = names or _both_classes(labels, positive, prefix)
+    position = position_of(positive, classes, prefix) if positive else customary_positive(classes)
+    if position is None:
+        actual = f"the classes are {listing(classes, 2)}" if len(classes) > 1 else f"all labels are {listing(classes)}"
+        raise ValueError(
+            f"{prefix}one column is of one class, and it is not said of which: {actual}; add "
+            f"{' or '.join(f'--positive {shlex.quote(shorten(name))}' for name in classes)} (in Python positive=...)"
+        )
+    codes = tuple(map(number_of, classes))
+    if None in codes or names is not None:
+        return LabelDecoder(classes, None if None in codes else codes_of(classes), numeric, positive=position)
+    # Labels that are 0 and 1 need no names.
+    return LabelDecoder(None if codes == (0, 1) else classes, codes_of(classes), numeric=True, positive=position)
+
+
+def _both_classes(labels: Sequence[str], positive: str, prefix: str) -> Names:
+    """The classes in order: as custom has them, or the negative one first; an unknown negative one is "not yes"."""
+    same = same_class(positive, labels)
+    if positive and not same and len(labels) == 2:
+        raise not_among(positive, labels, "the labels", prefix)
+    positive = same or positive
+    candidates = dict.fromkeys([*labels, positive] if positive else labels)
+    custom = next((pair for pair in CUSTOMARY_PAIRS if {name.lower() for name in candidates} <= set(pair)), None)
+    if custom is not None:
+        spelling = {name.lower(): name for name in candidates}
+        is_title = not candidates or any(map(str.istitle, candidates))
+        return tuple(spelling.get(name, name.title() if is_title else name) for name in custom)
+    if not labels:
+        raise ValueError(f"{prefix}the class beside {shorten(positive)!r} is not known: give the two class_names")
+    others = [name for name in candidates if name != positive]
+    return (*(others or [f"not {positive}"]), *([positive] if positive else []))
+
+
+def _class_in(column: str, options: Collection[str]) -> str:
+    """The class that the name of a column ends in, as p_yes, P(yes) and yes do; none if it ends in none.
+
+    A number is of a class after a word for probability alone: fold_0 says nothing about the class 0.
+    """
+    for name in sorted(filter(None, options), key=len, reverse=True):
+        match = re.fullmatch(rf"(|.*[^0-9A-Za-z]){re.escape(name)}[)\]]?", column, re.DOTALL)
+        if match and (number_of(name) is None or _OF_PROBABILITY.fullmatch(match[1])):
+            return name
+    return ""
