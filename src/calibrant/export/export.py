@@ -15,11 +15,10 @@ import numpy as np
 from calibrant._files import check_output, written_aside
 from calibrant._imports import need
 from calibrant._numbers import percent
-from calibrant.export.attach import attach, interface, logits_only
-from calibrant.export.graph import OLDEST
+from calibrant.export.graph import attach, interface, logits_only
 from calibrant.export.inputs import check_size, model_batches
 from calibrant.export.logits_tensor import LogitsModel, TensorInfo, prepare
-from calibrant.export.onnx_model import read
+from calibrant.export.onnx_model import OLDEST, read
 from calibrant.export.verify import CheckBatch, Verification, probing_batches, verify
 from calibrant.selective import Policy
 

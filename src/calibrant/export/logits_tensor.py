@@ -14,8 +14,7 @@ import numpy as np
 
 from calibrant._arrays import Array
 from calibrant._validation import did_you_mean, differing_names
-from calibrant.export.graph import OLDEST
-from calibrant.export.onnx_model import brief, check, subgraphs
+from calibrant.export.onnx_model import OLDEST, brief, check, subgraphs
 from calibrant.selective import Policy
 
 if TYPE_CHECKING:

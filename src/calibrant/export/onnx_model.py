@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LARGEST = 2**31 - 2**20  # bytes of a model in one file, with room for what is added
 MARK = "calibrant.policy"
+OLDEST = 13  # opset that a policy is drawn in
 LONGEST = 300.0  # seconds that a model may take for a batch of the check
 
 Feeds = dict[str, Array]

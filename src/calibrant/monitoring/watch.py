@@ -21,8 +21,16 @@ import numpy as np
 
 from calibrant.metrics import Interval
 from calibrant.monitoring.batch import SKETCHED
-from calibrant.monitoring.evidence import EvidenceProcess, confidence_sequence, rate_ratios, start_weight
-from calibrant.monitoring.exchangeability import LOG_BETS, generator, rank_cells, total_variation
+from calibrant.monitoring.evidence import (
+    LOG_BETS,
+    EvidenceProcess,
+    confidence_sequence,
+    generator,
+    rank_cells,
+    rate_ratios,
+    start_weight,
+    total_variation,
+)
 from calibrant.monitoring.state import KnownLabels, WatchedBatch, WatchState
 from calibrant.selective import Policy, coverage_interval
 

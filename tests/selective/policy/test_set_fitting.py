@@ -9,7 +9,7 @@ import torch
 
 from calibrant import Policy, Predictions
 from calibrant.selective.policy.set_fitting import SetFit
-from calibrant.selective.sets.prediction_sets import SetTarget
+from calibrant.selective.sets import SetTarget
 from calibrant.selective.split import draws
 from tests.helpers.policies import drawn, masks
 

@@ -18,11 +18,10 @@ from calibrant.metrics import Doubles
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Predictions
 from calibrant.selective.policy.decision import checked_values, decide, decision
-from calibrant.selective.policy.holdout import ForChoice
 from calibrant.selective.policy.rule import Rule
-from calibrant.selective.sets.conformal import choose_penalty, conformal_quantile, set_scores
-from calibrant.selective.sets.counts import SetCounts
-from calibrant.selective.sets.prediction_sets import PredictionSets, SetTarget
+from calibrant.selective.policy.selection import ForChoice
+from calibrant.selective.set_counts import SetCounts
+from calibrant.selective.sets import PredictionSets, SetTarget, choose_penalty, conformal_quantile, set_scores
 from calibrant.selective.split import draws
 
 MOST_NUMBERS = 2**22  # probabilities that choose the regularisation of RAPS

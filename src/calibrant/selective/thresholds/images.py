@@ -100,7 +100,7 @@ class AnsweredImages(NamedTuple):
 def threshold_over_images(parts: Iterable[ScoredSamples], plan: ScoredSamples, target: ThresholdTarget) -> Threshold:
     """A threshold for pixels, found on images; only counts for each image and candidate are kept of the ``parts``."""
     is_tested = target.risk is not None and target.method != "empirical"
-    candidates, _, _ = candidates_of(curve_of(plan.score, plan.correct), STEPS if is_tested else FINE_STEPS)
+    candidates, _ = candidates_of(curve_of(plan.score, plan.correct), STEPS if is_tested else FINE_STEPS)
     counts, pixels, image_size = [], 0, 0
     for part in parts:
         counts.append(_count_by_image(candidates, part))
