@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import cache_chunks
 from calibrant._files import open_regular
 from calibrant._progress import Progress, silent, track
-from calibrant._validation import Ints, check_finite, listing, short
+from calibrant._validation import Ints, listing, short
 from calibrant.metrics import Doubles
 from calibrant.monitoring.label_shift import LabelShift, correct, estimate_label_shift, reference_priors
-from calibrant.posthoc import NumpyOps
 from calibrant.predictions import IGNORED, Predictions
-from calibrant.selective import Policy, bin_counts, class_counts, decision
+from calibrant.selective import Policy, bin_counts, class_counts, decision_chunks
 
 #: Samples that new priors are estimated on, and numbers of them.
 MOST_ROWS, MOST_NUMBERS = 20_000, 2**22
@@ -89,17 +87,11 @@ def decided_rows(
 ) -> Iterator[DecidedRows]:
     """The samples of a batch, some at a time, and what the policy says of them."""
     for batch in parts:
-        values = getattr(batch, batch.holds)
         truth = _labels(batch, labels)
         names = None if by_group is None else np.asarray(batch.groups[by_group]).astype(str)
         group_names = None if policy.group is None else np.asarray(batch.groups[policy.group]).astype(str)
-        start = 0
-        for part in cache_chunks(values):
-            check_finite(part)
-            rows = slice(start, start + len(part))
-            start += len(part)
-            group = None if group_names is None else policy.group_numbers(group_names[rows])[:, None].astype(np.float64)
-            answer = decision(policy, NumpyOps(), part.astype(np.float64), group)
+        numbers = None if group_names is None else policy.group_numbers(group_names)
+        for rows, answer in decision_chunks(policy, getattr(batch, batch.holds), numbers):
             inside = None if names is None else names[rows]
             if policy.classes is not None:
                 inside = class_parts(policy, None if group_names is None else group_names[rows], answer.label[:, 0])
@@ -146,8 +138,8 @@ def count_batch(
     """
     policy.check(predictions)
     if by_group is not None and by_group not in predictions.group_names:
-        there = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"no group column {by_group!r}; there are {there}")
+        columns = ", ".join(predictions.group_names) or "none"
+        raise ValueError(f"no group column {by_group!r}; there are {columns}")
     if labels is not None and "ids" not in predictions._store.names:
         raise ValueError("labels that come later are matched by id, and the predictions have no ids")
     counts, reference = BatchCounts(), policy.evidence.get("reference")

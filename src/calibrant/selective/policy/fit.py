@@ -52,9 +52,7 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
     set_fit = None if request.sets is None else SetFit(rule, request.sets, choice)
     notes = FitNotes(rule.num_classes, seed)
     batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
-    if set_fit is not None:
-        batches = set_fit.observe(batches, seed, share)
-    scored = _score_for_threshold(rule, request, batches, share, notes)
+    scored = _score_for_threshold(rule, request, batches, share, notes, set_fit)
     rule = _with_threshold(rule, request, scored, plan, share)
     evidence = {
         "created": datetime.date.today().isoformat(),
@@ -136,9 +134,14 @@ def score_choice(rule: Rule, choice: ForChoice) -> ScoredSamples:
 
 
 def _score_for_threshold(
-    rule: Rule, request: FitRequest, batches: Iterable[Predictions], share: float, notes: FitNotes
+    rule: Rule,
+    request: FitRequest,
+    batches: Iterable[Predictions],
+    share: float,
+    notes: FitNotes,
+    set_fit: SetFit | None,
 ) -> Iterator[ScoredSamples]:
-    """The scores of the samples for the threshold, some at a time; the notes are taken meanwhile."""
+    """The scores of the samples for the threshold, some at a time; notes and sets take in what they need meanwhile."""
     start = 0
     for batch in batches:
         notes.add_batch(batch)
@@ -157,6 +160,8 @@ def _score_for_threshold(
             groups = names[first : first + len(part)][image]
             if rule.kind == "classification":
                 notes.reference.add(judged.score, judged.confidence, judged.predicted, groups)
+            if set_fit is not None:
+                set_fit.add((start + rows[first : first + len(part)])[counted], judged.probabilities, y[counted])
             classes = () if rule.promise.is_plain else (judged.predicted, y[counted])
             yield ScoredSamples(judged.score, judged.correct, groups, image, len(part), image_size, *classes)
             first += len(part)
@@ -164,7 +169,7 @@ def _score_for_threshold(
 
 
 class _JudgedRows(NamedTuple):
-    """Rows ``[n]`` as the policy judges them; ``plain``: without its calibrator."""
+    """Rows ``[n]`` as the policy judges them, probabilities ``[n, C]``; ``plain``: without its calibrator."""
 
     score: Doubles
     correct: Bools
@@ -172,8 +177,11 @@ class _JudgedRows(NamedTuple):
     predicted: Ints
     plain_confidence: Doubles
     plain_correct: Bools
+    probabilities: Doubles
 
     def take(self, rows: Bools) -> _JudgedRows:
+        if rows.all():
+            return self
         columns: tuple[Any, ...] = self
         return _JudgedRows(*(column[rows] for column in columns))
 
@@ -186,4 +194,4 @@ def _judge(rule: Rule, values: Array, labels: Array) -> _JudgedRows:
     if rule.calibrator is not None:
         z = rows if rule.takes == "logits" else log_probabilities(rows, rule.floor)
         plain = np.clip(msp_formula(NumpyOps(), z)[:, 0], 0.0, 1.0), rows.argmax(1) == labels
-    return _JudgedRows(answer.score[:, 0], correct, confidence, answer.label[:, 0], *plain)
+    return _JudgedRows(answer.score[:, 0], correct, confidence, answer.label[:, 0], *plain, answer.probabilities)

@@ -209,7 +209,7 @@ class Outcome:
 
     def sentences(self) -> list[str]:
         """What happened, in plain sentences."""
-        unit = "pixels" if self.policy.kind == "segmentation" else "samples"
+        unit = self.policy.unit
         if not self.samples:
             return [f"There are no {unit} that count."]
         share = self.accepted / self.samples
@@ -240,15 +240,13 @@ class Outcome:
         text += filter(None, [self.policy.promise.result(self.tally, self.policy.class_names)])
         if str(self.fingerprint) == self.policy.evidence.get("fingerprint"):
             text.append("The policy was fitted on these predictions: they cannot show how it does on new ones.")
-        return [*text, *self._verdict(unit), *filter(None, [self._majority()])]
+        text += self._verdict()
+        if self.policy.majority_summary.startswith("Warning"):
+            text.append(self.policy.majority_summary)
+        return text
 
-    def _majority(self) -> str:
-        """The warning of the policy, if it is worth no more than a constant answer."""
-        text = self.policy.majority_summary
-        return text if text.startswith("Warning") else ""
-
-    def _verdict(self, unit: str) -> list[str]:
-        promise = self.policy.promise.title(self.policy.class_names, self.policy.promised)
+    def _verdict(self) -> list[str]:
+        unit, promise = self.policy.unit, self.policy.promise.title(self.policy.class_names, self.policy.promised)
         where = ""
         if self.broken and "" not in self.broken:
             shares = {name: f"{percent(tally.mean)} of {count(tally.rows)}" for name, tally in self.broken.items()}

@@ -114,17 +114,17 @@ def check_together(
     """Raise unless the other arguments of a fit go with the promise."""
     if promise.is_plain:
         return
-    what = "thresholds by class" if promise.by_class else f"a promise of {promise.of.replace('-', ' ')}"
+    title = "thresholds by class" if promise.by_class else f"a promise of {promise.of.replace('-', ' ')}"
     if target_coverage is not None:
-        raise ValueError(f"target_coverage does not go with {what}, which decides how much is answered")
+        raise ValueError(f"target_coverage does not go with {title}, which decides how much is answered")
     if target_risk is not None and not promise.by_class:
-        raise ValueError(f"target_risk does not go with {what}: it says itself what is promised")
+        raise ValueError(f"target_risk does not go with {title}: it says itself what is promised")
     if method not in ("best", "fixed-sequence" if promise.of in ("risk", "precision", "cost") else "best"):
-        raise ValueError(f"{what} has a test of its own, got method {method!r}")
+        raise ValueError(f"{title} has a test of its own, got method {method!r}")
     if score != "auto" and promise.score is not None:
-        raise ValueError(f"{what} ranks answers by the {promise.score.words}, got score {score!r}")
+        raise ValueError(f"{title} ranks answers by the {promise.score.words}, got score {score!r}")
     if group is not None and not promise.has_class_thresholds:
-        raise ValueError(f"thresholds by group are for a risk or a precision, got {what}")
+        raise ValueError(f"thresholds by group are for a risk or a precision, got {title}")
 
 
 def parse_promises(texts: str | Sequence[str], class_names: Sequence[str] | None, num_classes: int) -> Promise:
