@@ -291,11 +291,10 @@ class PredictionSets:
             few = f"{count(max(self.samples))} samples" + (" or fewer of each class" if len(self.samples) > 1 else "")
             every = "every set holds all classes"
             return [f"Prediction sets at {level}: {few} are too few, so {every}; {count(needed)} would do."]
-        conditional = len(self.quantiles) > 1
-        whom = "a new sample of any class" if conditional else "a new sample"
+        sample = "a new sample of any class" if len(self.quantiles) > 1 else "a new sample"
         text = [
-            f"Prediction sets by {self.title}: {whom} has its true class in the set with probability {level} at least, "
-            "on average over calibration sets."
+            f"Prediction sets by {self.title}: {sample} has its true class in the set with probability {level} at "
+            "least, on average over calibration sets."
         ]
         if self.spread is not None:
             text.append(

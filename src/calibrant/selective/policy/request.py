@@ -141,9 +141,8 @@ def parse_promises(texts: str | Sequence[str], class_names: Sequence[str] | None
     promises = [_parse(text, class_names, num_classes) for text in every]
     if not promises:
         raise ValueError(f"promise must be {SPELLINGS}, got nothing")
-    first = promises[0]
     if len(promises) == 1:
-        return first
+        return promises[0]
     if any(promise.of != "precision" for promise in promises):
         raise ValueError("several promises at once are for the precision of different classes")
     shares = tuple(share for promise in promises for share in promise.shares)
@@ -165,16 +164,11 @@ def _parse(text: Any, class_names: Sequence[str] | None, num_classes: int) -> Pr
     share = open_share(f"the share of {short(text)}", share)
     if kind == "expected-risk":
         return Promise(kind, target=share)
-    return Promise(kind, shares=((find_class(name.strip(), class_names, num_classes), share),))
-
-
-def find_class(name: str, class_names: Sequence[str] | None, num_classes: int) -> int:
-    """The number of a class by its name, or of classes without names by the number itself."""
-    names = [str(label) for label in range(num_classes)] if class_names is None else list(class_names)
+    name, names = name.strip(), list(class_names or map(str, range(num_classes)))
     if name not in names:
         hint = did_you_mean(name, names) or f"; there are {listing(names)}"
         raise ValueError(f"no class {shorten(name)!r}{hint}")
-    return names.index(name)
+    return Promise(kind, shares=((names.index(name), share),))
 
 
 def read_set_target(

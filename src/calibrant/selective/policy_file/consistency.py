@@ -14,7 +14,7 @@ from calibrant.selective.policy.decision import decision
 from calibrant.selective.policy.request import check_costs
 from calibrant.selective.policy.rule import Rule
 from calibrant.selective.promise import Promise
-from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST
+from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST, NORMALISED
 from calibrant.selective.set_counts import SetCounts
 from calibrant.selective.sets import RANKED, PredictionSets
 from calibrant.selective.thresholds.risk import ClassThreshold, Threshold
@@ -51,13 +51,16 @@ def check_consistent(rule: Rule) -> None:
 
 def _score_range(rule: Rule) -> tuple[float, float]:
     """Between what a score lies, and so a threshold, with room for rounding."""
-    score, classes = rule.score, rule.num_classes
-    ranges = {"msp": (0.0, 1.0), "margin": (0.0, 1.0), "negative_entropy": (-math.log(classes), 0.0)}
-    ranges |= {"max_logit": (-LARGEST_LOGIT, LARGEST_LOGIT), "energy": (-LARGEST_LOGIT, LARGEST_LOGIT)}
-    ranges |= {CLASS_PROBABILITY: (0.0, 1.0)}
-    if rule.promise.costs is not None:
-        ranges |= {EXPECTED_COST: (-rule.promise.highest, 0.0)}
-    low, high = ranges.get(score.name, (-1.0, 1.0))
+    low, high = {
+        "msp": (0.0, 1.0),
+        "margin": (0.0, 1.0),
+        "negative_entropy": (-math.log(rule.num_classes), 0.0),
+        "max_logit": (-LARGEST_LOGIT, LARGEST_LOGIT),
+        "energy": (-LARGEST_LOGIT, LARGEST_LOGIT),
+        NORMALISED: (-1.0, 1.0),
+        CLASS_PROBABILITY: (0.0, 1.0),
+        EXPECTED_COST: (0.0 if rule.promise.costs is None else -rule.promise.highest, 0.0),
+    }[rule.score.name]
     return low - 1e-9, high + 1e-9
 
 
