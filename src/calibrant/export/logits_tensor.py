@@ -219,7 +219,7 @@ def one_column_hint(policy: Policy, dims: Sequence[Any] | None) -> str:
 
 
 def has_rank(policy: Policy, rank: int) -> bool:
-    """Whether values with so many dimensions may be what a policy takes."""
+    """Whether values of this rank may be what a policy takes."""
     return rank > 2 if policy.kind == "segmentation" else rank == 2
 
 

@@ -88,7 +88,7 @@ def alternative_rates(rate: float) -> Doubles:
 
 
 def rate_ratios(errors: npt.ArrayLike, answers: npt.ArrayLike, rate: float) -> Doubles:
-    """Log likelihood ratios ``[..., alternatives]`` of so many errors among so many answers against ``rate``."""
+    """Log likelihood ratios ``[..., alternatives]`` of errors among answers, against ``rate``."""
     theta = alternative_rates(rate)
     k, n = (np.asarray(counts, dtype=np.float64)[..., None] for counts in (errors, answers))
     ratios: Doubles = k * np.log(theta / rate) + (n - k) * (np.log1p(-theta) - math.log1p(-rate))
@@ -154,7 +154,7 @@ def rank_cells(pool: Ints, counts: Ints, random: np.random.Generator) -> tuple[I
         counts: ``[bins]`` of the batch.
         random: for the order of the batch and for ties.
     """
-    if counts.sum() >= MOST_DRAWN:  # so many that to put back makes no difference
+    if counts.sum() >= MOST_DRAWN:  # so many that drawing with replacement makes no difference
         counts = random.multinomial(MOST_RANKED, counts / counts.sum())
     elif counts.sum() > MOST_RANKED:
         counts = random.multivariate_hypergeometric(counts, MOST_RANKED, method="marginals").astype(np.int64)

@@ -10,7 +10,7 @@ In the order of imports:
 `thresholds`     where to accept, so that the promise holds
 `set_counts`     prediction sets, counted
 `sets`           prediction sets: their scores and quantiles
-`policy`         fitting, deciding, and what came of the decisions
+`policy`         fitting, deciding, and the outcome of decisions
 `policy_file`    policies on disk, checked from end to end
 `analysis`       the analyses of the paper SC
 ===============  =======================================================================================================

@@ -167,7 +167,7 @@ def search(curve: Curve, method: str, target_risk: float, delta: float, tests: F
         indices = curve.at_threshold(tests.thresholds)
         passed = _count_passed(curve, indices, target_risk, delta)
         at = int(indices[:passed].max()) if passed else 0
-        # The candidate itself is the threshold, not the place in the gap where these data would put it.
+        # The candidate itself is the threshold, not the point in the gap where these data would put it.
         return Search(at, delta, float(tests.thresholds[:passed].min()) if at else None)
     if tests is not None and tests.ranks is not None:
         indices = curve.at_rank(tests.ranks)
