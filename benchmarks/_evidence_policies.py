@@ -27,11 +27,12 @@ from calibrant.metrics import coverage_at_risk, wilson
 from calibrant.posthoc import NumpyOps
 from calibrant.predictions import Digits
 from calibrant.selective import FEWEST_FOR_CHOICE, decision, select
-from calibrant.selective.policy.holdout import for_choice, score_choice
+from calibrant.selective.policy.fit import score_choice
 from calibrant.selective.policy.rule import Rule
+from calibrant.selective.policy.selection import for_choice
 from calibrant.selective.split import draws, share_for_choice
 from calibrant.selective.thresholds.risk import abstaining
-from calibrant.selective.thresholds.samples import ScoredSamples, threshold_planned
+from calibrant.selective.thresholds.samples import ScoredSamples, planned_search
 
 CONFIDENCE = 0.95
 RISKS = (0.05, 0.01)
@@ -74,11 +75,8 @@ def fit_policies(split: Split) -> dict[float, Rule]:
     )
     rest = draws(0, 0, len(predictions)) >= share
     score, correct = _score(rule, split.fit_logits[rest], split.fit_labels[rest])
-    plan = score_choice(rule, chosen_on)
-    return {
-        risk: replace(rule, threshold=threshold_planned(ScoredSamples(score, correct), plan, risk, CONFIDENCE, "best"))
-        for risk in RISKS
-    }
+    search_at = planned_search(ScoredSamples(score, correct), score_choice(rule, chosen_on), CONFIDENCE)
+    return {risk: replace(rule, threshold=search_at(risk)) for risk in RISKS}
 
 
 def _check_same(rule: Rule, split: Split) -> None:

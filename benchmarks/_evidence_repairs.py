@@ -19,8 +19,8 @@ from calibrant._arrays import Doubles
 from calibrant.metrics import Judged, aurc, ece
 from calibrant.posthoc import NumpyOps, fit_best_norm
 from calibrant.selective import CALIBRATORS_TRIED, Selection, decision, judge_rows, select
-from calibrant.selective.policy.holdout import ChoiceRows, ForChoice
 from calibrant.selective.policy.rule import Rule
+from calibrant.selective.policy.selection import ChoiceRows, ForChoice
 from calibrant.selective.thresholds.risk import abstaining
 
 SIZES = {"half": 1.0, "sixth": 1 / 3}  # of the half that is fitted on

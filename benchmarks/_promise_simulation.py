@@ -17,10 +17,13 @@ import numpy.typing as npt
 from benchmarks._markdown import table
 from benchmarks.guarantee import SHAPES, TIES
 from calibrant.selective.promise import Promise
-from calibrant.selective.thresholds.classes import thresholds_by_class
-from calibrant.selective.thresholds.costs import CostSamples, loosest_by_cost
-from calibrant.selective.thresholds.mean_loss import expected_risk_threshold, recall_threshold
-from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget
+from calibrant.selective.thresholds.mean_loss import (
+    CostSamples,
+    expected_risk_threshold,
+    loosest_by_cost,
+    recall_threshold,
+)
+from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget, thresholds_by_class
 
 Doubles = npt.NDArray[np.float64]
 POINTS = 1 << 14  # of the integrals

@@ -23,8 +23,7 @@ from scipy.special import betaincinv, expit, logit
 
 from benchmarks._harness import say
 from calibrant.selective.split import share_for_choice
-from calibrant.selective.thresholds.planning import plan_tests
-from calibrant.selective.thresholds.search import FixedSequence, curve_of, search
+from calibrant.selective.thresholds.search import FixedSequence, curve_of, plan_tests, search
 
 Doubles = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -24,8 +24,7 @@ import numpy.typing as npt
 from benchmarks._harness import say
 from benchmarks._markdown import table
 from calibrant._files import write_json, written_aside
-from calibrant.monitoring.evidence import EXCESS, EvidenceProcess, rate_ratios
-from calibrant.monitoring.exchangeability import LOG_BETS, rank_cells
+from calibrant.monitoring.evidence import EXCESS, LOG_BETS, EvidenceProcess, rank_cells, rate_ratios
 
 RESULTS = Path("benchmarks/results/monitor.json")
 PAGE = Path("docs/monitor_evidence.md")

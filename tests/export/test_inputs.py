@@ -75,10 +75,10 @@ BAD = {
     "version": (header("{'descr': '<f8', 'fortran_order': False, 'shape': ()}", bytes(8), 9), "version"),
     "pickle": (b"\x80\x04cos\nsystem\n(S'touch x'\ntR.", "not a .npy or .npz file"),
     "empty archive": (archive({}), "there is no array in it"),
-    "other member": (archive({"a.txt": b"hello"}), "a.txt is not an array"),
+    "other member": (archive({"a.txt": b"hello"}), "a.txt is not a NumPy array"),
     "object member": (archive({"a.npy": npy(np.array([{}]), allow_pickle=True)}), "a must be numbers"),
     "same names": (archive({"a.npy": npy(TABLE), "a": npy(TABLE)}), "names that differ"),
-    "bomb": (archive({"a.npy": bytes(2**22)}, compression=zipfile.ZIP_DEFLATED), "a is not an array"),
+    "bomb": (archive({"a.npy": bytes(2**22)}, compression=zipfile.ZIP_DEFLATED), "a is not a NumPy array"),
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import torch
 from calibrant.export import export_onnx
 from calibrant.export.graph import OUTPUTS, SET, OnnxOps
 from calibrant.selective.scores import Score
-from calibrant.selective.sets.prediction_sets import PredictionSets
+from calibrant.selective.sets import PredictionSets
 from tests.helpers.exports import C, build, calibrators, data, make_policy, trial_logits
 
 onnx = pytest.importorskip("onnx")

@@ -5,8 +5,7 @@
 `onnx_model`       ONNX models read, checked and run
 `torch_model`      PyTorch models as ONNX models
 `logits_tensor`    which tensor of a model is the logits
-`graph`            the policy's formula drawn as a graph
-`attach`           the policy's graph behind the model's
+`graph`            the policy's formula drawn as a graph, and attached to the model's
 `inputs`           inputs for the check
 `verify`           the check: the graph's answers against the policy's own
 =================  =====================================================================================================

@@ -15,11 +15,10 @@ import numpy as np
 from calibrant._files import check_output, written_aside
 from calibrant._imports import need
 from calibrant._numbers import percent
-from calibrant.export.attach import attach, interface, logits_only
-from calibrant.export.graph import OLDEST
+from calibrant.export.graph import attach, interface, logits_only
 from calibrant.export.inputs import check_size, model_batches
 from calibrant.export.logits_tensor import LogitsModel, TensorInfo, prepare
-from calibrant.export.onnx_model import read
+from calibrant.export.onnx_model import OLDEST, read
 from calibrant.export.verify import CheckBatch, Verification, probing_batches, verify
 from calibrant.selective import Policy
 
@@ -85,8 +84,8 @@ def export_onnx(
     prediction_set    bool         ``[N, C]``, where the policy has prediction sets: the members of each
     ================  ===========  ===============================================================================
 
-    A policy with thresholds by group has the input ``group`` besides, int64 ``[N]``: the place of each sample's group
-    in the policy's list. A place that is not in the list is never accepted.
+    A policy with thresholds by group has one more input, ``group``, int64 ``[N]``: the position of each sample's group
+    in the policy's list. A sample whose number is not in the list is never accepted.
 
     Args:
         policy: what to do with the logits.
@@ -95,7 +94,7 @@ def export_onnx(
         onnx_model: an ONNX file, or a ModelProto.
         input_shape: of the model's input without the batch, where it cannot be known otherwise.
         output: which output is the logits. Of an ONNX model an output's or any tensor's name, needed where several
-            could be; of a PyTorch model the key, attribute or place, where it returns more than one tensor.
+            could be; of a PyTorch model the key, attribute or position, where it returns more than one tensor.
         inputs: for the check, real inputs: an array, or arrays by name (``group`` among them, if the policy has
             groups). Random ones are drawn otherwise.
         opset: of the graph, 18 if not given; an existing model keeps its own, or is raised to 13.

@@ -66,9 +66,8 @@ def model_batches(
             source.remarks.append(f"The model takes batches of 1, but not of {SIZES[i]}.")
             continue
         check_logits(logits, policy)
-        group = (
-            None if policy.group_names is None else _random_groups(policy, len(logits), i) if group is None else group
-        )
+        if policy.group_names is None or group is None:
+            group = _random_groups(policy, len(logits), i)
         batches.append(CheckBatch(feed, group, logits, logits if model is None else model(feed[INPUT])))
     if model is not None and policy.kind == "segmentation":
         batches += _other_size(policy, source, batches[0], model, run)
@@ -83,6 +82,7 @@ def model_batches(
 
 
 def _random_groups(policy: Policy, rows: int, seed: int) -> Array | None:
+    """Groups of the policy and others, or None where it has none."""
     if policy.group_names is None:
         return None
     return np.random.default_rng(seed).integers(-1, len(policy.group_names) + 1, rows)
@@ -173,12 +173,12 @@ def _dims_match(dims: Sequence[int | str | None], shape: Sequence[int]) -> bool:
     return len(dims) == len(shape) and all(not isinstance(d, int) or d == n for d, n in pairs)
 
 
-def check_size(what: str, shape: Sequence[int]) -> None:
+def check_size(name: str, shape: Sequence[int]) -> None:
     """Raise if an input, whose shape comes without the batch, is too large to be drawn at random."""
     if len(shape) > MOST_DIMENSIONS or math.prod(shape) > MOST_NUMBERS:
         requirement = f"at most {MOST_DIMENSIONS} dimensions and {MOST_NUMBERS:,} numbers"
         raise ValueError(
-            f"{what} must have {requirement}, got {str(list(shape))[:60]}: for more, give inputs for the check"
+            f"{name} must have {requirement}, got {str(list(shape))[:60]}: for more, give inputs for the check"
         )
 
 
@@ -253,16 +253,16 @@ def _arrays(data: bytes) -> dict[str, Array]:
         return {name: _array(archive.read(member), name) for name, member in zip(names, members, strict=True)}
 
 
-def _array(data: bytes, what: str) -> Array:
+def _array(data: bytes, name: str) -> Array:
     """One array out of the bytes of a ``.npy`` file."""
     file = io.BytesIO(data)
     if not data.startswith(MAGIC):
-        raise ValueError(f"{what} is not an array of NumPy's")
+        raise ValueError(f"{name} is not a NumPy array")
     header = read_header(file)
     if header.kind not in "fiub":
-        raise ValueError(f"{what} must be numbers, got {header.code}")
+        raise ValueError(f"{name} must be numbers, got {header.code}")
     size = len(data) - header.size
     if size != header.data_size:
         announced = f"{header.data_size:,} bytes of {header.dtype} {list(header.shape)}"
-        raise ValueError(f"{what} must have {announced}, got {size:,}")
+        raise ValueError(f"{name} must have {announced}, got {size:,}")
     return read_values(file, header)

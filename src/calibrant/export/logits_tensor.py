@@ -14,8 +14,7 @@ import numpy as np
 
 from calibrant._arrays import Array
 from calibrant._validation import did_you_mean, differing_names
-from calibrant.export.graph import OLDEST
-from calibrant.export.onnx_model import brief, check, subgraphs
+from calibrant.export.onnx_model import OLDEST, brief, check, subgraphs
 from calibrant.selective import Policy
 
 if TYPE_CHECKING:
@@ -162,10 +161,10 @@ def _tensor_info(value: Any) -> TensorInfo:
 # ---------------------------------------------------------------------- which tensor
 
 
-def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, wanted: str | None) -> TensorInfo:
+def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, output: str | None) -> TensorInfo:
     """The tensor to take: as named, or the only floating-point output with as many classes."""
     infos = {value.name: _tensor_info(value) for value in (*inferred.value_info, *inferred.output)}
-    # A ZipMap makes a list of dictionaries of a tensor: the tensor is wanted.
+    # A ZipMap makes a list of dictionaries of a tensor: the tensor is taken.
     zipmaps = {node.output[0]: node for node in graph.node if _operation(node) == "ZipMap"}
     outputs = [value.name for value in graph.output]
     described = ", ".join(str(infos[name]) for name in outputs)
@@ -174,7 +173,7 @@ def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, wanted: str
         source = zipmaps[name].input[0] if name in zipmaps else name
         return infos.get(source, TensorInfo(source, None, None))
 
-    if wanted is None:
+    if output is None:
         fitting = [name for name in outputs if tensor(name).is_floating and _fits(tensor(name), policy)]
         shape = shape_of_logits(policy)
         if not fitting:
@@ -185,21 +184,21 @@ def _choose(graph: GraphProto, inferred: GraphProto, policy: Policy, wanted: str
         if len(fitting) > 1:
             several = ", ".join(fitting)
             raise ValueError(f"several outputs can be {shape}: name one of {several}; the outputs are {described}")
-        wanted = fitting[0]
+        output = fitting[0]
     else:
         results = {name for node in graph.node for name in node.output if name}
-        if wanted not in outputs and wanted not in results:
-            hint = did_you_mean(wanted, sorted(results))
-            raise ValueError(f"the model has no output and no tensor {wanted!r}, its outputs are {described}{hint}")
-    if wanted in zipmaps and policy.class_names is not None:
-        for names in _class_names([zipmaps[wanted]]):
+        if output not in outputs and output not in results:
+            hint = did_you_mean(output, sorted(results))
+            raise ValueError(f"the model has no output and no tensor {output!r}, its outputs are {described}{hint}")
+    if output in zipmaps and policy.class_names is not None:
+        for names in _class_names([zipmaps[output]]):
             if names and names != policy.class_names:
                 model_names, policy_names = differing_names(names, policy.class_names)
                 requirement = "they must be the same, in order"
                 raise ValueError(f"the model's classes are {model_names}, the policy's {policy_names}: {requirement}")
-    if not tensor(wanted).is_floating:
-        raise ValueError(f"{policy.takes} must be of floating point, got {tensor(wanted)}; the outputs are {described}")
-    return tensor(wanted)
+    if not tensor(output).is_floating:
+        raise ValueError(f"{policy.takes} must be of floating point, got {tensor(output)}; the outputs are {described}")
+    return tensor(output)
 
 
 def shape_of_logits(policy: Policy) -> str:
@@ -214,14 +213,13 @@ def one_column_hint(policy: Policy, dims: Sequence[Any] | None) -> str:
     column = ("p" if policy.takes == "probabilities" else "z") + ("" if len(dims) == 2 else "[:, None]")
     pair = (f"1 - {column}" if policy.takes == "probabilities" else f"torch.zeros_like({column})", column)
     names = "" if policy.class_names is None else f", {policy.class_names[0]} and {policy.class_names[1]}"
-    how = f"torch.cat([{', '.join(pair[::-1] if policy.positive == 0 else pair)}], 1)"
-    return (
-        f": it gives one column, and the graph needs both classes{names}: end the model in {how}, or the same in ONNX"
-    )
+    ending = f"torch.cat([{', '.join(pair[::-1] if policy.positive == 0 else pair)}], 1)"
+    needed = f": it gives one column, and the graph needs both classes{names}"
+    return f"{needed}: end the model in {ending}, or the same in ONNX"
 
 
 def has_rank(policy: Policy, rank: int) -> bool:
-    """Whether values with so many dimensions may be what a policy takes."""
+    """Whether values of this rank may be what a policy takes."""
     return rank > 2 if policy.kind == "segmentation" else rank == 2
 
 

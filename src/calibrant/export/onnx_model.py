@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LARGEST = 2**31 - 2**20  # bytes of a model in one file, with room for what is added
 MARK = "calibrant.policy"
+OLDEST = 13  # opset that a policy is drawn in
 LONGEST = 300.0  # seconds that a model may take for a batch of the check
 
 Feeds = dict[str, Array]
@@ -174,7 +175,7 @@ def brief(error: BaseException, most: int = 200) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def runner(model: ModelProto, what: str) -> Runner:
+def runner(model: ModelProto, title: str) -> Runner:
     """A model in onnxruntime on the CPU."""
     import onnxruntime
 
@@ -189,7 +190,7 @@ def runner(model: ModelProto, what: str) -> Runner:
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
     except Exception as error:
-        raise ValueError(f"onnxruntime cannot load {what} ({brief(error)})") from None
+        raise ValueError(f"onnxruntime cannot load {title} ({brief(error)})") from None
 
     def run(feeds: Feeds) -> list[Array]:
         settings = onnxruntime.RunOptions()
@@ -200,8 +201,8 @@ def runner(model: ModelProto, what: str) -> Runner:
             return list(session.run(None, feeds, settings))
         except Exception as error:
             if settings.terminate:
-                raise ValueError(f"onnxruntime cannot run {what}: a batch takes over {LONGEST:g} seconds") from None
-            raise ValueError(f"onnxruntime cannot run {what} ({_memory_or_brief(error)})") from None
+                raise ValueError(f"onnxruntime cannot run {title}: a batch takes over {LONGEST:g} seconds") from None
+            raise ValueError(f"onnxruntime cannot run {title} ({_memory_or_brief(error)})") from None
         finally:
             stop.cancel()
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class SingleOutput(nn.Module):
-    """A model of which one output is taken, by key, attribute or place."""
+    """A model of which one output is taken, by key, attribute or position."""
 
     def __init__(self, model: nn.Module, output: str | None) -> None:
         super().__init__()

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from calibrant._arrays import Array, Precision, as_numpy, class_rows, is_half, precision_of
 from calibrant._validation import listing
-from calibrant.export.attach import with_own_logits
-from calibrant.export.graph import GROUP, OUTPUTS, SET
+from calibrant.export.graph import GROUP, OUTPUTS, SET, with_own_logits
 from calibrant.export.onnx_model import Feeds, Runner, runner
 from calibrant.posthoc import NumpyOps, softmax
 from calibrant.selective import Decision, Policy, decision

@@ -2,13 +2,11 @@
 
 =================  =====================================================================================================
 `monitor`          `Monitor`, the watch from beginning to end
-`batch`            a batch of predictions, counted
-`late_labels`      labels that came afterwards, read from a table
+`batch`            a batch of predictions, counted; labels that came later, read from a table
 `state`            the counts of all batches, saved, loaded and merged
 `watch`            what the counts mean
 `document`         the same in words
-`evidence`         tests that may be looked at after every batch: is the promise kept?
-`exchangeability`  another: are new samples like those of the fit?
+`evidence`         tests that may be looked at after every batch: of the promise, and of changes since the fit
 `label_shift`      new shares of the classes, and probabilities corrected for them
 =================  =====================================================================================================
 """
@@ -18,10 +16,9 @@ from typing import TYPE_CHECKING
 from calibrant._imports import lazy_names
 
 if TYPE_CHECKING:
-    from calibrant.monitoring.batch import BatchCounts, corrected_predictions
+    from calibrant.monitoring.batch import BatchCounts, corrected_predictions, read_labels
     from calibrant.monitoring.evidence import EvidenceProcess, confidence_sequence, rate_ratios
     from calibrant.monitoring.label_shift import LabelShift, estimate_label_shift
-    from calibrant.monitoring.late_labels import read_labels
     from calibrant.monitoring.monitor import Monitor
     from calibrant.monitoring.state import locked
 

@@ -1,28 +1,32 @@
-"""A batch of predictions as a watch counts it: what the policy answers, how it looks, and which answers are wrong."""
+"""A batch of predictions as a watch counts it: what the policy answers, how it looks, and which answers are wrong.
+
+Labels may come later, in a table of ids and labels.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import cache_chunks
+from calibrant._files import open_regular
 from calibrant._progress import Progress, silent, track
-from calibrant._validation import Ints, check_finite
+from calibrant._validation import Ints, listing, short
 from calibrant.metrics import Doubles
 from calibrant.monitoring.label_shift import LabelShift, correct, estimate_label_shift, reference_priors
-from calibrant.posthoc import NumpyOps
 from calibrant.predictions import IGNORED, Predictions
-from calibrant.selective import Policy, bin_counts, class_counts, decision
+from calibrant.selective import Policy, bin_counts, class_counts, decision_chunks
 
 #: Samples that new priors are estimated on, and numbers of them.
 MOST_ROWS, MOST_NUMBERS = 20_000, 2**22
 UNKNOWN = -1  # the label of a sample whose label is not known
 SKETCHED = ("score", "confidence", "predicted")
+IDS, LABELS = ("id", "ids"), ("label", "labels")  # columns of labels that come later
 
 
 @dataclass
@@ -83,17 +87,11 @@ def decided_rows(
 ) -> Iterator[DecidedRows]:
     """The samples of a batch, some at a time, and what the policy says of them."""
     for batch in parts:
-        values = getattr(batch, batch.holds)
         truth = _labels(batch, labels)
         names = None if by_group is None else np.asarray(batch.groups[by_group]).astype(str)
         group_names = None if policy.group is None else np.asarray(batch.groups[policy.group]).astype(str)
-        start = 0
-        for part in cache_chunks(values):
-            check_finite(part)
-            rows = slice(start, start + len(part))
-            start += len(part)
-            group = None if group_names is None else policy.group_numbers(group_names[rows])[:, None].astype(np.float64)
-            answer = decision(policy, NumpyOps(), part.astype(np.float64), group)
+        numbers = None if group_names is None else policy.group_numbers(group_names)
+        for rows, answer in decision_chunks(policy, getattr(batch, batch.holds), numbers):
             inside = None if names is None else names[rows]
             if policy.classes is not None:
                 inside = class_parts(policy, None if group_names is None else group_names[rows], answer.label[:, 0])
@@ -140,8 +138,8 @@ def count_batch(
     """
     policy.check(predictions)
     if by_group is not None and by_group not in predictions.group_names:
-        there = ", ".join(predictions.group_names) or "none"
-        raise ValueError(f"no group column {by_group!r}; there are {there}")
+        columns = ", ".join(predictions.group_names) or "none"
+        raise ValueError(f"no group column {by_group!r}; there are {columns}")
     if labels is not None and "ids" not in predictions._store.names:
         raise ValueError("labels that come later are matched by id, and the predictions have no ids")
     counts, reference = BatchCounts(), policy.evidence.get("reference")
@@ -220,3 +218,55 @@ def corrected_predictions(
         class_names=policy.class_names,
         ignore_index=IGNORED,
     )
+
+
+def read_labels(path: str | Path, classes: int, class_names: Sequence[str] | None) -> dict[str, int]:
+    """The class of every id.
+
+    Args:
+        path: .csv or .parquet with a column id and a column label: positions of classes, or their names.
+        classes: how many there are.
+        class_names: what they are called.
+    """
+    import pyarrow as pa
+
+    try:
+        table = _read(Path(path))
+    except pa.ArrowException as error:
+        raise ValueError(f"{path}: not a table of labels ({str(error).splitlines()[0]})") from None
+    ids, labels = (_column(path, table, names) for names in (IDS, LABELS))
+    numbers = {name: number for number, name in enumerate(class_names or ())}
+    numbers |= {str(number): number for number in range(classes) if str(number) not in numbers and class_names is None}
+    classes_by_id: dict[str, int] = {}
+    for name, label in zip(ids, labels, strict=True):
+        if name is None or label is None:
+            continue  # a label that is still missing
+        number = numbers.get(str(label), label if isinstance(label, int) and 0 <= label < classes else None)
+        if number is None:
+            raise ValueError(f"{path}: the label {short(label)} is none of {classes} classes")
+        if classes_by_id.setdefault(str(name), number) != number:
+            raise ValueError(f"{path}: the id {short(name)} has two labels")
+    if not classes_by_id:
+        raise ValueError(f"{path}: there are no labels")
+    return classes_by_id
+
+
+def _read(path: Path) -> Any:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise ValueError(f"{path}: labels are read from .csv or .parquet, got {suffix!r}")
+    with open_regular(path) as file:
+        if suffix == ".csv":
+            return pyarrow.csv.read_csv(file, convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True))
+        return pyarrow.parquet.read_table(file)
+
+
+def _column(path: str | Path, table: Any, names: tuple[str, ...]) -> list[Any]:
+    matches = [name for name in table.column_names if name in names]
+    if len(matches) != 1:
+        raise ValueError(f"{path}: expected a column {names[0]!r}, got {listing(table.column_names, 5)}")
+    values: list[Any] = table.column(matches[0]).to_pylist()
+    return values

@@ -10,13 +10,27 @@ batch :math:`j` from which on the ratios are multiplied, so that a change after 
 By Ville's inequality [Ville1939], E exceeds 1/alpha at any time with probability alpha at most: looking often costs
 nothing.
 
-Wrong answers: with the promised rate r and an alternative rate theta > r, a batch of n answers of which k are wrong has
-the ratio :math:`(\theta/r)^k ((1-\theta)/(1-r))^{n-k}`. One answer's ratio has mean
+**Wrong answers.** With the promised rate r and an alternative rate theta > r, a batch of n answers of which k are wrong
+has the ratio :math:`(\theta/r)^k ((1-\theta)/(1-r))^{n-k}`. One answer's ratio has mean
 :math:`1 + (p-r)(\theta-r)/(r(1-r)) \le 1` for every true rate p <= r, whatever it was before.
+
+**Changes.** Are new samples like those that a policy's threshold was set on? A conformal test martingale on binned
+values tells. A new sample is ranked among all earlier ones, those of the fit included, ties broken at random:
+
+.. math:: u = (\#\{\text{earlier below}\} + U (\#\{\text{earlier equal}\} + 1)) / (\#\{\text{earlier}\} + 1)
+
+While nothing changes, all samples are exchangeable, and the ranks u are independent and uniform [Vovk2003]: exactly,
+however few samples the fit had, whatever the distribution is and however coarse the bins are. So bets on the ranks,
+whose mean gain is 1, are evidence of a change, combined by `EvidenceProcess`. A bet is a density on (0, 1): a tilt
+towards small or large ranks, or a share of the ranks moved into or out of an interval.
+
+Only the counts of a batch are kept. Its samples are put into a random order, seeded by the batch, so that the same
+batches in the same order give the same evidence on every machine; of a large batch, a random part is ranked.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import numpy as np
@@ -24,10 +38,14 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betaln, logsumexp
 
+from calibrant._validation import Ints
 from calibrant.metrics import Doubles, Interval
 
 #: By how much the log-odds of an alternative exceed those of the promised rate.
 EXCESS = np.geomspace(0.05, 4.0, 24)
+CELLS = 16  # of (0, 1), on which every bet is constant
+MOST_RANKED = 5000  # samples of a batch
+MOST_DRAWN = 10**9  # that NumPy draws from without putting back
 
 
 def start_weight(j: int) -> float:
@@ -70,7 +88,7 @@ def alternative_rates(rate: float) -> Doubles:
 
 
 def rate_ratios(errors: npt.ArrayLike, answers: npt.ArrayLike, rate: float) -> Doubles:
-    """Log likelihood ratios ``[..., alternatives]`` of so many errors among so many answers against ``rate``."""
+    """Log likelihood ratios ``[..., alternatives]`` of errors among answers, against ``rate``."""
     theta = alternative_rates(rate)
     k, n = (np.asarray(counts, dtype=np.float64)[..., None] for counts in (errors, answers))
     ratios: Doubles = k * np.log(theta / rate) + (n - k) * (np.log1p(-theta) - math.log1p(-rate))
@@ -103,3 +121,61 @@ def confidence_sequence(errors: int, answers: int, alpha: float) -> Interval:
     low = float(brentq(refuted, 1e-300, rate)) if k else 0.0
     high = float(brentq(refuted, rate, last)) if k < n and refuted(last) > 0 else 1.0
     return Interval(rate, low, high)
+
+
+def _bets() -> Doubles:
+    """Densities ``[bets, CELLS]``."""
+    middle = (np.arange(CELLS) + 0.5) / CELLS
+    bets = [1 + slope * (middle - 0.5) for slope in (-1.8, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 1.8)]
+    for width in (8, 4, 2, 1):
+        share = width / CELLS
+        for start in range(0, CELLS, width):
+            inside = (np.arange(CELLS) // width) * width == start
+            bets += [np.where(inside, 1 - moved + moved / share, 1 - moved) for moved in (0.05, 0.2)]
+            bets += [np.where(inside, 1 - lost, (1 - share * (1 - lost)) / (1 - share)) for lost in (0.3, 0.8)]
+    return np.stack(bets)
+
+
+BETS: Doubles = _bets()
+LOG_BETS: Doubles = np.log(BETS)
+
+
+def generator(*names: str) -> np.random.Generator:
+    """Random numbers that are the same for the same names."""
+    digest = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).digest()
+    return np.random.default_rng(int.from_bytes(digest[:16], "big"))
+
+
+def rank_cells(pool: Ints, counts: Ints, random: np.random.Generator) -> tuple[Ints, Ints]:
+    """How many ranks of a batch lie in each cell, and the pool with the samples that were ranked.
+
+    Args:
+        pool: ``[bins]`` counts of all earlier samples.
+        counts: ``[bins]`` of the batch.
+        random: for the order of the batch and for ties.
+    """
+    if counts.sum() >= MOST_DRAWN:  # so many that drawing with replacement makes no difference
+        counts = random.multinomial(MOST_RANKED, counts / counts.sum())
+    elif counts.sum() > MOST_RANKED:
+        counts = random.multivariate_hypergeometric(counts, MOST_RANKED, method="marginals").astype(np.int64)
+    samples = random.permutation(np.repeat(np.arange(len(counts)), counts))
+    rows = np.arange(len(samples))
+    present = pool + np.cumsum(samples[:, None] == np.arange(len(counts)), axis=0)  # the sample itself included
+    equal = present[rows, samples]
+    below = np.cumsum(present, axis=1)[rows, samples] - equal
+    ranks = (below + random.random(len(samples)) * equal) / (pool.sum() + rows + 1)
+    cells = np.bincount(np.minimum((ranks * CELLS).astype(np.int64), CELLS - 1), minlength=CELLS)
+    return cells, pool + counts
+
+
+def total_variation(reference: Ints, counts: Ints, alpha: float = 0.05, replicates: int = 2000) -> Interval:
+    """Half the sum of differences between two sets of shares, with limits of the basic bootstrap.
+
+    The largest change of any event's probability. Of few samples it is above 0 by chance; the limits take that off.
+    """
+    random = np.random.default_rng(0)
+    p, q = reference / reference.sum(), counts / counts.sum()
+    value = 0.5 * float(np.abs(p - q).sum())
+    a, b = (random.multinomial(int(c.sum()), s, replicates) / c.sum() for c, s in ((reference, p), (counts, q)))
+    low, high = np.quantile(0.5 * np.abs(a - b).sum(1), [alpha / 2, 1 - alpha / 2])
+    return Interval(value, max(0.0, 2 * value - float(high)), min(1.0, max(value, 2 * value - float(low))))

@@ -146,9 +146,6 @@ class Monitor:
             shift=None if counts.shift is None else _shift_entry(counts.shift),
             labels_only=labels_only,
         )
-        self._add(batch, arrival)
-
-    def _add(self, batch: WatchedBatch, arrival: LabelArrival) -> None:
         earlier = self.state.of_batch(batch.fingerprint)
         new = newly_known(self.state.known_labels(batch.fingerprint), arrival)
         if earlier is None:
@@ -156,8 +153,8 @@ class Monitor:
         elif new is not None and new.answers:
             self.remarks.append(f"{batch.name}: seen as {earlier.name}; {new.answers} labels of answers are new")
         else:
-            why = "with more labels or other ones" if new is None else "and no label of an answer is new"
-            self.remarks.append(f"{batch.name}: skipped, it was seen as {earlier.name}, {why}")
+            reason = "with more labels or other ones" if new is None else "and no label of an answer is new"
+            self.remarks.append(f"{batch.name}: skipped, it was seen as {earlier.name}, {reason}")
         if new is not None and new.answers:
             self.state.labels.append(new)
 
@@ -173,10 +170,6 @@ class Monitor:
         if state.by_group != self.state.by_group or state.alpha != self.state.alpha:
             raise ValueError(f"{where}: watches that are merged must have the same alpha and the same group column")
         self.state.batches += [batch for batch in state.batches if self.state.of_batch(batch.fingerprint) is None]
-        self._merge_labels(state)
-        return self
-
-    def _merge_labels(self, state: WatchState) -> None:
         known_labels = {
             fingerprint: self.state.known_labels(fingerprint) for fingerprint in (a.batch for a in state.labels)
         }
@@ -188,6 +181,7 @@ class Monitor:
                 new = newly_known(before, state.known_labels(fingerprint))
                 if new is not None and new.answers:
                     self.state.labels.append(new)
+        return self
 
     def _check_same(self, state: WatchState, where: str) -> None:
         if state.policy != policy_fingerprint(self.policy):
@@ -223,8 +217,7 @@ class Monitor:
 
 
 def _shift_entry(shift: LabelShift) -> ShiftEntry:
-    nll = (None if math.isnan(value) else value for value in (shift.nll_before, shift.nll_after))
-    before, after = nll
+    before, after = (None if math.isnan(value) else value for value in (shift.nll_before, shift.nll_after))
     return ShiftEntry(
         priors=[min(1.0, float(prior)) for prior in shift.priors],
         samples=shift.samples,

@@ -13,7 +13,7 @@ the evidence that the coverage is above the upper limit or below the lower one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +21,16 @@ import numpy as np
 
 from calibrant.metrics import Interval
 from calibrant.monitoring.batch import SKETCHED
-from calibrant.monitoring.evidence import EvidenceProcess, confidence_sequence, rate_ratios, start_weight
-from calibrant.monitoring.exchangeability import LOG_BETS, generator, rank_cells, total_variation
+from calibrant.monitoring.evidence import (
+    LOG_BETS,
+    EvidenceProcess,
+    confidence_sequence,
+    generator,
+    rank_cells,
+    rate_ratios,
+    start_weight,
+    total_variation,
+)
 from calibrant.monitoring.state import KnownLabels, WatchedBatch, WatchState
 from calibrant.selective import Policy, coverage_interval
 
@@ -165,8 +173,10 @@ def watch(policy: Policy, state: WatchState) -> Watch:
     batches = [batch for batch in state.batches if not batch.labels_only]
     changes, sizes = [], {}
     coverage = _coverage_test(policy, state, batches)
-    changes += coverage if isinstance(coverage, list) else []
-    untested += [] if isinstance(coverage, list) else [coverage]
+    if isinstance(coverage, WatchTest):
+        changes.append(coverage)
+    else:
+        untested.append(coverage)
     reference = policy.evidence.get("reference")
     if reference is None:
         untested.append(
@@ -212,7 +222,7 @@ def _rates(policy: Policy, state: WatchState, promised: float | None) -> tuple[R
     return overall, groups
 
 
-def _coverage_test(policy: Policy, state: WatchState, batches: Sequence[WatchedBatch]) -> list[WatchTest] | str:
+def _coverage_test(policy: Policy, state: WatchState, batches: Sequence[WatchedBatch]) -> WatchTest | str:
     """The test that the coverage is within its limits at the fit; a sentence where it cannot be made."""
     fitted, alpha = policy.threshold, state.alpha / 8
     thresholds = len(policy.limits)
@@ -234,13 +244,9 @@ def _coverage_test(policy: Policy, state: WatchState, batches: Sequence[WatchedB
         for evidence, (rate, is_high) in zip(evidences, sides, strict=True):
             events = batch.accepted if is_high else batch.samples - batch.accepted
             evidence.update(rate_ratios(events, batch.samples, rate))
-        test.add(batch.name, _log_mean([float(evidence.log_value) for evidence in evidences]))
-    return [test]
-
-
-def _log_mean(values: Iterable[float]) -> float:
-    logs = list(values)
-    return float(np.logaddexp.reduce(logs)) - math.log(len(logs))
+        logs = [float(evidence.log_value) for evidence in evidences]
+        test.add(batch.name, float(np.logaddexp.reduce(logs)) - math.log(len(logs)))
+    return test
 
 
 def _exchangeability(

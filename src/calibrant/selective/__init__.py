@@ -8,8 +8,9 @@ In the order of imports:
 `split`          which samples choose a policy's parts, and which set its threshold
 `promise`        what a policy promises, and whether a promise was kept
 `thresholds`     where to accept, so that the promise holds
-`sets`           prediction sets: their scores, quantiles and counts
-`policy`         fitting, deciding, and what came of the decisions
+`set_counts`     prediction sets, counted
+`sets`           prediction sets: their scores and quantiles
+`policy`         fitting, deciding, and the outcome of decisions
 `policy_file`    policies on disk, checked from end to end
 `analysis`       the analyses of the paper SC
 ===============  =======================================================================================================
@@ -19,12 +20,11 @@ from typing import TYPE_CHECKING
 
 from calibrant._imports import lazy_names
 from calibrant.selective.bounds import binomial_tail, bounded_mean_interval, coverage_interval, risk_interval
-from calibrant.selective.policy.decision import Decision, Decisions, decision
-from calibrant.selective.policy.holdout import take_for_choice
+from calibrant.selective.policy.decision import Decision, Decisions, decision, decision_chunks
+from calibrant.selective.policy.evidence import bin_counts, class_counts
 from calibrant.selective.policy.outcome import FORMATS, Outcome, apply_policy
 from calibrant.selective.policy.policy import Policy
-from calibrant.selective.policy.reference import bin_counts, class_counts
-from calibrant.selective.policy.selection import CALIBRATORS_TRIED, Selection, judge_rows, select
+from calibrant.selective.policy.selection import CALIBRATORS_TRIED, Selection, judge_rows, select, take_for_choice
 from calibrant.selective.promise import Promise
 from calibrant.selective.scores import (
     NORMALISED,
@@ -35,10 +35,10 @@ from calibrant.selective.scores import (
     negative_entropy,
     normalised_max_logit,
 )
-from calibrant.selective.sets.counts import SetCounts
-from calibrant.selective.sets.prediction_sets import PredictionSets
+from calibrant.selective.set_counts import SetCounts
+from calibrant.selective.sets import PredictionSets
 from calibrant.selective.split import FEWEST_FOR_CHOICE
-from calibrant.selective.thresholds.costs import CostThreshold, threshold_for_cost
+from calibrant.selective.thresholds.mean_loss import CostThreshold, threshold_for_cost
 from calibrant.selective.thresholds.risk import (
     Threshold,
     threshold_for_coverage,

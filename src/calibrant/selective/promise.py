@@ -1,4 +1,4 @@
-r"""What a policy promises: the mean of which loss, over which samples, is at most how much, and how that is shown.
+r"""What a policy promises: the mean of which loss, over which samples, is at most how much, how shown, and in words.
 
 ===================  =====================================  ========================  =================================
 promise              loss, in [0, 1]                        mean over                 shown by
@@ -19,16 +19,22 @@ All but the last hold with the policy's confidence. `docs/repair.md` has the arg
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from calibrant._validation import Bools, Ints
+from calibrant._numbers import allowed, count, number, percent, round_percent
+from calibrant._validation import Bools, Ints, listing
 from calibrant.metrics import Doubles
 from calibrant.posthoc import Ops
+from calibrant.predictions import class_name
 from calibrant.selective.bounds import binomial_tail, coverage_p_value, mean_tail, upper_limit
 from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST, Score
+
+if TYPE_CHECKING:
+    from calibrant.selective.thresholds.risk import ClassThreshold, Threshold
 
 V = TypeVar("V")
 
@@ -162,3 +168,76 @@ class Promise:
         if self.of == "cost":
             return mean_tail(tally.loss, tally.rows, target) <= level
         return upper_limit(round(tally.loss), tally.rows, level) <= target
+
+    def words(
+        self,
+        parts: Sequence[ClassThreshold],
+        threshold: Threshold,
+        class_names: Sequence[str] | None,
+        group: str | None,
+        target_risk: float | None,
+        confidence: float,
+    ) -> str:
+        """What holds for the answers, or for the samples, and with what confidence."""
+        sure = f"With {round_percent(confidence)} confidence"
+        if self.has_class_thresholds:
+            observed = f"seen: {percent(threshold.risk.value)} of {count(threshold.accepted)} answers wrong"
+            where = "" if group is None else f" in every {group}"
+            if self.by_class:
+                every = "of every predicted class" + where
+                text = f"{sure} at most {allowed(target_risk)} of the answers {every} are wrong, at once ({observed})."
+            else:
+                shares = [
+                    f"{allowed(share)} of the answers {class_name(label, class_names)}" for label, share in self.shares
+                ]
+                text = (
+                    f"{sure} at least {' and '.join(shares)} are right{where} ({observed}); no other class is answered."
+                )
+            silent = [part.name(class_names) for part in parts if part.threshold.abstains]
+            return text + (f" It never answers {listing(silent, 5)}." if silent else "")
+        tally = self.tally
+        rows = 0 if tally is None else tally.rows
+        if self.of == "recall":
+            (label, share), *_ = self.shares
+            name = class_name(label, class_names)
+            observed = "" if tally is None else f" (seen: {percent(1 - tally.mean)} of {count(rows)})"
+            return f"{sure} at least {allowed(share)} of the samples of {name} are answered as {name}{observed}."
+        if self.of == "cost":
+            observed = "" if tally is None else f" (seen: {number(self.highest * tally.mean)}, of {count(rows)})"
+            return f"{sure} an answer costs at most {self.target:g} on average{observed}."
+        observed = "" if tally is None else f" (seen: {percent(tally.mean)} of {count(rows)})"
+        return (
+            f"On average over validation sets, at most {allowed(self.target)} of all samples are answered wrongly"
+            f"{observed}: an expected risk, which a single fit may exceed."
+        )
+
+    def title(self, class_names: Sequence[str] | None, risk: float | None) -> str:
+        """What is promised, as the subject of a sentence."""
+        if self.of == "recall":
+            name = class_name(self.label, class_names)
+            return f"The promise that at least {allowed(self.shares[0][1])} of {name} are answered as {name}"
+        if self.of == "cost":
+            return f"The promise that an answer costs at most {self.target:g} on average"
+        if self.of == "expected-risk":
+            return f"The expectation that at most {allowed(self.target)} of all samples are answered wrongly"
+        if self.of == "precision":
+            shares = [f"{allowed(share)} of answers {class_name(label, class_names)}" for label, share in self.shares]
+            return f"The promise that at least {' and '.join(shares)} are right"
+        where = " of every class" if self.by_class else ""
+        return f"The promise of at most {allowed(risk or 0)} wrong answers{where}"
+
+    def result(self, tally: LossTally, class_names: Sequence[str] | None) -> str:
+        """What came of a promise that is not about the share of wrong answers; empty for others, and of no samples."""
+        if not tally.rows:
+            return ""
+        if self.of == "recall":
+            name, answered = class_name(self.label, class_names), tally.rows - round(tally.loss)
+            return (
+                f"{count(answered)} of {count(tally.rows)} samples of {name} are answered as {name}, "
+                f"{percent(1 - tally.mean)}."
+            )
+        if self.of == "cost":
+            return f"An answer costs {number(self.highest * tally.mean)} on average."
+        if self.of == "expected-risk":
+            return f"{percent(tally.mean)} of all samples are answered wrongly."
+        return ""

@@ -1,14 +1,29 @@
-"""Calibration before and after a policy's calibrator, out of sample; and words about the majority class."""
+"""What a fit notes: calibration out of sample, the majority class, and how the samples of the threshold look."""
+
+import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions
-from calibrant.metrics import Judged, ece
-from calibrant.selective.policy.evidence import calibration_warning, describe_majority, is_poor, majority_words
+from calibrant.metrics import Interval, Judged, ece
+from calibrant.posthoc import TemperatureScaling
+from calibrant.selective.policy import evidence
+from calibrant.selective.policy.evidence import (
+    Reference,
+    bin_counts,
+    class_counts,
+    describe_majority,
+    frequent_classes,
+    is_poor,
+)
 from calibrant.selective.policy.selection import Candidate, Selection
+from calibrant.selective.policy_file.entries import read_entries
+from calibrant.selective.policy_file.file import from_dict, to_dict
 from calibrant.selective.scores import Score
 from calibrant.selective.split import draws, share_for_choice
+from tests.helpers.exports import at, make_policy
 from tests.helpers.policies import drawn
 
 
@@ -41,8 +56,10 @@ def test_a_model_that_no_scale_repairs_is_warned_of(tmp_path):
     assert policy.calibration_warning.startswith("Warning: poorly calibrated")
     assert "--calibrator auto compares all" in policy.calibration_warning
     better = dict(policy.evidence["calibration"], better={"name": "isotonic", "ece": 0.031, "chosen_ece": 0.09})
-    assert "isotonic regression reaches 3.10% against 9.00%" in calibration_warning(better, repaired=True)
-    assert "--calibrator isotonic asks for it" in calibration_warning(better, repaired=True)
+    warning = replace(policy, evidence={"calibration": better}, calibrator=TemperatureScaling()).calibration_warning
+    assert warning.startswith("Warning: still poorly calibrated")
+    assert "isotonic regression reaches 3.10% against 9.00%" in warning
+    assert "--calibrator isotonic asks for it" in warning
     policy.save(tmp_path / "p.json")
     assert Policy.load(tmp_path / "p.json").calibration_warning == policy.calibration_warning
 
@@ -59,12 +76,101 @@ def test_what_is_better_is_so_beyond_chance(chosen, name):
 
 
 def test_the_words_about_the_majority_by_hand():
-    majority = describe_majority(np.array([97, 3]))
-    assert majority == {"class": 0, "error": pytest.approx(0.03)}
+    def words(counts, names, promised, seen):
+        policy = replace(make_policy(), class_names=names, evidence={"majority": describe_majority(np.array(counts))})
+        threshold = replace(at(0.5), risk=Interval(seen, 0.0, promised), target_risk=promised)
+        return replace(policy, threshold=threshold, target_risk=promised).majority_summary
+
     names = ("no", "yes")
-    said = "Always answering no would be wrong in 3.00% of all samples."
-    assert majority_words(majority, names, 0.01, 0.005) == said
-    assert majority_words(majority, names, 0.05, 0.005).startswith(f"Warning: {said} The promise of at most 5%")
-    assert majority_words(majority, names, None, 0.03).endswith("answers are wrong no less often, 3.00%.")
-    assert majority_words(describe_majority(np.array([2, 2, 2])), None, 0.7, 0.7) == ""
-    assert majority_words({"error": "x"}, None, 0.7, 0.7) == ""
+    assert describe_majority(np.array([97, 3])) == {"class": 0, "error": pytest.approx(0.03)}
+    text = "Always answering no would be wrong in 3.00% of all samples."
+    assert words([97, 3], names, 0.01, 0.005) == text
+    assert words([97, 3], names, 0.05, 0.005).startswith(f"Warning: {text} The promise of at most 5%")
+    assert words([97, 3], names, np.nan, 0.03).endswith("answers are wrong no less often, 3.00%.")
+    assert words([2, 2, 2], None, 0.7, 0.7) == ""
+    assert replace(make_policy(), evidence={"majority": {"error": "x"}}).majority_summary == ""
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return Policy.fit(Predictions.from_logits(*drawn(1500)), 0.1)
+
+
+def test_counts_are_of_four_fifths_of_the_samples_for_the_threshold(policy):
+    sketch = policy.evidence["reference"]
+    rows = sketch["rows"]
+    assert rows == policy.threshold.samples - int(0.2 * policy.threshold.samples)
+    assert all(sum(sketch[name]["counts"]) == rows for name in ("score", "confidence", "predicted"))
+    assert sketch["labels"] == np.bincount(drawn(1500)[1], minlength=6).tolist()
+
+
+def test_bins_hold_about_the_same_number(policy):
+    counts = np.array(policy.evidence["reference"]["score"]["counts"])
+    assert len(counts) == evidence.BINS
+    assert 15 < counts.min() <= counts.max() < 110  # 50 each, of bins that 200 other samples set
+
+
+def test_what_the_confidence_implies_is_near_what_was_wrong(policy):
+    z, _ = drawn(1500)
+    rows = draws(0, 0, 1500) >= 1 / 3
+    _, confidence, accept = policy.decide(z[rows])
+    # The sketch leaves out a fifth of the rows.
+    assert policy.evidence["reference"]["implied_risk"] == pytest.approx(1 - confidence[accept].mean(), abs=0.01)
+
+
+def test_values_at_an_edge_lie_above_it():
+    assert bin_counts(np.array([0.0, 1.0, 1.5, 2.0, 9.0]), [1.0, 2.0]).tolist() == [1, 2, 2]
+
+
+def test_all_but_the_most_frequent_classes_share_a_cell(monkeypatch):
+    monkeypatch.setattr(evidence, "BINS", 3)
+    classes = frequent_classes(np.array([1, 7, 0, 5, 2]))
+    assert classes.tolist() == [1, 3]
+    assert class_counts(np.array([1, 3, 3, 0, 4, 2]), classes).tolist() == [1, 2, 3]
+    assert frequent_classes(np.array([3, 9])).tolist() == [1]
+
+
+def test_saturated_scores_have_the_bins_that_they_fill():
+    rows = Reference(0)
+    score = np.repeat([0.5, 1.0], [100, 900])
+    rows.add(score, score, np.zeros(1000, int), np.zeros(1000, np.str_))
+    sketch = rows.evidence(0.7, np.array([1000, 0]))
+    assert sketch["score"]["edges"] == [1.0]
+    assert sum(sketch["score"]["counts"]) == 800
+    assert sketch["implied_risk"] == 0.0
+
+
+def test_of_very_many_samples_a_random_part_is_kept(monkeypatch):
+    monkeypatch.setattr(evidence, "MOST_KEPT", 500)
+    rows = Reference(0)
+    for start in range(0, 9000, 100):
+        values = np.arange(start, start + 100) / 9000
+        rows.add(values, values, np.zeros(100, int), np.zeros(100, np.str_))
+    sketch = rows.evidence(0.0, np.array([9000, 0]))
+    assert 400 < sketch["rows"] <= 800
+    assert abs(sketch["implied_risk"] - 0.5) < 0.05  # early and late ones alike
+
+
+def test_too_few_samples_leave_no_sketch():
+    policy = Policy.fit(Predictions.from_logits(*drawn(45)), 0.3)
+    assert policy.evidence["reference"] is None
+    from_dict(to_dict(policy))
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "sentence"),
+    [
+        (("score", "counts"), [1], "evidence.reference.score must have edges that rise"),
+        (("predicted", "classes"), [0, 1, 2, 3, 99], "evidence reference.predicted.classes must be different classes"),
+        (("labels",), [1, 2], "evidence reference.labels must be 6 counts or null"),
+        (("rows",), -1, "evidence.reference.rows must be a whole number"),
+    ],
+)
+def test_a_damaged_sketch_is_refused(policy, entry, value, sentence):
+    data = copy.deepcopy(to_dict(policy))
+    inner = data["evidence"]["reference"]
+    for name in entry[:-1]:
+        inner = inner[name]
+    inner[entry[-1]] = value
+    with pytest.raises(ValueError, match="^" + sentence):
+        read_entries(data)

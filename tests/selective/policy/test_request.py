@@ -5,10 +5,10 @@ import pytest
 
 from calibrant import Policy, Predictions
 from calibrant.selective.policy.request import (
-    PromiseRequest,
     check_costs,
     check_together,
     parse_promises,
+    read_promise,
     read_set_target,
 )
 from calibrant.selective.promise import Promise
@@ -65,26 +65,26 @@ def test_costs_that_are_refused(costs, message):
 
 
 @pytest.mark.parametrize(
-    ("request_", "message"),
+    ("arguments", "message"),
     [
-        (PromiseRequest(promise="recall=cat:0.9", by_class=True), "different promises"),
-        (PromiseRequest(target_cost=1.0), "target_cost goes with a cost matrix"),
-        (PromiseRequest(costs=[[0, 1], [1, 0]]), "costs need target_cost"),
-        (PromiseRequest(costs=[[0, 1], [1, 0]], target_cost=1.0), "below 1"),
-        (PromiseRequest(costs=[[0, 1], [1, 0]], target_cost=0.5, abstain_cost=-1), "abstain_cost must be"),
-        (PromiseRequest(by_class=1), "by_class must be True or False"),
+        ({"promise": "recall=cat:0.9", "by_class": True}, "different promises"),
+        ({"target_cost": 1.0}, "target_cost goes with a cost matrix"),
+        ({"costs": [[0, 1], [1, 0]]}, "costs need target_cost"),
+        ({"costs": [[0, 1], [1, 0]], "target_cost": 1.0}, "below 1"),
+        ({"costs": [[0, 1], [1, 0]], "target_cost": 0.5, "abstain_cost": -1}, "abstain_cost must be"),
+        ({"by_class": 1}, "by_class must be True or False"),
     ],
 )
-def test_requests_that_are_refused(request_, message):
+def test_requests_that_are_refused(arguments, message):
     data = Predictions.from_logits(np.zeros((3, 2)), [0, 1, 1], class_names=["cat", "dog"])
     with pytest.raises(ValueError, match=message):
-        request_.read(data)
+        read_promise(data, **arguments)
 
 
 def test_masks_have_the_risk_of_all_pixels():
     data = Predictions.from_logits(np.zeros((2, 2, 3, 3)), np.zeros((2, 3, 3), int), kind="segmentation")
     with pytest.raises(ValueError, match="for segmentation the risk of all pixels"):
-        PromiseRequest(by_class=True).read(data)
+        read_promise(data, by_class=True)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from calibrant import Policy, Predictions
+from calibrant.posthoc import NumpyOps
+from calibrant.selective import decision
 from calibrant.selective.policy.set_fitting import SetFit
-from calibrant.selective.sets.prediction_sets import SetTarget
+from calibrant.selective.sets import SetTarget
 from calibrant.selective.split import draws
 from tests.helpers.policies import drawn, masks
 
@@ -46,8 +48,8 @@ def test_coverage_holds_on_new_samples(method):
     target = SetTarget(0.9, method, *((0.1, 2) if method == "raps" else ()))
     for seed in range(150):
         fitting = SetFit(rule, target, None)
-        for _ in fitting.observe([Predictions.from_logits(*drawn(60, seed=seed))], seed, 0.0):
-            pass
+        z, y = drawn(60, seed=seed)
+        fitting.add(np.arange(60), decision(rule, NumpyOps(), z).probabilities, y)
         members = replace(rule, sets=fitting.finish()).predict_sets(new)
         shares.append(members[np.arange(len(labels)), labels].mean())
     error = math.hypot(np.std(shares) / math.sqrt(len(shares)), math.sqrt(0.09 / len(labels)))
@@ -140,3 +142,16 @@ def test_masks_are_refused():
 def test_a_policy_without_sets_says_so():
     with pytest.raises(ValueError, match="the policy has no prediction sets"):
         fit(100, sets=None).predict_sets(drawn(3)[0])
+
+
+def test_sets_beside_thresholds_by_class_in_every_group():
+    """Sets come from probabilities alone: whatever thresholds there are, they are those of a policy without groups."""
+    z, y = drawn(1500, 3)
+    data = Predictions.from_logits(z, y, groups={"site": np.where(np.arange(1500) % 2, "x", "y")})
+    fits = [
+        Policy.fit(data, 0.3, calibrator="temperature", sets=0.9, **options)
+        for options in ({}, {"by_class": True, "group": "site"})
+    ]
+    assert [policy.group_names for policy in fits] == [None, ("x", "y")]
+    plain, grouped = (policy.predict_sets(data) for policy in fits)
+    np.testing.assert_array_equal(grouped, plain)

@@ -8,7 +8,7 @@ from scipy.stats import beta
 
 from calibrant.metrics import coverage_at_risk
 from calibrant.selective import threshold_for_coverage, threshold_for_risk, thresholds_by_group
-from calibrant.selective.thresholds.risk import ClassThreshold, part_name
+from calibrant.selective.thresholds.risk import ClassThreshold
 from tests.helpers.exports import at
 
 METHODS = ("best", "fixed-sequence", "sgr", "empirical")
@@ -135,5 +135,5 @@ def test_bad_arguments_are_refused(change, message):
 
 
 def test_parts_have_names():
-    assert part_name("north", 0, ("cat", "dog")) == "north: cat"
+    assert ClassThreshold(0, "north", at(0.5)).name(("cat", "dog")) == "north: cat"
     assert ClassThreshold(1, None, at(0.5)).name(None) == "1"

@@ -110,7 +110,7 @@ def max_logit_given_msp(
 
 
 def _middles(points: int | ArrayLike) -> Doubles:
-    """Middles of windows: so many from 0 to 1, or those given."""
+    """Middles of windows: that many from 0 to 1, or those given."""
     if host("points", points)[0].ndim == 0:
         return np.linspace(0.0, 1.0, whole("points", points, 2))
     middles = real("points", points).values.astype(np.float64).reshape(-1)

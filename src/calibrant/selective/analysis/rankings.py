@@ -194,7 +194,7 @@ def errors_by_source(
 
 
 def _expected(count: Ints, marked: Ints, accepted: Ints) -> Doubles:
-    """How many marked predictions are among the first so many, a tie at the border spread evenly."""
+    """How many of the first ``accepted`` predictions are marked; a tie at the border is spread evenly."""
     total, total_marked = np.cumsum(count), np.cumsum(marked)
     at = np.searchsorted(total, accepted)
     inside = accepted - (total[at] - count[at])

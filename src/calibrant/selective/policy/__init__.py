@@ -1,8 +1,7 @@
 """Policies, which answer or abstain.
 
-`request` reads what is asked of a fit. `fit` runs it: it collects samples (`holdout`), chooses calibrator and score on
-them (`selection`), finds the threshold, fits prediction sets where they are asked for (`set_fitting`), and notes the
-`evidence` and a `reference` for a watch later. The result is a `policy`: a `rule`, which `promise_words` helps to
-describe, with its formula in `decision`. `module` is the same in PyTorch, and `outcome` what a policy does to
+`request` is what is asked of a fit, checked. `fit` runs it: it chooses calibrator and score (`selection`), finds the
+threshold, fits prediction sets where they are asked for (`set_fitting`), and notes the `evidence`. The result is a
+`policy`: a `rule`, with its formula in `decision`. `module` is the same in PyTorch, and `outcome` what a policy does to
 predictions.
 """

@@ -6,13 +6,13 @@ The formula is written once, in `Ops`: NumPy and PyTorch compute it, ONNX draws 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from calibrant._arrays import Array, as_numpy, cache_chunks, class_rows, given_back
-from calibrant._validation import FARTHEST_SUM, as_logits, check_finite, listing
-from calibrant.metrics import Doubles
+from calibrant._validation import FARTHEST_SUM, Ints, as_logits, check_finite, listing
 from calibrant.posthoc import NumpyOps, Ops, softmax
 from calibrant.predictions import is_one_column, widen
 from calibrant.selective.policy.rule import Rule
@@ -59,10 +59,7 @@ def decision(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Deci
         group: ``[n, 1]`` float64, the number of each row's group, where there is a threshold for each; a number that
             no group has is never accepted.
     """
-    z = values
-    if rule.takes == "probabilities":
-        z = ops.log(ops.maximum(values, ops.constant(rule.floor)))
-    calibrated = z if rule.calibrator is None else rule.calibrator.apply(ops, z)
+    z, calibrated = logits_of(rule, ops, values)
     # Where a calibrator keeps the order, its rounding must not make ties.
     ranked = z if rule.calibrator is None or rule.calibrator.keeps_order else calibrated
     probabilities = softmax(ops, calibrated)
@@ -77,11 +74,21 @@ def decision(rule: Rule, ops: Ops[V], values: V, group: V | None = None) -> Deci
     )
     limit = _limit(rule, ops, ranked, group)
     accept = ops.greater_equal(score, limit)
-    if rule.promise.of == "recall":  # whoever reaches the threshold is answered as the class, likelier ones or not
+    if (
+        rule.promise.of == "recall"
+    ):  # what reaches the threshold is answered as the class, even where another is likelier
         answer = np.arange(rule.num_classes)[None] == rule.promise.label
         ranked = ops.where(accept, ops.constant(answer), ranked)
         confidence = ops.total(ops.where(ops.predicted(ranked), probabilities, zero))
     return Decision(ops.argmax(ranked), confidence, accept, probabilities, score, limit)
+
+
+def logits_of(rule: Rule, ops: Ops[V], values: V) -> tuple[V, V]:
+    """What a policy takes as logits ``[n, C]``: as they come, and calibrated."""
+    z = values
+    if rule.takes == "probabilities":
+        z = ops.log(ops.maximum(values, ops.constant(rule.floor)))
+    return z, z if rule.calibrator is None else rule.calibrator.apply(ops, z)
 
 
 def _limit(rule: Rule, ops: Ops[V], ranked: V, group: V | None) -> V:
@@ -104,19 +111,28 @@ def _limit(rule: Rule, ops: Ops[V], ranked: V, group: V | None) -> V:
 def decide(rule: Rule, logits: Any, groups: Any = None) -> Decisions[Any]:
     """The decisions about an array ``[N, C]`` or ``[N, C, ...]``, as `Policy.decide` gives them."""
     z = checked_values(rule, logits)
-    numbers = _group_numbers(rule, groups, len(z))
-    parts, start = [], 0
-    for part in cache_chunks(z):
-        check_finite(part)
-        rows = class_rows(part).astype(np.float64)
-        group = None
-        if numbers is not None:
-            group = np.repeat(numbers[start : start + len(part)], len(rows) // len(part))[:, None]
-        label, confidence, accept, *_ = decision(rule, NumpyOps(), rows, group)
-        parts.append([column.reshape(len(part), *part.shape[2:]) for column in (label, confidence, accept)])
-        start += len(part)
-    columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    parts = [answer[:3] for _, answer in decision_chunks(rule, z, _group_numbers(rule, groups, len(z)))]
+    columns = (np.concatenate(column).reshape(len(z), *z.shape[2:]) for column in zip(*parts, strict=True))
     return Decisions(*(given_back(column, logits, np.float64) for column in columns))
+
+
+def decision_chunks(rule: Rule, values: Array, groups: Ints | None = None) -> Iterator[tuple[slice, Decision[Any]]]:
+    """The formula on an array ``[N, C]`` or ``[N, C, ...]``, some samples at a time, each time with which they are.
+
+    Args:
+        rule: the policy.
+        values: logits or probabilities, as the policy takes them; finite, or a ValueError is raised.
+        groups: ``[N]`` the number of each sample's group, where there is a threshold for each.
+    """
+    start = 0
+    for part in cache_chunks(values):
+        check_finite(part)
+        rows, samples = class_rows(part).astype(np.float64), slice(start, start + len(part))
+        group = None
+        if groups is not None:
+            group = np.repeat(groups[samples].astype(np.float64), len(rows) // len(part))[:, None]
+        yield samples, decision(rule, NumpyOps(), rows, group)
+        start += len(part)
 
 
 def checked_values(rule: Rule, values: Any) -> Array:
@@ -145,7 +161,7 @@ def checked_values(rule: Rule, values: Any) -> Array:
     return z
 
 
-def _group_numbers(rule: Rule, groups: Any, rows: int) -> Doubles | None:
+def _group_numbers(rule: Rule, groups: Any, rows: int) -> Ints | None:
     """Each row's group by its position in the list, -1 for an unknown group."""
     if rule.group_names is None:
         if groups is not None:
@@ -158,4 +174,4 @@ def _group_numbers(rule: Rule, groups: Any, rows: int) -> Doubles | None:
         raise ValueError("groups must be whole numbers or text, got floating point")
     if names.shape != (rows,):
         raise ValueError(f"groups must be [{rows}], one for each sample, got {list(names.shape)}")
-    return rule.group_numbers(names).astype(np.float64)
+    return rule.group_numbers(names)

@@ -1,25 +1,58 @@
-"""What a fit notes about its samples, and what that says: the calibration before and after, and the majority class.
+"""What a fit notes about its samples: which they were, their labels, how calibrated they are, how they look.
 
 The calibration is that of the samples that set the threshold. The calibrator was fitted on others, so that these
 numbers are those of new samples.
+
+The reference is how score, confidence and predicted class are distributed there, for monitoring later. A random part of
+the samples decides where bins begin and which classes share a cell, and is counted nowhere. Given the bins, the counts
+of the others are those of independent draws, as the counts of new samples are while nothing changes: a test may compare
+the two, whatever the distribution is and however often values are tied.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from calibrant._numbers import allowed, count, percent, round_percent, span
 from calibrant._validation import Bools, Ints
 from calibrant.metrics import LARGE_ERROR, ConfidenceSketch, Doubles, Interval, intervals
-from calibrant.posthoc import CALIBRATORS
 from calibrant.predictions import Predictions
 
-REPLICATES = 400
-RIVAL = 0.5  # an error of the constant answer above this is no rival to anything
+REPLICATES = 400  # of the bootstrap of an ECE
+BINS = 16  # of scores and confidences, and cells of classes
+APART, MOST_APART = 0.2, 2000  # of the samples, for the bins
+FEWEST_ROWS = 50  # below which nothing is kept
+MOST_KEPT = 100_000
+MOST_LISTED = 1000  # classes, above which their labels are not counted
+
+
+class Fingerprint:
+    """A checksum that recognises the same predictions: of all labels, and of the first batch's values."""
+
+    def __init__(self) -> None:
+        self.sum, self.rows = 0, 0
+
+    def add(self, batch: Predictions) -> None:
+        """Take in a batch."""
+        if not self.rows:
+            self.sum = zlib.crc32(np.ascontiguousarray(getattr(batch, batch.holds)[:1024]).tobytes())
+        if batch.labels is not None:
+            self.sum = zlib.crc32(np.ascontiguousarray(batch.labels).tobytes(), self.sum)
+        self.rows += len(batch)
+
+    def __str__(self) -> str:
+        return f"{self.rows}:{self.sum:08x}"
+
+
+def describe_majority(counts: Ints) -> dict[str, Any]:
+    """The most frequent class by its position, and how often always answering it is wrong."""
+    total = int(counts.sum())
+    return {"class": int(np.argmax(counts)), "error": (total - int(counts.max())) / total if total else None}
 
 
 class CalibrationCheck:
@@ -54,80 +87,120 @@ def is_poor(evidence: Mapping[str, Any]) -> bool:
     return value is not None and value >= LARGE_ERROR and not (low is not None and low <= 0)
 
 
-def calibration_words(evidence: Mapping[str, Any], *, unit: str, repaired: bool) -> str:
-    """What the calibrator changes, in a sentence; empty where nothing is known."""
-    if not evidence:
-        return ""
-    number = f"{count(evidence['samples'])} {unit}"
-    before, after = (_ece_text(evidence[name]) for name in ("before", "after"))
-    if repaired:
-        unseen = f"{number} that the calibrator was not fitted on"
-        return f"Calibration error (ECE) on {unseen}: {before} before, {after} after."
-    return f"Calibration error (ECE) on {number}: {after}; no calibrator is used."
+class ReferenceRows(NamedTuple):
+    """Samples, ``[n]`` each: random number, score, confidence, predicted class and group."""
+
+    draw: Doubles
+    score: Doubles
+    confidence: Doubles
+    predicted: Ints
+    group: npt.NDArray[np.str_]
+
+    def take(self, rows: Bools) -> ReferenceRows:
+        """Some of the samples."""
+        columns: tuple[Any, ...] = self
+        return ReferenceRows(*(column[rows] for column in columns))
 
 
-def calibration_warning(evidence: Mapping[str, Any], *, repaired: bool) -> str:
-    """A warning that the model is still poorly calibrated, and what would be better; empty where it is not."""
-    if not is_poor(evidence):
-        return ""
-    poor = f"Warning: {'still ' * repaired}poorly calibrated, with an ECE above {round_percent(LARGE_ERROR)};"
-    better = evidence.get("better")
-    if better:
-        title = CALIBRATORS[better["name"]].title.lower()
-        reached = f"{title} reaches {percent(better['ece'])} against {percent(better['chosen_ece'])}"
-        return (
-            f"{poor} {reached} by cross-fitting on the samples of the choice, at a higher NLL: "
-            f"--calibrator {better['name']} asks for it."
-        )
-    if evidence.get("compared"):
-        return f"{poor} none of the other calibrators is better beyond chance. More held-out samples may help."
-    return f"{poor} --calibrator auto compares all calibrators."
+class Reference:
+    """A random choice of samples, collected some at a time: all of them, or about a hundred thousand of more."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng([seed, 0x5EED])
+        self._parts: list[ReferenceRows] = []
+        self._limit, self._size = 1.0, 0
+
+    def add(self, score: Doubles, confidence: Doubles, predicted: Ints, group: npt.NDArray[np.str_]) -> None:
+        """Add some samples."""
+        draw = self._random.random(len(score))
+        part = ReferenceRows(draw, score, confidence, np.asarray(predicted, np.int64), group)
+        self._parts.append(part.take(draw < self._limit))
+        self._size += len(self._parts[-1].draw)
+        while self._size > 2 * MOST_KEPT:
+            self._limit /= 2
+            rows = self._rows()
+            self._parts = [rows.take(rows.draw < self._limit)]
+            self._size = len(self._parts[0].draw)
+
+    def _rows(self) -> ReferenceRows:
+        columns: Any = zip(*self._parts, strict=True)
+        return ReferenceRows(*(np.concatenate(column) for column in columns))
+
+    def evidence(
+        self, limits: Callable[[npt.NDArray[np.str_], Ints], Doubles] | float, labels: Ints, answer: int | None = None
+    ) -> dict[str, Any] | None:
+        """The sketch as plain data; None of too few samples.
+
+        Args:
+            limits: the threshold, or a function that gives it for the groups and predicted classes of samples.
+            labels: ``[C]`` how often each label occurs.
+            answer: the class that all accepted samples are answered as, if there is one; its probability is the score.
+        """
+        if self._size < FEWEST_ROWS:
+            return None
+        rows = self._rows()
+        accepted = rows.score >= (limits(rows.group, rows.predicted) if callable(limits) else limits)
+        if answer is not None:
+            rows = rows._replace(
+                confidence=np.where(accepted, rows.score, rows.confidence),
+                predicted=np.where(accepted, answer, rows.predicted),
+            )
+        # The smallest draws: random, and the same share of few samples as of many.
+        apart = rows.draw <= np.partition(rows.draw, count := min(int(APART * self._size), MOST_APART))[count - 1]
+        first, rest = rows.take(apart), rows.take(~apart)
+        classes = frequent_classes(np.bincount(first.predicted, minlength=len(labels)))
+        doubt = 1 - rest.confidence[accepted[~apart]]
+        return {
+            "rows": len(rest.draw),
+            "score": _binned(first.score, rest.score),
+            "confidence": _binned(first.confidence, rest.confidence),
+            "predicted": {"classes": classes.tolist(), "counts": class_counts(rest.predicted, classes).tolist()},
+            "labels": labels.tolist() if len(labels) <= MOST_LISTED else None,
+            "implied_risk": float(doubt.mean()) if len(doubt) else None,
+        }
 
 
-def _ece_text(value: Mapping[str, float | None]) -> str:
-    low, high = value.get("low"), value.get("high")
-    has_limits = low is not None and high is not None and math.isfinite(low) and math.isfinite(high)
-    limits = f" {span(low, high, 'share', value['value'])}" if has_limits else ""
-    return f"{percent(value['value'])}{limits}"
+def frequent_classes(counts: Ints) -> Ints:
+    """The most frequent classes, which have a cell each; all others share the last."""
+    return np.argsort(-counts, kind="stable")[: min(len(counts), BINS) - 1]
 
 
-def count_labels(batches: Iterable[Predictions], counts: Ints) -> Iterator[Predictions]:
-    """Pass batches on, and add to ``counts`` how many labels of each class they have."""
-    for batch in batches:
+def class_counts(predicted: Ints, classes: npt.ArrayLike) -> Ints:
+    """How often each class is predicted, and how often any other."""
+    counts = (predicted[:, None] == np.asarray(classes, dtype=np.int64)).sum(0)
+    return np.append(counts, len(predicted) - counts.sum()).astype(np.int64)
+
+
+def bin_counts(values: Doubles, edges: npt.ArrayLike) -> Ints:
+    """How many values lie in each bin; an edge belongs to the bin above it."""
+    bins = np.asarray(edges, dtype=np.float64)
+    return np.bincount(np.searchsorted(bins, values, side="right"), minlength=len(bins) + 1).astype(np.int64)
+
+
+def _binned(apart: Doubles, values: Doubles) -> dict[str, Any]:
+    edges = np.unique(np.quantile(apart, np.arange(1, BINS) / BINS, method="inverted_cdf"))
+    edges = edges[edges > apart.min()]  # else nothing lies below the first
+    return {"edges": edges.tolist(), "counts": bin_counts(values, edges).tolist()}
+
+
+class FitNotes:
+    """What is added up while the samples of the threshold are read.
+
+    Attributes:
+        fingerprint: of all predictions.
+        labels: ``[C]`` how often each label occurs among them.
+        calibration: of the samples for the threshold.
+        reference: likewise.
+    """
+
+    def __init__(self, num_classes: int, seed: int) -> None:
+        self.fingerprint, self.labels = Fingerprint(), np.zeros(num_classes, np.int64)
+        self.calibration, self.reference = CalibrationCheck(), Reference(seed)
+
+    def add_batch(self, batch: Predictions) -> None:
+        """Take in a whole batch, whatever its samples are for."""
+        self.fingerprint.add(batch)
         labels = batch.labels.reshape(-1)
         if batch.ignore_index is not None:
             labels = labels[labels != batch.ignore_index]
-        counts += np.bincount(labels, minlength=len(counts))
-        yield batch
-
-
-def describe_majority(counts: Ints) -> dict[str, Any]:
-    """The most frequent class by its position, and how often always answering it is wrong."""
-    total = int(counts.sum())
-    return {"class": int(np.argmax(counts)), "error": (total - int(counts.max())) / total if total else None}
-
-
-def majority_words(
-    majority: Mapping[str, Any], names: tuple[str, ...] | None, promised: float | None, seen: float
-) -> str:
-    """The error of the constant answer, and a warning where the policy is worth no more; empty where it is no rival.
-
-    Args:
-        majority: as `describe_majority` gives it.
-        names: of the classes.
-        promised: the risk that the policy promises, if it does.
-        seen: the share of its answers that were wrong.
-    """
-    error, number = majority.get("error"), majority.get("class")
-    if not isinstance(error, float) or not isinstance(number, int) or error > RIVAL:
-        return ""
-    name = names[number] if names is not None and number < len(names) else str(number)
-    if error == 0:
-        return f"Warning: all labels are {name}: nothing was learnt about other classes, and no promise is about them."
-    text = f"Always answering {name} would be wrong in {percent(error)} of all samples."
-    if promised is not None and promised >= error:
-        worth = f"The promise of at most {allowed(promised)} is no better"
-        return f"Warning: {text} {worth}: ask for a target risk below that error."
-    if seen >= error:
-        return f"Warning: {text} The policy's answers are wrong no less often, {percent(seen)}."
-    return text
+        self.labels += np.bincount(labels, minlength=len(self.labels))

@@ -3,68 +3,35 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibrant._arrays import Array, cache_chunks, class_rows, row_slices
 from calibrant._progress import Progress, track
-from calibrant.predictions import IGNORED, Digits, Predictions
-from calibrant.selective.policy.evidence import CalibrationCheck, count_labels, describe_majority, is_poor
-from calibrant.selective.policy.holdout import Fingerprint, ForChoice, for_choice, score_choice, score_for_threshold
-from calibrant.selective.policy.reference import Reference
+from calibrant._validation import Bools, Ints, check_finite
+from calibrant.metrics import Doubles
+from calibrant.posthoc import NumpyOps, msp_formula
+from calibrant.predictions import IGNORED, Digits, Predictions, log_probabilities
+from calibrant.selective.policy.decision import decision
+from calibrant.selective.policy.evidence import CalibrationCheck, FitNotes, describe_majority, is_poor
+from calibrant.selective.policy.request import FitRequest
 from calibrant.selective.policy.rule import Rule
-from calibrant.selective.policy.selection import Selection, select
+from calibrant.selective.policy.selection import ForChoice, Selection, for_choice, group_names, select
 from calibrant.selective.policy.set_fitting import SetFit, with_counts
-from calibrant.selective.promise import Promise
-from calibrant.selective.scores import FORMULAS, Score
-from calibrant.selective.sets.prediction_sets import SetTarget
-from calibrant.selective.split import FEWEST_FOR_CHOICE, count_for_threshold, share_for_choice
-from calibrant.selective.thresholds.classes import thresholds_by_class
+from calibrant.selective.scores import Score
+from calibrant.selective.split import count_for_threshold, draws
 from calibrant.selective.thresholds.images import threshold_over_images
 from calibrant.selective.thresholds.mean_loss import threshold_of_promise
 from calibrant.selective.thresholds.risk import abstaining
-from calibrant.selective.thresholds.samples import ScoredSamples, ThresholdTarget, threshold_over_samples
-
-
-@dataclass(frozen=True, eq=False)
-class FitRequest:
-    """What is asked of a fit, checked: the arguments of `Policy.fit`, those of promise and sets put together."""
-
-    target: ThresholdTarget
-    promise: Promise
-    sets: SetTarget | None
-    calibrator: str
-    score: str
-    centre: bool | None
-    group: str | None
-    seed: int
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether calibrator and score are given, so that nothing is left to choose."""
-        return self.calibrator == "none" and self.score in FORMULAS
-
-    def has_choice(self, samples: int) -> bool:
-        """Whether calibrator or score are chosen: of few samples, only where something else than MSP is asked for."""
-        is_default = self.calibrator in ("auto", "none") and self.score in ("auto", "msp")
-        return not self.is_closed and (samples >= FEWEST_FOR_CHOICE or not is_default)
-
-    def share_for_choice(self, predictions: Predictions) -> float:
-        """The share of the samples that choose, or only plan the tests; 0 where all are for the threshold."""
-        samples, has_sets = len(predictions), self.sets is not None and self.sets.has_choice
-        chooses = self.has_choice(samples) or predictions.kind == "segmentation" or has_sets
-        # Over images the tests are always planned on others, and with samples enough everywhere.
-        is_planned = self.target.is_planned and self.promise.of not in ("recall", "expected-risk")
-        if chooses or self.promise.of == "cost" or (samples >= FEWEST_FOR_CHOICE and is_planned):
-            return share_for_choice(samples, plans_only=not chooses)
-        return 0.0
+from calibrant.selective.thresholds.samples import ScoredSamples, threshold_over_samples, thresholds_by_class
 
 
 def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) -> Rule:
     """Fit a policy in two passes over the predictions, and a third with sets."""
-    samples, seed, is_segmentation = len(predictions), request.seed, predictions.kind == "segmentation"
+    samples, seed = len(predictions), request.seed
     share = request.share_for_choice(predictions)
     choice, selection, floor = _choose(predictions, request, share, progress)
     rule = Rule(
@@ -83,14 +50,9 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
     )
     plan = None if choice is None else score_choice(rule, choice)
     set_fit = None if request.sets is None else SetFit(rule, request.sets, choice)
-    fingerprint, check, reference = Fingerprint(), CalibrationCheck(), Reference(seed)
-    counts = np.zeros(rule.num_classes, np.int64)
+    notes = FitNotes(rule.num_classes, seed)
     batches = track(predictions.batches(), "reading for the threshold", samples, progress, size=len)
-    if set_fit is not None:
-        batches = set_fit.observe(batches, seed, share)
-    scored = score_for_threshold(
-        rule, count_labels(batches, counts), seed, share, request.group, fingerprint, check, reference
-    )
+    scored = _score_for_threshold(rule, request, batches, share, notes, set_fit)
     rule = _with_threshold(rule, request, scored, plan, share)
     evidence = {
         "created": datetime.date.today().isoformat(),
@@ -98,11 +60,11 @@ def fit_rule(predictions: Predictions, request: FitRequest, progress: Progress) 
         "for_choice": 0 if choice is None else choice.samples,
         "for_threshold": count_for_threshold(seed, samples, share),
         "seed": seed,
-        "fingerprint": str(fingerprint),
+        "fingerprint": str(notes.fingerprint),
         "ignore_index": None if predictions.ignore_index == IGNORED else predictions.ignore_index,
-        "majority": describe_majority(counts),
-        "calibration": _calibration(check, selection, independent=not is_segmentation),
-        "reference": reference.evidence(rule.limits_of, counts, request.promise.answer),
+        "majority": describe_majority(notes.labels),
+        "calibration": _calibration(notes.calibration, selection, independent=rule.kind != "segmentation"),
+        "reference": notes.reference.evidence(rule.limits_of, notes.labels, request.promise.answer),
         **selection.evidence(),
     }
     rule = replace(rule, evidence=evidence)
@@ -137,17 +99,16 @@ def _with_threshold(
 ) -> Rule:
     """The rule with its threshold, or those of groups or classes."""
     target, promise, group = request.target, request.promise, request.group
-    rule = replace(rule, group=group)
     if rule.kind == "segmentation":
         assert plan is not None
         return replace(rule, threshold=threshold_over_images(scored, plan, target))
-    if promise.is_plain:
-        threshold, groups = threshold_over_samples(scored, plan, target, group, share)
-        return replace(rule, threshold=threshold, groups=groups)
     samples = ScoredSamples.joined(scored)
+    if promise.is_plain:
+        threshold, groups = threshold_over_samples(samples, plan, target, group, share)
+        return replace(rule, threshold=threshold, groups=groups, group=group)
     if promise.has_class_thresholds:
         threshold, classes = thresholds_by_class(samples, plan, promise, target, group, share, rule.class_names)
-        return replace(rule, threshold=threshold, classes=classes)
+        return replace(rule, threshold=threshold, classes=classes, group=group)
     threshold, promise = threshold_of_promise(samples, plan, promise, target)
     return replace(rule, threshold=threshold, promise=promise)
 
@@ -159,3 +120,78 @@ def _calibration(check: CalibrationCheck, selection: Selection, *, independent: 
         calibration["compared"] = len(selection.calibrators) > 2
         calibration["better"] = selection.better_calibrated() if independent else None
     return calibration
+
+
+def score_choice(rule: Rule, choice: ForChoice) -> ScoredSamples:
+    """The scores of the samples for the choice, by which the order of the tests is planned."""
+    values, labels, unit, _, groups = choice.rows
+    parts = [_judge(rule, values[rows], labels[rows]) for rows in row_slices(len(values), values.shape[1])]
+    score, correct, predicted = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("score", "correct", "predicted")
+    )
+    distinct, image = np.unique(unit, return_inverse=True)
+    return ScoredSamples(score, correct, groups, image, len(distinct), choice.image_size, predicted, labels)
+
+
+def _score_for_threshold(
+    rule: Rule,
+    request: FitRequest,
+    batches: Iterable[Predictions],
+    share: float,
+    notes: FitNotes,
+    set_fit: SetFit | None,
+) -> Iterator[ScoredSamples]:
+    """The scores of the samples for the threshold, some at a time; notes and sets take in what they need meanwhile."""
+    start = 0
+    for batch in batches:
+        notes.add_batch(batch)
+        rows = np.flatnonzero(draws(request.seed, start, len(batch)) >= share)
+        values, labels = getattr(batch, batch.holds)[rows], batch.labels[rows]
+        names = group_names(batch, request.group, rows)
+        first = 0
+        for part in cache_chunks(values) if len(rows) else ():
+            check_finite(part)
+            y = labels[first : first + len(part)].reshape(-1)
+            image_size = len(y) // len(part)
+            counted = np.ones(len(y), dtype=bool) if batch.ignore_index is None else y != batch.ignore_index
+            judged = _judge(rule, class_rows(part), y).take(counted)
+            notes.calibration.add((judged.plain_confidence, judged.plain_correct), (judged.confidence, judged.correct))
+            image = np.repeat(np.arange(len(part)), image_size)[counted]
+            groups = names[first : first + len(part)][image]
+            if rule.kind == "classification":
+                notes.reference.add(judged.score, judged.confidence, judged.predicted, groups)
+            if set_fit is not None:
+                set_fit.add((start + rows[first : first + len(part)])[counted], judged.probabilities, y[counted])
+            classes = () if rule.promise.is_plain else (judged.predicted, y[counted])
+            yield ScoredSamples(judged.score, judged.correct, groups, image, len(part), image_size, *classes)
+            first += len(part)
+        start += len(batch)
+
+
+class _JudgedRows(NamedTuple):
+    """Rows ``[n]`` as the policy judges them, probabilities ``[n, C]``; ``plain``: without its calibrator."""
+
+    score: Doubles
+    correct: Bools
+    confidence: Doubles
+    predicted: Ints
+    plain_confidence: Doubles
+    plain_correct: Bools
+    probabilities: Doubles
+
+    def take(self, rows: Bools) -> _JudgedRows:
+        if rows.all():
+            return self
+        columns: tuple[Any, ...] = self
+        return _JudgedRows(*(column[rows] for column in columns))
+
+
+def _judge(rule: Rule, values: Array, labels: Array) -> _JudgedRows:
+    rows = values.astype(np.float64)
+    answer = decision(rule, NumpyOps(), rows)
+    confidence, correct = np.clip(answer.confidence[:, 0], 0.0, 1.0), answer.label[:, 0] == labels
+    plain = confidence, correct
+    if rule.calibrator is not None:
+        z = rows if rule.takes == "logits" else log_probabilities(rows, rule.floor)
+        plain = np.clip(msp_formula(NumpyOps(), z)[:, 0], 0.0, 1.0), rows.argmax(1) == labels
+    return _JudgedRows(answer.score[:, 0], correct, confidence, answer.label[:, 0], *plain, answer.probabilities)

@@ -56,8 +56,8 @@ class PolicyModule(nn.Module):
 
         Args:
             inputs: logits ``[N, C]`` or ``[N, C, ...]``, or what the model takes.
-            group: ``[N]`` whole numbers, each row's group by its place in the policy's list; -1 for one it does not
-                know, which is never accepted.
+            group: ``[N]`` whole numbers, the position of each row's group in the policy's list; -1 for an unknown
+                group, which is never accepted.
         """
         values = inputs if self.model is None else self.model(inputs)
         if (group is None) == (self.rule.group_names is not None):

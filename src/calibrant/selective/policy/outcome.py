@@ -19,11 +19,10 @@ from calibrant.metrics import Interval
 from calibrant.predictions import Predictions
 from calibrant.selective.bounds import UNKNOWN, coverage_interval, risk_interval
 from calibrant.selective.policy.decision import Decisions
-from calibrant.selective.policy.holdout import Fingerprint
+from calibrant.selective.policy.evidence import Fingerprint
 from calibrant.selective.policy.policy import Policy
-from calibrant.selective.policy.promise_words import promise_title, tally_words
 from calibrant.selective.promise import LossTally
-from calibrant.selective.sets.counts import SetCounts
+from calibrant.selective.set_counts import SetCounts
 from calibrant.selective.thresholds.images import AnsweredImages
 
 FORMATS = (".parquet", ".csv", ".npz")
@@ -210,7 +209,7 @@ class Outcome:
 
     def sentences(self) -> list[str]:
         """What happened, in plain sentences."""
-        unit = "pixels" if self.policy.kind == "segmentation" else "samples"
+        unit = self.policy.unit
         if not self.samples:
             return [f"There are no {unit} that count."]
         share = self.accepted / self.samples
@@ -238,18 +237,16 @@ class Outcome:
                 f"{count(self.errors)} answers are wrong, {percent(risk.value)}{limits}; "
                 f"answering everything would be wrong in {percent(self.all_errors / self.samples)}."
             )
-        text += filter(None, [tally_words(self.policy.promise, self.tally, self.policy.class_names)])
+        text += filter(None, [self.policy.promise.result(self.tally, self.policy.class_names)])
         if str(self.fingerprint) == self.policy.evidence.get("fingerprint"):
             text.append("The policy was fitted on these predictions: they cannot show how it does on new ones.")
-        return [*text, *self._verdict(unit), *filter(None, [self._majority()])]
+        text += self._verdict()
+        if self.policy.majority_summary.startswith("Warning"):
+            text.append(self.policy.majority_summary)
+        return text
 
-    def _majority(self) -> str:
-        """The warning of the policy, if it is worth no more than a constant answer."""
-        text = self.policy.majority_summary
-        return text if text.startswith("Warning") else ""
-
-    def _verdict(self, unit: str) -> list[str]:
-        promise = promise_title(self.policy.promise, self.policy.class_names, self.policy.promised)
+    def _verdict(self) -> list[str]:
+        unit, promise = self.policy.unit, self.policy.promise.title(self.policy.class_names, self.policy.promised)
         where = ""
         if self.broken and "" not in self.broken:
             shares = {name: f"{percent(tally.mean)} of {count(tally.rows)}" for name, tally in self.broken.items()}
@@ -290,7 +287,7 @@ class Outcome:
         promise = self.policy.promise
         facts = {"of": promise.of, "by_class": promise.by_class, "promised_loss": promise.mean_loss}
         mean = self.tally.mean if self.tally.rows else None
-        result = tally_words(promise, self.tally, self.policy.class_names)
+        result = promise.result(self.tally, self.policy.class_names)
         return facts | {"rows": self.tally.rows, "mean_loss": mean, "words": self.policy.summary, "result": result}
 
     def _sets_dict(self) -> dict[str, Any] | None:

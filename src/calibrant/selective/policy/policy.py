@@ -12,12 +12,13 @@ from calibrant._progress import Progress, silent
 from calibrant._validation import LARGEST_SEED, differing_names, whole
 from calibrant.predictions import Predictions
 from calibrant.selective.policy.decision import Decisions, decide
-from calibrant.selective.policy.fit import FitRequest, fit_rule
+from calibrant.selective.policy.fit import fit_rule
 from calibrant.selective.policy.request import (
-    PromiseRequest,
+    FitRequest,
     check_arguments,
     check_fittable,
     check_together,
+    read_promise,
     read_set_target,
 )
 from calibrant.selective.policy.rule import Rule
@@ -132,7 +133,7 @@ class Policy(Rule):
             ([0, 0], [True, False])
         """
         check_fittable(predictions)
-        promised = PromiseRequest(promise, by_class, costs, target_cost, abstain_cost).read(predictions)
+        promised = read_promise(predictions, promise, by_class, costs, target_cost, abstain_cost)
         check_together(promised, target_risk, target_coverage, method, score, group)
         if target_risk is None and target_coverage is None and promised.of == "risk":
             target_risk = 0.05

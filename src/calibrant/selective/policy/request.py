@@ -11,7 +11,9 @@ import numpy as np
 from calibrant._validation import at_least, did_you_mean, flag, listing, short, shorten
 from calibrant.predictions import Predictions
 from calibrant.selective.promise import Promise
-from calibrant.selective.sets.prediction_sets import SetTarget
+from calibrant.selective.scores import FORMULAS
+from calibrant.selective.sets import SetTarget
+from calibrant.selective.split import FEWEST_FOR_CHOICE, share_for_choice
 from calibrant.selective.thresholds.risk import open_share
 from calibrant.selective.thresholds.samples import ThresholdTarget
 
@@ -21,45 +23,74 @@ MOST_COSTED = 1000  # classes of a cost matrix
 
 
 @dataclass(frozen=True, eq=False)
-class PromiseRequest:
-    """The arguments of `Policy.fit` that are about a promise, as they came."""
+class FitRequest:
+    """What is asked of a fit, checked: the arguments of `Policy.fit`, those of promise and sets put together."""
 
-    promise: str | Sequence[str] | None = None
-    by_class: bool = False
-    costs: Any = None
-    target_cost: float | None = None
-    abstain_cost: float | None = None
+    target: ThresholdTarget
+    promise: Promise
+    sets: SetTarget | None
+    calibrator: str
+    score: str
+    centre: bool | None
+    group: str | None
+    seed: int
 
-    def read(self, predictions: Predictions) -> Promise:
-        """The promise; that of a risk where nothing else is asked for."""
-        flag("by_class", self.by_class)
-        arguments = {"promise": self.promise is not None, "by_class": self.by_class, "costs": self.costs is not None}
-        names = [name for name, is_given in arguments.items() if is_given]
-        if len(names) > 1:
-            raise ValueError(f"{names[0]} and {names[1]} are different promises: give one of them")
-        for name, value in (("target_cost", self.target_cost), ("abstain_cost", self.abstain_cost)):
-            if value is not None and self.costs is None:
-                raise ValueError(f"{name} goes with a cost matrix: give costs")
-        if not names:
-            return Promise()
-        if predictions.kind == "segmentation":
-            raise ValueError(f"{names[0]} is for classification; for segmentation the risk of all pixels is promised")
-        classes = int(predictions.num_classes)
-        if self.promise is not None:
-            return parse_promises(self.promise, predictions.class_names, classes)
-        return Promise(by_class=True) if self.by_class else self._of_cost(classes)
+    @property
+    def is_closed(self) -> bool:
+        """Whether calibrator and score are given, so that nothing is left to choose."""
+        return self.calibrator == "none" and self.score in FORMULAS
 
-    def _of_cost(self, classes: int) -> Promise:
-        matrix = check_costs(self.costs, classes)
-        highest = float(matrix.max())
-        if self.target_cost is None:
-            raise ValueError(f"costs need target_cost, the mean cost of answers allowed: between 0 and {highest:g}")
-        target = at_least("target_cost", self.target_cost, 0.0, highest)
-        open_share("target_cost over the highest cost", target / highest)
-        abstain_cost = self.abstain_cost
-        if abstain_cost is not None:
-            abstain_cost = at_least("abstain_cost", abstain_cost, 0.0, LARGEST_COST)
-        return Promise("cost", target=target, costs=tuple(map(tuple, matrix.tolist())), abstain_cost=abstain_cost)
+    def has_choice(self, samples: int) -> bool:
+        """Whether calibrator or score are chosen: of few samples, only where something else than MSP is asked for."""
+        is_default = self.calibrator in ("auto", "none") and self.score in ("auto", "msp")
+        return not self.is_closed and (samples >= FEWEST_FOR_CHOICE or not is_default)
+
+    def share_for_choice(self, predictions: Predictions) -> float:
+        """The share of the samples that choose, or only plan the tests; 0 where all are for the threshold."""
+        samples, has_sets = len(predictions), self.sets is not None and self.sets.has_choice
+        chooses = self.has_choice(samples) or predictions.kind == "segmentation" or has_sets
+        # Over images the tests are always planned on others, and with samples enough everywhere.
+        is_planned = self.target.is_planned and self.promise.of not in ("recall", "expected-risk")
+        if chooses or self.promise.of == "cost" or (samples >= FEWEST_FOR_CHOICE and is_planned):
+            return share_for_choice(samples, plans_only=not chooses)
+        return 0.0
+
+
+def read_promise(
+    predictions: Predictions,
+    promise: str | Sequence[str] | None = None,
+    by_class: bool = False,
+    costs: Any = None,
+    target_cost: float | None = None,
+    abstain_cost: float | None = None,
+) -> Promise:
+    """The promise asked for; that of a risk where nothing else is."""
+    flag("by_class", by_class)
+    arguments = {"promise": promise is not None, "by_class": by_class, "costs": costs is not None}
+    names = [name for name, is_given in arguments.items() if is_given]
+    if len(names) > 1:
+        raise ValueError(f"{names[0]} and {names[1]} are different promises: give one of them")
+    for name, value in (("target_cost", target_cost), ("abstain_cost", abstain_cost)):
+        if value is not None and costs is None:
+            raise ValueError(f"{name} goes with a cost matrix: give costs")
+    if not names:
+        return Promise()
+    if predictions.kind == "segmentation":
+        raise ValueError(f"{names[0]} is for classification; for segmentation the risk of all pixels is promised")
+    if by_class:
+        return Promise(by_class=True)
+    classes = int(predictions.num_classes)
+    if promise is not None:
+        return parse_promises(promise, predictions.class_names, classes)
+    matrix = check_costs(costs, classes)
+    highest = float(matrix.max())
+    if target_cost is None:
+        raise ValueError(f"costs need target_cost, the mean cost of answers allowed: between 0 and {highest:g}")
+    target = at_least("target_cost", target_cost, 0.0, highest)
+    open_share("target_cost over the highest cost", target / highest)
+    if abstain_cost is not None:
+        abstain_cost = at_least("abstain_cost", abstain_cost, 0.0, LARGEST_COST)
+    return Promise("cost", target=target, costs=tuple(map(tuple, matrix.tolist())), abstain_cost=abstain_cost)
 
 
 def check_costs(costs: Any, classes: int) -> Any:
@@ -83,17 +114,17 @@ def check_together(
     """Raise unless the other arguments of a fit go with the promise."""
     if promise.is_plain:
         return
-    what = "thresholds by class" if promise.by_class else f"a promise of {promise.of.replace('-', ' ')}"
+    title = "thresholds by class" if promise.by_class else f"a promise of {promise.of.replace('-', ' ')}"
     if target_coverage is not None:
-        raise ValueError(f"target_coverage does not go with {what}, which decides how much is answered")
+        raise ValueError(f"target_coverage does not go with {title}, which decides how much is answered")
     if target_risk is not None and not promise.by_class:
-        raise ValueError(f"target_risk does not go with {what}: it says itself what is promised")
+        raise ValueError(f"target_risk does not go with {title}: it says itself what is promised")
     if method not in ("best", "fixed-sequence" if promise.of in ("risk", "precision", "cost") else "best"):
-        raise ValueError(f"{what} has a test of its own, got method {method!r}")
+        raise ValueError(f"{title} has a test of its own, got method {method!r}")
     if score != "auto" and promise.score is not None:
-        raise ValueError(f"{what} ranks answers by the {promise.score.words}, got score {score!r}")
+        raise ValueError(f"{title} ranks answers by the {promise.score.words}, got score {score!r}")
     if group is not None and not promise.has_class_thresholds:
-        raise ValueError(f"thresholds by group are for a risk or a precision, got {what}")
+        raise ValueError(f"thresholds by group are for a risk or a precision, got {title}")
 
 
 def parse_promises(texts: str | Sequence[str], class_names: Sequence[str] | None, num_classes: int) -> Promise:
@@ -110,9 +141,8 @@ def parse_promises(texts: str | Sequence[str], class_names: Sequence[str] | None
     promises = [_parse(text, class_names, num_classes) for text in every]
     if not promises:
         raise ValueError(f"promise must be {SPELLINGS}, got nothing")
-    first = promises[0]
     if len(promises) == 1:
-        return first
+        return promises[0]
     if any(promise.of != "precision" for promise in promises):
         raise ValueError("several promises at once are for the precision of different classes")
     shares = tuple(share for promise in promises for share in promise.shares)
@@ -134,16 +164,11 @@ def _parse(text: Any, class_names: Sequence[str] | None, num_classes: int) -> Pr
     share = open_share(f"the share of {short(text)}", share)
     if kind == "expected-risk":
         return Promise(kind, target=share)
-    return Promise(kind, shares=((find_class(name.strip(), class_names, num_classes), share),))
-
-
-def find_class(name: str, class_names: Sequence[str] | None, num_classes: int) -> int:
-    """The number of a class by its name, or of classes without names by the number itself."""
-    names = [str(label) for label in range(num_classes)] if class_names is None else list(class_names)
+    name, names = name.strip(), list(class_names or map(str, range(num_classes)))
     if name not in names:
         hint = did_you_mean(name, names) or f"; there are {listing(names)}"
         raise ValueError(f"no class {shorten(name)!r}{hint}")
-    return names.index(name)
+    return Promise(kind, shares=((names.index(name), share),))
 
 
 def read_set_target(

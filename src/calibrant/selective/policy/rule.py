@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 
 from calibrant._arrays import Array
-from calibrant._numbers import allowed, count, percent, round_percent, span_words
+from calibrant._numbers import allowed, count, percent, round_percent, span, span_words
 from calibrant._validation import Ints, listing
-from calibrant.metrics import Doubles
-from calibrant.posthoc import Calibrator
+from calibrant.metrics import LARGE_ERROR, Doubles
+from calibrant.posthoc import CALIBRATORS, Calibrator
 from calibrant.predictions import FLOOR, class_name
-from calibrant.selective.policy.evidence import calibration_warning, calibration_words, majority_words
-from calibrant.selective.policy.promise_words import promise_words
+from calibrant.selective.policy.evidence import is_poor
 from calibrant.selective.promise import Promise
 from calibrant.selective.scores import Score
-from calibrant.selective.sets.prediction_sets import PredictionSets
+from calibrant.selective.sets import PredictionSets
 from calibrant.selective.thresholds.risk import ClassThreshold, Threshold
 
 
@@ -51,12 +50,9 @@ class Rule:
         return None if self.positive is None else class_name(self.positive, self.class_names)
 
     @property
-    def majority_summary(self) -> str:
-        """What always answering the majority class is worth, and a warning where the policy is worth no more."""
-        if self.abstains or self.promise.of != "risk":
-            return ""
-        majority = self.evidence.get("majority") or {}
-        return majority_words(majority, self.class_names, self.promised, self.threshold.risk.value)
+    def unit(self) -> str:
+        """What is answered, in words."""
+        return "pixels" if self.kind == "segmentation" else "samples"
 
     @property
     def limits(self) -> Doubles:
@@ -139,7 +135,7 @@ class Rule:
     @property
     def summary(self) -> str:
         """What it does and promises, in a sentence or two."""
-        threshold, unit = self.threshold, "pixels" if self.kind == "segmentation" else "samples"
+        threshold, unit = self.threshold, self.unit
         if self.abstains:
             return threshold.reason if "" in self.parts else f"Abstains always. {threshold.reason}"
         if threshold.accepted == threshold.samples:
@@ -153,9 +149,8 @@ class Rule:
         """What holds for the answers, and with what confidence."""
         threshold = self.threshold
         if not self.promise.is_plain:
-            parts = () if self.classes is None else self.classes
-            return promise_words(
-                self.promise, parts, threshold, self.class_names, self.group, self.target_risk, self.confidence
+            return self.promise.words(
+                self.classes or (), threshold, self.class_names, self.group, self.target_risk, self.confidence
             )
         observed = f"seen: {percent(threshold.risk.value)} of {count(threshold.accepted)}"
         limit = threshold.risk.high if self.target_risk is None else self.target_risk
@@ -180,11 +175,65 @@ class Rule:
     @property
     def calibration_summary(self) -> str:
         """The calibration error before and after the calibrator, out of sample; empty where it is not known."""
-        unit = "pixels" if self.kind == "segmentation" else "samples"
-        calibration = self.evidence.get("calibration") or {}
-        return calibration_words(calibration, unit=unit, repaired=self.calibrator is not None)
+        evidence = self.evidence.get("calibration")
+        if not evidence:
+            return ""
+        number = f"{count(evidence['samples'])} {self.unit}"
+        before, after = (_ece_text(evidence[name]) for name in ("before", "after"))
+        if self.calibrator is None:
+            return f"Calibration error (ECE) on {number}: {after}; no calibrator is used."
+        unseen = f"{number} that the calibrator was not fitted on"
+        return f"Calibration error (ECE) on {unseen}: {before} before, {after} after."
 
     @property
     def calibration_warning(self) -> str:
         """That its confidence is still poorly calibrated, and what would be better; empty where it is not."""
-        return calibration_warning(self.evidence.get("calibration") or {}, repaired=self.calibrator is not None)
+        evidence = self.evidence.get("calibration") or {}
+        if not is_poor(evidence):
+            return ""
+        still = "" if self.calibrator is None else "still "
+        poor = f"Warning: {still}poorly calibrated, with an ECE above {round_percent(LARGE_ERROR)};"
+        better = evidence.get("better")
+        if better:
+            title = CALIBRATORS[better["name"]].title.lower()
+            reached = f"{title} reaches {percent(better['ece'])} against {percent(better['chosen_ece'])}"
+            return (
+                f"{poor} {reached} by cross-fitting on the samples of the choice, at a higher NLL: "
+                f"--calibrator {better['name']} asks for it."
+            )
+        if evidence.get("compared"):
+            return f"{poor} none of the other calibrators is better beyond chance. More held-out samples may help."
+        return f"{poor} --calibrator auto compares all calibrators."
+
+    @property
+    def majority_summary(self) -> str:
+        """What always answering the majority class is worth, and a warning where the policy is worth no more.
+
+        Empty where that is wrong in over half of the samples, and no rival to anything.
+        """
+        majority, seen = self.evidence.get("majority") or {}, self.threshold.risk.value
+        error, label = majority.get("error"), majority.get("class")
+        if self.abstains or self.promise.of != "risk":
+            return ""
+        if not isinstance(error, float) or not isinstance(label, int) or error > 0.5:
+            return ""
+        is_named = self.class_names is not None and label < len(self.class_names)
+        name = class_name(label, self.class_names if is_named else None)
+        if error == 0:
+            return (
+                f"Warning: all labels are {name}: nothing was learnt about other classes, and no promise is about them."
+            )
+        text = f"Always answering {name} would be wrong in {percent(error)} of all samples."
+        if self.promised is not None and self.promised >= error:
+            worth = f"The promise of at most {allowed(self.promised)} is no better"
+            return f"Warning: {text} {worth}: ask for a target risk below that error."
+        if seen >= error:
+            return f"Warning: {text} The policy's answers are wrong no less often, {percent(seen)}."
+        return text
+
+
+def _ece_text(value: Mapping[str, float | None]) -> str:
+    low, high = value.get("low"), value.get("high")
+    has_limits = low is not None and high is not None and math.isfinite(low) and math.isfinite(high)
+    limits = f" {span(low, high, 'share', value['value'])}" if has_limits else ""
+    return f"{percent(value['value'])}{limits}"

@@ -1,4 +1,4 @@
-"""Which calibrator and which score: by cross-fitting, and only what helps by more than its standard error.
+"""The choice of calibrator and score: the samples for it, and what helps on them by more than its standard error.
 
 A test that something helps would be the wrong judge: on few samples it keeps a poor model as it is, though a repair is
 far more likely to help than to harm. So the bar is one standard error, as in [Breiman1984]; docs/evidence.md has
@@ -8,14 +8,15 @@ what either costs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from calibrant._arrays import Array, row_slices
+from calibrant._arrays import Array, class_rows, row_slices
 from calibrant._validation import Bools, Ints, check_finite
 from calibrant._validation import choice as check_choice
 from calibrant.metrics import AurcChanges, Doubles, Judged, aurc, ece, paired_differences, top_label_blocks
@@ -35,12 +36,15 @@ from calibrant.posthoc import (
     ranks_by_fold,
     scores_by_reading,
 )
-from calibrant.predictions import FLOOR, log_probabilities
-from calibrant.selective.policy.holdout import ForChoice
+from calibrant.predictions import FLOOR, Digits, Predictions, log_probabilities
 from calibrant.selective.scores import FORMULAS, NORMALISED, Score
+from calibrant.selective.split import BLOCK, FEWEST_FOR_CHOICE, draws, share_for_choice
 
 LEVEL = 2 * NormalDist().cdf(1.0) - 1  # of limits one standard error to either side
 ROWS_PER_CLASS = 10  # below which a parameter per class is not tried
+MOST_ROWS = 50_000  # for the choice
+MOST_NUMBERS = 2**25  # logits, for the choice
+MOST_PIXELS = 250  # of an image, for the choice
 
 #: The calibrators to choose from, simple ones first: a later one must beat the best so far by its standard error.
 CALIBRATORS_TRIED: dict[str, Callable[[], Calibrator]] = {
@@ -49,6 +53,119 @@ CALIBRATORS_TRIED: dict[str, Callable[[], Calibrator]] = {
     "isotonic": lambda: IsotonicCalibration(mode="top-label"),
     "vector": VectorScaling,
 }
+
+
+class ChoiceRows(NamedTuple):
+    """Rows for the choice.
+
+    Attributes:
+        values: ``[n, C]``, logits or probabilities as the predictions hold them; half precision as float32.
+        labels: ``[n]``.
+        unit: ``[n]`` number of the sample that a row belongs to; for segmentation that of the image.
+        draw: ``[n]`` the random number of that sample.
+        groups: ``[n]`` the name of its group, empty where there are none.
+    """
+
+    values: Array
+    labels: Ints
+    unit: Ints
+    draw: Doubles
+    groups: npt.NDArray[np.str_]
+
+    def take(self, rows: Ints | Bools) -> ChoiceRows:
+        """Some of the rows."""
+        columns: tuple[Any, ...] = self
+        return ChoiceRows(*(column[rows] for column in columns))
+
+
+@dataclass(frozen=True, eq=False)
+class ForChoice:
+    """The samples for the choice; ``image_size`` is how many rows an image would have if none were left out."""
+
+    rows: ChoiceRows
+    image_size: int
+
+    @property
+    def samples(self) -> int:
+        """How many samples, or images, the rows belong to."""
+        return len(np.unique(self.rows.unit))
+
+
+def group_names(batch: Predictions, group: str | None, rows: Ints) -> npt.NDArray[np.str_]:
+    """The group of each row, empty where there are none."""
+    return np.zeros(len(rows), np.str_) if group is None else np.asarray(batch.groups[group]).astype(str)[rows]
+
+
+def for_choice(batches: Iterable[Predictions], seed: int, share: float, group: str | None, digits: Digits) -> ForChoice:
+    """The samples for the choice; of very many, a part. ``digits`` sees all probabilities."""
+    parts: list[ChoiceRows] = []
+    start, size, limit, image_size = 0, 0, share, 1
+    most = MOST_ROWS
+    for batch in batches:
+        draw = draws(seed, start, len(batch))
+        if batch.holds == "probabilities":
+            digits.add(batch.probabilities)
+        rows = np.flatnonzero(draw < limit)
+        if len(rows):
+            values, labels = getattr(batch, batch.holds)[rows], batch.labels[rows]
+            samples = ChoiceRows(values, labels, rows + start, draw[rows], group_names(batch, group, rows))
+            parts.append(_counted_positions(samples, batch.ignore_index))
+            size += len(parts[-1].labels)
+            most = min(MOST_ROWS, max(1000, MOST_NUMBERS // values.shape[1]))
+            image_size = labels[0].size
+        start += len(batch)
+        if size > 2 * most:
+            joined = _joined(parts)
+            limit = float(np.partition(joined.draw, most)[most])  # rows of one image share theirs, and go together
+            parts = [joined.take(joined.draw < limit)]
+            size = len(parts[0].labels)
+    if not size:
+        raise ValueError(f"no sample that counts is among those for the choice: {start} are too few")
+    return ForChoice(_joined(parts), -(-image_size // _stride(image_size)))
+
+
+def _stride(image_size: int) -> int:
+    """The stride between kept positions of an image."""
+    return -(-image_size // MOST_PIXELS)
+
+
+def _counted_positions(samples: ChoiceRows, ignore_index: int | None) -> ChoiceRows:
+    """Rows ``[n, C]`` of the samples; of an image at most `MOST_PIXELS`, evenly spread over those that count."""
+    rows = samples
+    if samples.values.ndim > 2:
+        image_size = samples.labels[0].size
+        # Each image from its own first position on, so that all keep the same number.
+        pixels = np.arange(samples.labels.size).reshape(-1, image_size)[:, :: _stride(image_size)].reshape(-1)
+        image, values = pixels // image_size, class_rows(samples.values)[pixels]
+        rows = ChoiceRows(
+            values, samples.labels.reshape(-1)[pixels], samples.unit[image], samples.draw[image], samples.groups[image]
+        )
+    counted = rows.labels != ignore_index
+    if not counted.all():
+        rows = rows.take(counted)
+    precision = np.float64 if rows.values.itemsize == 8 else np.float32
+    return rows._replace(values=rows.values.astype(precision, copy=False), labels=rows.labels.astype(np.int64))
+
+
+def _joined(parts: list[ChoiceRows]) -> ChoiceRows:
+    columns: Iterable[Any] = zip(*parts, strict=True)
+    return ChoiceRows(*(np.concatenate(column) for column in columns))
+
+
+def take_for_choice(values: Array, labels: Ints, unit: Ints, samples: int, seed: int = 0) -> ForChoice | None:
+    """Those rows of numbered samples that `for_choice` would take; None where they would be too few.
+
+    ``samples`` is how many there were, of which some may not have been kept.
+    """
+    if not len(unit) or len(np.unique(unit)) < FEWEST_FOR_CHOICE:
+        return None
+    draw = np.empty(len(unit))
+    for block in np.unique(unit // BLOCK).tolist():
+        inside = unit // BLOCK == block
+        draw[inside] = draws(seed, block * BLOCK, BLOCK)[unit[inside] - block * BLOCK]
+    rows = ChoiceRows(values, labels, unit, draw, np.zeros(len(unit), np.str_)).take(draw < share_for_choice(samples))
+    precision = np.float64 if values.itemsize == 8 else np.float32
+    return ForChoice(rows._replace(values=rows.values.astype(precision, copy=False)), 1)
 
 
 @dataclass(frozen=True)

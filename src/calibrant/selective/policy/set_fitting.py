@@ -6,7 +6,7 @@ the former, the latter and new samples are exchangeable, which is all that the c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +15,13 @@ import numpy as np
 from calibrant._arrays import Array, cache_chunks, given_back, row_slices
 from calibrant._validation import Bools, Ints, check_finite
 from calibrant.metrics import Doubles
-from calibrant.posthoc import NumpyOps
+from calibrant.posthoc import NumpyOps, softmax
 from calibrant.predictions import Predictions
-from calibrant.selective.policy.decision import checked_values, decide, decision
-from calibrant.selective.policy.holdout import ForChoice
+from calibrant.selective.policy.decision import checked_values, decide, logits_of
 from calibrant.selective.policy.rule import Rule
-from calibrant.selective.sets.conformal import choose_penalty, conformal_quantile, set_scores
-from calibrant.selective.sets.counts import SetCounts
-from calibrant.selective.sets.prediction_sets import PredictionSets, SetTarget
+from calibrant.selective.policy.selection import ForChoice
+from calibrant.selective.set_counts import SetCounts
+from calibrant.selective.sets import PredictionSets, SetTarget, choose_penalty, conformal_quantile, set_scores
 from calibrant.selective.split import draws
 
 MOST_NUMBERS = 2**22  # probabilities that choose the regularisation of RAPS
@@ -50,8 +49,7 @@ def predict_sets(rule: Rule, values: Any, start: int = 0) -> Any:
 
 def _probabilities(rule: Rule, values: Array) -> Doubles:
     """Calibrated, ``[n, C]``."""
-    group = None if rule.groups is None else np.zeros((len(values), 1))
-    return decision(rule, NumpyOps(), values.astype(np.float64), group).probabilities
+    return softmax(NumpyOps(), logits_of(rule, NumpyOps(), values.astype(np.float64))[1])
 
 
 class SetFit:
@@ -85,22 +83,20 @@ class SetFit:
             probabilities, labels, target.level, target.penalty, target.free_ranks, draw
         )
 
-    def observe(self, batches: Iterable[Predictions], seed: int, share: float) -> Iterator[Predictions]:
-        """Pass batches on, and take the scores of the true classes of all samples that are not of the choice."""
-        for start, batch, rows in _of_quantile(batches, seed, share):
-            values, labels, draw, first = getattr(batch, batch.holds)[rows], batch.labels[rows], None, 0
-            if self.target.randomised:
-                draw = _random(self.target.seed, _FITTING, start, len(batch))[rows]
-            for part in cache_chunks(values) if len(rows) else ():
-                inside = slice(first, first + len(part))
-                self._add(part, labels[inside], None if draw is None else draw[inside])
-                first += len(part)
-            yield batch
+    def add(self, numbers: Ints, probabilities: Doubles, labels: Ints) -> None:
+        """Take the scores of the true classes of samples that are not of the choice.
 
-    def _add(self, values: Array, labels: Array, draw: Doubles | None) -> None:
-        check_finite(values)
-        p, method = _probabilities(self.rule, values), self.target.method
-        scores = set_scores(NumpyOps(), method, p, self.penalty, self.free_ranks, draw)
+        Args:
+            numbers: ``[n]`` the position of each sample in the predictions, rising.
+            probabilities: ``[n, C]`` calibrated.
+            labels: ``[n]``.
+        """
+        if not len(numbers):
+            return
+        draw, first = None, int(numbers[0])
+        if self.target.randomised:
+            draw = _random(self.target.seed, _FITTING, first, int(numbers[-1]) - first + 1)[numbers - first]
+        scores = set_scores(NumpyOps(), self.target.method, probabilities, self.penalty, self.free_ranks, draw)
         self._scores.append(scores[np.arange(len(labels)), labels])
         self._labels.append(labels.astype(np.int64))
 
@@ -127,21 +123,13 @@ class SetFit:
 def with_counts(rule: Rule, batches: Iterable[Predictions], seed: int, share: float) -> PredictionSets:
     """The sets of a policy, with what they are on the samples of the quantile."""
     assert rule.sets is not None
-    counts = SetCounts(rule.num_classes)
-    for start, batch, rows in _of_quantile(batches, seed, share):
+    counts, start = SetCounts(rule.num_classes), 0
+    for batch in batches:
+        rows = np.flatnonzero(draws(seed, start, len(batch)) >= share)
         if len(rows):
             values, names = getattr(batch, batch.holds), None if rule.group is None else batch.groups[rule.group]
             members: Bools = predict_sets(rule, values, start)
-            counts.add(members[rows], decide(rule, values, names).accept[rows], batch.labels[rows])
-    return replace(rule.sets, counts=counts)
-
-
-def _of_quantile(batches: Iterable[Predictions], seed: int, share: float) -> Iterator[tuple[int, Predictions, Ints]]:
-    """Each batch with the number of its first sample, and those of its rows that count and are not of the choice."""
-    start = 0
-    for batch in batches:
-        of_quantile = draws(seed, start, len(batch)) >= share
-        if batch.ignore_index is not None:
-            of_quantile &= batch.labels != batch.ignore_index
-        yield start, batch, np.flatnonzero(of_quantile)
+            accept = decide(rule, values, names).accept
+            counts.add(members[rows], accept[rows], batch.labels[rows], batch.ignore_index)
         start += len(batch)
+    return replace(rule.sets, counts=counts)

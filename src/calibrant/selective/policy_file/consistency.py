@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 
@@ -10,15 +11,20 @@ from calibrant._validation import LARGEST_LOGIT
 from calibrant.metrics import Interval
 from calibrant.posthoc import NumpyOps
 from calibrant.selective.policy.decision import decision
+from calibrant.selective.policy.request import check_costs
 from calibrant.selective.policy.rule import Rule
-from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST
-from calibrant.selective.thresholds.risk import Threshold
+from calibrant.selective.promise import Promise
+from calibrant.selective.scores import CLASS_PROBABILITY, EXPECTED_COST, NORMALISED
+from calibrant.selective.set_counts import SetCounts
+from calibrant.selective.sets import RANKED, PredictionSets
+from calibrant.selective.thresholds.risk import ClassThreshold, Threshold
 
 EXTREME = 1e4  # logits that every policy has a finite answer to
 
 
 def check_consistent(rule: Rule) -> None:
     """Raise a ValueError where entries contradict each other, or the policy gives no finite confidence."""
+    _check_promise(rule)
     if rule.classes is None and (rule.groups is None) != (rule.group is None):
         raise ValueError("group and groups go together: one is null and the other is not")
     if rule.score.of == "calibrated" and rule.calibrator is None and rule.promise.score is None:
@@ -38,17 +44,23 @@ def check_consistent(rule: Rule) -> None:
     group = None if rule.group_names is None else np.zeros((3, 1))
     if not np.isfinite(decision(rule, NumpyOps(), extremes, group).confidence).all():
         raise ValueError("calibrator gives probabilities that are not finite")
+    _check_tally(rule)
+    if rule.sets is not None:
+        _check_sets(rule.sets, rule)
 
 
 def _score_range(rule: Rule) -> tuple[float, float]:
     """Between what a score lies, and so a threshold, with room for rounding."""
-    score, classes = rule.score, rule.num_classes
-    ranges = {"msp": (0.0, 1.0), "margin": (0.0, 1.0), "negative_entropy": (-math.log(classes), 0.0)}
-    ranges |= {"max_logit": (-LARGEST_LOGIT, LARGEST_LOGIT), "energy": (-LARGEST_LOGIT, LARGEST_LOGIT)}
-    ranges |= {CLASS_PROBABILITY: (0.0, 1.0)}
-    if rule.promise.costs is not None:
-        ranges |= {EXPECTED_COST: (-rule.promise.highest, 0.0)}
-    low, high = ranges.get(score.name, (-1.0, 1.0))
+    low, high = {
+        "msp": (0.0, 1.0),
+        "margin": (0.0, 1.0),
+        "negative_entropy": (-math.log(rule.num_classes), 0.0),
+        "max_logit": (-LARGEST_LOGIT, LARGEST_LOGIT),
+        "energy": (-LARGEST_LOGIT, LARGEST_LOGIT),
+        NORMALISED: (-1.0, 1.0),
+        CLASS_PROBABILITY: (0.0, 1.0),
+        EXPECTED_COST: (0.0 if rule.promise.costs is None else -rule.promise.highest, 0.0),
+    }[rule.score.name]
     return low - 1e-9, high + 1e-9
 
 
@@ -82,3 +94,119 @@ def _check_threshold(where: str, threshold: Threshold, rule: Rule, target_risk: 
         return
     if not math.isnan(threshold.value) and threshold.risk.high > target_risk + 1e-9:
         raise ValueError(f"{where}.risk.high must be at most the target {target_risk}, got {threshold.risk.high}")
+
+
+def _check_promise(rule: Rule) -> None:
+    promise = rule.promise
+    _check_promise_entries(promise, rule.num_classes)
+    if not promise.is_plain and rule.kind == "segmentation":
+        raise ValueError("promise: this one is for classification, but the policy is for segmentation")
+    required = None if promise.score is None else promise.score.name
+    if (rule.score.name in (CLASS_PROBABILITY, EXPECTED_COST) or required is not None) and rule.score.name != required:
+        raise ValueError(f"score.name must be {required or 'one of a promise of risk'}, got {rule.score.name}")
+    if (rule.target_risk is not None) and promise.of != "risk":
+        raise ValueError(f"target_risk must be null with a promise of {promise.of}, got {rule.target_risk}")
+    if rule.target_risk is None and promise.by_class:
+        raise ValueError("target_risk must be a number where classes have thresholds of their own")
+    if promise.has_class_thresholds != (rule.classes is not None):
+        raise ValueError("class_thresholds go with a promise by class or of precision: one is there without the other")
+    if rule.groups is not None and not promise.is_plain:
+        raise ValueError("groups have thresholds of their own, and the promise is of something else")
+    if rule.classes is not None:
+        _check_classes(rule, rule.classes)
+
+
+def _check_promise_entries(promise: Promise, classes: int) -> None:
+    needs = {"precision": "shares", "recall": "shares", "cost": "costs", "expected-risk": "target"}
+    for name in ("shares", "costs"):
+        if bool(getattr(promise, name)) != (needs.get(promise.of) == name):
+            raise ValueError(f"promise.{name} does not go with a promise of {promise.of}, or is missing")
+    if promise.by_class and promise.of != "risk":
+        raise ValueError(f"promise.by_class is for a risk, got {promise.of}")
+    if (promise.target is not None) != (promise.of in ("cost", "expected-risk")):
+        raise ValueError(f"promise.target does not go with a promise of {promise.of}, or is missing")
+    if promise.abstain_cost is not None and promise.of != "cost":
+        raise ValueError(f"promise.abstain_cost is for a cost, got {promise.of}")
+    labels = [label for label, _ in promise.shares]
+    if len(set(labels)) < len(labels) or max(labels, default=0) >= classes:
+        raise ValueError(f"promise.shares must be of different classes below {classes}")
+    if promise.of == "recall" and len(labels) != 1:
+        raise ValueError(f"promise.shares must be one of recall, got {len(labels)}")
+    if promise.of == "cost":
+        check_costs(promise.costs, classes)
+    if promise.mean_loss is not None and not 0 < promise.mean_loss < 1:
+        raise ValueError(f"promise.target must lie between 0 and the highest loss, got {promise.target}")
+    tally = promise.tally
+    if (tally is not None) != (promise.of in ("recall", "cost", "expected-risk")):
+        raise ValueError(f"promise.seen does not go with a promise of {promise.of}, or is missing")
+    if tally is not None and tally.loss > tally.rows * (1 + 1e-9):
+        raise ValueError(f"promise.seen.loss must be at most its rows, got {tally.loss:g} of {tally.rows}")
+
+
+def _check_classes(rule: Rule, classes: tuple[ClassThreshold, ...]) -> None:
+    promise = rule.promise
+    if not classes:
+        raise ValueError("class_thresholds must not be empty")
+    (key, number), *_ = Counter((part.label, part.group) for part in classes).most_common(1)
+    if number > 1:
+        raise ValueError(f"class_thresholds have class {key[0]} {number} times")
+    for part in classes:
+        if part.label >= rule.num_classes:
+            raise ValueError(f"class_thresholds have a class {part.label}, of {rule.num_classes}")
+        if (part.group is None) != (rule.group is None):
+            raise ValueError("class_thresholds have groups where the policy has a group column, and only there")
+        if promise.of == "precision" and promise.risk_of(part.label) is None:
+            raise ValueError(f"class_thresholds have class {part.label}, whose precision is not promised")
+    if len(rule.parts) < len(classes):
+        raise ValueError("class_thresholds must have names that differ: a group and a class are called alike")
+    if promise.of == "precision":
+        missing = {label for label, _ in promise.shares} - {part.label for part in classes}
+        if missing:
+            raise ValueError(f"class_thresholds lack class {min(missing)}, whose precision is promised")
+
+
+def _check_tally(rule: Rule) -> None:
+    """Raise unless the counts bear out the promise, as far as they can tell."""
+    promise = rule.promise
+    if promise.tally is None or promise.mean_loss is None or rule.abstains:
+        return
+    # A bet on costs may have been won before the last samples came, whose costs are above the target.
+    is_counted = promise.of != "cost" and promise.tally.rows > 0 and rule.confidence >= 0.5
+    if is_counted and promise.tally.mean > promise.mean_loss + 1e-9:
+        mean = f"{promise.tally.mean:.4g}"
+        raise ValueError(f"promise.seen must have a mean loss of at most {promise.mean_loss:.4g}, got {mean}")
+    if promise.abstain_cost is not None and rule.threshold.value < -promise.abstain_cost - 1e-9:
+        raise ValueError("threshold.accept_from must not lie below the abstain cost")
+
+
+def _check_sets(sets: PredictionSets, rule: Rule) -> None:
+    if rule.kind != "classification":
+        raise ValueError(f"sets are for classification, but this policy is for {rule.kind}")
+    expected = rule.num_classes if sets.method == "class-conditional" else 1
+    for name in ("quantiles", "samples"):
+        if len(getattr(sets, name)) != expected:
+            raise ValueError(f"sets.{name} must have {expected} entries, got {len(getattr(sets, name))}")
+    for quantile, rank, samples in zip(sets.quantiles, sets.ranks, sets.samples, strict=True):
+        if math.isinf(quantile) != (rank > samples):
+            requirement = '"all"' if rank > samples else "a number"
+            raise ValueError(f"sets.quantiles must be {requirement} for {samples} samples at the level {sets.level}")
+        if sets.method not in RANKED and not math.isinf(quantile) and quantile > 0:
+            raise ValueError(f"sets.quantiles must be from -1 to 0 for {sets.method}, got {quantile:g}")
+    if sets.method != "raps" and (sets.penalty or sets.free_ranks):
+        raise ValueError(f"sets.penalty and sets.free_ranks are for raps, got {sets.method}")
+    if sets.free_ranks > rule.num_classes:
+        raise ValueError(f"sets.free_ranks must be at most {rule.num_classes}, got {sets.free_ranks}")
+    if sets.randomised and sets.method not in RANKED:
+        raise ValueError(f"sets.randomised is for {' and '.join(RANKED)}, got {sets.method}")
+    if sets.counts is not None:
+        _check_counts(sets.counts)
+
+
+def _check_counts(counts: SetCounts) -> None:
+    samples, silent = counts.samples, int(counts.abstained.sum())
+    if int(counts.class_samples.sum()) != samples:
+        raise ValueError(f"sets.counts: class_samples must add up to the {samples} of sizes")
+    if (counts.class_covered > counts.class_samples).any():
+        raise ValueError("sets.counts: class_covered must be at most class_samples")
+    if (counts.abstained > counts.sizes).any() or counts.abstained_covered > silent:
+        raise ValueError("sets.counts: what is abstained on must be at most all")

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from calibrant._files import json_value, parse_json, read_regular, written_aside
 from calibrant.posthoc import CALIBRATORS, Calibrator
-from calibrant.predictions import FLOOR, customary_positive
+from calibrant.predictions import FLOOR, class_name, customary_positive
 from calibrant.selective.policy.rule import Rule
 from calibrant.selective.policy_file.consistency import check_consistent
-from calibrant.selective.policy_file.entry_types import excerpt
-from calibrant.selective.policy_file.policy_entries import VERSION, WORDS, PolicyEntries, read_entries
-from calibrant.selective.policy_file.promise_entries import check_promise, check_tally, class_dict, promise_dict
-from calibrant.selective.policy_file.set_entries import check_sets, sets_dict
+from calibrant.selective.policy_file.entries import EVERY_SET, VERSION, WORDS, PolicyEntries, excerpt, read_entries
 from calibrant.selective.promise import Promise
 from calibrant.selective.scores import Score
-from calibrant.selective.thresholds.risk import ClassThreshold, Threshold
+from calibrant.selective.sets import PredictionSets
+from calibrant.selective.thresholds.risk import Threshold
 
 FORMAT = "calibrant.policy"
 LARGEST = 2**26  # bytes of a file
@@ -84,14 +85,19 @@ def to_dict(rule: Rule) -> dict[str, Any]:
     if rule.floor != FLOOR:
         entries["floor"] = rule.floor
     if not rule.promise.is_plain:
-        entries["promise"] = promise_dict(rule.promise, rule.class_names)
+        entries["promise"] = _promise_dict(rule.promise, rule.class_names)
     if rule.classes is not None:
         entries["class_thresholds"] = [
-            {**class_dict(part, rule.class_names), "threshold": _threshold_dict(part.threshold)}
+            {
+                "class": part.label,
+                "name": class_name(part.label, rule.class_names),
+                "group": part.group,
+                "threshold": _threshold_dict(part.threshold),
+            }
             for part in rule.classes
         ]
     if rule.sets is not None:
-        entries["sets"] = sets_dict(rule.sets, rule.class_names)
+        entries["sets"] = _sets_dict(rule.sets, rule.class_names)
     return {**entries, "checksum": checksum(entries)}
 
 
@@ -103,6 +109,48 @@ def _threshold_dict(threshold: Threshold) -> dict[str, Any]:
     intervals = {name: vars(entries[name]) for name in ("coverage", "risk")}
     plain: dict[str, Any] = json_value({"accept_from": WORDS.get(value, value), **entries, **intervals})
     return plain
+
+
+def _promise_dict(promise: Promise, class_names: tuple[str, ...] | None) -> dict[str, Any]:
+    """A promise as plain data, without what it does not have."""
+    entries: dict[str, Any] = {"of": promise.of}
+    if promise.by_class:
+        entries["by_class"] = True
+    if promise.shares:
+        entries["shares"] = [
+            {"class": label, "name": class_name(label, class_names), "share": share} for label, share in promise.shares
+        ]
+    for name in ("target", "abstain_cost"):
+        if getattr(promise, name) is not None:
+            entries[name] = getattr(promise, name)
+    if promise.costs is not None:
+        entries["costs"] = [list(row) for row in promise.costs]
+    if promise.tally is not None:
+        entries["seen"] = promise.tally._asdict()
+    return entries
+
+
+def _sets_dict(sets: PredictionSets, class_names: tuple[str, ...] | None) -> dict[str, Any]:
+    """Prediction sets as plain data; ``summary`` and ``seen`` are for readers and follow from the rest."""
+    entries: dict[str, Any] = {"level": sets.level, "method": sets.method}
+    entries["quantiles"] = [EVERY_SET if math.isinf(quantile) else quantile for quantile in sets.quantiles]
+    entries["samples"] = list(sets.samples)
+    if sets.method == "raps":
+        entries |= {"penalty": sets.penalty, "free_ranks": sets.free_ranks}
+    if sets.randomised:
+        entries |= {"randomised": True, "seed": sets.seed}
+    entries["summary"] = " ".join(sets.sentences(class_names))
+    if sets.counts is not None:
+        counts = sets.counts
+        entries["seen"] = counts.to_dict(class_names)
+        entries["counts"] = {
+            "sizes": np.trim_zeros(counts.sizes, "b").tolist() or [0],
+            "abstained": np.trim_zeros(counts.abstained, "b").tolist() or [0],
+            "class_samples": counts.class_samples.tolist(),
+            "class_covered": counts.class_covered.tolist(),
+            "abstained_covered": counts.abstained_covered,
+        }
+    return entries
 
 
 def from_dict(data: Any) -> Rule:
@@ -129,12 +177,9 @@ def from_dict(data: Any) -> Rule:
         floor=file.floor,
         sets=None if file.sets is None else file.sets.restore(file.classes),
         promise=Promise() if file.promise is None else file.promise.restore(),
-        classes=_restored_classes(file),
+        classes=None if file.class_thresholds is None else tuple(part.restore() for part in file.class_thresholds),
     )
-    check_promise(rule)
     check_consistent(rule)
-    check_tally(rule)
-    check_sets(rule)
     if "checksum" in data and data["checksum"] != checksum(data):
         raise ValueError(
             "the checksum is of other contents: the file is damaged, or was edited; if the change was meant, remove "
@@ -151,12 +196,6 @@ def _positive(file: PolicyEntries) -> int | None:
         return None
     names = None if file.class_names is None else tuple(file.class_names)
     return customary_positive(names) if file.positive is None else file.positive
-
-
-def _restored_classes(file: PolicyEntries) -> tuple[ClassThreshold, ...] | None:
-    if file.class_thresholds is None:
-        return None
-    return tuple(part.restore() for part in file.class_thresholds)
 
 
 def _restored_calibrator(file: PolicyEntries) -> Calibrator | None:

@@ -100,7 +100,7 @@ class AnsweredImages(NamedTuple):
 def threshold_over_images(parts: Iterable[ScoredSamples], plan: ScoredSamples, target: ThresholdTarget) -> Threshold:
     """A threshold for pixels, found on images; only counts for each image and candidate are kept of the ``parts``."""
     is_tested = target.risk is not None and target.method != "empirical"
-    candidates, _, _ = candidates_of(curve_of(plan.score, plan.correct), STEPS if is_tested else FINE_STEPS)
+    candidates, _ = candidates_of(curve_of(plan.score, plan.correct), STEPS if is_tested else FINE_STEPS)
     counts, pixels, image_size = [], 0, 0
     for part in parts:
         counts.append(_count_by_image(candidates, part))
@@ -157,7 +157,9 @@ def _loosest(
     if target.method == "empirical":
         fits = np.flatnonzero((errors.sum(0) <= target.risk * total) & (total > 0))
         return int(fits[-1]) if len(fits) else -1, "empirical"
-    first = _first_test(plan, candidates, target.risk)
+    # The most promising candidate by the plan's images comes first.
+    planned, planned_errors = (counts / plan.image_size for counts in _count_by_image(candidates, plan))
+    first = most_promising(planned, planned_errors, target.risk)
     shares, wrong = accepted[:, first:] / image_size, errors[:, first:] / image_size
     holds = shows(shares, wrong, target.risk, 1 - target.confidence)
     passed = len(holds) if holds.all() else int(np.argmin(holds))
@@ -190,9 +192,3 @@ def most_promising(accepted: Doubles, errors: Doubles, risk: float) -> int:
     """The column that seems farthest below the target, in units of the spread over draws; arguments as of `shows`."""
     gain = risk * accepted - errors
     return int(np.argmax(gain.mean(0) / (gain.std(0) + 1e-3 * risk)))
-
-
-def _first_test(plan: ScoredSamples, candidates: Doubles, risk: float) -> int:
-    """The most promising candidate by the plan's images."""
-    accepted, errors = (counts / plan.image_size for counts in _count_by_image(candidates, plan))
-    return most_promising(accepted, errors, risk)

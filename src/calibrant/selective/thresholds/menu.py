@@ -88,10 +88,10 @@ def menu_words(menu: Sequence[Offer], unit: str, confidence: float | None) -> st
     lowest, *others = menu
     verb = "that could be promised" if confidence else "that is met"
     words = f"The lowest risk {verb} on those {unit} is about {round_percent(lowest.risk)}, which answers "
-    words += answers_text(lowest.coverage)
+    words += _share_text(lowest.coverage)
     if others:
         words += "; " + ", ".join(
-            f"{round_percent(offer.risk)} answers {answers_text(offer.coverage)}" for offer in others
+            f"{round_percent(offer.risk)} answers {_share_text(offer.coverage)}" for offer in others
         )
     if confidence is None:
         return f"{words}. These are estimates."
@@ -101,6 +101,5 @@ def menu_words(menu: Sequence[Offer], unit: str, confidence: float | None) -> st
     )
 
 
-def answers_text(coverage: float) -> str:
-    """A share of samples."""
+def _share_text(coverage: float) -> str:
     return "all" if coverage >= 1 else percent(coverage)

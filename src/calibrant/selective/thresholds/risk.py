@@ -97,20 +97,9 @@ class ClassThreshold(NamedTuple):
     threshold: Threshold
 
     def name(self, class_names: Sequence[str] | None) -> str:
-        """What it is called where parts are listed."""
-        return part_name(self.group, self.label, class_names)
-
-
-def part_name(group: str | None, label: int, class_names: Sequence[str] | None) -> str:
-    """A class by its name, after the group if there is one.
-
-    Example:
-        >>> from calibrant.selective.thresholds.risk import part_name
-        >>> part_name(None, 1, ("cat", "dog")), part_name("north", 1, None)
-        ('dog', 'north: 1')
-    """
-    name = class_name(label, class_names)
-    return name if group is None else f"{group}: {name}"
+        """What it is called where parts are listed: the class, after the group if there is one."""
+        name = class_name(self.label, class_names)
+        return name if self.group is None else f"{self.group}: {name}"
 
 
 def threshold_for_risk(

@@ -1,12 +1,24 @@
-"""The threshold of a policy, tested on samples that its calibrator and score were not chosen on.
+r"""The threshold of a policy over independent samples: one for all, or one for each group, predicted class, or both.
 
-Samples may be independent, or in groups with a threshold each; `image_thresholds` has those of pixels.
+The samples are others than those that calibrator and score were chosen on; these plan the tests. With several
+thresholds all promises hold at once, as their parts share the chance to fail, :math:`\delta`.
+
+**Groups** have equal shares of :math:`\delta`.
+
+**Classes.** A part is the answers that predict one class, in one group if there are groups. Given what is predicted,
+and of which group each sample is, the samples of a part are independent draws from it, and their errors are those of a
+policy of its own: each part is tested in a fixed sequence, as all answers would be.
+
+- Parts with too few samples for any test at their share have none of it, and never answer; how many samples a part has
+  says nothing about its errors. The others have equal shares.
+- A part that passes all of its tests, and so answers everything, hands its share to those that have not
+  [Bretz2009]. Their tests, which stay the same, are made again at the larger level.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
@@ -15,22 +27,24 @@ import numpy.typing as npt
 
 from calibrant._validation import Bools, Ints, choice, listing, number_in
 from calibrant.metrics import Doubles
-from calibrant.selective.bounds import coverage_interval, risk_interval
+from calibrant.selective.bounds import coverage_interval, fewest, risk_interval
+from calibrant.selective.promise import Promise
 from calibrant.selective.thresholds.menu import with_menu
-from calibrant.selective.thresholds.planning import plan_tests
 from calibrant.selective.thresholds.risk import (
+    ClassThreshold,
     Method,
     Threshold,
+    abstaining,
     of_all_samples,
     open_share,
     threshold_for_coverage,
     threshold_on,
 )
-from calibrant.selective.thresholds.search import Curve, curve_of
+from calibrant.selective.thresholds.search import FixedSequence, critical_ranks, curve_of, plan_tests
 
 PLANNED = ("best", "fixed-sequence")  # methods whose tests are planned on other samples
 FEWEST_TO_PLAN = 15  # rows, below which the order of the tests is not planned on them
-FEWEST_OF_GROUP = 40  # rows of the choice, from which on a group's tests are planned on its own
+FEWEST_OF_PART = 40  # rows of the choice, from which on the tests of a group or class are planned on its own
 MOST_GROUPS = 1000
 
 
@@ -59,13 +73,19 @@ class ScoredSamples:
     predicted: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     labels: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
-    def of_group(self, name: str) -> ScoredSamples:
-        """The rows of a group."""
-        return self.take(self.groups == name)
-
-    def take(self, rows: Bools) -> ScoredSamples:
-        """Scores and correctness of some rows."""
+    def of_part(self, group: str | None, label: int | None = None) -> ScoredSamples:
+        """Scores and correctness of the rows of a group, of a predicted class, or of both."""
+        rows = np.ones(len(self.score), dtype=bool)
+        if group is not None:
+            rows &= self.groups == group
+        if label is not None:
+            rows &= self.predicted == label
         return ScoredSamples(self.score[rows], self.correct[rows])
+
+    def plan_of_part(self, group: str | None, label: int | None = None) -> ScoredSamples:
+        """The rows that plan the tests of a part: all, where its own are too few to say where to test."""
+        own = self.of_part(group, label)
+        return own if len(own.score) >= FEWEST_OF_PART else self
 
     @classmethod
     def joined(cls, parts: Iterable[ScoredSamples]) -> ScoredSamples:
@@ -108,73 +128,59 @@ class ThresholdTarget:
         return self.coverage is None and self.method in PLANNED
 
 
-def threshold_planned(
-    scored: ScoredSamples,
-    plan: ScoredSamples | None,
-    risk: float,
-    confidence: float,
-    method: Method,
-    curve: Curve | None = None,
-) -> Threshold:
-    """A threshold for independent samples; those of the plan, a different set, decide the order of the tests.
-
-    ``curve`` is that of the samples, where the caller searches more than once.
-    """
-    tests = None
-    if plan is not None and len(plan.score) >= FEWEST_TO_PLAN and method in PLANNED:
-        tests = plan_tests(plan.score, plan.correct, len(scored.score), risk, 1 - confidence)
-    curve = curve_of(scored.score, scored.correct) if curve is None else curve
-    return threshold_on(curve, risk, confidence, method, tests)
-
-
-def _search_of(
-    scored: ScoredSamples, plan: ScoredSamples | None, confidence: float, method: Method
+def planned_search(
+    scored: ScoredSamples, plan: ScoredSamples | None, confidence: float, method: Method = "best"
 ) -> Callable[[float], Threshold]:
-    """The search for a threshold, at any target risk."""
+    """The search for a threshold at any target risk; the samples of the plan decide the order of its tests."""
     curve = curve_of(scored.score, scored.correct)
-    return lambda risk: threshold_planned(scored, plan, risk, confidence, method, curve)
+
+    def search_at(risk: float) -> Threshold:
+        tests = None
+        if plan is not None and len(plan.score) >= FEWEST_TO_PLAN and method in PLANNED:
+            tests = plan_tests(plan.score, plan.correct, len(scored.score), risk, 1 - confidence)
+        return threshold_on(curve, risk, confidence, method, tests)
+
+    return search_at
 
 
 def threshold_over_samples(
-    parts: Iterable[ScoredSamples], plan: ScoredSamples | None, target: ThresholdTarget, group: str | None, share: float
+    scored: ScoredSamples, plan: ScoredSamples | None, target: ThresholdTarget, group: str | None, share: float
 ) -> tuple[Threshold, dict[str, Threshold] | None]:
     """A threshold for all samples, and one for each group if there is a group column.
 
     Args:
-        parts: the samples, some at a time.
+        scored: the samples that are tested.
         plan: other samples, by which the order of the tests is planned.
         target: what is asked for.
         group: name of the group column.
         share: the share of all samples that is not among these.
     """
-    scored = ScoredSamples.joined(parts)
-    score, correct, names = scored.score, scored.correct, scored.groups
     if target.risk is None:
         assert target.coverage is not None
-        return threshold_for_coverage(score, correct, target.coverage, confidence=target.confidence), None
+        return threshold_for_coverage(scored.score, scored.correct, target.coverage, confidence=target.confidence), None
     if group is None:
-        search_at = _search_of(ScoredSamples(score, correct), plan, target.confidence, target.method)
+        search_at = planned_search(scored, plan, target.confidence, target.method)
         return with_menu(of_all_samples(search_at(target.risk), share), search_at), None
-    distinct = distinct_groups(names, group)
-    each = 1 - (1 - target.confidence) / len(distinct)
-    groups, searches = {}, {}
-    for name in distinct:
-        group_plan = None if plan is None else plan.of_group(name)
-        # Few rows of its own say less about where to test than all rows do.
-        group_plan = group_plan if group_plan is not None and len(group_plan.score) >= FEWEST_OF_GROUP else plan
-        searches[name] = _search_of(scored.of_group(name), group_plan, each, target.method)
-        groups[name] = of_all_samples(searches[name](target.risk), share)
-    together = over_parts(groups, target, "group")
+    names = _distinct_groups(scored.groups, group)
+    each = 1 - (1 - target.confidence) / len(names)
+    searches = {
+        name: planned_search(
+            scored.of_part(name), None if plan is None else plan.plan_of_part(name), each, target.method
+        )
+        for name in names
+    }
+    groups = {name: of_all_samples(search(target.risk), share) for name, search in searches.items()}
+    together = _over_parts(groups, target, "group")
     if together.accepted:
         return together, groups
 
     def search_all(risk: float) -> Threshold:
-        return over_parts({name: search(risk) for name, search in searches.items()}, target, "group")
+        return _over_parts({name: search(risk) for name, search in searches.items()}, target, "group")
 
     return replace(with_menu(replace(together, value=math.inf), search_all), value=math.nan), groups
 
 
-def distinct_groups(names: npt.NDArray[np.str_], group: str) -> list[str]:
+def _distinct_groups(names: npt.NDArray[np.str_], group: str) -> list[str]:
     """The groups of a column; one with too many values does not name groups."""
     distinct: list[str] = np.unique(names).tolist()
     if len(distinct) > MOST_GROUPS:
@@ -184,7 +190,7 @@ def distinct_groups(names: npt.NDArray[np.str_], group: str) -> list[str]:
     return distinct
 
 
-def over_parts(
+def _over_parts(
     parts: Mapping[str, Threshold], target: ThresholdTarget, noun: str, samples: int | None = None
 ) -> Threshold:
     """The thresholds of all groups or classes put together; ``samples`` counts also those that belong to none."""
@@ -211,3 +217,125 @@ def over_parts(
         needed=None,
         reason=reason,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The samples of a class and group, what is promised of them, and those that plan its tests, if there are any."""
+
+    label: int
+    group: str | None
+    scored: ScoredSamples
+    plan: ScoredSamples | None
+    risk: float
+
+    @property
+    def samples(self) -> int:
+        return len(self.scored.score)
+
+    def tests(self, delta: float) -> FixedSequence:
+        """The tests to make, in order: planned on other samples, or ranks from a quarter of its own on."""
+        if self.plan is not None and len(self.plan.score) >= FEWEST_TO_PLAN:
+            return plan_tests(self.plan.score, self.plan.correct, self.samples, self.risk, delta)
+        return FixedSequence(ranks=critical_ranks(self.samples, self.risk, delta, self.samples // 4))
+
+    def search(self, tests: FixedSequence) -> Callable[[float], Threshold]:
+        """The loosest threshold that these tests show, at any level."""
+        curve = curve_of(self.scored.score, self.scored.correct)
+        return lambda level: threshold_on(curve, self.risk, 1 - level, "best", tests)
+
+    def abstaining(self, level: float) -> Threshold:
+        """The threshold where no test could pass at the level."""
+        if not self.samples:
+            nothing = abstaining("best", self.risk, 1 - level)
+            return replace(nothing, reason="Abstain always: no sample is predicted to be of the class.")
+        return self.search(FixedSequence(ranks=np.empty(0, np.int64)))(level)
+
+
+def thresholds_by_class(
+    scored: ScoredSamples,
+    plan: ScoredSamples | None,
+    promise: Promise,
+    target: ThresholdTarget,
+    group: str | None,
+    share: float,
+    class_names: Sequence[str] | None = None,
+) -> tuple[Threshold, tuple[ClassThreshold, ...]]:
+    """The thresholds of all classes, or of those that are named, and what they give together.
+
+    Args:
+        scored: the samples that are tested.
+        plan: other samples, by which the order of the tests is planned.
+        promise: whose classes they are, with the risk of each; or all classes, with the target's.
+        target: the risk, and the confidence with which all promises hold.
+        group: name of the group column.
+        share: the share of all samples that is not among these.
+        class_names: what parts are called in a reason.
+    """
+    if target.method not in PLANNED:
+        raise ValueError(f"thresholds by class are tested in a fixed sequence, got method {target.method!r}")
+    parts = _parts(scored, plan, promise, target, group)
+    delta = 1 - target.confidence
+    tested = parts_with_enough([(part.samples, part.risk) for part in parts], delta)
+    level = delta / max(1, len(tested))
+    thresholds = recycle({number: parts[number].search(parts[number].tests(level)) for number in tested}, delta)
+    classes = tuple(
+        ClassThreshold(part.label, part.group, of_all_samples(thresholds.get(number) or part.abstaining(level), share))
+        for number, part in enumerate(parts)
+    )
+    names = {part.name(class_names): part.threshold for part in classes}
+    return _over_parts(names, target, "class", len(scored.score)), classes
+
+
+def parts_with_enough(parts: list[tuple[int, float]], delta: float) -> list[int]:
+    """Which of several parts, by samples and risk, could pass a test without an error at their share of delta.
+
+    Example:
+        >>> from calibrant.selective.thresholds.samples import parts_with_enough
+        >>> parts_with_enough([(500, 0.05), (70, 0.05), (10, 0.05)], 0.05)  # two parts need 72 each, one needs 59
+        [0]
+    """
+    numbers = [number for number, (samples, risk) in enumerate(parts) if samples >= fewest(risk, delta)]
+    while numbers:
+        lacking = {number: parts[number][0] / fewest(parts[number][1], delta / len(numbers)) for number in numbers}
+        worst = min(lacking, key=lambda number: lacking[number])
+        if lacking[worst] >= 1:
+            break
+        numbers.remove(worst)
+    return numbers
+
+
+def recycle(searches: Mapping[int, Callable[[float], Threshold]], delta: float) -> dict[int, Threshold]:
+    """The thresholds of parts that share delta; one that answers everything leaves its share to the others.
+
+    Args:
+        searches: of each part, the threshold at a level; it must not become stricter as the level rises.
+        delta: the chance that any of the promises is broken.
+    """
+    thresholds: dict[int, Threshold] = {}
+    pending = set(searches)
+    while pending:
+        level = delta / len(pending)
+        thresholds |= {number: searches[number](level) for number in sorted(pending)}
+        done = {number for number in pending if thresholds[number].value == -math.inf}
+        if not done:
+            break
+        pending -= done
+    return {number: thresholds[number] for number in searches}
+
+
+def _parts(
+    scored: ScoredSamples, plan: ScoredSamples | None, promise: Promise, target: ThresholdTarget, group: str | None
+) -> list[_Part]:
+    """The classes that are promised, or all that are predicted, in every group."""
+    labels = [label for label, _ in promise.shares] or np.unique(scored.predicted).tolist()
+    parts = []
+    for name in [None] if group is None else _distinct_groups(scored.groups, group):
+        for label in labels:
+            risk = promise.risk_of(label) if promise.shares else target.risk
+            assert risk is not None
+            part_plan = None if plan is None else plan.plan_of_part(name, label)
+            part = _Part(label, name, scored.of_part(name, label), part_plan, risk)
+            if promise.shares or part.samples:
+                parts.append(part)
+    return parts

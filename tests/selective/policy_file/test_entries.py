@@ -4,10 +4,11 @@ import copy
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from calibrant import Policy, Predictions
+from calibrant.selective.policy_file.entries import OpenShare, Text, excerpt, read_entries
 from calibrant.selective.policy_file.file import to_dict
-from calibrant.selective.policy_file.policy_entries import read_entries
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +51,19 @@ def test_thresholds_that_json_has_no_number_for(entries):
     data["threshold"]["accept_from"] = "nothing"
     assert read_entries(data).threshold.restore().value == np.inf
     assert read_entries(entries).takes == "logits"
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, float("nan"), "0.5", None])
+def test_whatever_is_wrong_is_said_in_the_words_of_the_type(value):
+    with pytest.raises(ValidationError, match="must be a number between 0 and 1, got"):
+        TypeAdapter(OpenShare).validate_python(value, strict=True)
+
+
+def test_half_a_surrogate_pair_is_no_text():
+    with pytest.raises(ValidationError, match="must be text, got"):
+        TypeAdapter(Text).validate_python("\ud800", strict=True)
+
+
+def test_excerpts_are_short():
+    assert excerpt(None) == "nothing"
+    assert excerpt("x" * 99) == '"' + "x" * 39 + "..."

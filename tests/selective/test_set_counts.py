@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibrant.selective.sets.counts import SetCounts, mean_of_sizes
+from calibrant.selective.set_counts import SetCounts, mean_of_sizes
 
 
 def counts():

@@ -1,1 +1,0 @@
-"""Prediction sets: `conformal` scores and quantiles, the fitted `prediction_sets`, and their `counts`."""
