@@ -18,7 +18,7 @@ from calibrant.predictions import UNITS, Predictions
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
     from calibrant.auditing.document import Described
-    from calibrant.auditing.next_step import CommandWords
+    from calibrant.auditing.headline import CommandWords
     from calibrant.selective import Policy
 
 T = TypeVar("T")
@@ -152,8 +152,7 @@ def audit(
     from calibrant._files import json_value
     from calibrant.auditing.collect import collect
     from calibrant.auditing.document import CONVENTIONS, describe
-    from calibrant.auditing.headline import better_model, overall_verdict
-    from calibrant.auditing.next_step import next_step
+    from calibrant.auditing.headline import better_model, next_step, overall_verdict
     from calibrant.auditing.policy_check import describe_policy
     from calibrant.metrics import check_level
     from calibrant.selective import Outcome

@@ -22,7 +22,6 @@ from calibrant._numbers import count, number, percent
 from calibrant._validation import Ints
 from calibrant.auditing.breakdown import FEWEST, two_sided
 from calibrant.auditing.collect import Collected
-from calibrant.auditing.rounding import nll_note
 from calibrant.metrics import BINS, Doubles, Interval, wilson
 
 #: The share of a class's probability that is surely misplaced, from which on a verdict is at most fair, or poor.
@@ -202,7 +201,7 @@ def describe_positive(
     with np.errstate(invalid="ignore", divide="ignore"):
         claimed, happened = sums / counts, hits / counts
     brier, nll = numbers["brier"], numbers["nll"]
-    floored = nll_note(collected)
+    floored = collected.nll_note
     entropy = -sum(p * math.log(p) for p in (rate, 1 - rate) if p > 0)
     scores = [
         {"label": "Brier score of P", "value": brier.value / 2, "low": brier.low / 2, "high": brier.high / 2,

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from calibrant._arrays import Array, precision_of
-from calibrant._numbers import count
+from calibrant._numbers import count, significant
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import Bools, Ints, check_finite
-from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, ClasswiseSums, Columns, HashSample, Levels
-from calibrant.auditing.object_size import ObjectSizes
+from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, ClasswiseSums, Columns, HashSample, Levels, ObjectSizes
 from calibrant.auditing.policy_check import calibrate
 from calibrant.metrics import (
     BLOCK,
@@ -102,6 +101,14 @@ class Collected:
     def rounded(self) -> bool:
         """Whether probabilities were rounded, or some are 0."""
         return self.digits is not None and self.digits.matter
+
+    @property
+    def nll_note(self) -> str | None:
+        """What the NLL takes for labels of probability 0, if there are any."""
+        if not self.impossible:
+            return None
+        samples = "1 sample gives its" if self.impossible == 1 else f"{count(self.impossible)} samples give their"
+        return f"{samples} label probability 0, counted as {significant(self.floor)}; infinite without that floor"
 
     def summary(self) -> Summary:
         """Every metric: exact where all samples were kept, else of the sketch, with bounds."""
