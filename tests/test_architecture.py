@@ -263,7 +263,6 @@ TESTED_ELSEWHERE = {
     "report/document.py": "tests/report/html/test_audit_page.py: refuses what a page cannot draw",
     "report/figures/selective.py": "tests/selective/analysis/test_rankings.py: drawn from what it computes",
     "report/html/charts.py": "tests/report/html/test_audit_page.py: charts are parts of the page",
-    "report/html/comparison_table.py": "tests/experiments/tables/test_formats.py: beside the other formats",
     "report/html/sorted_tables.py": "tests/report/html/test_audit_page.py: tables are parts of the page",
 }
 

@@ -15,10 +15,9 @@ from urllib.parse import quote
 from calibrant.report.document import RELIABILITY, Part, check_format, check_series
 from calibrant.report.html import charts, tables
 from calibrant.report.html import comparison_charts as plots
-from calibrant.report.html.comparison_charts import Look
+from calibrant.report.html.comparison_charts import Look, scatter
 from calibrant.report.html.explorer import COVERAGES, NEAR, nearest
 from calibrant.report.html.layout import ReportSection, asset, command_box, terms, write_report
-from calibrant.report.html.scatter import scatter
 from calibrant.report.html.svg import icon
 from calibrant.report.text import (
     DASH,
