@@ -1,12 +1,18 @@
-"""JSON schemas (draft 2020-12) of the documents that ``--json`` prints, each with its format and version.
+"""``calibrant schema``: JSON schemas (draft 2020-12) of the documents that ``--json`` prints.
 
-Within a version entries may be added, and none is removed or changes its meaning; so objects are open, and what is
-required is listed.
+Each document names its format and version. Within a version entries may be added, and none is removed or changes its
+meaning; so objects are open, and what is required is listed.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+
+from calibrant._validation import did_you_mean
+from calibrant.cli.console import print_json, print_table
+from calibrant.cli.options import Json, Quiet
 
 Schema = dict[str, Any]
 
@@ -317,3 +323,29 @@ def versioned(command: str, entries: dict[str, Any]) -> dict[str, Any]:
     """A document of a command, with its format and version before what it says."""
     facts = SCHEMAS[command]["properties"]
     return {"format": facts["format"]["const"], "version": facts["version"]["const"], **entries}
+
+
+def schema_command(
+    command: Annotated[
+        str | None, typer.Argument(help="The command whose --json document is described; without, a list of them.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Print the JSON schema of the document that a command prints with --json, or list them.
+
+    Every such document names its format and version. Within a version entries may be added; none is removed or changes
+    its meaning.
+    """
+    if command is not None and command not in SCHEMAS:
+        hint = did_you_mean(command, SCHEMAS)
+        raise ValueError(f"no schema for {command!r}; there are {', '.join(SCHEMAS)}{hint}")
+    if command is not None:
+        print_json(SCHEMAS[command])
+        return
+    facts = {name: schema["properties"] for name, schema in SCHEMAS.items()}
+    rows = [[name, part["format"]["const"], str(part["version"]["const"])] for name, part in facts.items()]
+    if as_json:
+        print_json({name: SCHEMAS[name]["$id"] for name in SCHEMAS})
+    elif not quiet:
+        print_table("Documents of --json", ["command", "format", "version"], rows, numbers=False)
