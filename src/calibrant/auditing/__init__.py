@@ -1,5 +1,9 @@
 """The audit of a model's confidence.
 
+From the command to the page: `calibrant.cli.audit` opens the files and calls `audit`. That goes through each model's
+predictions once (`collect`), describes each model (`document`, by `classes`, `repairs` and `findings`), compares
+models, judges a policy, and puts the answer on top (`headline`). `calibrant.report.html.audit_page` draws the result.
+
 ==================  ====================================================================================================
 `audit`             an audit from beginning to end
 `collect`           one pass over predictions, which fills in the tables of `breakdown`

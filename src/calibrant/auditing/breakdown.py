@@ -38,27 +38,16 @@ OBJECT_BINS = 10
 
 @dataclass(frozen=True)
 class Row:
-    """One class or group: its predictions, their confidence and their accuracy.
-
-    Attributes:
-        name: of the class or group.
-        count: its predictions.
-        accuracy: share of them that is right.
-        confidence: their mean confidence.
-        gap: confidence minus accuracy.
-        error: standard error of the gap.
-        ece: with 15 bins.
-        flag: whether the gap is larger than everyone else's beyond chance.
-    """
+    """One class or group: its predictions, their confidence and their accuracy."""
 
     name: str
-    count: int
-    accuracy: float
-    confidence: float
-    gap: float
-    error: float
-    ece: float
-    flag: bool
+    count: int  # its predictions
+    accuracy: float  # share of them that is right
+    confidence: float  # their mean confidence
+    gap: float  # confidence minus accuracy
+    error: float  # standard error of the gap
+    ece: float  # with 15 bins
+    flag: bool  # whether the gap is larger than everyone else's beyond chance
 
 
 class Breakdown:
@@ -259,7 +248,7 @@ class HashSample:
         self.count = 0
 
     def add(self, numbers: Ints, take: Callable[[Ints], Columns]) -> None:
-        """Offer samples by their numbers; ``take`` gives the columns of those that stay."""
+        """Offer samples by their numbers; ``take`` returns the columns of those that are kept."""
         keys = _hash(numbers)
         rows = np.flatnonzero(keys <= self.limit)
         if len(rows):
@@ -277,7 +266,7 @@ class HashSample:
             self.prune()
 
     def prune(self) -> None:
-        """Let go of what is more than ``size``."""
+        """Keep at most ``size`` samples."""
         keys = np.concatenate(self.keys)
         columns = tuple(np.concatenate(column) for column in zip(*self.parts, strict=True))
         if len(keys) > self.size:

@@ -156,7 +156,7 @@ def check_groups(predictions: Predictions, groups: Iterable[str] | None) -> list
 
 
 def begin(predictions: Predictions, groups: Iterable[str]) -> Collected:
-    """What a pass over predictions begins with."""
+    """An empty collection, for a pass over these predictions."""
     holds, classes = predictions.holds, predictions.num_classes
     detailed = holds != "confidence"
     precision: Any = predictions._store.schema.dtype.name
@@ -190,7 +190,7 @@ def collect(
     groups: Iterable[str] | None = None,
     outcome: Outcome | None = None,
     calibrated_by: Policy | None = None,
-    what: str = "reading",
+    stage: str = "reading",
     progress: Progress = silent,
 ) -> Collected:
     """Go through the predictions once.
@@ -200,12 +200,12 @@ def collect(
         groups: group columns to break the numbers down by; all of them if None.
         outcome: counts what its policy decides about every batch.
         calibrated_by: a policy whose calibrator is applied to every batch before it is counted.
-        what: the stage, for the progress.
+        stage: of the audit, for the progress.
         progress: called with the number of rows read.
     """
     collected = begin(predictions, check_groups(predictions, groups))
     total = None if progress is silent else len(predictions)  # which may take a pass over the files
-    for batch in track(predictions.batches(), what, total, progress, size=len):
+    for batch in track(predictions.batches(), stage, total, progress, size=len):
         if outcome is not None:
             outcome.add(batch, outcome.policy.decide(batch))
         add_batch(collected, batch if calibrated_by is None else calibrate(batch, calibrated_by))

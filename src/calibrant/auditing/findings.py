@@ -143,8 +143,7 @@ def list_findings(evidence: Evidence) -> list[Finding]:
             findings += _worse_than_the_rest(column, rows, evidence)
     findings += _little_data(evidence)
     order = {"poor": 0, "fair": 1, "info": 2, "good": 3}
-    words = rounding_words(evidence.collected)
-    first = [*_doubts(evidence), *([] if words is None else [Finding("info", *words)])]
+    first = [*_doubts(evidence), *_rounding(evidence.collected)]
     return first + sorted(findings, key=lambda finding: order[finding.level])
 
 
@@ -353,40 +352,32 @@ def _little_data(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def rounding_words(collected: Collected) -> tuple[str, str, str] | None:
-    """Title, text and evidence about probabilities that were rounded or are exactly 0; None where neither is so."""
+def _rounding(collected: Collected) -> Iterator[Finding]:
+    """Probabilities that were rounded, or are exactly 0."""
     digits = collected.digits
     if digits is None or not digits.matter:
-        return None
+        return
+    floor = f"{LOGARITHMS}, a 0 counts as {significant(digits.floor)}; these numbers depend on that choice."
     if digits.places == 0:
-        return "Every probability is 0 or 1", f"No doubt is left to judge. {_use_of_floor(digits)}", _counts(collected)
-    if digits.places is None:
-        text = "A model may give them (forests do), or saving lost what was small."
-        return "Some probabilities are exactly 0", f"{text} {_use_of_floor(digits)} {REMEDY}", _counts(collected)
-    title = f"Probabilities have {places_text(digits.places)}"
-    text = f"A confidence is known to within {100 * digits.hidden:g} percentage points."
-    if digits.places <= 2:
-        text = (
-            f"They were rounded, or are shares of votes, as forests give them. If rounded, {text[0].lower()}{text[1:]}"
-        )
-    if not digits.zeros:
-        return title, f"{text} No probability became 0, so no number depends on a floor.", _counts(collected)
-    lost = f"What is below {fixed(digits.hidden, digits.places + 1)} shows as 0."
-    return f"{title}, some are 0", f"{text} {lost} {_use_of_floor(digits)} {REMEDY}", _counts(collected)
+        title, text = "Every probability is 0 or 1", f"No doubt is left to judge. {floor}"
+    elif digits.places is None:
+        title = "Some probabilities are exactly 0"
+        text = f"A model may give them (forests do), or saving lost what was small. {floor} {REMEDY}"
+    else:
+        title = f"Probabilities have only {digits.places} decimal place{'s' if digits.places > 1 else ''}"
+        text = f"A confidence is known to within {100 * digits.hidden:g} percentage points."
+        if digits.places <= 2:
+            origin = "They were rounded, or are shares of votes, as forests give them."
+            text = f"{origin} If rounded, {text[0].lower()}{text[1:]}"
+        if digits.zeros:
+            title += ", some are 0"
+            text += f" What is below {fixed(digits.hidden, digits.places + 1)} shows as 0. {floor} {REMEDY}"
+        else:
+            text += " No probability became 0, so no number depends on a floor."
+    yield Finding("info", title, text, _counts(collected, digits))
 
 
-def places_text(places: int) -> str:
-    """How many decimal places."""
-    return f"only {places} decimal place{'s' if places > 1 else ''}"
-
-
-def _use_of_floor(digits: Digits) -> str:
-    return f"{LOGARITHMS}, a 0 counts as {significant(digits.floor)}; these numbers depend on that choice."
-
-
-def _counts(collected: Collected) -> str:
-    digits = collected.digits
-    assert digits is not None
+def _counts(collected: Collected, digits: Digits) -> str:
     if not digits.zeros:
         return f"{count(digits.values)} probabilities, the smallest is {significant(digits.least)}."
     at_label = f"{count(collected.impossible)} of them" if collected.impossible else "none of them"

@@ -147,19 +147,12 @@ def _level(levels: Any) -> str:
 
 @dataclass(frozen=True)
 class CommandWords:
-    """The command line of an audit, as far as the next command needs it.
+    """The command line of an audit, as far as the next command needs it."""
 
-    Attributes:
-        files: the file of every model, by its name.
-        val: the held-out file, or None.
-        policy: the policy's file, or None.
-        reading: the options that say how files are read, as they were given.
-    """
-
-    files: Mapping[str, str]
-    val: str | None = None
-    policy: str | None = None
-    reading: Sequence[str] = ()
+    files: Mapping[str, str]  # the file of every model, by its name
+    val: str | None = None  # the held-out file, or None
+    policy: str | None = None  # the policy's file, or None
+    reading: Sequence[str] = ()  # the options that say how files are read, as they were given
 
     def fit(self, file: str, *options: str) -> str:
         """The command that fits a policy on a file."""

@@ -60,21 +60,13 @@ Words = tuple[Literal["info"], str, str, str]
 
 @dataclass(frozen=True)
 class Repair:
-    """A repair and what it changes in one metric.
-
-    Attributes:
-        name: of the repair.
-        fitted: with what result, and on what.
-        metric: name of the metric.
-        before: its value without the repair.
-        change: the difference it makes, with an interval.
-    """
+    """A repair and what it changes in one metric."""
 
     name: str
-    fitted: str
+    fitted: str  # with what result, and on what
     metric: str
-    before: float
-    change: Interval
+    before: float  # the metric without the repair
+    change: Interval  # the difference it makes, with an interval
 
     @property
     def after(self) -> float:
