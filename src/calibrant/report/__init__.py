@@ -1,4 +1,8 @@
-"""Figures and pages: they draw the numbers they are given and compute none."""
+"""Figures and pages: they draw the numbers they are given and compute none.
+
+A page is a module of `html`, named after what it shows. It fills sections with `html.tables`, `html.sorted_tables` and
+`html.charts` (drawn with `html.svg`), and `html.layout` writes them as one file. Figures for papers are in `figures`.
+"""
 
 from typing import TYPE_CHECKING
 

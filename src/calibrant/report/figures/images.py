@@ -160,7 +160,7 @@ def draw_confidence_by_objectness(axis: Axes, parts: Mapping[str, Part], *, titl
         filled = np.asarray(part["count"]) > 0
         x, y = (np.asarray(part[key], np.float64)[filled] for key in ("objectness", "confidence"))
         axis.plot(x, y, DASHES[k % 4], color=SERIES[k % 7], marker="o", markersize=3, label=literal(name))
-    _diagonal(axis, "confidence = object size")
+    axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":", label="confidence = object size")
     shares(axis, x=(0, 1), y=(0, 1))
     axis.set_xlabel("share of the image that the object covers")
     axis.set_ylabel("mean confidence")
@@ -187,7 +187,3 @@ def draw_peaks(axes: Sequence[Axes], image: ArrayLike, rows: Mapping[str, Sequen
         axis.set_yticks([0, 1])
         axis.tick_params(labelsize=6, length=2)
         axis.set_title(wrapped(f"{name}: {max(probabilities):.2f}", 20), fontsize=6.5, loc="left")
-
-
-def _diagonal(axis: Axes, words: str) -> None:
-    axis.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":", label=words)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from calibrant._files import written_aside
 from calibrant.metrics import METRICS
-from calibrant.report.html.svg import SYMBOLS
+from calibrant.report.html.svg import SYMBOLS, icon
 from calibrant.report.text import escape, name
 
 #: Elements whose text is never marked: it is no prose, or it cannot hold markup.
@@ -112,6 +112,19 @@ def _section(section: ReportSection) -> str:
     return (
         f'<section id="{section.ident}" aria-labelledby="{section.ident}-h">'
         f'<h2 id="{section.ident}-h">{escape(section.heading)}</h2>{section.body}</section>\n'
+    )
+
+
+def level_line(level: str, words: str, whose: str = "") -> str:
+    """The sign of a level and its words, and whose it is where that must be said; all of it HTML."""
+    return f'<p class="level">{icon(level)}<span>{words}</span>{whose}</p>'
+
+
+def verdict_box(level: str, words: str, headline: str, text: str, whose: str = "") -> str:
+    """The verdict at the top of a page, all of it HTML: the `level_line`, a headline and the text below."""
+    return (
+        f'<section class="verdict {level}" aria-labelledby="verdict-h">{level_line(level, words, whose)}'
+        f'<h2 id="verdict-h">{headline}</h2>{text}</section>'
     )
 
 

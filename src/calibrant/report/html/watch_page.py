@@ -12,9 +12,9 @@ from pathlib import Path
 from calibrant._numbers import significant
 from calibrant.report.document import Part
 from calibrant.report.html.charts import coloured, key
-from calibrant.report.html.layout import ReportSection, asset, card, cards, columns, terms, write_report
+from calibrant.report.html.layout import ReportSection, asset, card, cards, columns, terms, verdict_box, write_report
 from calibrant.report.html.sorted_tables import SortedCell, sortable
-from calibrant.report.html.svg import Plot, Point, icon, line, short, title
+from calibrant.report.html.svg import Plot, Point, line, short, title
 from calibrant.report.html.tables import clipped, heads, numeric, table, verdict_cell
 from calibrant.report.text import (
     DASH,
@@ -61,12 +61,8 @@ def _headline(document: Part) -> str:
     level = _level(document)
     word = {"poor": "Alarm: the promise", "fair": "Alarm: a change", "good": "No alarm"}[level]
     lines = [alarm["text"] for alarm in document["alarms"]] or [document["policy"]]
-    return (
-        f'<section class="verdict {level}" aria-labelledby="verdict-h">'
-        f'<p class="level">{icon(level)}<span>{word}</span></p>'
-        f'<h2 id="verdict-h">{escape(document["headline"])}</h2>'
-        f"{''.join(f'<p>{escape(text)}</p>' for text in lines)}</section>"
-    )
+    text = "".join(f"<p>{escape(line)}</p>" for line in lines)
+    return verdict_box(level, word, escape(document["headline"]), text)
 
 
 def _summary(document: Part) -> ReportSection:
