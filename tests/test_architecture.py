@@ -258,12 +258,10 @@ TESTED_ELSEWHERE = {
     "metrics/bootstrap/replicates.py": "tests/metrics/test_intervals.py: replicates are seen in intervals",
     "metrics/logits.py": "tests/metrics/test_proper.py: checks of the proper scores' arguments",
     "metrics/sketch/compiled.py": "tests/metrics/test_kernel.py: held against the same formulas in NumPy",
-    "metrics/sketch/samples.py": "tests/metrics/test_kernel.py: one pass with the kernel",
     "posthoc/_compiled.py": "tests/posthoc/test_temperature.py and test_logit_norm.py: both ways give the same",
     "report/document.py": "tests/report/html/test_audit_page.py: refuses what a page cannot draw",
     "report/figures/selective.py": "tests/selective/analysis/test_rankings.py: drawn from what it computes",
     "report/html/charts.py": "tests/report/html/test_audit_page.py: charts are parts of the page",
-    "report/html/comparison_table.py": "tests/experiments/tables/test_formats.py: beside the other formats",
     "report/html/sorted_tables.py": "tests/report/html/test_audit_page.py: tables are parts of the page",
 }
 

@@ -1,8 +1,13 @@
 """Tests of breakdown."""
 
+import json
+
 import numpy as np
+import pytest
 
 from calibrant import Predictions, audit
+from calibrant.auditing import confidence_by_objectness
+from calibrant.auditing.breakdown import ObjectSizes
 from tests.helpers.audits import drawn, titles
 
 
@@ -41,3 +46,64 @@ def test_many_small_classes_of_a_calibrated_model_are_left_alone():
         table = audit(Predictions.from_logits(z, y), replicates=20).models[0]["classes_table"]
         flagged += any(row["flag"] for row in table)
     assert flagged <= 1
+
+
+@pytest.fixture
+def predictions():
+    random = np.random.default_rng(5)
+    logits, labels = random.normal(0, 2, (523, 4)), random.integers(0, 4, 523)
+    return Predictions.from_logits(logits, labels, objectness=random.uniform(0, 1, 523))
+
+
+def confidence(predictions):
+    p = np.exp(predictions.logits)
+    return (p / p.sum(1, keepdims=True)).max(1)
+
+
+def test_an_audit_shows_confidence_by_object_size(predictions, tmp_path):
+    result = audit(predictions, replicates=50)
+    sure, size = confidence(predictions), np.asarray(predictions.objectness)
+    gaps = np.abs(sure - size)
+    assert result.metrics["objectness_deviation"] == pytest.approx(gaps.mean())
+    low, high = result.intervals["objectness_deviation"]
+    assert (high - low) / 2 == pytest.approx(1.959964 * gaps.std(ddof=1) / np.sqrt(523), rel=1e-5)
+    part = json.loads(result.to_json())["models"][0]["objects"]
+    right = predictions.logits.argmax(1) == predictions.labels
+    for k in range(10):
+        inside = (size >= k / 10) & (size < (k + 1) / 10)
+        assert part["count"][k] == inside.sum()
+        assert part["confidence"][k] == pytest.approx(sure[inside].mean())
+        assert part["accuracy"][k] == pytest.approx(right[inside].mean())
+    result.to_html(tmp_path / "audit.html")
+    page = (tmp_path / "audit.html").read_text(encoding="utf-8")
+    assert "Confidence against object size" in page
+    assert "Objectness deviation" in page
+
+
+def test_without_the_column_nothing_is_said_of_it(predictions, tmp_path):
+    plain = audit(Predictions.from_logits(predictions.logits, predictions.labels), replicates=50)
+    assert plain.document["models"][0]["objects"] is None
+    assert "objectness_deviation" not in plain.metrics
+    plain.to_html(tmp_path / "audit.html")
+    assert "object size" not in (tmp_path / "audit.html").read_text(encoding="utf-8").lower()
+
+
+def test_parts_add_up_and_the_largest_object_is_in_the_last_bin():
+    random = np.random.default_rng(6)
+    size, sure = np.append(random.uniform(0, 1, 40), 1.0), np.append(random.uniform(0, 1, 40), 0.5)
+    whole, parts = ObjectSizes(), ObjectSizes()
+    whole.add(size, sure, sure > 0.5)
+    parts.add(size[:17], sure[:17], sure[:17] > 0.5)
+    parts.add(size[17:], sure[17:], sure[17:] > 0.5)
+    for name, value in vars(whole).items():
+        np.testing.assert_allclose(getattr(parts, name), value)
+    assert whole.counts[-1] == (size >= 0.9).sum()
+    with pytest.raises(ValueError, match="objectness"):
+        whole.add(np.array([1.2]), np.array([0.5]))
+
+
+def test_means_of_bins_are_those_of_their_samples():
+    part = confidence_by_objectness([0.2, 0.4, 0.9], [0.0, 0.49, 0.5], bins=2)
+    assert part["count"].tolist() == [2, 1]
+    np.testing.assert_allclose(part["confidence"], [0.3, 0.9])
+    np.testing.assert_allclose(part["objectness"], [0.245, 0.5])

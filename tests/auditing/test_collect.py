@@ -129,7 +129,7 @@ def test_parts_put_together_have_the_checksums_of_the_whole(form):
 def test_progress_is_told_in_rows_and_changes_nothing():
     rng = np.random.default_rng(0)
     data, told = Predictions.from_logits(rng.normal(size=(500, 3)), rng.integers(0, 3, 500)), []
-    collected = collect(data, what="counting", progress=lambda what, done, total: told.append((what, done, total)))
+    collected = collect(data, stage="counting", progress=lambda stage, done, total: told.append((stage, done, total)))
     assert told[0] == ("counting", 0, 500)
     assert told[-1] == ("counting", 500, 500)
     assert collected.summary().metrics() == collect(data).summary().metrics()

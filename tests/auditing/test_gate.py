@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant import Policy, Predictions, audit, check
+from calibrant.auditing.document import numbers_of
 from calibrant.metrics import wilson
 
 
@@ -37,6 +38,19 @@ def test_numbers_are_those_of_the_audit():
         assert judgement.value == pytest.approx(result.metrics[name], abs=1e-12)
         assert (judgement.low, judgement.high) == pytest.approx(result.intervals[name], abs=1e-12)
     assert gate.passed is True
+
+
+def test_samples_are_measured_once_however_many_requirements(monkeypatch):
+    measured = []
+
+    def count_and_measure(collected, *arguments, **sampling):
+        measured.append(collected.samples)
+        return numbers_of(collected, *arguments, **sampling)
+
+    monkeypatch.setattr("calibrant.auditing.document.numbers_of", count_and_measure)
+    check(drawn(300, groups=["a", "b"]), "ece <= 0.5", "accuracy >= 0.1", "nll <= 9", groups="site")
+    assert len(measured) == 3
+    assert measured[0] == sum(measured[1:]) == 300
 
 
 def test_so_many_samples_as_were_advised_decide():

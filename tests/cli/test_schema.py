@@ -2,8 +2,14 @@
 
 import json
 
-from calibrant.cli.document_schemas import SCHEMAS
-from tests.helpers.policies import run
+import numpy as np
+import pytest
+
+from calibrant import Policy, Predictions
+from calibrant.cli.schema import SCHEMAS, versioned
+from tests.helpers.policies import masks, run, write
+
+jsonschema = pytest.importorskip("jsonschema")
 
 
 def test_a_schema_is_printed(capsys):
@@ -23,3 +29,103 @@ def test_another_name_ends_with_code_2(capsys):
     code, _, err = run(capsys, "schema", "aplly")
     assert code == 2
     assert "no schema for 'aplly'; there are apply, audit" in err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documents")
+    data = write(folder, "fit.npz", n=900)
+    write(folder, "new.npz", n=400, seed=1)
+    Policy.fit(data, 0.2, sets=0.9).save(folder / "sets.json")
+    Policy.fit(data, 0.2, group="site").save(folder / "group.json")
+    Policy.fit(data, 0.001).save(folder / "silent.json")
+    Policy.fit(data, 0.3, group="site", by_class=True).save(folder / "class.json")
+    Policy.fit(data, promise="recall=a:0.8").save(folder / "recall.json")
+    Policy.fit(data, costs=1 - np.eye(4), target_cost=0.4).save(folder / "cost.json")
+    np.savez(folder / "unlabelled.npz", logits=data.logits[:50])
+    logits, labels = masks(30)
+    pixels = Predictions.from_logits(logits, labels, kind="segmentation", ignore_index=255)
+    pixels.save(folder / "masks.npz")
+    Policy.fit(pixels, 0.3).save(folder / "masks.json")
+    return folder
+
+
+CASES = {
+    "fit": [
+        ["fit.npz", "-o", "out.json"],
+        ["fit.npz", "-o", "out.json", "--sets", 0.95, "--set-method", "class-conditional"],
+        ["fit.npz", "-o", "out.json", "--target-coverage", 0.5],
+        ["fit.npz", "-o", "out.json", "--group", "site", "--sets", 0.999],
+        ["fit.npz", "-o", "out.json", "--by-class", "--target-risk", 0.3],
+        ["fit.npz", "-o", "out.json", "--promise", "precision=a:0.7", "--promise", "precision=b:80%"],
+        ["fit.npz", "-o", "out.json", "--promise", "expected-risk:0.1"],
+    ],
+    "apply": [
+        *([f"{policy}.json", "new.npz", "-o", "d.csv"] for policy in ("sets", "group", "silent", "class", "cost")),
+        ["recall.json", "unlabelled.npz", "-o", "d.csv"],
+        ["sets.json", "unlabelled.npz", "-o", "d.csv"],
+        ["masks.json", "masks.npz", "-o", "d.npz"],
+    ],
+    "audit": [
+        ["new.npz", "--policy", "sets.json"],
+        ["new.npz", "--policy", "class.json"],
+        ["new.npz", "--policy", "recall.json"],
+        ["new.npz", "fit.npz", "--replicates", 20],
+        ["masks.npz", "--segmentation", "--ignore-index", 255, "--policy", "masks.json"],
+    ],
+    "check": [
+        ["new.npz", "--require", "ece <= 0.5", "--require", "accuracy >= 0.99", "--by-group", "site"],
+        ["new.npz", "--require", "policy.risk <= 0.2", "--policy", "sets.json", "--baseline", "new.npz",
+         "--require", "ece no worse"],
+        ["new.npz", "--require", "policy.risk <= 0.3", "--policy", "class.json"],
+    ],
+    "monitor": [
+        ["sets.json", "new.npz", "--state", "watch.json"],
+        ["silent.json", "unlabelled.npz", "--state", "silent_watch.json"],
+        ["group.json", "new.npz", "--state", "group_watch.json"],
+        ["class.json", "new.npz", "--state", "class_watch.json"],
+        ["cost.json", "new.npz", "--state", "cost_watch.json"],
+    ],
+    "export": [["--policy", "sets.json", "--logits-only", "-o", "p.onnx"]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [pytest.param(command, words, id=f"{command} {words}") for command, cases in CASES.items() for words in cases],
+)
+def test_documents_are_valid(command, words, folder, monkeypatch, capsys):
+    if command == "export":
+        pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(folder)
+    code, out, err = run(capsys, command, *words, "--json")
+    assert code in (0, 1, 3), err
+    document = json.loads(out)
+    jsonschema.Draft202012Validator(SCHEMAS[command]).validate(document)
+
+
+@pytest.mark.parametrize("command", SCHEMAS)
+def test_schemas_are_valid_and_demand_format_and_version(command):
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[command])
+    validator = jsonschema.Draft202012Validator(SCHEMAS[command])
+    assert not validator.is_valid({})
+    errors = [error.message for error in validator.iter_errors(versioned(command, {}) | {"version": 2})]
+    assert "1 was expected" in errors
+
+
+def test_documents_without_cases_say_what_they_are():
+    for command, entries in (
+        ("compare", {"folder": "runs", "runs": 4, "failed": 0}),
+        ("predict", {"samples": 3, "file": "p.npz"}),
+    ):
+        document = versioned(command, entries)
+        jsonschema.Draft202012Validator(SCHEMAS[command]).validate(document)
+        assert document["format"] == f"calibrant.{command}"
+
+
+def test_a_wrong_value_is_noticed(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    _, out, _ = run(capsys, "apply", "sets.json", "new.npz", "-o", "d.csv", "--json")
+    document, validator = json.loads(out), jsonschema.Draft202012Validator(SCHEMAS["apply"])
+    for entry, value in (("promise_kept", "perhaps"), ("accepted", -1), ("sets", {}), ("risk", 0.1)):
+        assert not validator.is_valid(document | {entry: value}), entry

@@ -64,7 +64,7 @@ def test_the_page_of_prediction_sets_says_what_its_block_prints(capsys):
 
 
 def test_the_page_of_documents_names_every_schema():
-    from calibrant.cli.document_schemas import SCHEMAS
+    from calibrant.cli.schema import SCHEMAS
 
     page = (DOCS / "json.md").read_text(encoding="utf-8")
     for command, schema in SCHEMAS.items():

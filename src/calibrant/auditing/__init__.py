@@ -1,14 +1,18 @@
 """The audit of a model's confidence.
 
+From the command to the page: `calibrant.cli.audit` opens the files and calls `audit`. That goes through each model's
+predictions once (`collect`), describes each model (`document`, by `classes`, `repairs` and `findings`), compares
+models, judges a policy, and puts the answer on top (`headline`). `calibrant.report.html.audit_page` draws the result.
+
 ==================  ====================================================================================================
 `audit`             an audit from beginning to end
-`collect`           one pass over predictions, which fills in the tables of `breakdown` and `object_size`
+`collect`           one pass over predictions, which fills in the tables of `breakdown`
 `shards`            the same on a cluster, in parts that are put together
 `classes`           every class on its own: what its probability says and what happened
 `repairs`           what a repair or another score would gain
-`findings`          what the numbers mean, in sentences; `repair_findings` and `rounding` have some of them
+`findings`          what the numbers mean, in sentences
 `policy_check`      what a policy does to the audited predictions
-`headline`          the answer to what was asked, and `next_step` what to do
+`headline`          the answer to what was asked, and what to do next
 `document`          the audit of one model as plain values, which a page draws
 `gate`              requirements judged by their intervals; `requirement` reads one
 ==================  ====================================================================================================
@@ -20,10 +24,10 @@ from calibrant._imports import lazy_names
 from calibrant.auditing.audit import Audit, audit
 
 if TYPE_CHECKING:
+    from calibrant.auditing.breakdown import confidence_by_objectness
     from calibrant.auditing.document import reliability_series
     from calibrant.auditing.gate import Check, Judgement, check
-    from calibrant.auditing.next_step import CommandWords
-    from calibrant.auditing.object_size import confidence_by_objectness
+    from calibrant.auditing.headline import CommandWords
     from calibrant.auditing.shards import collect_on_ray
 
 __all__ = ["Audit", "Check", "Judgement", "audit", "check"]

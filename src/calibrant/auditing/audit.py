@@ -18,7 +18,7 @@ from calibrant.predictions import UNITS, Predictions
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
     from calibrant.auditing.document import Described
-    from calibrant.auditing.next_step import CommandWords
+    from calibrant.auditing.headline import CommandWords
     from calibrant.selective import Policy
 
 T = TypeVar("T")
@@ -152,8 +152,7 @@ def audit(
     from calibrant._files import json_value
     from calibrant.auditing.collect import collect
     from calibrant.auditing.document import CONVENTIONS, describe
-    from calibrant.auditing.headline import better_model, overall_verdict
-    from calibrant.auditing.next_step import next_step
+    from calibrant.auditing.headline import better_model, next_step, overall_verdict
     from calibrant.auditing.policy_check import describe_policy
     from calibrant.metrics import check_level
     from calibrant.selective import Outcome
@@ -171,17 +170,17 @@ def audit(
     collected: dict[str, Collected] = {}
     outcome = None
     if policy is None:
-        collected[first] = read(checked, groups=columns, what=f"reading {first}")
+        collected[first] = read(checked, groups=columns, stage=f"reading {first}")
     else:
         policy.check(checked)
         outcome = Outcome(policy)
-        collected[first] = read(checked, groups=columns, what=f"reading {first}", outcome=outcome)
+        collected[first] = read(checked, groups=columns, stage=f"reading {first}", outcome=outcome)
         if policy.calibrator is not None:
-            what = f"calibrating {first}"
-            collected[f"{first}, calibrated"] = read(checked, groups=columns, what=what, calibrated_by=policy)
+            stage = f"calibrating {first}"
+            collected[f"{first}, calibrated"] = read(checked, groups=columns, stage=stage, calibrated_by=policy)
     for name, other in others:
-        collected[name] = read(other, groups=columns, what=f"reading {name}")
-    held_out = None if val is None else read(val, groups=(), what="reading validation")
+        collected[name] = read(other, groups=columns, stage=f"reading {name}")
+    held_out = None if val is None else read(val, groups=(), stage="reading validation")
     if held_out is not None:
         _check_val(collected[first], held_out)
 
@@ -219,14 +218,14 @@ def _models_by_name(predictions: Any, others: Sequence[Any]) -> dict[str, Predic
     """The models by name, of which there is at least one, with labels."""
     if others and isinstance(predictions, Mapping):
         raise ValueError("audit takes several models as audit(a, b) or by name as audit({...}), got both")
-    models = predictions
-    if others:
-        models = {f"model {k}": _predictions_of(model) for k, model in enumerate((predictions, *others), 1)}
-    elif not isinstance(predictions, Mapping):
-        models = {"model": _predictions_of(predictions)}
+    if isinstance(predictions, Mapping):
+        named = predictions
+    elif others:
+        named = {f"model {k}": model for k, model in enumerate((predictions, *others), 1)}
     else:
-        models = {name: _predictions_of(model) for name, model in predictions.items()}
-    if not isinstance(models, Mapping) or not all(isinstance(model, Predictions) for model in models.values()):
+        named = {"model": predictions}
+    models = {name: _predictions_of(model) for name, model in named.items()}
+    if not all(isinstance(model, Predictions) for model in models.values()):
         kind = type(predictions).__name__
         raise ValueError(
             f"audit takes Predictions, or several by name, got {kind}: Predictions.open reads a file, "
@@ -237,7 +236,7 @@ def _models_by_name(predictions: Any, others: Sequence[Any]) -> dict[str, Predic
     unlabelled = [name for name, model in models.items() if not model.labelled]
     if unlabelled:
         raise ValueError(f"an audit needs labels, and the predictions of {unlabelled[0]} have none")
-    return dict(models)
+    return models
 
 
 def _predictions_of(value: Any) -> Any:

@@ -1,7 +1,11 @@
-"""What a pass fills in, small and additive: counts by class and by group, sums of class-wise ECE, a sample of rows."""
+"""What a pass fills in, small and additive.
+
+Counts by class, by group and by object size (ALS, section 4.2), sums of class-wise ECE, and a sample of rows.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,39 +14,40 @@ import numpy as np
 import numpy.typing as npt
 
 from calibrant._arrays import CHUNK, Array, Precision, in_threads, row_slices
-from calibrant._validation import Bools, Ints
-from calibrant.metrics import BASE, BINS, Doubles, Reduced, TopLabel, bin_edges, compiled_passes
+from calibrant._validation import Bools, Ints, within
+from calibrant.metrics import (
+    BASE,
+    BINS,
+    Doubles,
+    Interval,
+    Reduced,
+    TopLabel,
+    bin_edges,
+    compiled_passes,
+    normal_interval,
+)
 from calibrant.selective import binomial_tail
 
 Columns = tuple[Array, ...]
 
 MOST_LEVELS = 10_000
 FEWEST = 10  # samples of a row, below which it is not tested
+#: Bins of objectness, of equal width.
+OBJECT_BINS = 10
 
 
 @dataclass(frozen=True)
 class Row:
-    """One class or group: its predictions, their confidence and their accuracy.
-
-    Attributes:
-        name: of the class or group.
-        count: its predictions.
-        accuracy: share of them that is right.
-        confidence: their mean confidence.
-        gap: confidence minus accuracy.
-        error: standard error of the gap.
-        ece: with 15 bins.
-        flag: whether the gap is larger than everyone else's beyond chance.
-    """
+    """One class or group: its predictions, their confidence and their accuracy."""
 
     name: str
-    count: int
-    accuracy: float
-    confidence: float
-    gap: float
-    error: float
-    ece: float
-    flag: bool
+    count: int  # its predictions
+    accuracy: float  # share of them that is right
+    confidence: float  # their mean confidence
+    gap: float  # confidence minus accuracy
+    error: float  # standard error of the gap
+    ece: float  # with 15 bins
+    flag: bool  # whether the gap is larger than everyone else's beyond chance
 
 
 class Breakdown:
@@ -243,7 +248,7 @@ class HashSample:
         self.count = 0
 
     def add(self, numbers: Ints, take: Callable[[Ints], Columns]) -> None:
-        """Offer samples by their numbers; ``take`` gives the columns of those that stay."""
+        """Offer samples by their numbers; ``take`` returns the columns of those that are kept."""
         keys = _hash(numbers)
         rows = np.flatnonzero(keys <= self.limit)
         if len(rows):
@@ -261,7 +266,7 @@ class HashSample:
             self.prune()
 
     def prune(self) -> None:
-        """Let go of what is more than ``size``."""
+        """Keep at most ``size`` samples."""
         keys = np.concatenate(self.keys)
         columns = tuple(np.concatenate(column) for column in zip(*self.parts, strict=True))
         if len(keys) > self.size:
@@ -283,3 +288,65 @@ def _hash(numbers: Ints) -> npt.NDArray[np.uint64]:
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return x ^ (x >> np.uint64(31))
+
+
+class ObjectSizes:
+    """Counts and sums over bins of objectness, additive; ``[lo, hi)``, the last with its upper edge."""
+
+    def __init__(self, bins: int = OBJECT_BINS) -> None:
+        self.counts, self.right = np.zeros(bins, np.int64), np.zeros(bins, np.int64)
+        self.confidence, self.objectness = np.zeros(bins), np.zeros(bins)
+        self.moments = np.zeros(2)  # of the distance of confidence and objectness
+
+    def add(self, objectness: npt.ArrayLike, confidence: Doubles, correct: npt.NDArray[np.bool_] | None = None) -> None:
+        """Add samples; without ``correct`` accuracies are unknown."""
+        share = np.asarray(objectness, np.float64)
+        within("objectness", share, 0.0, 1.0)
+        bins = len(self.counts)
+        at = np.minimum((share * bins).astype(np.int64), bins - 1)
+        self.counts += np.bincount(at, minlength=bins)
+        if correct is not None:
+            self.right += np.bincount(at[correct], minlength=bins)
+        self.confidence += np.bincount(at, confidence, minlength=bins)
+        self.objectness += np.bincount(at, share, minlength=bins)
+        distance = np.abs(confidence - share)
+        self.moments += (distance.sum(), np.square(distance).sum())
+
+    def deviation(self, level: float) -> Interval:
+        """Mean distance of confidence and objectness, with the interval of a mean."""
+        number = int(self.counts.sum())
+        mean, square = self.moments / number
+        spread = max(0.0, square - mean**2) * number / max(1, number - 1)
+        error = math.sqrt(spread / number) if number > 1 else math.nan
+        return normal_interval(float(mean), error, level, 0.0, 1.0)
+
+    def series(self) -> dict[str, Any]:
+        """Edges, counts, and means of every bin; NaN where it is empty."""
+        bins = len(self.counts)
+        edges = np.arange(bins + 1) / bins
+        with np.errstate(invalid="ignore"):
+            means = {"objectness": self.objectness / self.counts, "confidence": self.confidence / self.counts}
+            accuracy = self.right / self.counts
+        return {"low": edges[:-1], "high": edges[1:], "count": self.counts, **means, "accuracy": accuracy}
+
+
+def confidence_by_objectness(
+    confidence: npt.ArrayLike, objectness: npt.ArrayLike, *, bins: int = OBJECT_BINS
+) -> dict[str, Any]:
+    """Mean confidence and mean objectness in bins of objectness.
+
+    Args:
+        confidence: ``[N]``.
+        objectness: ``[N]``, between 0 and 1.
+        bins: Of equal width.
+
+    Example:
+        >>> part = confidence_by_objectness([0.5, 0.7, 0.9], [0.1, 0.2, 0.8], bins=2)
+        >>> part["count"].tolist(), part["confidence"].round(2).tolist()
+        ([2, 1], [0.6, 0.9])
+    """
+    sizes = ObjectSizes(bins)
+    sizes.add(objectness, np.asarray(confidence, np.float64))
+    series = sizes.series()
+    del series["accuracy"]
+    return series

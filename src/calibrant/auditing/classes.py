@@ -22,7 +22,6 @@ from calibrant._numbers import count, number, percent
 from calibrant._validation import Ints
 from calibrant.auditing.breakdown import FEWEST, two_sided
 from calibrant.auditing.collect import Collected
-from calibrant.auditing.rounding import nll_note
 from calibrant.metrics import BINS, Doubles, Interval, wilson
 
 #: The share of a class's probability that is surely misplaced, from which on a verdict is at most fair, or poor.
@@ -40,44 +39,26 @@ class ClassBin:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class.
-
-    Attributes:
-        name: of the class.
-        labels: samples of the class.
-        predicted: predictions of it.
-        right: those of them that are right.
-        claimed: its mean probability.
-        misplaced: the share of its probability that is surely misplaced; 0 if nothing is off beyond chance.
-        worst: the bin that is furthest off beyond chance, or None.
-    """
+    """One class."""
 
     name: str
-    labels: int
-    predicted: int
-    right: int
-    claimed: float
-    misplaced: float
-    worst: ClassBin | None
+    labels: int  # samples of the class
+    predicted: int  # predictions of it
+    right: int  # those of them that are right
+    claimed: float  # its mean probability
+    misplaced: float  # the share of its probability that is surely misplaced; 0 if nothing is off beyond chance
+    worst: ClassBin | None  # the bin that is furthest off beyond chance
 
 
 @dataclass(frozen=True)
 class Majority:
-    """Always answering the class that most samples have.
-
-    Attributes:
-        name: of the class.
-        error: how often that is wrong.
-        model_errors: of the model.
-        errors: of the constant answer.
-        p_value: of the two numbers of errors, on the same samples (McNemar's exact test).
-    """
+    """Always answering the class that most samples have."""
 
     name: str
-    error: Interval
-    model_errors: int
-    errors: int
-    p_value: float
+    error: Interval  # how often that is wrong
+    model_errors: int  # of the model
+    errors: int  # of the constant answer
+    p_value: float  # of the two numbers of errors, on the same samples (McNemar's exact test)
 
 
 @dataclass(frozen=True)
@@ -107,14 +88,14 @@ def check_classes(collected: Collected, level: float) -> Classes | None:
     predicted, right = collected.by_class.counts.sum((1, 2)), collected.by_class.counts[:, :, 0].sum(1)
     names = [str(collected.class_name(k)) for k in range(len(labels))]
     positive, why = _positive_of_two(collected.positive, labels)
-    looked_at = counts >= FEWEST
+    is_tested = counts >= FEWEST
     if len(labels) == 2:  # the other class's probability is the complement
-        looked_at[1 - int(np.argmin(labels))] = False
-    tested = int(looked_at.sum())
-    low, high = _limits(hits, counts, looked_at, (1 - level) / max(1, tested))
+        is_tested[1 - int(np.argmin(labels))] = False
+    tested = int(is_tested.sum())
+    low, high = _limits(hits, counts, is_tested, (1 - level) / max(1, tested))
     with np.errstate(invalid="ignore", divide="ignore"):
         claimed = np.where(counts > 0, sums / counts, 0.0)
-    beyond = np.where(looked_at, np.maximum(np.maximum(claimed - high, low - claimed), 0.0), 0.0)
+    beyond = np.where(is_tested, np.maximum(np.maximum(claimed - high, low - claimed), 0.0), 0.0)
     misplaced = np.minimum((beyond * counts).sum(1) / np.maximum(np.maximum(sums.sum(1), labels), 1.0), 1.0)
     rows = []
     for k, name in enumerate(names):
@@ -129,18 +110,18 @@ def check_classes(collected: Collected, level: float) -> Classes | None:
     return Classes(rows, _majority(names, labels, right, level), collected.samples, tested, positive, why)
 
 
-def _positive_of_two(said: int | None, labels: Ints) -> tuple[int | None, str]:
+def _positive_of_two(positive: int | None, labels: Ints) -> tuple[int | None, str]:
     """The class of two that a report speaks of, and why: the positive one, or the rarer where none is known."""
     if len(labels) != 2:
         return None, ""
-    if said is not None:
-        return said, "the positive class"
+    if positive is not None:
+        return positive, "the positive class"
     return int(np.argmin(labels)), "the rarer class; --positive NAME chooses the other"
 
 
-def _limits(hits: Ints, counts: Ints, looked_at: Any, level: float) -> tuple[Doubles, Doubles]:
+def _limits(hits: Ints, counts: Ints, is_tested: Any, level: float) -> tuple[Doubles, Doubles]:
     """Exact limits of the share of hits ([ClopperPearson1934]), which fail with probability ``level`` at most."""
-    h, n = (np.where(looked_at, part, 1).astype(np.float64) for part in (hits, np.maximum(counts, 1)))
+    h, n = (np.where(is_tested, part, 1).astype(np.float64) for part in (hits, np.maximum(counts, 1)))
     low = np.where(h > 0, betaincinv(np.maximum(h, 1), n - h + 1, level / 2), 0.0)
     high = np.where(h < n, betaincinv(h + 1, np.maximum(n - h, 1e-9), 1 - level / 2), 1.0)
     return low, high
@@ -202,7 +183,7 @@ def describe_positive(
     with np.errstate(invalid="ignore", divide="ignore"):
         claimed, happened = sums / counts, hits / counts
     brier, nll = numbers["brier"], numbers["nll"]
-    floored = nll_note(collected)
+    floored = collected.nll_note
     entropy = -sum(p * math.log(p) for p in (rate, 1 - rate) if p > 0)
     scores = [
         {"label": "Brier score of P", "value": brier.value / 2, "low": brier.low / 2, "high": brier.high / 2,

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from calibrant._arrays import Array, precision_of
-from calibrant._numbers import count
+from calibrant._numbers import count, significant
 from calibrant._progress import Progress, silent, track
 from calibrant._validation import Bools, Ints, check_finite
-from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, ClasswiseSums, Columns, HashSample, Levels
-from calibrant.auditing.object_size import ObjectSizes
+from calibrant.auditing.breakdown import MOST_LEVELS, Breakdown, ClasswiseSums, Columns, HashSample, Levels, ObjectSizes
 from calibrant.auditing.policy_check import calibrate
 from calibrant.metrics import (
     BLOCK,
@@ -103,6 +102,14 @@ class Collected:
         """Whether probabilities were rounded, or some are 0."""
         return self.digits is not None and self.digits.matter
 
+    @property
+    def nll_note(self) -> str | None:
+        """What the NLL takes for labels of probability 0, if there are any."""
+        if not self.impossible:
+            return None
+        samples = "1 sample gives its" if self.impossible == 1 else f"{count(self.impossible)} samples give their"
+        return f"{samples} label probability 0, counted as {significant(self.floor)}; infinite without that floor"
+
     def summary(self) -> Summary:
         """Every metric: exact where all samples were kept, else of the sketch, with bounds."""
         summary = self.confidences.exact(self.sketch.summary())
@@ -149,7 +156,7 @@ def check_groups(predictions: Predictions, groups: Iterable[str] | None) -> list
 
 
 def begin(predictions: Predictions, groups: Iterable[str]) -> Collected:
-    """What a pass over predictions begins with."""
+    """An empty collection, for a pass over these predictions."""
     holds, classes = predictions.holds, predictions.num_classes
     detailed = holds != "confidence"
     precision: Any = predictions._store.schema.dtype.name
@@ -183,7 +190,7 @@ def collect(
     groups: Iterable[str] | None = None,
     outcome: Outcome | None = None,
     calibrated_by: Policy | None = None,
-    what: str = "reading",
+    stage: str = "reading",
     progress: Progress = silent,
 ) -> Collected:
     """Go through the predictions once.
@@ -193,12 +200,12 @@ def collect(
         groups: group columns to break the numbers down by; all of them if None.
         outcome: counts what its policy decides about every batch.
         calibrated_by: a policy whose calibrator is applied to every batch before it is counted.
-        what: the stage, for the progress.
+        stage: of the audit, for the progress.
         progress: called with the number of rows read.
     """
     collected = begin(predictions, check_groups(predictions, groups))
     total = None if progress is silent else len(predictions)  # which may take a pass over the files
-    for batch in track(predictions.batches(), what, total, progress, size=len):
+    for batch in track(predictions.batches(), stage, total, progress, size=len):
         if outcome is not None:
             outcome.add(batch, outcome.policy.decide(batch))
         add_batch(collected, batch if calibrated_by is None else calibrate(batch, calibrated_by))

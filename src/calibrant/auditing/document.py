@@ -24,7 +24,6 @@ from calibrant.auditing.repairs import (
     logit_windows,
     other_scores,
 )
-from calibrant.auditing.rounding import nll_note
 from calibrant.metrics import (
     COVERAGES,
     RISKS,
@@ -240,7 +239,7 @@ def _metric(name: str, value: Approximate, limits: Interval, collected: Collecte
         "low": limits.low,
         "high": limits.high,
         "bound": value.bound,
-        "note": nll_note(collected) if name == "nll" else None,
+        "note": collected.nll_note if name == "nll" else None,
         "group": metric.family,
         "help": metric.description,
     }

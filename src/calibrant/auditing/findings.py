@@ -10,22 +10,32 @@ from typing import Literal
 
 import numpy as np
 
-from calibrant._numbers import count, difference, difference_span, fixed, p_words, percent, round_percent, span
+from calibrant._numbers import (
+    count,
+    difference,
+    difference_span,
+    fixed,
+    p_words,
+    percent,
+    round_percent,
+    significant,
+    span,
+)
 from calibrant._validation import Bools, listing
 from calibrant.auditing.breakdown import Row
 from calibrant.auditing.classes import FAIR_FROM, POOR_FROM, ClassBin, Classes
 from calibrant.auditing.collect import Collected
-from calibrant.auditing.repair_findings import repair_findings
-from calibrant.auditing.repairs import Repair
-from calibrant.auditing.rounding import rounding_words
+from calibrant.auditing.repairs import Repair, repair_findings
 from calibrant.metrics import LARGE_ERROR, SMALL_ERROR, Interval, Reliability, wilson, z_value
+from calibrant.predictions import Digits
 from calibrant.selective import Selection
 
 Level = Literal["good", "fair", "poor", "info"]
-
 READ_WITH_CARE = 1000  # samples, below which numbers are to be read with care
 NO_CLAIM = 100  # samples, below which no claim is made
 SURE = 0.99  # the most confident predictions are above this
+LOGARITHMS = "Where a logarithm is needed (NLL, temperature scaling, logit normalisation)"
+REMEDY = "Unless the model gives them so, save logits, or probabilities with all digits."
 
 
 @dataclass(frozen=True)
@@ -133,8 +143,7 @@ def list_findings(evidence: Evidence) -> list[Finding]:
             findings += _worse_than_the_rest(column, rows, evidence)
     findings += _little_data(evidence)
     order = {"poor": 0, "fair": 1, "info": 2, "good": 3}
-    words = rounding_words(evidence.collected)
-    first = [*_doubts(evidence), *([] if words is None else [Finding("info", *words)])]
+    first = [*_doubts(evidence), *_rounding(evidence.collected)]
     return first + sorted(findings, key=lambda finding: order[finding.level])
 
 
@@ -341,3 +350,43 @@ def _little_data(evidence: Evidence) -> Iterator[Finding]:
             "With this few samples only large effects can be told from chance; numbers per class can hardly be.",
             f"{count(n)} samples; the interval of the ECE is {percent(width.high - width.low)} wide.",
         )
+
+
+def _rounding(collected: Collected) -> Iterator[Finding]:
+    """Probabilities that were rounded, or are exactly 0."""
+    digits = collected.digits
+    if digits is None or not digits.matter:
+        return
+    floor = f"{LOGARITHMS}, a 0 counts as {significant(digits.floor)}; these numbers depend on that choice."
+    if digits.places == 0:
+        title, text = "Every probability is 0 or 1", f"No doubt is left to judge. {floor}"
+    elif digits.places is None:
+        title = "Some probabilities are exactly 0"
+        text = f"A model may give them (forests do), or saving lost what was small. {floor} {REMEDY}"
+    else:
+        title = f"Probabilities have only {digits.places} decimal place{'s' if digits.places > 1 else ''}"
+        text = f"A confidence is known to within {100 * digits.hidden:g} percentage points."
+        if digits.places <= 2:
+            origin = "They were rounded, or are shares of votes, as forests give them."
+            text = f"{origin} If rounded, {text[0].lower()}{text[1:]}"
+        if digits.zeros:
+            title += ", some are 0"
+            text += f" What is below {fixed(digits.hidden, digits.places + 1)} shows as 0. {floor} {REMEDY}"
+        else:
+            text += " No probability became 0, so no number depends on a floor."
+    yield Finding("info", title, text, _counts(collected, digits))
+
+
+def _counts(collected: Collected, digits: Digits) -> str:
+    if not digits.zeros:
+        return f"{count(digits.values)} probabilities, the smallest is {significant(digits.least)}."
+    at_label = f"{count(collected.impossible)} of them" if collected.impossible else "none of them"
+    counts = f"{count(digits.zeros)} of {count(digits.values)} probabilities are 0, {at_label} at the true label"
+    others = f"shared by the {digits.classes - 1} other classes" if digits.classes > 2 else "of the other class"
+    if digits.places:
+        reason = "half of the last decimal place"
+    else:
+        reason = (
+            f"the smaller of the least probability above 0 ({significant(digits.least)}) and one in twice the samples"
+        )
+    return f"{counts}. The floor {significant(digits.floor)} is {reason}, {others}."

@@ -8,6 +8,7 @@ without groups.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,8 +23,9 @@ from calibrant.metrics import Interval, check_level, describe
 
 if TYPE_CHECKING:
     from calibrant.auditing.collect import Collected
+    from calibrant.metrics import Summary
     from calibrant.predictions import Predictions
-    from calibrant.selective import Policy
+    from calibrant.selective import Outcome, Policy
 
 Status = Literal["pass", "fail", "unknown"]
 _WORDS = {"pass": "passes", "fail": "fails", "unknown": "cannot tell"}
@@ -129,32 +131,32 @@ def check(
 
     check_level(level, replicates, seed)
     parsed = [parse_requirement(text) for text in requirements]
-    _check_wanted(parsed, predictions, policy, baseline, groups)
+    _check_arguments(parsed, predictions, policy, baseline, groups)
     outcome = None if policy is None else Outcome(policy)
     if policy is not None:
         policy.check(predictions)
-    collected = collect(predictions, groups=(), outcome=outcome, what="reading", progress=progress)
+    collected = collect(predictions, groups=(), outcome=outcome, progress=progress)
     sampling = {"level": level, "replicates": replicates, "seed": seed}
     changes = {}
     if baseline is not None:
-        other = collect(baseline, groups=(), what="reading the baseline", progress=progress)
+        other = collect(baseline, groups=(), stage="reading the baseline", progress=progress)
         changes = _changes(other, collected, sampling)
-    parts: list[_Judged] = [("", _SamplesOf(collected, outcome), sampling)]
+    parts = [_Samples("", sampling, collected, outcome)]
     if groups is not None:
         split = _split(predictions, groups, policy, progress)
         shared = sampling | {"level": 1 - (1 - level) / max(1, len(split))}
-        parts += [(f"{groups}={name}", part, shared) for name, part in split.items()]
+        parts += [_Samples(f"{groups}={name}", shared, *part) for name, part in split.items()]
     judgements = []
     for requirement in parsed:
-        for name, part, settings in parts + _by_class(requirement, outcome, sampling):
-            if requirement.is_relative and name:
+        for part in parts + _by_class(requirement, outcome, sampling):
+            if requirement.is_relative and part.name:
                 continue  # a baseline is compared on all samples
-            interval = changes[requirement.metric] if requirement.is_relative else part.interval(requirement, settings)
-            judgements.append(_judge(requirement, name, interval, part.size(requirement)))
+            interval = changes[requirement.metric] if requirement.is_relative else part.interval(requirement)
+            judgements.append(_judge(requirement, part.name, interval, part.size(requirement.metric)))
     return Check(tuple(judgements))
 
 
-def _check_wanted(
+def _check_arguments(
     requirements: Sequence[Requirement],
     predictions: Predictions,
     policy: Policy | None,
@@ -183,46 +185,40 @@ def _check_wanted(
 
 
 @dataclass
-class _SamplesOf:
-    """All samples, or those of a group: what was collected of them, and what a policy did."""
+class _Samples:
+    """Samples that are judged together."""
 
-    collected: Collected
-    outcome: Any = None
+    name: str  # ``column=value``, or empty for all samples
+    sampling: dict[str, Any]  # level, replicates and seed of their intervals
+    # What a pass collected of them; None for the predictions of a class, of which only answers are judged.
+    collected: Collected | None
+    outcome: Any = None  # what a policy did with them
 
-    def size(self, requirement: Requirement) -> int:
+    def size(self, metric: str) -> int:
         """The samples that a number is of: of wrong answers, the answers."""
-        if requirement.metric in ("policy.risk", "policy.cost"):
+        if metric in ("policy.risk", "policy.cost"):
             return int(self.outcome.accepted)
-        if requirement.metric == "policy.recall":
+        if metric == "policy.recall":
             return int(self.outcome.tally.rows)
-        return self.collected.samples
+        return int(self.outcome.samples) if self.collected is None else self.collected.samples
 
-    def interval(self, requirement: Requirement, sampling: dict[str, Any]) -> Interval:
+    def interval(self, requirement: Requirement) -> Interval:
         """The number and its limits."""
-        from calibrant.auditing.document import numbers_of
         from calibrant.metrics import interval_at
 
+        metric, level = requirement.metric, self.sampling["level"]
         if requirement.is_of_policy:
-            return _policy_interval(requirement.metric, self.outcome, sampling["level"])
-        level = sampling["level"]
+            return _policy_interval(metric, self.outcome, level)
+        summary, numbers = self._measured
+        return numbers[metric] if metric in numbers else interval_at(summary, metric, level)
+
+    @functools.cached_property
+    def _measured(self) -> tuple[Summary, dict[str, Interval]]:
+        from calibrant.auditing.document import numbers_of
+
+        assert self.collected is not None
         summary = self.collected.summary()
-        numbers = numbers_of(self.collected, summary, **sampling)[1]
-        if requirement.metric in numbers:
-            return numbers[requirement.metric]
-        return interval_at(summary, requirement.metric, level)
-
-
-class _AnswersOf(_SamplesOf):
-    """The samples that are predicted to be of a class: what the policy did with them."""
-
-    def __init__(self, counts: Any) -> None:
-        self.outcome = counts
-
-    def size(self, requirement: Requirement) -> int:
-        return int(self.outcome.accepted if requirement.metric == "policy.risk" else self.outcome.samples)
-
-
-_Judged = tuple[str, _SamplesOf, dict[str, Any]]
+        return summary, numbers_of(self.collected, summary, **self.sampling)[1]
 
 
 def _policy_interval(metric: str, outcome: Any, level: float) -> Interval:
@@ -244,30 +240,34 @@ def _policy_interval(metric: str, outcome: Any, level: float) -> Interval:
     return Interval(highest * share.value, highest * share.low, highest * share.high)
 
 
-def _by_class(requirement: Requirement, outcome: Any, sampling: dict[str, Any]) -> list[_Judged]:
+def _by_class(requirement: Requirement, outcome: Any, sampling: dict[str, Any]) -> list[_Samples]:
     """The answers of each class, where the policy has a threshold for it; the level is shared."""
     if requirement.metric not in ("policy.risk", "policy.coverage") or outcome is None or not outcome.classes:
         return []
     shared = sampling | {"level": 1 - (1 - sampling["level"]) / len(outcome.classes)}
-    return [(f"class={name}", _AnswersOf(counts), shared) for name, counts in outcome.classes.items() if counts.samples]
+    return [
+        _Samples(f"class={name}", shared, None, counts) for name, counts in outcome.classes.items() if counts.samples
+    ]
 
 
-def _split(predictions: Predictions, column: str, policy: Policy | None, progress: Progress) -> dict[str, _SamplesOf]:
-    """The samples of every group, collected apart in one pass."""
+def _split(
+    predictions: Predictions, column: str, policy: Policy | None, progress: Progress
+) -> dict[str, tuple[Collected, Outcome | None]]:
+    """What was collected of the samples of every group, in one pass, and what the policy did with them."""
     from calibrant.auditing.collect import add_batch, begin
     from calibrant.selective import Outcome
 
-    parts: dict[str, _SamplesOf] = {}
+    parts: dict[str, tuple[Collected, Outcome | None]] = {}
     for batch in track(predictions.batches(), f"reading by {column}", None, progress, size=len):
         names = np.asarray(batch.groups[column]).astype(str)
         for name in np.unique(names).tolist():
-            part = parts.get(name)
-            if part is None:
-                part = parts[name] = _SamplesOf(begin(predictions, ()), None if policy is None else Outcome(policy))
+            if name not in parts:
+                parts[name] = begin(predictions, ()), None if policy is None else Outcome(policy)
+            collected, outcome = parts[name]
             rows = batch.samples(np.flatnonzero(names == name))
-            add_batch(part.collected, rows)
-            if part.outcome is not None and policy is not None:
-                part.outcome.add(rows, policy.decide(rows))
+            add_batch(collected, rows)
+            if outcome is not None:
+                outcome.add(rows, outcome.policy.decide(rows))
     return dict(sorted(parts.items()))
 
 

@@ -27,21 +27,13 @@ _RELATIVE = re.compile(r"\s*([a-z_.0-9]+)\s+no\s+worse(?:\s+by\s+([0-9.eE+-]+)\s
 
 @dataclass(frozen=True)
 class Requirement:
-    """One requirement.
+    """One requirement."""
 
-    Attributes:
-        text: As it was written.
-        metric: A name of `calibrant.metrics.METRICS`, with its setting, or of `POLICY_METRICS`.
-        at_most: Whether the number may be at most the limit; otherwise at least.
-        limit: The limit; of a comparison, how much worse than the baseline the model may be, as a difference.
-        is_relative: Whether the number is the difference from a baseline.
-    """
-
-    text: str
-    metric: str
-    at_most: bool
-    limit: float
-    is_relative: bool = False
+    text: str  # as it was written
+    metric: str  # a name of `calibrant.metrics.METRICS`, with its setting, or of `POLICY_METRICS`
+    at_most: bool  # whether the number may be at most the limit; otherwise at least
+    limit: float  # the limit; of a comparison, how much worse than the baseline the model may be, as a difference
+    is_relative: bool = False  # whether the number is the difference from a baseline
 
     @property
     def is_of_policy(self) -> bool:

@@ -33,38 +33,23 @@ MOST_PIECES = 256
 
 @dataclass(frozen=True)
 class Offsets:
-    """Where a part lies in the whole.
+    """Where a part lies in the whole."""
 
-    Attributes:
-        rows: Samples before it.
-        samples: The same, of those that count; for segmentation, pixels.
-        total: Those that count in the whole.
-    """
-
-    rows: int
-    samples: int
-    total: int
+    rows: int  # samples before it
+    samples: int  # the same, of those that count; for segmentation, pixels
+    total: int  # those that count in the whole
 
 
 @dataclass
 class Part:
-    """What a pass over consecutive samples collected, and what it takes to put parts together.
+    """What a pass over consecutive samples collected, and what it takes to put parts together."""
 
-    Attributes:
-        collected: as of one pass; numbers of rows and samples count from the beginning of the whole.
-        offsets: Of the part.
-        label_bytes: Behind the checksum of the labels.
-        id_bytes: Behind that of the ids.
-        value_bytes: Behind that of the first values, as far as they lie in this part.
-        types: Of the ids and groups, ``"int64"`` or ``"text"``.
-    """
-
-    collected: Collected
+    collected: Collected  # as of one pass; numbers of rows and samples count from the beginning of the whole
     offsets: Offsets
-    label_bytes: int
-    id_bytes: int
-    value_bytes: int
-    types: dict[str, str]
+    label_bytes: int  # behind the checksum of the labels
+    id_bytes: int  # behind that of the ids
+    value_bytes: int  # behind that of the first values, as far as they lie in this part
+    types: dict[str, str]  # of the ids and groups, ``"int64"`` or ``"text"``
 
 
 def collect_part(predictions: Predictions, groups: Sequence[str], offsets: Offsets) -> Part:
@@ -222,7 +207,7 @@ def collect_on_ray(
     predictions: Predictions,
     *,
     groups: Iterable[str] | None = None,
-    what: str = "reading",
+    stage: str = "reading",
     progress: Progress = silent,
     address: str | None = None,
 ) -> Collected:
@@ -231,20 +216,20 @@ def collect_on_ray(
     Args:
         predictions: opened files, on storage that all machines share.
         groups: as `collect` takes them.
-        what: the stage, for the progress.
+        stage: of the audit, for the progress.
         progress: called with the number of pieces of the predictions read.
         address: of a Ray cluster; None starts one on this machine.
     """
     store = predictions._store
     if not isinstance(store, FileStore):
-        return collect(predictions, groups=groups, what=what, progress=progress)
+        return collect(predictions, groups=groups, stage=stage, progress=progress)
     columns, pieces = check_groups(predictions, groups), pieces_of(store)
     with connect("an audit with the engine ray", address) as ray:
         check_fits(ray, "a pass over a piece of the predictions", cpus=1, gpus=0)
 
         def read(sizes: Sequence[Size]) -> Iterator[Part]:
             arguments = [(piece, columns, part) for piece, part in zip(pieces, _offsets(sizes), strict=True)]
-            parts = track(_in_order(ray, _packed_part, arguments), what, len(pieces), progress)
+            parts = track(_in_order(ray, _packed_part, arguments), stage, len(pieces), progress)
             return (pickle.loads(zlib.decompress(part)) for part in parts)
 
         stated = _stated_sizes(pieces)

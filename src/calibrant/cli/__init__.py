@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. One file per command.
+"""The command line: parse, call, print. One file per command, but for those that belong together.
 
 What is wrong with the input is one line and exit code 2; what is wrong with Calibrant is one line, exit code 70 and a
 file with the traceback.
@@ -9,19 +9,21 @@ from __future__ import annotations
 import importlib
 import os
 import platform
-import shlex
+import re
 import signal
 import sys
 import tempfile
 import threading
 import traceback
+from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from calibrant import __version__
-from calibrant.cli import console, hints, options
+from calibrant._validation import did_you_mean
+from calibrant.cli import console, options
 
 #: Exit code of an error that is Calibrant's own (EX_SOFTWARE of sysexits.h).
 BUG = 70
@@ -95,6 +97,19 @@ COMMANDS = {
     ),
 }
 
+#: Arguments of Python by the options that stand for them.
+_OPTIONS = {
+    name: f"--{name.replace('_', '-')}"
+    for name in ("target_risk", "target_coverage", "class_names", "ignore_index", "input_shape")
+}
+_FILES = (".npz", ".npy", ".parquet", ".safetensors", ".csv", ".tsv", ".jsonl", ".ndjson")
+#: What other tools call our commands.
+_OTHER_NAMES = {
+    "calibrate": "fit", "repair": "fit", "policy": "fit", "report": "audit", "evaluate": "audit", "eval": "audit",
+    "test": "audit", "plot": "audit", "decide": "apply", "run": "train", "losses": "methods",
+    "onnx": "export", "inspect": "data",
+}  # fmt: skip
+
 
 class LazyCommands(TyperGroup):
     """A group whose commands are imported when they are asked for; its own help imports none of them."""
@@ -139,8 +154,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_asked: bool) -> None:
+    if is_asked:
         print(f"calibrant {__version__}")
         raise typer.Exit
 
@@ -177,7 +192,7 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         sentence = _input_error(error)
         if sentence is not None:
-            sentence = hints.in_options(sentence, options.invocation, sorted(COMMANDS))
+            sentence = in_options(sentence, options.invocation, sorted(COMMANDS))
         _leave(_fail(sentence) if sentence is not None else _fail(_bug_report(error), BUG))
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -194,17 +209,66 @@ def _input_error(error: Exception) -> str | None:
     return str(error) if isinstance(error, ValueError | OSError) else None
 
 
+def in_options(message: str, words: Sequence[str], commands: Sequence[str]) -> str:
+    """A message about wrong input in the words of the command line.
+
+    Args:
+        message: one sentence.
+        words: of the command line, the command first.
+        commands: names of all commands.
+
+    Example:
+        >>> from calibrant.cli import in_options
+        >>> in_options("target_risk must be a number between 0 and 1, got 5.0", ["fit", "x.npz"], ["fit"])
+        '--target-risk must be a number between 0 and 1, got 5.0 (5% is 0.05)'
+    """
+    before, mark, python = message.partition(" (in Python ")
+    for name, option in _OPTIONS.items():
+        before = re.sub(rf"(?<![-\w]){name}\b", option, before)
+    before = re.sub(r"^((?:\S+: )?)(confidence|level) must (be|lie)", r"\1--\2 must \3", before)
+    before = before.replace('kind="segmentation"', "--segmentation").replace(
+        "columns maps our names", "--column maps our names"
+    )
+    if "got 'kind'" in before:
+        before = before.partition("; did you mean")[0]
+    hint = _hint(before, words, commands)
+    return (before.removesuffix(".") if hint.startswith(";") else before) + hint + mark + python
+
+
+def _hint(message: str, words: Sequence[str], commands: Sequence[str]) -> str:
+    """What to do, where the message does not say it."""
+    command, files = words[0] if words else "", [word for word in words[1:] if word.lower().endswith(_FILES)]
+    share = re.search(r"--(target-risk|target-coverage|confidence|level)\b.* got (\d+(?:\.\d+)?)$", message)
+    if share and 1 < float(share[2]) < 100:
+        return f" ({float(share[2]):g}% is {float(share[2]) / 100:g})"
+    if "unable to parse" in message and any(re.fullmatch(r"\d+(\.\d+)?%", word) for word in words):
+        return " (5% is written 0.05)"
+    if message.startswith("No such command"):
+        name = _OTHER_NAMES.get(command)
+        guess = f"; did you mean {name!r}?" if name else did_you_mean(command, commands)
+        return guess or f" Known are {', '.join(commands)}."
+    if command == "compare" and files:
+        how = f"calibrant audit {' '.join(files)} compares files of predictions"
+        return f"; compare trains methods by a recipe: {how}"
+    if "not a policy" in message and command == "apply" and words[1:2] == files[:1]:
+        return "; the policy comes first: calibrant apply policy.json predictions"
+    if "not a policy" in message:
+        return "; a policy is the .json file that calibrant fit writes"
+    if "unexpected extra argument" in message and command in ("fit", "apply") and files:
+        return "; one file of predictions is read, with its labels in it"
+    return "; images take --segmentation" if "got 'kind'" in message else ""
+
+
 def _bug_report(error: Exception) -> str:
     """Write the traceback of an error that should not have happened to a file, and say where it is."""
     text = "".join(traceback.format_exception(error))
     about = f"calibrant {__version__}, Python {platform.python_version()}, {platform.platform()}"
-    words = shlex.join(["calibrant", *options.invocation])
     reason = f"{type(error).__name__}: {error}".removesuffix(": ")
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="calibrant-bug-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
         ) as file:
-            file.write(f"{about}\n{words}\n\n{text}")
+            file.write(f"{about}\n{options.command_line()}\n\n{text}")
     except OSError:
         print(console.escaped(text, keep="\n"), file=sys.stderr)
         return f"this is a bug in Calibrant ({reason}); please report it with the lines above"

@@ -9,8 +9,7 @@ import typer
 
 from calibrant._files import check_output
 from calibrant._numbers import count, percent
-from calibrant.cli.console import print_json, print_table, remark, say, show_progress
-from calibrant.cli.document_schemas import versioned
+from calibrant.cli.console import print_class_coverage, print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     ClassNames,
     Column,
@@ -24,7 +23,7 @@ from calibrant.cli.options import (
     how_to_open,
     open_for_policy,
 )
-from calibrant.cli.set_table import print_class_coverage
+from calibrant.cli.schema import versioned
 from calibrant.predictions import is_remote
 from calibrant.selective import FORMATS, Outcome, Policy, apply_policy
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from calibrant._files import check_output
 from calibrant._numbers import ABSENT, count, difference, difference_span, percent, quantity, round_percent, span
 from calibrant.auditing import Audit, CommandWords, audit
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
@@ -26,9 +24,10 @@ from calibrant.cli.options import (
     Quiet,
     Segmentation,
     check_fail_on,
+    check_kind,
     columns_of,
+    command_line,
     how_to_open,
-    invocation,
     open_for_policy,
     reading_words,
 )
@@ -75,10 +74,8 @@ def audit_command(
     Reads logits, probabilities or confidences with their labels; files may be far larger than memory.
     """
     report = None if str(output) == "none" else output or Path("report.html")
-    if report is not None and report.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--output {report}: a report is written as .html, got {report.suffix!r}")
     if report is not None:
-        check_output(report)
+        check_kind(report, "a report", ".html", ".htm")
     check_level(level, replicates, seed)
     check_fail_on(fail_on, policy is not None)
     if val is not None and val in files:
@@ -98,8 +95,8 @@ def audit_command(
 
     if fitted is not None and fitted.group is not None and fitted.group not in (group or []):
         group = [*(group or []), fitted.group]
-    models: dict[str, Predictions] = {}
-    for name, path in _names(files).items():
+    names, models = _names(files), dict[str, Predictions]()
+    for name, path in names.items():
         # The policy is judged on the first model alone.
         models[name] = open_for_policy(None if models else fitted, path, groups=group or None, **opening(path))
     held_out = None if val is None else open_for_policy(fitted, val, **opening(val))
@@ -111,8 +108,8 @@ def audit_command(
             level=level,
             replicates=replicates,
             seed=seed,
-            reproduce=shlex.join(["calibrant", *invocation]),
-            commands=CommandWords(_names(files), val, None if policy is None else str(policy), reading),
+            reproduce=command_line(),
+            commands=CommandWords(names, val, None if policy is None else str(policy), reading),
             policy=fitted,
             centre=centre,
             collecting=collecting,
@@ -193,10 +190,10 @@ def _print_positive(part: dict[str, Any]) -> None:
     rows = [[row["label"], *_cells(row)] for row in part["metrics"]]
     print_table(f"\nP({part['name']}), {part['why']}", ["", "value", "interval"], rows)
     series, lines = part["reliability"], []
-    for low, high, samples, said, *happened in zip(*series.values(), strict=True):
+    for low, high, samples, claimed, *happened in zip(*series.values(), strict=True):
         if samples:
             cells = {"value": happened[0], "low": happened[1], "high": happened[2], "unit": "share"}
-            lines.append([f"{percent(low)} to {percent(high)}", count(samples), percent(said), *_cells(cells)])
+            lines.append([f"{percent(low)} to {percent(high)}", count(samples), percent(claimed), *_cells(cells)])
     head = ["", "samples", "says", "happened", "interval"]
     print_table(f"\nWhere it says so much for {part['name']}", head, lines)
 

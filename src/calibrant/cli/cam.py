@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +13,7 @@ import calibrant
 from calibrant._files import check_output
 from calibrant._numbers import count, difference, difference_span, percent, round_percent, span
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
-from calibrant.cli.options import Accelerator, Data, Json, Quiet, TrustCode, invocation, trusts_run
+from calibrant.cli.options import Accelerator, Data, Json, Quiet, TrustCode, command_line, invocation, trusts_run
 
 #: Rows of pictures that a page holds: each is a few dozen kilobytes for each run.
 MOST_IMAGES = 200
@@ -77,7 +76,7 @@ def cam_command(
         )  # fmt: skip
     about = {
         "calibrant": calibrant.__version__, "created": datetime.date.today().isoformat(),
-        "reproduce": shlex.join(["calibrant", *invocation]),
+        "reproduce": command_line(),
     }  # fmt: skip
     if is_figure:
         with in_style():

@@ -121,29 +121,29 @@ def check_command(
 def _requirements(texts: list[str], file: Path | None, quiet: bool) -> list[str]:
     """What is required: on the command line and in a file, or else in the project's file."""
     if file is None and not texts:
-        if not PROJECT.is_file() or not (listed := _listed(PROJECT)):
+        if not PROJECT.is_file() or not (texts_in_file := _read_requirements(PROJECT)):
             raise ValueError(
                 "nothing is required: give --require 'ece <= 0.03', --requirements FILE, or require = [...] under "
                 "[tool.calibrant] in pyproject.toml"
             )
         remark(f"requirements of {PROJECT}", quiet)
-        return listed
-    listed = [] if file is None else _listed(file)
-    if file is not None and not listed:
+        return texts_in_file
+    texts_in_file = [] if file is None else _read_requirements(file)
+    if file is not None and not texts_in_file:
         raise ValueError(f"{file}: no require = [...], neither at its top nor under [tool.calibrant]")
-    return [*texts, *listed]
+    return [*texts, *texts_in_file]
 
 
-def _listed(file: Path) -> list[str]:
+def _read_requirements(file: Path) -> list[str]:
     """The requirements of a TOML file."""
     try:
         tables = parse_toml(read_regular(file, _LARGEST_FILE), "a file of requirements")
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
     own = tables.get("tool", {})
-    listed = tables.get("require", own.get("calibrant", {}).get("require") if isinstance(own, dict) else None)
-    if listed is None:
+    requirements = tables.get("require", own.get("calibrant", {}).get("require") if isinstance(own, dict) else None)
+    if requirements is None:
         return []
-    if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+    if not isinstance(requirements, list) or not all(isinstance(text, str) for text in requirements):
         raise ValueError(f"{file}: require must be a list of texts such as 'ece <= 0.03'")
-    return listed
+    return requirements

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import signal
 import threading
 from collections.abc import Iterable, Iterator
@@ -13,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from calibrant.cli.console import print_json, print_line, print_results, remark, say, show_progress
-from calibrant.cli.document_schemas import versioned
 from calibrant.cli.options import (
     Accelerator,
     Address,
@@ -24,10 +22,11 @@ from calibrant.cli.options import (
     Quiet,
     RecipeFile,
     TrustCode,
-    invocation,
+    command_line,
     parse_methods,
     trusts_models,
 )
+from calibrant.cli.schema import versioned
 
 #: What the papers call training on labels as they are.
 REFERENCES = ("ce", "hard")
@@ -112,7 +111,7 @@ def compare_command(
         except KeyboardInterrupt:
             remark("interrupted; run the same command again to continue", quiet)
             raise
-    command = shlex.join(["calibrant", *invocation])
+    command = command_line()
     tables_by_name = write(comparison, reference=against, expected=expected, commands=[command])
     for failure in comparison.failures:
         remark(f"{failure.method}, seed {failure.seed}, failed: {failure.error}", quiet)
@@ -186,18 +185,18 @@ def split_rows(losses: str, methods: Iterable[str]) -> tuple[list[str], str]:
 
 @contextlib.contextmanager
 def announced(quiet: bool) -> Iterator[None]:
-    """Say at once that Ctrl-C was heard: runs that save what they have may take a moment."""
+    """Acknowledge Ctrl-C at once: runs that save their state may take a moment to stop."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.getsignal(signal.SIGINT)
 
-    def heard(number: int, frame: Any) -> None:
+    def stop(number: int, frame: Any) -> None:
         remark("stopping: runs save what they have", quiet)
         signal.signal(signal.SIGINT, before)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, heard)
+    signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:

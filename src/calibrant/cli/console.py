@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from calibrant._numbers import count, percent, span
 from calibrant._progress import Progress, silent
 
 if TYPE_CHECKING:  # imported where something is drawn
@@ -25,9 +26,12 @@ if TYPE_CHECKING:  # imported where something is drawn
     from rich.progress import ProgressColumn
 
     from calibrant.experiments import tables
+    from calibrant.selective import SetCounts
 
 #: Words up to this length are not wrapped in a table.
 SHORT = 32
+#: Classes whose coverage is printed; of more, those where it is lowest.
+MOST_CLASSES = 12
 
 # C0 and C1 controls, DEL, marks that turn the direction of text, line and paragraph separators, lone surrogates.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -111,6 +115,26 @@ def print_results(pages: Iterable[tables.Table]) -> None:
         print_line()
 
 
+def print_class_coverage(counts: SetCounts, class_names: Sequence[str] | None) -> None:
+    """How often prediction sets hold the true class, by class; of many classes, those where it is lowest."""
+    present = [k for k, samples in enumerate(counts.class_samples.tolist()) if samples]
+    if not counts.labelled or len(present) < 2:
+        return
+    shares = {k: counts.class_coverage(k) for k in present}
+    shown = present if len(present) <= MOST_CLASSES else sorted(present, key=lambda k: shares[k].high)[:MOST_CLASSES]
+    rows = [
+        [
+            str(k) if class_names is None else class_names[k],
+            count(counts.class_samples[k]),
+            percent(shares[k].value),
+            span(shares[k].low, shares[k].high, "share", shares[k].value),
+        ]
+        for k in shown
+    ]
+    few = "" if len(shown) == len(present) else f", the {len(shown)} lowest of {len(present)}"
+    print_table(f"\nSets that hold the true class, by class{few}", ["", "samples", "hold it", "95% interval"], rows)
+
+
 def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[int]]:
     """Parts of a table, each with the first column, that are no wider than the terminal as far as that can be."""
     from rich.cells import cell_len
@@ -126,7 +150,7 @@ def _columns_that_fit(rows: Sequence[Sequence[str]], width: int) -> Iterator[lis
 
 
 def progress_bar(*columns: ProgressColumn, quiet: bool, **options: Any) -> Bar:
-    """A bar on standard error that goes away when it is done; none where nobody watches."""
+    """A bar on standard error that disappears when it is done; none if standard error is not a terminal."""
     from rich.console import Console
     from rich.progress import Progress as Bar
 
@@ -197,7 +221,7 @@ def label(text: str) -> str:
 
 
 def show_warnings() -> None:
-    """Have what libraries warn of printed as a remark: one line, escaped, without a line of source."""
+    """Print the warnings of libraries as remarks: one line, escaped, without a line of source."""
 
     def show(
         message: Warning | str, category: type[Warning], filename: str, lineno: int,

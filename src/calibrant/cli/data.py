@@ -10,7 +10,6 @@ from calibrant._validation import listing, printable
 import datetime
 import enum
 import re
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,10 +18,9 @@ import typer
 import calibrant
 from calibrant._files import parse_json
 from calibrant.cli.console import print_json, print_line, print_table, remark, say, show_progress
-from calibrant.cli.options import Json, Quiet, invocation
+from calibrant.cli.options import Json, Quiet, command_line
 from calibrant.data import (
     NO_CLASS_PIXELS,
-    Dataset,
     Inspection,
     Layout,
     OnError,
@@ -116,7 +114,7 @@ def inspect_command(
         about = {
             "calibrant": calibrant.__version__,
             "created": datetime.date.today().isoformat(),
-            "reproduce": shlex.join(["calibrant", *invocation]),
+            "reproduce": command_line(),
         }
         document["files"] = write_data_page(output, document | about, pictures)
     if as_json:
@@ -172,7 +170,10 @@ def make_variant_command(
         colour = pixel_mean(first, limit=None)
     make = single_object if variant is Variant.single_object else context_only
     variants = {name: make(dataset, colour) for name, dataset in datasets.items()}
-    made_from = {name: _origin(variant, dataset, colour) for name, dataset in datasets.items()}
+    made_from: dict[str, dict[str, Any]] = {
+        name: {"variant": variant.value, "data": dataset.name, "fill": list(colour)}
+        for name, dataset in datasets.items()
+    }
     for name, dataset in variants.items():  # nothing is written before all of it can be
         check_writable(dataset, output, image_format=image_format, made_from=made_from[name])
     written = {}
@@ -193,11 +194,6 @@ def make_variant_command(
     elif not quiet:
         rows = [(name, str(facts["of"]), str(facts["samples"]), str(facts["table"])) for name, facts in written.items()]
         print_table(f"{variant.value}, covered by {colour}", ("split", "samples before", "after", "table"), rows)
-
-
-def _origin(variant: Variant, dataset: Dataset, colour: tuple[int, int, int]) -> dict[str, Any]:
-    """What a variant was made from, as its folder's description says it."""
-    return {"variant": variant.value, "data": dataset.name, "fill": list(colour)}
 
 
 def _chosen_splits(kind: Layout, root: Path, chosen: list[str] | None, quiet: bool) -> list[str]:

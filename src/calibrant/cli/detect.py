@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from calibrant.cli.compare import REFERENCES, parse_seeds
 from calibrant.cli.console import print_json, print_results, remark
-from calibrant.cli.options import Accelerator, Data, Json, Quiet, RecipeFile, invocation
+from calibrant.cli.options import Accelerator, Data, Json, Quiet, RecipeFile, command_line
 from calibrant.cli.train import TrainingBar
 
 #: The numbers that are printed of an epoch.
@@ -97,7 +96,7 @@ def detect_command(
         return
     against = reference or default_reference(names, REFERENCES)
     pages = detector_tables(results, plan, against)
-    page = write_detectors(pages, plan, backbones, output, command=shlex.join(["calibrant", *invocation]))
+    page = write_detectors(pages, plan, backbones, output, command=command_line())
     if as_json:
         print_json(json_value({"folder": str(output), "backbones": as_plain(results)}))
     elif not quiet:

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from calibrant._files import check_output, parse_json
+from calibrant._files import parse_json
 from calibrant._numbers import count, significant
 from calibrant._validation import differing_names, listing
 from calibrant.cli.console import print_json, print_line, print_table, remark, show_progress
-from calibrant.cli.document_schemas import versioned
-from calibrant.cli.options import Json, Quiet, TrustCode, trusts_run
+from calibrant.cli.options import Json, Quiet, TrustCode, check_kind, trusts_run
+from calibrant.cli.schema import versioned
 from calibrant.export import Exported, export_onnx, read_inputs
 from calibrant.selective import Policy
 
@@ -75,9 +75,7 @@ def export_command(
             raise ValueError(f"{name} goes with --model")
     if trust_code and run is None:
         raise ValueError("--trust-code goes with --run: the model of --model is run as you name it")
-    if output.suffix.lower() != ".onnx":
-        raise ValueError(f"--output {output}: a graph is written as .onnx, got {output.suffix!r}")
-    check_output(output)
+    check_kind(output, "a graph", ".onnx")
     if not policy.exists():
         raise ValueError(f"--policy {policy}: there is no such file")
     chosen = Policy.load(policy)

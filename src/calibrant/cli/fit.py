@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from calibrant._files import check_output
+from calibrant._files import read_regular
 from calibrant._numbers import allowed, count, difference, number, percent, round_percent
-from calibrant.cli.console import print_json, print_table, remark, say, show_progress
-from calibrant.cli.cost_file import read_costs
+from calibrant._validation import listing
+from calibrant.cli.console import print_class_coverage, print_json, print_table, remark, say, show_progress
 from calibrant.cli.options import (
     Centre,
     ClassNames,
@@ -21,11 +24,13 @@ from calibrant.cli.options import (
     Positive,
     Quiet,
     Segmentation,
+    check_kind,
     how_to_open,
 )
-from calibrant.cli.set_table import print_set_counts
 from calibrant.predictions import Predictions
 from calibrant.selective import Policy, Threshold, to_dict
+
+LARGEST_COSTS = 2**26  # bytes of a file
 
 
 def fit_command(
@@ -96,9 +101,7 @@ def fit_command(
     A fifth of the samples chooses calibrator and score, the others set the threshold, so that with the given confidence
     the share of wrong answers stays below the target on new samples of the same kind.
     """
-    if output.suffix.lower() != ".json":
-        raise ValueError(f"--output {output}: a policy is written as .json, got {output.suffix!r}")
-    check_output(output)
+    check_kind(output, "a policy", ".json")
     opening = how_to_open(column, class_names, positive, segmentation, ignore_index)
     predictions = Predictions.open(files, groups=None if group is None else [group], **opening)
     with show_progress(quiet) as progress:
@@ -172,7 +175,9 @@ def print_sets(policy: Policy) -> None:
         say(line)
     if policy.sets.counts is not None:
         say("On the samples of the quantile:")
-        print_set_counts(policy.sets.counts, policy.class_names)
+        for sentence in policy.sets.counts.sentences(policy.class_names):
+            say(sentence)
+        print_class_coverage(policy.sets.counts, policy.class_names)
 
 
 def _threshold_row(name: str, threshold: Threshold) -> list[str]:
@@ -185,12 +190,64 @@ def _threshold_row(name: str, threshold: Threshold) -> list[str]:
     return [name, samples, percent(threshold.coverage.value), percent(risk.value), limit]
 
 
-def _row(tried: dict[str, Any]) -> list[str]:
-    change, low, high = tried["change"], tried["low"], tried["high"]
-    chosen = "yes" if tried["chosen"] else ""
-    values = [number(tried["value"]), *([percent(tried["ece"])] if tried.get("ece") is not None else [])]
+def _row(candidate: dict[str, Any]) -> list[str]:
+    change, low, high = candidate["change"], candidate["low"], candidate["high"]
+    chosen = "yes" if candidate["chosen"] else ""
+    values = [number(candidate["value"]), *([percent(candidate["ece"])] if candidate.get("ece") is not None else [])]
     if change is None:
-        return [tried["name"], *values, "", "", "", chosen]
+        return [candidate["name"], *values, "", "", "", chosen]
     is_tested = high is not None and low is not None and math.isfinite(high)
     beyond = "better" if is_tested and high < 0 else "worse" if is_tested and low > 0 else "no"
-    return [tried["name"], *values, difference(change, "number"), tried["against"] or "", beyond, chosen]
+    return [candidate["name"], *values, difference(change, "number"), candidate["against"] or "", beyond, chosen]
+
+
+def read_costs(path: Path, class_names: Sequence[str] | None) -> list[list[float]]:
+    """The costs by label and answer, in the order of the classes.
+
+    A CSV file may name the answers in its first row and the labels in its first column; then it names all of them, and
+    they may be in any order. JSON is a list of rows.
+    """
+    if path.suffix.lower() not in (".csv", ".json"):
+        raise ValueError(f"--costs {path}: a cost matrix is read from .csv or .json, got {path.suffix!r}")
+    try:
+        text = read_regular(path, LARGEST_COSTS).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"--costs {path}: the file is not text in UTF-8") from None
+    try:
+        rows = json.loads(text) if path.suffix.lower() == ".json" else _order_by_names(text, class_names)
+        return _cost_rows(rows)
+    except (ValueError, RecursionError, csv.Error) as error:
+        raise ValueError(f"--costs {path}: {error}") from None
+
+
+def _order_by_names(text: str, class_names: Sequence[str] | None) -> list[list[str]]:
+    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if any(map(str.strip, row))]
+    if not rows or _is_number(rows[0][-1]):
+        return rows
+    answers, labels = rows[0][1:], [row[0] for row in rows[1:]]
+    names = list(class_names or map(str, range(len(answers))))
+    for where, heads in (("answers in the first row", answers), ("labels in the first column", labels)):
+        if sorted(heads) != sorted(names):
+            raise ValueError(f"the {where} must be the classes {listing(names)}, each once")
+    cells = {row[0]: dict(zip(answers, row[1:], strict=False)) for row in rows[1:]}
+    return [[cells[label].get(answer, "") for answer in names] for label in names]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _cost_rows(rows: Any) -> list[list[float]]:
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
+        raise ValueError("a cost matrix must be a list of rows of numbers")
+    if len({len(row) for row in rows}) > 1:
+        raise ValueError("all rows of a cost matrix must have the same length")
+    for row in rows:
+        for cell in row:
+            if isinstance(cell, bool) or not isinstance(cell, int | float | str) or not _is_number(str(cell)):
+                raise ValueError(f"a cost must be a number, got {str(cell)[:40]!r}")
+    return [[float(cell) for cell in row] for row in rows]

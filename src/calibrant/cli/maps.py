@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from calibrant._files import check_output
 from calibrant._numbers import number, percent
 from calibrant.cli.console import print_json, print_table, remark
-from calibrant.cli.options import Data, Json, Quiet, TrustCode, invocation, trusts_run
+from calibrant.cli.options import Data, Json, Quiet, TrustCode, check_kind, command_line, trusts_run
 
 
 def maps_command(
@@ -36,16 +34,14 @@ def maps_command(
 
     Wrong pixels are ranked by confidence and by normalised logits, side by side.
     """
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--output {output}: a page is written as .html, got {output.suffix!r}")
-    check_output(output)
+    check_kind(output, "a page", ".html", ".htm")
     from calibrant.experiments import image_maps, named_runs
     from calibrant.report import write_maps_page
 
     folders = named_runs(runs, seed)
     trusted = all(trusts_run(folder, trust_code) for folder in folders.values())
     maps = image_maps(folders, image, data=data, split=split, trust_code=trusted)
-    command = shlex.join(["calibrant", *invocation])
+    command = command_line()
     write_maps_page(output, maps, created=datetime.date.today().isoformat(), command=command)
     if as_json:
         numbers = {method.name: dict(method.numbers) for method in maps.methods}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calibrant._files import check_output
 from calibrant.cli.console import one_line
 
 if TYPE_CHECKING:
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
 
 #: The words after ``calibrant`` of the running command, for reports that say how they were made.
 invocation: list[str] = []
+
+
+def command_line() -> str:
+    """The running command, as it would be typed again."""
+    return shlex.join(["calibrant", *invocation])
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables, remarks or progress.")]
@@ -63,6 +71,13 @@ TrustCode = Annotated[
         "--trust-code", help="Import and run the model's code even if it is not from Calibrant, torchvision or timm."
     ),
 ]
+
+
+def check_kind(output: Path, kind: str, *suffixes: str) -> None:
+    """Refuse an ``--output`` of another kind than that of the first suffix, or one that cannot be written."""
+    if output.suffix.lower() not in suffixes:
+        raise ValueError(f"--output {output}: {kind} is written as {suffixes[0]}, got {output.suffix!r}")
+    check_output(output)
 
 
 def how_to_open(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 
 from calibrant.cli.compare import announced, parse_seeds
 from calibrant.cli.console import print_json, print_results, print_table, remark, say, show_progress
-from calibrant.cli.options import Data, Json, Quiet, invocation
+from calibrant.cli.options import Data, Json, Quiet, command_line
 
 LIST = "list"
 
@@ -56,9 +55,7 @@ def paper_command(
         result = item.make(bench)
     source = "drawn scenes, in small" if small else "finished runs" if existing else _data_of(item)
     lead = f"Made from {source}." if item.recipes else "Computed from the formulas; nothing was trained."
-    files = papers.write_item(
-        item, result, output / item.name, command=shlex.join(["calibrant", *invocation]), lead=lead
-    )
+    files = papers.write_item(item, result, output / item.name, command=command_line(), lead=lead)
     if as_json:
         print_json({"item": item.name, "files": [str(file) for file in files]})
     elif not quiet:

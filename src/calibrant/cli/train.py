@@ -15,7 +15,6 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from calibrant._files import check_output
 from calibrant._numbers import quantity
 from calibrant.cli.console import label, print_json, print_line, print_table, progress_bar, remark, say, show_progress
-from calibrant.cli.document_schemas import versioned
 from calibrant.cli.options import (
     Accelerator,
     Data,
@@ -27,6 +26,7 @@ from calibrant.cli.options import (
     trusts_models,
     trusts_run,
 )
+from calibrant.cli.schema import versioned
 
 #: The numbers that are printed of every set; the mean IoU of masks alone.
 SHOWN = ("accuracy", "mean_iou", "nll", "ece", "aurc", "mean_confidence")

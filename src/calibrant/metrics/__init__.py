@@ -2,7 +2,7 @@
 
 ==================  ====================================================================================================
 `catalogue`         what is known of every metric: label, unit, family, which end is better, bounds
-`calibration`       ECE, AECE, MCE and reliability; `smooth` and `classwise` have the other calibration errors
+`calibration`       ECE, AECE, MCE, class-wise ECE and reliability; `smooth` has the smooth ECE
 `confidence`        accuracy, mean confidence, over- and underconfidence
 `proper`            NLL and Brier score, of `logits` that are checked and cut into blocks
 `selective`         risk and coverage, AURC and its relatives, with `ties` in expected order
@@ -13,9 +13,10 @@
 """
 
 from calibrant._arrays import Doubles
-from calibrant.metrics.bootstrap.images import ClassOverlaps, Clusters
 from calibrant.metrics.bootstrap.intervals import (
     NEAREST,
+    ClassOverlaps,
+    Clusters,
     Interval,
     bootstrap_interval,
     check_level,
@@ -28,7 +29,7 @@ from calibrant.metrics.bootstrap.intervals import (
     z_value,
 )
 from calibrant.metrics.bootstrap.paired import AurcChanges, Judged, paired_differences
-from calibrant.metrics.calibration import Reliability, aece, bin_edges, ece, mce, reliability
+from calibrant.metrics.calibration import Reliability, aece, bin_edges, classwise_ece, ece, mce, reliability
 from calibrant.metrics.catalogue import (
     BINS,
     COVERAGES,
@@ -44,7 +45,6 @@ from calibrant.metrics.catalogue import (
     describe,
     split_name,
 )
-from calibrant.metrics.classwise import classwise_ece
 from calibrant.metrics.confidence import (
     ContextReliance,
     accuracy,
@@ -68,8 +68,16 @@ from calibrant.metrics.selective import (
 )
 from calibrant.metrics.sketch.exact import Confidences
 from calibrant.metrics.sketch.grid import BASE, base_bins, cells_of_confidence
-from calibrant.metrics.sketch.kernel import SATURATED, Reduced, compiled_passes, finish_rows, is_large
-from calibrant.metrics.sketch.samples import BLOCK, TopLabel, top_label_blocks
+from calibrant.metrics.sketch.kernel import (
+    BLOCK,
+    SATURATED,
+    Reduced,
+    TopLabel,
+    compiled_passes,
+    finish_rows,
+    is_large,
+    top_label_blocks,
+)
 from calibrant.metrics.sketch.sketch import STATE, ConfidenceSketch
 from calibrant.metrics.sketch.summary import Approximate, Summary
 from calibrant.metrics.smooth import smooth_ece

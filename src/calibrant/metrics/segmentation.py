@@ -123,8 +123,9 @@ def pixels(
     indices = _draw_pixels(
         counted, data.shape, per_image, whole("seed", seed, 0, LARGEST_SEED), whole("first_image", first_image, 0)
     )
-    parts = [image.reshape(len(image), -1)[:, spots].T for image, spots in zip(data.scores, indices, strict=True)]
-    return given_back(np.concatenate(parts), logits), given_back(_labels(y, indices), logits)
+    values = [image.reshape(len(image), -1)[:, spots].T for image, spots in zip(data.scores, indices, strict=True)]
+    classes = [image.reshape(-1)[spots] for image, spots in zip(y, indices, strict=True)]
+    return given_back(np.concatenate(values), logits), given_back(np.concatenate(classes), logits)
 
 
 def _draw_pixels(
@@ -143,10 +144,6 @@ def _draw_pixels(
     if not any(map(len, indices)):
         raise ValueError("labels must have a pixel that counts, got none")
     return indices
-
-
-def _labels(y: Ints, chosen: list[Ints]) -> Ints:
-    return np.concatenate([image.reshape(-1)[spots] for image, spots in zip(y, chosen, strict=True)])
 
 
 def _confusion(predictions: ArrayLike, labels: ArrayLike, classes: int, ignore_index: int | None) -> Ints:

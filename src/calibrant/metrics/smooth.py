@@ -69,10 +69,10 @@ def _smooth_ece(position: Floats, residual: Callable[[slice], Doubles], size: in
         mass, weights = _on_grid(position, residual, cells)
         spectrum = np.fft.rfft(weights / size, n=2 * cells).real
         width = _fixed_point(spectrum) if bandwidth is None else bandwidth
-        wanted = math.sqrt(mass / size / TOLERANCE / 2) / width if width > TOLERANCE else 0.0
-        if wanted <= cells or cells == FINE:
+        needed = math.sqrt(mass / size / TOLERANCE / 2) / width if width > TOLERANCE else 0.0
+        if needed <= cells or cells == FINE:
             return width if bandwidth is None else _at_width(spectrum, width)
-        cells = min(FINE, 1 << math.ceil(math.log2(wanted)))
+        cells = min(FINE, 1 << math.ceil(math.log2(needed)))
 
 
 def _on_grid(position: Floats, residual: Callable[[slice], Doubles], cells: int) -> tuple[float, Doubles]:

@@ -1,4 +1,8 @@
-"""Figures and pages: they draw the numbers they are given and compute none."""
+"""Figures and pages: they draw the numbers they are given and compute none.
+
+A page is a module of `html`, named after what it shows. It fills sections with `html.tables`, `html.sorted_tables` and
+`html.charts` (drawn with `html.svg`), and `html.layout` writes them as one file. Figures for papers are in `figures`.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +10,6 @@ from calibrant._imports import lazy_names
 
 if TYPE_CHECKING:
     from calibrant.report.figures import figure_path, in_style, new_axes, new_figure, save_figure
-    from calibrant.report.figures.activation import draw_activation_maps, overlay_map
     from calibrant.report.figures.audit import (
         draw_confidence_histogram,
         draw_logit_scatter,
@@ -15,31 +18,34 @@ if TYPE_CHECKING:
         draw_risk_coverage,
     )
     from calibrant.report.figures.data import Cell, contact_sheet, draw_contact_sheet, draw_data_summary
-    from calibrant.report.figures.lens import draw_lens
+    from calibrant.report.figures.images import (
+        MapRow,
+        draw_activation_maps,
+        draw_confidence_by_objectness,
+        draw_maps,
+        draw_peaks,
+        overlay_map,
+    )
     from calibrant.report.figures.logits import (
         draw_normalised_given_max_logit,
         draw_rank_statistics,
         draw_regularisation,
         draw_regularisation_by_error,
     )
-    from calibrant.report.figures.maps import MapRow, draw_maps
-    from calibrant.report.figures.objects import draw_confidence_by_objectness, draw_peaks
+    from calibrant.report.figures.losses import Mark, draw_lens, draw_regulariser, draw_simplex, draw_sweep
     from calibrant.report.figures.selective import (
         draw_errors_by_source,
         draw_max_logit_given_msp,
         draw_risk_coverage_by_method,
     )
-    from calibrant.report.figures.simplex import Mark, draw_simplex
-    from calibrant.report.figures.training import draw_regulariser, draw_sweep
     from calibrant.report.html.activation_page import NO_BOXES, write_activation_page
     from calibrant.report.html.audit_page import write_audit
     from calibrant.report.html.comparison_page import write_comparison
-    from calibrant.report.html.comparison_table import PrintedNumber, render_comparison_table
     from calibrant.report.html.data_page import ContactSheet, check_page_folder, write_data_page
     from calibrant.report.html.demo_page import write_demonstration
     from calibrant.report.html.maps_page import write_maps_page
     from calibrant.report.html.paper_page import PaperPart, write_paper_page
-    from calibrant.report.html.tables import framed, labelled
+    from calibrant.report.html.tables import PrintedNumber, framed, labelled, render_comparison_table
     from calibrant.report.html.watch_page import write_watch
     from calibrant.report.junit import workflow_lines, write_junit
     from calibrant.report.maps import CONFIDENCE, RANK, ImageMaps, MethodMaps, label_colours, paint_labels

@@ -26,55 +26,33 @@ VOID = (128, 128, 128)
 
 @dataclass(frozen=True, eq=False)
 class MethodMaps:
-    """What one method says of every pixel of an image.
-
-    Attributes:
-        name: Name of the method.
-        run: The folder of its run.
-        predicted: [H, W] classes.
-        confidence: [H, W].
-        wrong: [H, W], whether a pixel counts and its class is wrong.
-        rank: [H, W], the share of the pixels that count of which the model is surer: 0 is the surest.
-        normalised_rank: The same by normalised logits.
-        norm: Which logit normalisation that is, in words.
-        reliability: Series of a reliability diagram over the pixels that count.
-        numbers: Numbers of the image by name: accuracy, mean_iou, ece, aurc, normalised_aurc, and the mean ranks of
-            wrong pixels, wrong_rank and normalised_wrong_rank.
-    """
+    """What one method says of every pixel of an image."""
 
     name: str
-    run: str
-    predicted: npt.NDArray[np.int64]
-    confidence: Doubles
-    wrong: npt.NDArray[np.bool_]
-    rank: Doubles
-    normalised_rank: Doubles
-    norm: str
-    reliability: Mapping[str, Any]
+    run: str  # the folder of its run
+    predicted: npt.NDArray[np.int64]  # [H, W] classes
+    confidence: Doubles  # [H, W]
+    wrong: npt.NDArray[np.bool_]  # [H, W], whether a pixel counts and its class is wrong
+    rank: Doubles  # [H, W], the share of the pixels that count of which the model is surer: 0 is the surest
+    normalised_rank: Doubles  # the same by normalised logits
+    norm: str  # which logit normalisation that is, in words
+    reliability: Mapping[str, Any]  # series of a reliability diagram over the pixels that count
+    # By name: accuracy, mean_iou, ece, aurc, normalised_aurc, and the mean ranks of wrong pixels, wrong_rank and
+    # normalised_wrong_rank.
     numbers: Mapping[str, float]
 
 
 @dataclass(frozen=True, eq=False)
 class ImageMaps:
-    """An image with its labels, and what methods say of it.
+    """An image with its labels, and what methods say of it."""
 
-    Attributes:
-        image: Its id.
-        dataset: Where it is from.
-        classes: Names.
-        picture: [H, W, 3], as the networks see it.
-        truth: [H, W] labels; whatever is not a class is void.
-        pixels: How many count.
-        methods: Side by side.
-    """
-
-    image: str
-    dataset: str
+    image: str  # its id
+    dataset: str  # where it is from
     classes: tuple[str, ...]
-    picture: Pixels
-    truth: npt.NDArray[np.int64]
-    pixels: int
-    methods: tuple[MethodMaps, ...]
+    picture: Pixels  # [H, W, 3], as the networks see it
+    truth: npt.NDArray[np.int64]  # [H, W] labels; whatever is not a class is void
+    pixels: int  # how many count
+    methods: tuple[MethodMaps, ...]  # side by side
 
     @property
     def shown_classes(self) -> list[int]:

@@ -2,10 +2,27 @@
 
 import re
 
+import pytest
+
+from calibrant.losses import describe, names
+from calibrant.metrics import METRICS
 from calibrant.report import write_audit
-from calibrant.report.html.layout import card, cards, columns, head, policy
+from calibrant.report.html.layout import (
+    card,
+    cards,
+    collect_abbreviations,
+    columns,
+    explain_abbreviations,
+    head,
+    mark_abbreviations,
+    policy,
+)
 from calibrant.report.text import escape
 from tests.helpers import audit_document
+
+ECE = '<abbr title="expected calibration error">ECE</abbr>'
+LS = '<abbr title="Label smoothing">ls</abbr>'
+METHODS = {"ls": "Label smoothing", "als+context": "Adaptive & more", "same": "Same"}
 
 
 def test_the_policy_names_the_script():
@@ -37,3 +54,61 @@ def test_a_card_escapes_what_it_shows_and_leaves_out_what_it_was_not_given():
     assert "ci" not in re.findall(r'class="(\w+)"', plain)
     assert cards(made, plain) == f'<div class="cards">{made}{plain}</div>'
     assert cards() == columns() == ""
+
+
+def marked(html, methods=None):
+    return mark_abbreviations(html, collect_abbreviations(methods), in_names=bool(methods))
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<p>an ECE of 2%</p>", f"<p>an {ECE} of 2%</p>"),
+        ("<p>tuned for ece.</p>", f"<p>tuned for {ECE}.</p>"),  # a function's name is written as its label
+        ("<p>ECE, then ece</p>", f"<p>{ECE}, then ECE</p>"),  # prose: the first of a section
+        ("<th>ECE (%)</th><th>ECE</th>", f"<th>{ECE} (%)</th><th>{ECE}</th>"),  # heads stand by themselves
+        ("<p>E-AURC</p>", '<p><abbr title="excess area under the risk-coverage curve">E-AURC</abbr></p>'),
+        ("<p>piece, ECEs, ranks-ece.md, --ece, a/ece, ece=3</p>",) * 2,
+        ('<td data-label="ECE" title="ECE">1</td>',) * 2,
+        ("<code>ece</code><pre>ece</pre><svg><text>ECE</text></svg><button>ECE</button>",) * 2,
+        ("<bdi>ece</bdi>",) * 2,  # a class may be called so
+        ("<p>ls</p>",) * 2,  # of no method of the page
+    ],
+)
+def test_metrics(html, expected):
+    assert marked(html) == expected
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<th><bdi>ls, tuned for ece</bdi></th>", f"<th><bdi>{LS}, tuned for {ECE}</bdi></th>"),
+        ("<h3>LS + temperature</h3>", f"<h3>{LS.replace('ls', 'LS')} + temperature</h3>"),
+        ("<li>als+context</li>", '<li><abbr title="Adaptive &amp; more">als+context</abbr></li>'),
+        ("<li>als and mbls, same</li>",) * 2,
+    ],
+)
+def test_methods(html, expected):
+    assert marked(html, METHODS) == expected
+
+
+def test_only_what_is_marked_is_explained():
+    html = marked("<p>ls has a lower ECE</p>", METHODS)
+    explained = explain_abbreviations(html, collect_abbreviations(METHODS))
+    assert explained == [
+        ("ls", "Label smoothing"),
+        ("ECE", f"expected calibration error: {METRICS['ece'].description}"),
+    ]
+
+
+def test_every_label_in_capitals_has_a_title():
+    """Two capitals in a row, or one after a small letter, make an abbreviation; those of a part are explained by it."""
+    entries = collect_abbreviations()
+    for metric in METRICS.values():
+        for word in re.findall(r"[\w-]*(?:[A-Z]{2}|[a-z][A-Z])[\w-]*", metric.label):
+            assert {word.lower(), metric.label.lower()} & set(entries), metric.label
+
+
+def test_every_loss_has_a_title_in_words():
+    for name in names():
+        assert not re.search(r"[A-Z]{2}", describe(name).title), name

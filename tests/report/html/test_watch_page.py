@@ -1,10 +1,14 @@
 """The page of a watch, drawn from a document that was written by hand."""
 
 import copy
+import re
 
 import pytest
 
 from calibrant.report import write_watch
+from calibrant.report.html.watch_page import draw_coverage, draw_evidence, draw_rates
+
+NAMES = {"promise": "The promise", "score": "Score"}
 
 
 def arrival(batch, errors, answers, low, high):
@@ -91,3 +95,32 @@ def test_parts_that_are_not_there_are_left_out(tmp_path, missing):
     page = written(tmp_path, content)
     assert ('id="promise"' in page) == (missing == "sketch")
     assert ('id="labels"' in page) == (missing == "labels")
+
+
+def heights(svg, kind="looked"):
+    return [float(y) for y in re.findall(rf'class="{kind}[^"]*" cx="[\d.]+" cy="([\d.-]+)"', svg)]
+
+
+def level(svg):
+    return float(re.search(r'class="promised" x1="[\d.]+" y1="([\d.]+)"', svg)[1])
+
+
+def test_a_rate_above_the_promise_lies_above_its_line():
+    svg = draw_rates("r", [arrival("a", 2, 100, 0.0, 0.1), arrival("b", 9, 100, 0.02, 0.1)], 0.05)
+    low, high = heights(svg)
+    assert high < level(svg) < low
+    assert "9.00% of 100 answers wrong" in svg
+
+
+def test_coverage_lies_where_its_share_of_the_axis_is():
+    svg = draw_coverage("c", [batch_row("a", coverage=0.0), batch_row("b", coverage=1.0)], 0.5)
+    low, high = heights(svg)
+    assert level(svg) == (low + high) / 2
+
+
+def test_evidence_beyond_all_doubt_stays_in_the_picture():
+    svg = draw_evidence(
+        "e", [watch_test("promise", [0.0, 900.0], "week2.parquet"), watch_test("score", [-50.0, -60.0])], NAMES
+    )
+    assert min(heights(svg)) >= 0
+    assert "It was reached by: The promise." in svg

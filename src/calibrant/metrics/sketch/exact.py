@@ -14,7 +14,7 @@ from calibrant._validation import Bools
 from calibrant.metrics.calibration import aece, ece, mce
 from calibrant.metrics.selective import RiskCoverage
 from calibrant.metrics.sketch.grid import BASE
-from calibrant.metrics.sketch.samples import TopLabel
+from calibrant.metrics.sketch.kernel import TopLabel
 from calibrant.metrics.sketch.summary import Approximate, Summary
 from calibrant.metrics.smooth import smooth_ece
 from calibrant.metrics.ties import Groups, group_by_score
@@ -33,12 +33,12 @@ class Confidences:
         self.precision: Precision | None = None
 
     def add(self, top: TopLabel) -> None:
-        """Keep the samples of a block, or let go of all if there are too many."""
+        """Keep the samples of a block, or drop all of them if there are too many."""
         # Copied, because a column holds on to the memory of all columns of its block.
         self._extend([top.confidence.copy()], [top.correct.copy()], len(top.labels), top.precision)
 
     def absorb(self, other: Confidences) -> None:
-        """Keep the samples that follow, too."""
+        """Keep the samples of another part as well."""
         self._extend(other.confidence, other.correct, other.samples, other.precision)
 
     def _extend(self, confidence: list[Any], correct: list[Any], samples: int, precision: Precision | None) -> None:
@@ -61,15 +61,10 @@ class Confidences:
 
 @dataclass(frozen=True, eq=False)
 class ExactSummary(Summary):
-    """A `Summary` by confidence that has the samples themselves.
+    """A `Summary` by confidence that has the samples themselves."""
 
-    Attributes:
-        confidence: ``[N]``.
-        correct: ``[N]``, bool.
-    """
-
-    confidence: npt.NDArray[Any] = field(kw_only=True)
-    correct: Bools = field(kw_only=True)
+    confidence: npt.NDArray[Any] = field(kw_only=True)  # ``[N]``
+    correct: Bools = field(kw_only=True)  # ``[N]``, bool
 
     def ece(self, bins: int = 15) -> Approximate:
         """Expected calibration error, equal-width bins (lo, hi]."""

@@ -10,23 +10,40 @@ formulas compiled by Numba (`compiled`), on as many threads as there are cores; 
 `judge_rows` is float64 either way. `tally_rows`, for sketches, takes the exponentials of float32 logits in float32, and
 once more in float64 where one class holds nearly everything (a sum below `SATURATED`), so that confidences are ranked
 down to 2e-16 from 1.
+
+`top_label_blocks` goes through logits or probabilities of any shape, a block at a time: the samples that count, with
+what each contributes to every metric (`TopLabel`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from calibrant._arrays import CHUNK, Array, Doubles, Precision, import_compiled, in_threads, is_half, row_slices
+from calibrant._arrays import (
+    CHUNK,
+    Array,
+    Doubles,
+    Precision,
+    class_rows,
+    import_compiled,
+    in_threads,
+    is_half,
+    precision_of,
+    row_slices,
+)
 from calibrant._validation import FARTHEST_SUM, Bools, Ints
 from calibrant.metrics.sketch.grid import BASE, cells_of, cells_of_confidence
 
 SATURATED = 1.0 + 2.0**-7
 LARGE = 4_000_000  # numbers from which on loading what was compiled pays, or compiling it, once, for seconds
+BLOCK = 1 << 17  # samples per block
+BLOCK_NUMBERS = 1 << 23  # numbers per block: what a block takes in memory is a small multiple of them
 
 
 def is_large(numbers: int) -> bool:
@@ -35,41 +52,24 @@ def is_large(numbers: int) -> bool:
 
 
 class Reduced(NamedTuple):
-    """One number per row, float64 but where said.
+    """One number per row, float64 but where said."""
 
-    Attributes:
-        top: the largest value.
-        at_label: the label's logit minus the largest, or the label's probability.
-        total: the sum of exponentials relative to the largest logit, or of probabilities.
-        squares: the sum of their squares.
-        predicted: the first class that has the largest value, int64.
-    """
-
-    top: Doubles
-    at_label: Doubles
-    total: Doubles
-    squares: Doubles
-    predicted: Ints
+    top: Doubles  # the largest value
+    at_label: Doubles  # the label's logit minus the largest, or the label's probability
+    total: Doubles  # the sum of exponentials relative to the largest logit, or of probabilities
+    squares: Doubles  # the sum of their squares
+    predicted: Ints  # the first class that has the largest value, int64
 
 
 class Finished(NamedTuple):
-    """One number per row, float64 but where said.
+    """One number per row, float64 but where said."""
 
-    Attributes:
-        confidence: of the predicted class.
-        shortfall: 1 - confidence; for logits without the rounding of that subtraction.
-        correct: whether the label was predicted, bool.
-        nll: negative log-likelihood of the label.
-        brier: sum over classes of squared differences.
-        cells: of the confidence in the partition of `grid`, int64.
-    """
-
-    confidence: Doubles
-    shortfall: Doubles
-    correct: Bools
-    nll: Doubles
-    brier: Doubles
-    cells: Ints
+    confidence: Doubles  # of the predicted class
+    shortfall: Doubles  # 1 - confidence; for logits without the rounding of that subtraction
+    correct: Bools  # whether the label was predicted, bool
+    nll: Doubles  # negative log-likelihood of the label
+    brier: Doubles  # sum over classes of squared differences
+    cells: Ints  # of the confidence in the partition of `grid`, int64
 
 
 def judge_rows(
@@ -105,7 +105,7 @@ class Tally(NamedTuple):
 
 
 def tally_rows(values: Array, labels: Ints, kind: str, precision: Precision | None) -> Iterator[Tally]:
-    """The same for rows of which nothing but counts and sums are wanted, so that little leaves the cache."""
+    """Count and sum rows, a chunk at a time, keeping nothing else of them, so that little leaves the cache."""
 
     def work(rows: slice) -> Tally:
         z, tally = as_rows(values[rows]), empty_tally(rows.stop - rows.start)
@@ -123,7 +123,7 @@ def tally_rows(values: Array, labels: Ints, kind: str, precision: Precision | No
 
 
 def empty_tally(count: int) -> Tally:
-    """Room for the codes of some rows, and sums that are 0."""
+    """A tally of ``count`` rows, with all sums at 0."""
     return Tally(np.empty(count, np.int32), np.zeros(2 * BASE, np.int64), np.zeros(2 * BASE), np.zeros(5))
 
 
@@ -139,7 +139,7 @@ def _cut(columns: Any, rows: slice) -> Any:
 
 
 def as_rows(z: Array) -> Array:
-    """Numbers as compiled passes take them: float32 or float64 of this machine, one after the other."""
+    """Numbers as compiled passes take them: contiguous, float32 or float64 in native byte order."""
     return np.ascontiguousarray(z, dtype=np.float64 if z.itemsize >= 8 else np.float32)
 
 
@@ -219,3 +219,106 @@ def finish_rows(reduced: Reduced, labels: Ints, kind: str, precision: Precision 
 def compiled_passes() -> Any:
     """The compiled passes; imports Numba."""
     return import_compiled("calibrant.metrics.sketch.compiled")
+
+
+@dataclass(frozen=True)
+class TopLabel:
+    """Statistics of n samples, each ``[n]``, float64 but where said."""
+
+    confidence: Doubles  # of the predicted class
+    shortfall: Doubles  # 1 - confidence; for logits without the rounding of that subtraction
+    correct: Bools  # bool; of tied maxima the first is the prediction
+    labels: Ints  # int64
+    predicted: Ints | None  # int64, or None where it is not known
+    max_logit: Doubles  # the largest value of the sample: its largest logit or probability
+    nll: Doubles  # negative log-likelihood of the label
+    brier: Doubles  # sum over classes of squared differences
+    cells: Ints  # int64, where each confidence lies in the partition of `grid`
+    # The type in which confidences or probabilities were given; None if computed from logits.
+    precision: Precision | None
+    first: int  # the row of the input where the block begins
+    # Bool, which positions of the block's rows count, ``[rows, ...]``; None if all do and each row is one.
+    counted: Bools | None
+    large: bool = False  # whether it is one block of so many that compiled passes pay
+
+    @classmethod
+    def of(
+        cls,
+        reduced: Reduced,
+        finished: Finished,
+        labels: Ints,
+        precision: Precision | None,
+        first: int = 0,
+        counted: Bools | None = None,
+        large: bool = False,
+    ) -> TopLabel:
+        """The samples of a block that was reduced and finished."""
+        confidence, shortfall, correct, nll, brier, cells = finished
+        largest = reduced.predicted, reduced.top
+        return cls(
+            confidence, shortfall, correct, labels, *largest, nll, brier, cells, precision, first, counted, large
+        )
+
+    def rows(self) -> Ints:
+        """The row of the input that each sample came from."""
+        if self.counted is None:
+            return np.arange(self.first, self.first + len(self.labels))
+        return np.nonzero(self.counted)[0] + self.first
+
+    def take(self, values: Array) -> Array:
+        """The values ``[n, C]`` of these samples, out of the whole input ``[N, C, ...]``."""
+        if self.counted is None:
+            return values[self.first : self.first + len(self.labels)]
+        part = values[self.first : self.first + len(self.counted)]
+        return class_rows(part)[self.counted.reshape(-1)]
+
+
+#: Called on each block with its values [n, C], what they were reduced to, their labels, and whether they are of many.
+Visitor = Callable[[Array, Reduced, Ints, bool], None]
+
+
+def top_label_blocks(
+    values: Array,
+    labels: Array,
+    *,
+    kind: str,
+    ignore_index: int | None = None,
+    visit: Visitor | None = None,
+    large: bool = False,
+) -> Iterator[TopLabel]:
+    """Go through ``[N, C]`` or ``[N, C, ...]`` with labels ``[N]`` or ``[N, ...]``, a block of samples at a time.
+
+    Args:
+        values: logits or probabilities.
+        labels: whole numbers.
+        kind: what the values are.
+        ignore_index: label that counts nowhere.
+        visit: called on every block on the way.
+        large: whether these are some of many, for which compiled passes pay even if these are few.
+    """
+    large = large or is_large(values.size)
+    precision = None if kind == "logits" else precision_of(values)
+    for z, truth, first, counted in counted_rows(values, labels, ignore_index):
+        reduced, finished = judge_rows(z, truth, kind, precision, large=large)
+        if visit is not None:
+            visit(z, reduced, truth, large)
+        yield TopLabel.of(reduced, finished, truth, precision, first, counted, large)
+
+
+def counted_rows(
+    values: Array, labels: Array, ignore_index: int | None
+) -> Iterator[tuple[Array, Ints, int, Bools | None]]:
+    """Blocks of samples ``[n, C]`` that count, their labels, and the block's ``first`` and ``counted``."""
+    classes, spots = values.shape[1], math.prod(values.shape[2:])
+    limit = min(BLOCK * classes, max(BLOCK_NUMBERS, classes * spots))
+    for rows in row_slices(len(values), classes * spots, limit):
+        z, y = class_rows(values[rows]), labels[rows].reshape(rows.stop - rows.start, -1)
+        counted = None
+        if ignore_index is not None or values.ndim > 2:
+            counted = np.ones(y.shape, np.bool_) if ignore_index is None else y != ignore_index
+            if not counted.all():
+                z = z[counted.reshape(-1)]
+            elif values.ndim == 2:
+                counted = None
+        truth = (y if counted is None else y[counted]).reshape(-1).astype(np.int64, copy=False)
+        yield z, truth, rows.start, counted if counted is None or values.ndim > 2 else counted[:, 0]

@@ -25,8 +25,18 @@ from calibrant._validation import Bools, Ints, choice, truth
 from calibrant.metrics.logits import check_labels
 from calibrant.metrics.sketch import file
 from calibrant.metrics.sketch.grid import BASE, CELLS, base_bins, cells_of, cells_of_confidence, squash
-from calibrant.metrics.sketch.kernel import Tally, as_rows, compiled_passes, empty_tally, is_large, tally_rows
-from calibrant.metrics.sketch.samples import BLOCK, TopLabel, counted_rows, top_label_blocks
+from calibrant.metrics.sketch.kernel import (
+    BLOCK,
+    Tally,
+    TopLabel,
+    as_rows,
+    compiled_passes,
+    counted_rows,
+    empty_tally,
+    is_large,
+    tally_rows,
+    top_label_blocks,
+)
 from calibrant.metrics.sketch.summary import Summary
 
 #: The state: names, lengths and types. All of it adds up.

@@ -363,25 +363,15 @@ class Summary:
 
 @dataclass(frozen=True, eq=False)
 class _Ranked:
-    """The filled cells from the highest score down, with running sums.
+    """The filled cells from the highest score down, with running sums."""
 
-    Attributes:
-        count: samples of each cell.
-        wrong: errors among them.
-        tied: whether the first cell is that of exactly 1.
-        accepted: samples of this cell and all before it.
-        errors: errors among those.
-        risk: their share.
-        least_risk: the same if only the right ones of this cell are accepted.
-    """
-
-    count: Ints
-    wrong: Ints
-    tied: bool
-    accepted: Ints
-    errors: Ints
-    risk: Doubles
-    least_risk: Doubles
+    count: Ints  # samples of each cell
+    wrong: Ints  # errors among them
+    tied: bool  # whether the first cell is that of exactly 1
+    accepted: Ints  # samples of this cell and all before it
+    errors: Ints  # errors among those
+    risk: Doubles  # their share
+    least_risk: Doubles  # the same if only the right ones of this cell are accepted
 
     @classmethod
     def of(cls, summary: Summary) -> _Ranked:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from calibrant.report.document import Part, check_format
 from calibrant.report.html.charts import bar_legend, coloured, interval_bar, key, reach
 from calibrant.report.html.data_charts import framed_picture
-from calibrant.report.html.layout import ReportSection, asset, command_box, terms, write_report
-from calibrant.report.html.svg import icon
+from calibrant.report.html.layout import ReportSection, asset, command_box, terms, verdict_box, write_report
 from calibrant.report.html.tables import clipped, heads, numeric, table
 from calibrant.report.text import (
     DASH,
@@ -72,10 +71,7 @@ def _headline(document: Part) -> str:
         f"{rest}The boxes of the objects fill {percent(document['area'])} of these {count(document['measured'])} "
         "images: an even map would have as much inside."
     )
-    return (
-        f'<section class="verdict info" aria-labelledby="verdict-h"><p class="level">{icon("info")}'
-        f'<span>Mean share of the map</span></p><h2 id="verdict-h">{headline}</h2><p>{text}</p></section>'
-    )
+    return verdict_box("info", "Mean share of the map", headline, f"<p>{text}</p>")
 
 
 def _maps(document: Part, pictures: Sequence[Sequence[Cell]]) -> ReportSection:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from calibrant.report.document import Part, audited_models, unit_of
 from calibrant.report.html import charts, explorer, sorted_tables, tables
-from calibrant.report.html.layout import ReportSection, command_box, terms, write_report
-from calibrant.report.html.svg import icon
+from calibrant.report.html.layout import ReportSection, command_box, level_line, terms, verdict_box, write_report
 from calibrant.report.text import DASH, count, escape, finite, magnitude, name, percent, round_percent
 
 _LEVELS = {"good": "Good", "fair": "Fair", "poor": "Poor", "unknown": "Unknown", "info": "Note"}
@@ -53,11 +52,10 @@ def _section(ident: str, heading: str, short: str, body: str, lede: str = "") ->
     return ReportSection(ident, heading, short, lede + body) if body else None
 
 
-def _judgement(part: Part, whose: str = "") -> tuple[str, str]:
-    """The level of a verdict or a finding, and a paragraph of its sign and its word."""
+def _level(part: Part) -> str:
+    """The level of a verdict or a finding."""
     level = part.get("level")
-    level = level if isinstance(level, str) and level in _LEVELS else "unknown"
-    return level, f'<p class="level">{icon(level)}<span>{_LEVELS[level]}</span>{whose}</p>'
+    return level if isinstance(level, str) and level in _LEVELS else "unknown"
 
 
 def _verdict(document: Part, models: Sequence[Part]) -> str:
@@ -67,13 +65,9 @@ def _verdict(document: Part, models: Sequence[Part]) -> str:
     # Of several files the verdict is the first one's, and says so; the others' stand among the findings.
     is_unnamed = several and first not in headline
     whose = f'<span class="whose">{_key(0)}{tables.clipped(first)}</span>' if is_unnamed else ""
-    level, judgement = _judgement(verdict, whose)
+    level = _level(verdict)
     files = "".join(_file(model, _key(k) if several else "") for k, model in enumerate(models))
-    return (
-        f'<section class="verdict {level}" aria-labelledby="verdict-h">{judgement}'
-        f'<h2 id="verdict-h">{escape(headline)}</h2>{text}</section>'
-        f'<ul class="files">{files}</ul>'
-    )
+    return verdict_box(level, _LEVELS[level], escape(headline), text, whose) + f'<ul class="files">{files}</ul>'
 
 
 def _key(k: int) -> str:
@@ -120,15 +114,16 @@ def _own_verdict(verdict: Part) -> str:
     """The verdict on one of several files, in a line."""
     if not verdict.get("headline"):
         return ""
-    level, judgement = _judgement(verdict)
-    return f'<div class="own {level}">{judgement}<p class="title">{escape(verdict["headline"])}</p></div>'
+    level = _level(verdict)
+    line = level_line(level, _LEVELS[level])
+    return f'<div class="own {level}">{line}<p class="title">{escape(verdict["headline"])}</p></div>'
 
 
 def _finding(finding: Part) -> str:
-    level, judgement = _judgement(finding)
+    level = _level(finding)
     evidence = f'<p class="evidence">{escape(finding["evidence"])}</p>' if finding.get("evidence") else ""
     return (
-        f'<li class="{level}">{judgement}'
+        f'<li class="{level}">{level_line(level, _LEVELS[level])}'
         f'<p class="title">{escape(finding["title"])}</p><p>{escape(finding.get("text") or "")}</p>{evidence}</li>'
     )
 

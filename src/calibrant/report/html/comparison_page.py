@@ -15,11 +15,9 @@ from urllib.parse import quote
 from calibrant.report.document import RELIABILITY, Part, check_format, check_series
 from calibrant.report.html import charts, tables
 from calibrant.report.html import comparison_charts as plots
-from calibrant.report.html.comparison_charts import Look
+from calibrant.report.html.comparison_charts import Look, scatter
 from calibrant.report.html.explorer import COVERAGES, NEAR, nearest
-from calibrant.report.html.layout import ReportSection, asset, command_box, terms, write_report
-from calibrant.report.html.scatter import scatter
-from calibrant.report.html.svg import icon
+from calibrant.report.html.layout import ReportSection, asset, command_box, level_line, terms, verdict_box, write_report
 from calibrant.report.text import (
     DASH,
     count,
@@ -134,11 +132,7 @@ def _verdict(document: Part) -> str:
     if not verdict:
         return ""
     level = verdict["level"] if verdict["level"] in _SAYS else "unknown"
-    return (
-        f'<section class="verdict {level}" aria-labelledby="verdict-h">'
-        f'<p class="level">{icon(level)}<span>{_SAYS[level]}</span></p>'
-        f'<h2 id="verdict-h">{escape(verdict["headline"])}</h2><p>{escape(verdict["text"])}</p></section>'
-    )
+    return verdict_box(level, _SAYS[level], escape(verdict["headline"]), f"<p>{escape(verdict['text'])}</p>")
 
 
 def _lead(document: Part) -> str:
@@ -149,7 +143,7 @@ def _lead(document: Part) -> str:
         return lead
     words = f"{count(failed)} run{'s' * (failed != 1)} failed, and {'are' if failed != 1 else 'is'} missing here."
     return (
-        f'{lead}<div class="own fair"><p class="level">{icon("fair")}<span>Incomplete</span></p>'
+        f'{lead}<div class="own fair">{level_line("fair", "Incomplete")}'
         f'<p class="title"><a href="#failures">{words}</a></p></div>'
     )
 

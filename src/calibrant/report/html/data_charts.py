@@ -29,11 +29,13 @@ def balance(ident: str, values: Mapping[str, Mapping[str, float]], *, is_share: 
     """Samples, or the share of pixels, of each class: bars by split, or a line per split where classes are many."""
     classes = list(dict.fromkeys(name for numbers in values.values() for name in numbers))
     most = max([v for numbers in values.values() for v in numbers.values()] + [0]) or 1
-    what, tick = ("share of pixels", round_percent) if is_share else ("samples", _whole)
+    quantity, tick = ("share of pixels", round_percent) if is_share else ("samples", _whole)
     draw = _class_bars if len(classes) <= NAMED_CLASSES else _class_lines
-    plot = draw(values, classes, most, what, tick)
-    text = f"{what.capitalize()} of {count(len(classes))} classes in {count(len(values))} splits; the table has them."
-    return plot.render(ident, f"{what.capitalize()} of each class", text)
+    plot = draw(values, classes, most, quantity, tick)
+    text = (
+        f"{quantity.capitalize()} of {count(len(classes))} classes in {count(len(values))} splits; the table has them."
+    )
+    return plot.render(ident, f"{quantity.capitalize()} of each class", text)
 
 
 def _whole(value: float) -> str:
@@ -44,36 +46,36 @@ def _class_bars(
     values: Mapping[str, Mapping[str, float]],
     classes: Sequence[str],
     most: float,
-    what: str,
+    quantity: str,
     tick: Callable[[float], str],
 ) -> Plot:
     room = max(17, 7 * len(values) + 5)  # pixels of a class
     plot = Plot(400, room * len(classes) + 58, (0, most * 1.03), (0, len(classes)), margin=(126, 20, 8, 50))
-    plot.axes(what, "", tick, lambda _: "")
+    plot.axes(quantity, "", tick, lambda _: "")
     thick = 0.8 / len(values)
     for row, label in enumerate(reversed(classes)):
         shown = label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
         plot.add(words("tick end", plot.margin[0] - 7, plot.at_y(row + 0.5) + 4, isolated(shown)))
         for k, (split, numbers) in enumerate(values.items()):
             value, at = numbers.get(label, 0), row + 0.9 - k * thick
-            tip = f"{isolated(label)}, {isolated(split)}: {_describe(value, what)}"
+            tip = f"{isolated(label)}, {isolated(split)}: {_describe(value, quantity)}"
             plot.add(plot.box(f"filled {coloured(k)}", (0, value), (at - thick, at), tip))
     return plot
 
 
-def _describe(value: float, what: str) -> str:
-    return percent(value) if what.startswith("share") else f"{count(value)} {what}"
+def _describe(value: float, quantity: str) -> str:
+    return percent(value) if quantity.startswith("share") else f"{count(value)} {quantity}"
 
 
 def _class_lines(
     values: Mapping[str, Mapping[str, float]],
     classes: Sequence[str],
     most: float,
-    what: str,
+    quantity: str,
     tick: Callable[[float], str],
 ) -> Plot:
     plot = Plot(400, 300, (1, len(classes)), (0, most * 1.05))
-    plot.axes("classes, the largest first", what, _whole, tick)
+    plot.axes("classes, the largest first", quantity, _whole, tick)
     for k, numbers in enumerate(values.values()):
         ordered = sorted(numbers.values(), reverse=True)
         plot.add(f'<path class="curve {coloured(k)}" d="{plot.path(list(enumerate(ordered, 1)))}"/>')

@@ -19,9 +19,8 @@ from calibrant._files import PART, check_output, open_regular, remove_leftovers,
 from calibrant.report.document import Part
 from calibrant.report.html import data_charts as charts
 from calibrant.report.html.charts import coloured, key
-from calibrant.report.html.layout import ReportSection, asset, command_box, terms, write_report
+from calibrant.report.html.layout import ReportSection, asset, command_box, level_line, terms, verdict_box, write_report
 from calibrant.report.html.sorted_tables import SortedCell, sortable
-from calibrant.report.html.svg import icon
 from calibrant.report.html.tables import clipped, heads, numeric, table
 from calibrant.report.text import DASH, TIMES, count, escape, name, percent
 
@@ -105,9 +104,7 @@ def _headline(document: Part) -> str:
     level = document["level"]
     text = f"<p>{escape(document['text'])}</p>" if document["text"] else ""
     return (
-        f'<section class="verdict {level}" aria-labelledby="verdict-h">'
-        f'<p class="level">{icon(level)}<span>{_LEVELS[level]}</span></p>'
-        f'<h2 id="verdict-h">{escape(document["headline"])}</h2>{text}</section>'
+        f"{verdict_box(level, _LEVELS[level], escape(document['headline']), text)}"
         f'<ul class="files"><li><span class="file">{name(document["name"])}</span> '
         f'<span class="facts">layout {escape(document["layout"])} · {name(document["root"])}</span></li></ul>'
     )
@@ -115,7 +112,7 @@ def _headline(document: Part) -> str:
 
 def _findings(document: Part) -> ReportSection:
     items = "".join(
-        f'<li class="{level}"><p class="level">{icon(level)}<span>{word}</span></p>'
+        f'<li class="{level}">{level_line(level, word)}'
         f'<p class="title">{escape(what)}: {count(times)}</p><p>{", ".join(map(name, splits))}</p>'
         f'<p class="evidence">{", ".join(map(name, where[:_PLACES]))}{", ..." * (times > _PLACES)}</p></li>'
         for (level, word, what, times, where), splits in _merged(document).items()
@@ -188,9 +185,12 @@ def _classes(document: Part) -> ReportSection | None:
     caption = "Marked classes are missing from a split." if any(flagged for _, flagged in rows) else ""
     listing = sortable("classes", caption, columns, rows, noun=("class", "classes"))
     figure = charts.balance("balance", values, is_share=is_share)
-    what = "The share of pixels" if is_share else "How many samples"
-    body = f'{_legend(list(splits))}<div class="one"><figure>{figure}<figcaption><p>{what} of each class, by split.</p>'
-    return ReportSection("classes", "Balance of the classes", "Classes", f"{body}</figcaption></figure></div>{listing}")
+    caption = f"{'The share of pixels' if is_share else 'How many samples'} of each class, by split."
+    body = (
+        f'{_legend(list(splits))}<div class="one"><figure>{figure}<figcaption><p>{caption}</p></figcaption></figure>'
+        f"</div>{listing}"
+    )
+    return ReportSection("classes", "Balance of the classes", "Classes", body)
 
 
 def _boxes(document: Part) -> ReportSection | None:

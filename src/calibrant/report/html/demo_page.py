@@ -7,8 +7,17 @@ from pathlib import Path
 
 from calibrant.report.document import Part
 from calibrant.report.html import charts
-from calibrant.report.html.layout import ReportSection, asset, card, cards, columns, command_box, terms, write_report
-from calibrant.report.html.svg import icon
+from calibrant.report.html.layout import (
+    ReportSection,
+    asset,
+    card,
+    cards,
+    columns,
+    command_box,
+    terms,
+    verdict_box,
+    write_report,
+)
 from calibrant.report.text import escape, percent
 
 
@@ -22,12 +31,8 @@ def write_demonstration(path: str | Path, document: Part) -> None:
 
 
 def _headline(document: Part) -> str:
-    level = document["level"]
-    return (
-        f'<section class="verdict {level}" aria-labelledby="verdict-h">'
-        f'<p class="level">{icon(level)}<span>{escape(document["outcome"])}</span></p>'
-        f'<h2 id="verdict-h">{escape(document["headline"])}</h2><p>{escape(document["lead"])}</p></section>'
-    )
+    outcome, headline, lead = (escape(document[key]) for key in ("outcome", "headline", "lead"))
+    return verdict_box(document["level"], outcome, headline, f"<p>{lead}</p>")
 
 
 def _cards(document: Part) -> ReportSection:

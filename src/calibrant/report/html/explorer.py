@@ -119,9 +119,9 @@ def _is_complete(series: Series) -> bool:
     return bool(series.curve.get("points_all"))
 
 
-def nearest(values: Sequence[float], wanted: float) -> int:
-    """The index of the value nearest to the wanted one, the first of several."""
-    return min(range(len(values)), key=lambda i: abs(values[i] - wanted))
+def nearest(values: Sequence[float], target: float) -> int:
+    """The index of the value nearest to the target, the first of several."""
+    return min(range(len(values)), key=lambda i: abs(values[i] - target))
 
 
 def _slider(series: Sequence[Series], chosen: tuple[int, int]) -> str:

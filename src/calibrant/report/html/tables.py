@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from calibrant.report.document import RELIABILITY, Part
 from calibrant.report.html.charts import bar_legend, coloured, interval_bar, key, reach
@@ -181,19 +181,19 @@ def comparison(part: Part) -> str:
     return table("spans stack", caption, top, body, label=f"{part['second']} against {part['first']}")
 
 
-def valued_rows(rows: Sequence[Part]) -> str:
-    """Rows of a label with a note, and a value with its interval."""
-    return "".join(
+def _values(caption: str, head: str, rows: Sequence[Part]) -> str:
+    """Rows of a label with a note, and a value with its interval; the caption is HTML."""
+    body = "".join(
         f'<tr><th scope="row">{escape(r["label"])}<span class="note">{escape(r.get("note") or "")}</span></th>'
         f'<td class="num">{valued(r["value"], r.get("low"), r.get("high"), r["unit"])}</td></tr>'
         for r in rows
     )
+    return table("metrics single", caption, heads(head, "Value and interval"), body, unseen=True)
 
 
 def outcome(part: Part) -> str:
     """What a policy did: shares answered and wrong, and the same by group."""
-    top, body = heads("Share", "Value and interval"), valued_rows(part["rows"])
-    answers = table("metrics single", "Answers of the policy", top, body, unseen=True)
+    answers = _values("Answers of the policy", "Share", part["rows"])
     if part.get("groups"):
         titles = ("Samples", "Answered", "Wrong answers", "Promised at most")
         body = ""
@@ -241,13 +241,7 @@ def difference_legend() -> str:
 
 def positive(part: Part) -> str:
     """What is known of P(positive): shares and scores with intervals."""
-    rows = "".join(
-        f'<tr><th scope="row">{escape(r["label"])}<span class="note">{escape(r.get("note") or "")}</span></th>'
-        f'<td class="num">{valued(r["value"], r.get("low"), r.get("high"), r["unit"])}</td></tr>'
-        for r in part["metrics"]
-    )
-    caption = f"P({part['name']})"
-    return table("metrics single", escape(caption), heads("Measure", "Value and interval"), rows, unseen=True)
+    return _values(escape(f"P({part['name']})"), "Measure", part["metrics"])
 
 
 def reliability_numbers(
@@ -297,8 +291,7 @@ def figure_numbers(
 
 def prediction_sets(part: Part) -> str:
     """Prediction sets: sizes and coverage, and the latter by class."""
-    top, body = heads("Measure", "Value and interval"), valued_rows(part["rows"])
-    sets = table("metrics single", "Prediction sets", top, body, unseen=True)
+    sets = _values("Prediction sets", "Measure", part["rows"])
     if part.get("classes"):
         titles = ("Samples", "Sets with the true class")
         rows = sorted(part["classes"], key=lambda row: (row["high"], row["name"]))[:SHOWN]
@@ -309,3 +302,46 @@ def prediction_sets(part: Part) -> str:
         few = "" if len(rows) == len(part["classes"]) else f", the {len(rows)} lowest of {len(part['classes'])}"
         sets += table("stack outcome", f"By class{few}", heads("Class") + heads(*titles, numbers=True), body)
     return f'<div class="outcome">{sets}</div>'
+
+
+class PrintedNumber(NamedTuple):
+    """A number as text, with its spread after "±"; a remark behind it; and its place among those of its column."""
+
+    number: str
+    remark: str = ""
+    is_best: bool = False
+    is_second: bool = False
+
+
+def render_comparison_table(
+    title: str, columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str | PrintedNumber]]
+) -> str:
+    """A table as a fragment of a page, in a box that scrolls, without title and note.
+
+    Args:
+        title: For readers of the page who do not see it.
+        columns: The text over every column, and whether it is one of numbers.
+        rows: Words and numbers; the first of a row is its name.
+    """
+    top = "".join(heads(escape(text), numbers=is_number) for text, is_number in columns)
+    body = "".join(
+        f'<tr><th scope="row">{name(first)}</th>'
+        + "".join(_cell(cell, head) for cell, (head, _) in zip(cells, columns[1:], strict=True))
+        + "</tr>"
+        for first, *cells in rows
+    )
+    listing = f'<table class="comparison tiles"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    return framed(listing, title)
+
+
+def _cell(cell: str | PrintedNumber, head: str) -> str:
+    if isinstance(cell, str):
+        return f"<td{labelled(head)}>{escape(cell)}</td>"
+    mean, _, spread = cell.number.partition(" ± ")
+    css = " best" if cell.is_best else " second" if cell.is_second else ""
+    tag = "strong" if cell.is_best else "u" if cell.is_second else ""
+    text = f'<span class="v">{escape(mean)}</span>' if mean else ""
+    text += f' <span class="ci">± {escape(spread)}</span>' if spread else ""
+    text = f"<{tag}>{text}</{tag}>" if tag else text
+    remark = f' <span class="remark">{escape(cell.remark)}</span>' if cell.remark else ""
+    return f'<td class="num{css}"{labelled(head)}>{text}{remark}</td>'

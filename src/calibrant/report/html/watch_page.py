@@ -1,21 +1,34 @@
 """The page of a watch: the verdict, the promise over time, what has changed without labels, and every batch.
 
-It draws the document of a `Monitor` and computes nothing.
+It draws the document of a `Monitor` and computes nothing. The charts come last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from calibrant._numbers import significant
 from calibrant.report.document import Part
-from calibrant.report.html import watch_charts as charts
 from calibrant.report.html.charts import coloured, key
-from calibrant.report.html.layout import ReportSection, asset, card, cards, columns, terms, write_report
+from calibrant.report.html.layout import ReportSection, asset, card, cards, columns, terms, verdict_box, write_report
 from calibrant.report.html.sorted_tables import SortedCell, sortable
-from calibrant.report.html.svg import icon
+from calibrant.report.html.svg import Plot, Point, line, short, title
 from calibrant.report.html.tables import clipped, heads, numeric, table, verdict_cell
-from calibrant.report.text import DASH, allowed, count, escape, number, percent, round_percent, span
+from calibrant.report.text import (
+    DASH,
+    allowed,
+    count,
+    escape,
+    finite,
+    number,
+    percent,
+    plain,
+    round_percent,
+    span,
+    typeset,
+)
 
 TESTS = {
     "promise": "The promise",
@@ -24,6 +37,9 @@ TESTS = {
     "confidence": "Confidence",
     "predicted": "Predicted class",
 }
+SIZE = (400, 300)
+#: log10 of the largest and the smallest evidence that is drawn as it is.
+HIGHEST, LOWEST = 12.0, -3.0
 
 
 def write_watch(path: str | Path, document: Part) -> None:
@@ -45,12 +61,8 @@ def _headline(document: Part) -> str:
     level = _level(document)
     word = {"poor": "Alarm: the promise", "fair": "Alarm: a change", "good": "No alarm"}[level]
     lines = [alarm["text"] for alarm in document["alarms"]] or [document["policy"]]
-    return (
-        f'<section class="verdict {level}" aria-labelledby="verdict-h">'
-        f'<p class="level">{icon(level)}<span>{word}</span></p>'
-        f'<h2 id="verdict-h">{escape(document["headline"])}</h2>'
-        f"{''.join(f'<p>{escape(text)}</p>' for text in lines)}</section>"
-    )
+    text = "".join(f"<p>{escape(line)}</p>" for line in lines)
+    return verdict_box(level, word, escape(document["headline"]), text)
 
 
 def _summary(document: Part) -> ReportSection:
@@ -90,10 +102,10 @@ def _promise(document: Part) -> ReportSection | None:
     if not risk["arrivals"]:
         return None
     caption = "Wrong answers so far, with limits that hold at all times, and of each batch (dots)."
-    figures = [_figure(charts.rates("rate", risk["arrivals"], document["promised_risk"]), caption)]
+    figures = [_figure(draw_rates("rate", risk["arrivals"], document["promised_risk"]), caption)]
     if risk["test"] is not None:
         figures.append(_figure(
-            charts.evidence("promise-evidence", [risk["test"]], TESTS),
+            draw_evidence("promise-evidence", [risk["test"]], TESTS),
             "Evidence that more are wrong than promised, as odds to 1. Above the line there is an alarm.",
         ))  # fmt: skip
     lede = (
@@ -136,10 +148,10 @@ def _changes(document: Part) -> ReportSection | None:
     if not tests:
         return None
     batches = [row for row in document["batches"] if not row["labels_only"]]
-    figures = [_figure(charts.coverage("coverage", batches, document["reference_coverage"]["value"]),
+    figures = [_figure(draw_coverage("coverage", batches, document["reference_coverage"]["value"]),
                        "Share answered in each batch; the line is that of the fit.")]  # fmt: skip
     figures.append(_figure(
-        charts.evidence("change-evidence", tests, TESTS),
+        draw_evidence("change-evidence", tests, TESTS),
         "Evidence of a change since the fit, as odds to 1. Above the line there is an alarm.",
     ))  # fmt: skip
     legend = "".join(f"<li>{key(coloured(k))}{TESTS[test['name']]}</li>" for k, test in enumerate(tests))
@@ -213,3 +225,95 @@ def _assumptions(document: Part) -> ReportSection:
     facts = [("False alarms, ever", f"at most {round_percent(document['alpha'])}"), ("Policy", document["policy"]),
              ("Calibrant", document["calibrant"]), ("Date", document["created"])]  # fmt: skip
     return ReportSection("assumptions", "What this rests on", "Assumptions", f"<ul>{items}</ul>{terms('facts', facts)}")
+
+
+def draw_rates(ident: str, arrivals: Sequence[Part], promised: float | None) -> str:
+    """The error rate so far with its limits, the rate of each arrival as a dot, and the promised one as a line."""
+    own = [part["errors"] / part["answers"] for part in arrivals]
+    ends = [value for part in arrivals[len(arrivals) // 4 :] for value in (part["low"], part["high"])]
+    top = max([*own, *ends, promised or 0.0, 0.01])
+    plot = _plot(len(arrivals), (0.0, min(1.0, 1.1 * top)))
+    plot.axes("arrival of labels", "wrong answers", _whole, round_percent)
+    band = [(k + 1.0, part["high"]) for k, part in enumerate(arrivals)]
+    band += [(k + 1.0, part["low"]) for k, part in reversed(list(enumerate(arrivals)))]
+    mean = [(k + 1.0, part["value"]) for k, part in enumerate(arrivals)]
+    marks = [f'<path class="limits" d="{plot.path(band)}Z"/>', f'<path class="course s0" d="{plot.path(mean)}"/>']
+    if promised is not None:
+        marks.append(_horizontal(plot, promised))
+    for k, (part, rate) in enumerate(zip(arrivals, own, strict=True)):
+        tip = f"{plain(part['batch'])}: {percent(rate)} of {count(part['answers'])} answers wrong"
+        marks.append(_dot(plot, (k + 1.0, rate), tip, "s1"))
+    plot.add(plot.clipped(*marks))
+    last = arrivals[-1]
+    text = (
+        f"After {len(arrivals)} arrivals of labels {percent(last['value'])} of answers are wrong, with limits from "
+        f"{percent(last['low'])} to {percent(last['high'])}"
+        + ("." if promised is None else f"; at most {allowed(promised)} is promised.")
+    )
+    return plot.render(ident, "Wrong answers over time", text)
+
+
+def draw_coverage(ident: str, batches: Sequence[Part], fitted: float | None) -> str:
+    """The share answered in each batch, and that of the fit as a line."""
+    points = [(k + 1.0, row["coverage"]) for k, row in enumerate(batches) if row["coverage"] is not None]
+    plot = _plot(len(batches), (0.0, 1.0))
+    plot.axes("batch", "answered", _whole, round_percent)
+    marks = [f'<path class="course s0" d="{plot.path(points)}"/>'] if points else []
+    if finite(fitted) is not None and fitted is not None:
+        marks.append(_horizontal(plot, fitted))
+    marks += [
+        _dot(plot, (x, y), f"{plain(batches[int(x) - 1]['name'])}: {percent(y)} answered", "s0") for x, y in points
+    ]
+    plot.add(plot.clipped(*marks))
+    text = f"The share answered in {len(batches)} batches; {percent(fitted)} at the fit."
+    return plot.render(ident, "Share answered over time", text)
+
+
+def draw_evidence(ident: str, tests: Sequence[Part], names: Mapping[str, str]) -> str:
+    """The evidence of some tests after every batch, on a logarithmic scale, and where their alarm begins."""
+    values = [value for test in tests for value in test["log10_evidence"]]
+    limit = max(test["log10_limit"] for test in tests)
+    top = min(HIGHEST, max([limit + 0.5, *values]))
+    low = max(LOWEST, min([-1.0, *values]))
+    plot = _plot(max(len(test["batches"]) for test in tests), (low, top + 0.1))
+    plot.axes("batch", "evidence", _whole, _odds)
+    marks = [_horizontal(plot, limit)]
+    for k, test in enumerate(tests):
+        points = [(i + 1.0, min(HIGHEST, value)) for i, value in enumerate(test["log10_evidence"])]
+        marks.append(f'<path class="course {coloured(k)}" d="{plot.path(points)}"/>')
+        for (x, y), name in zip(points, test["batches"], strict=True):
+            tip = f"{names[test['name']]}, {plain(name)}: {significant(10**y)} to 1"
+            marks.append(_dot(plot, (x, y), tip, coloured(k)))
+    plot.add(plot.clipped(*marks))
+    over = [names[test["name"]] for test in tests if test["alarm_since"] is not None]
+    text = f"The alarm begins at {significant(10**limit)} to 1. " + (
+        f"It was reached by: {', '.join(over)}." if over else "Nothing has reached it."
+    )
+    return plot.render(ident, "Evidence over time", text)
+
+
+def _plot(batches: int, y: Point) -> Plot:
+    return Plot(*SIZE, (0.5, max(batches, 2) + 0.5), y)
+
+
+def _horizontal(plot: Plot, value: float) -> str:
+    return line("promised", plot.at_x(plot.x[0]), plot.at_y(value), plot.at_x(plot.x[1]), plot.at_y(value))
+
+
+def _dot(plot: Plot, point: Point, tip: str, kind: str) -> str:
+    x, y = short(plot.at_x(point[0])), short(plot.at_y(point[1]))
+    return f'<circle class="looked {kind}" cx="{x}" cy="{y}" r="3">{title(tip)}</circle>'
+
+
+def _whole(value: float) -> str:
+    return count(value) if value == math.floor(value) and value >= 1 else ""
+
+
+def _odds(log10: float) -> str:
+    """A power of ten; nothing between them."""
+    if abs(log10 - round(log10)) > 1e-9:
+        return ""
+    power = round(log10)
+    if power > 4:
+        return typeset(f"1e{power}").rpartition("\u00a0")[2]
+    return count(10**power) if power >= 0 else f"1/{count(10**-power)}"
