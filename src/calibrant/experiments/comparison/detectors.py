@@ -20,7 +20,7 @@ from calibrant.experiments.comparison.page import PAGE
 from calibrant.experiments.results import ResultRow, Results
 from calibrant.experiments.tables.cells import Column, Table
 from calibrant.experiments.tables.formats import write_table
-from calibrant.experiments.tables.recipe_tables import recipe_table
+from calibrant.experiments.tables.summaries import recipe_table
 from calibrant.metrics import DETECTION
 from calibrant.report import PaperPart, write_paper_page
 from calibrant.training import EventLog, Recipe, RunFolder, train

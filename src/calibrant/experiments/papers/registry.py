@@ -11,10 +11,15 @@ import importlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from calibrant._validation import did_you_mean
+from calibrant.experiments import tables
+from calibrant.experiments.plan.spaces import methods, title_of
 from calibrant.experiments.tables.cells import Table
+from calibrant.experiments.tables.formats import write_table
+from calibrant.report import PaperPart, in_style, save_figure, write_paper_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,8 +98,6 @@ def item(
 
         @functools.wraps(make)
         def make_in_style(bench: Workbench) -> Output:
-            from calibrant.report import in_style  # here: it brings matplotlib along
-
             with in_style():
                 return make(bench)
 
@@ -129,3 +132,44 @@ def find_item(name: str) -> PaperItem:
         hint = did_you_mean(name, registered)
         raise ValueError(f"no table or figure is called {name[:80]!r}; calibrant paper list shows them{hint}")
     return registered[name.lower()]
+
+
+FIGURES = ("svg", "pdf", "png")
+PAGE = "index.html"
+
+
+def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, lead: str) -> list[Path]:
+    """Write everything that an item made into a folder; gives the files, the page last.
+
+    Args:
+        item: What was made.
+        output: What its function returned.
+        folder: For the files; made if it is not there.
+        command: That makes it again.
+        lead: What it was made from, in a sentence.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    parts: list[PaperPart] = []
+    for name, figure in output.figures.items():
+        for suffix in FIGURES:
+            files.append(folder / f"{name}.{suffix}")
+            save_figure(figure, files[-1])
+        heading = item.place if len(output.figures) == 1 else f"{item.place}: {name}"
+        parts.append(PaperPart(heading, figure=folder / f"{name}.svg"))
+    for name, table in output.tables.items():
+        files += write_table(table, folder, name)
+        parts.append(PaperPart(table.title or name, text=table.note, table=tables.html(table)))
+    names = [file.name for file in files]
+    page = folder / PAGE
+    write_paper_page(
+        page,
+        title=f"{item.place}: {item.title}",
+        lead=lead,
+        parts=parts,
+        notes=output.notes,
+        files=names,
+        command=command,
+        methods={method: title_of(method) for method in methods()},
+    )
+    return [*files, page]
