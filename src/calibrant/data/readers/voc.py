@@ -308,8 +308,8 @@ def _augmented_stems(folder: DataFolder, sbd: str, lists: str) -> list[str]:
     """VOC's training images, then those of SBD that are in neither of VOC's two lists."""
     own, held_out = (_stems(folder, f"{lists}/{split}.txt") for split in ("train", "val"))
     more = dict.fromkeys(_stems(folder, f"{sbd}/train.txt") + _stems(folder, f"{sbd}/val.txt"))
-    taken = {*own, *held_out}
-    return [*own, *(stem for stem in more if stem not in taken)]
+    voc_stems = {*own, *held_out}
+    return [*own, *(stem for stem in more if stem not in voc_stems)]
 
 
 def _stems(folder: DataFolder, source: str) -> list[str]:

@@ -116,9 +116,9 @@ def detector_tables(results: Results, recipe: Recipe, reference: str | None) -> 
     for number in recipe.tables:
         if (table := recipe_table(results, recipe, number)).rows:
             pages[f"table-{number}"] = table
-    beside = tables.expected(results, recipe)
-    if any(line.cells[1] for line in beside.rows):
-        pages["expected"] = beside
+    expected = tables.expected(results, recipe)
+    if any(line.cells[1] for line in expected.rows):
+        pages["expected"] = expected
     return pages
 
 

@@ -139,14 +139,14 @@ class _Sweep:
         self.stage.end(job)
 
     def _stop(self) -> None:
-        """Let the runs that are left save what they have, and end."""
-        left = list(self.running)
+        """Let the remaining runs save what they have, and end."""
+        tasks = list(self.running)
         for force in (False, True):
-            for task in left:
+            for task in tasks:
                 with contextlib.suppress(self.ray.exceptions.RayError, ValueError):
                     self.ray.cancel(task, force=force)
-            if left:
-                _, left = self.ray.wait(left, num_returns=len(left), timeout=_GRACE_SECONDS)
+            if tasks:
+                _, tasks = self.ray.wait(tasks, num_returns=len(tasks), timeout=_GRACE_SECONDS)
         self.running.clear()
         self.ray.kill(self.board)
 

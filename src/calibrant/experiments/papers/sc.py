@@ -67,7 +67,7 @@ def fig15(bench: Workbench) -> Output:
 
 
 def _risk_by_smoothing(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
-    runs = smoothing_runs(bench, recipe, wanted=[CE])
+    runs = smoothing_runs(bench, recipe, methods=[CE])
     first = {runs.label(method): judge(runs, method, runs.seeds(method)[0]) for method in runs.folders}
     curves = risk_coverage_by_method(
         {label: part.msp for label, part in first.items()}, {label: part.correct for label, part in first.items()}
@@ -143,7 +143,7 @@ def fig11(bench: Workbench) -> Output:
 
 def _pooled(bench: Workbench, recipe: str, name: str) -> Output:
     check_shifted(bench, recipe)
-    runs = smoothing_runs(bench, recipe, wanted=[CE])
+    runs = smoothing_runs(bench, recipe, methods=[CE])
     shifted = shifted_name(runs)
     rows: dict[str, list[list[float]]] = {}
     drawn, scores, correct = {}, {}, {}
@@ -210,7 +210,7 @@ def fig10(bench: Workbench) -> Output:
 
 
 def _wrong_pixels(bench: Workbench, name: str, rows: tuple[MapRow, ...]) -> Output:
-    runs = smoothing_runs(bench, DEEPLAB, wanted=[CE, LS], masks=True)
+    runs = smoothing_runs(bench, DEEPLAB, methods=[CE, LS], masks=True)
     maps = maps_of(bench, runs, (CE, LS))
     table = rank_table(runs, (CE, LS))
     words = [
@@ -256,7 +256,7 @@ def fig16(bench: Workbench) -> Output:
 
 
 def _normalised(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
-    runs = smoothing_runs(bench, recipe, wanted=[CE, LS])
+    runs = smoothing_runs(bench, recipe, methods=[CE, LS])
     columns = (_AURC, *_COVERAGES)
     rows: dict[str, list[list[float]]] = {}
     scores, correct, families, words = {}, {}, {}, []

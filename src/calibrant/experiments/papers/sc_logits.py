@@ -54,7 +54,7 @@ _WINDOW = 0.05
       minutes=0.8)  # fmt: skip
 def fig5(bench: Workbench) -> Output:
     """Pictures that both models get wrong, those first whose rank label smoothing lowers most."""
-    runs = smoothing_runs(bench, RESNET, wanted=[CE, LS])
+    runs = smoothing_runs(bench, RESNET, methods=[CE, LS])
     seed = min(set(runs.seeds(CE)) & set(runs.seeds(LS)))
     parts = {method: judge(runs, method, seed) for method in (CE, LS)}
     ranks = {method: rank_shares(-part.msp) for method, part in parts.items()}
@@ -189,7 +189,7 @@ def fig17(bench: Workbench) -> Output:
 
 def max_logit_panels(bench: Workbench, recipe: str, name: str, *notes: str) -> Output:
     """The largest logit given the MSP, of cross-entropy and of label smoothing, and the gap of wrong and right."""
-    runs = smoothing_runs(bench, recipe, wanted=[CE, LS])
+    runs = smoothing_runs(bench, recipe, methods=[CE, LS])
     figure, axes = new_axes((7.0, 3.2), 2)
     middles = np.arange(_WINDOW / 2, 1, _WINDOW)
     rows = {}
@@ -226,7 +226,7 @@ def mean_gap(gaps: Doubles) -> float:
 @item("sc.fig18", "Sorted logits, their fifth power and their exponential, alpha = 0.2", recipes=[RESNET], minutes=0.8)
 def fig18(bench: Workbench) -> Output:
     """ResNet-50 with label smoothing on ImageNet."""
-    runs = smoothing_runs(bench, RESNET, wanted=[LS])
+    runs = smoothing_runs(bench, RESNET, methods=[LS])
     seed = runs.seeds(LS)[0]
     statistics = sorted_logits(judge(runs, LS, seed).logits)
     figure, axes = new_axes((8.4, 2.8), 3)
@@ -253,7 +253,7 @@ def fig18(bench: Workbench) -> Output:
       minutes=0.8)  # fmt: skip
 def fig19(bench: Workbench) -> Output:
     """ResNet-50 with label smoothing on ImageNet, in both readings of the normalisation."""
-    runs = smoothing_runs(bench, RESNET, wanted=[LS])
+    runs = smoothing_runs(bench, RESNET, methods=[LS])
     sets = [normalise(runs, LS, seed) for seed in runs.seeds(LS)]
     figure, axes = new_axes((7.6, 3.0), 2)
     slopes: dict[str, dict[bool, list[float]]] = {}

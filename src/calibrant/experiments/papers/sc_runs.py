@@ -63,13 +63,13 @@ class NormalisedSet(NamedTuple):
     winner: LogitNorm
 
 
-def smoothing_runs(bench: Workbench, recipe: str, *, wanted: Sequence[str], masks: bool = False) -> RunSet:
-    """The runs of a recipe with cross-entropy and with label smoothing; an error where a wanted method has none.
+def smoothing_runs(bench: Workbench, recipe: str, *, methods: Sequence[str], masks: bool = False) -> RunSet:
+    """The runs of a recipe with cross-entropy and with label smoothing; an error where one of ``methods`` has none.
 
-    ``masks`` are scenes with a label for every pixel, in small, and the wanted methods alone.
+    ``masks`` are scenes with a label for every pixel, in small, and these methods alone.
     """
-    runs = bench.run(recipe, wanted if masks else None, masks=masks)
-    for method in wanted:
+    runs = bench.run(recipe, methods if masks else None, masks=masks)
+    for method in methods:
         if method not in runs.folders:
             names = ", ".join(runs.folders) or "none"
             raise ValueError(f"the figure is drawn from runs of {CE!r} and {LS!r}, and the runs given are of {names}")

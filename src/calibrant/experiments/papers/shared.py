@@ -95,13 +95,13 @@ def beside(runs: RunSet, number: str) -> Table:
     repairs = {column.posthoc for column in columns}
     rows |= {name for name, method in recipe.methods.items() if method.of in rows and method.repair in repairs}
     numbers = {(column.metric, column.set) for column in columns}
-    wanted = []
+    entries = []
     for entry in recipe.expected:
         values = {metric: value for metric, value in entry.values.items() if (metric, entry.where) in numbers}
         if values and entry.method.partition(TUNED_FOR)[0] in rows:
-            wanted.append(entry.model_copy(update={"values": values}))
+            entries.append(entry.model_copy(update={"values": values}))
     title = f"{recipe.paper}, Table {number}: the paper's numbers and ours"
-    return tables.expected(runs.results, recipe.model_copy(update={"expected": tuple(wanted)}), title=title)
+    return tables.expected(runs.results, recipe.model_copy(update={"expected": tuple(entries)}), title=title)
 
 
 def _leaders(table: Table) -> list[str]:

@@ -4,6 +4,10 @@ A repair is fitted on the run's validation predictions. A run that kept none (tr
 repairs cross-fitted on the test set: each fifth of it is repaired by what was fitted on the rest. Other sets are then
 repaired by what was fitted on the whole test set. Pixels of one image stay in one fold. A pooled set, of which the
 validation data show a part only, has its repairs cross-fitted on itself.
+
+A paper's table may ask for more: other bins, other conventions, other temperatures. A metric's name says how it is
+computed (``ece_100``, ``pycalib_mce_100``), a repair's name by which rule (``temperature-mbls``): the same name is the
+same number in every table. Such numbers are computed from the predictions once, and kept beside them.
 """
 
 from __future__ import annotations
@@ -53,6 +57,14 @@ from calibrant.training import RESULT, DamagedError, Repair, RunFolder, SetName,
 NUMBERS = "numbers.json"
 #: The file of numbers by the reading of logit normalisation that was asked for.
 _FILES = {None: NUMBERS, True: "numbers_centred.json", False: "numbers_not_centred.json"}
+_AGAIN = "delete it, and the same command computes it again"
+MORE_NUMBERS = "more_numbers.json"
+
+#: How a repair that a paper names finds its temperature.
+RULES: dict[str, Callable[[], TemperatureScaling]] = {
+    "temperature-mbls": lambda: TemperatureScaling(objective="ece", grid="mbls"),
+    "temperature-lr": lambda: TemperatureScaling(objective="ece", grid="lr"),
+}
 
 
 class Number(NamedTuple):
@@ -63,6 +75,11 @@ class Number(NamedTuple):
     parameter: float  # the temperature, or p, below 0 where logits are not centred; nan if there is none
     metric: str
     value: float
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is a number of."""
+        return self.set, self.posthoc, self.metric
 
 
 class Flat(NamedTuple):
@@ -84,9 +101,17 @@ def numbers(folder: str | Path, centre: bool | None = None) -> list[Number]:
     except FileNotFoundError:
         pass
     values = list(_evaluate(run_folder, centre))
-    with written_aside(run_folder / _FILES[centre]) as aside:
-        aside.write_text(json.dumps(json_value(values)), encoding="utf-8")
+    _write(run_folder / _FILES[centre], values)
     return values
+
+
+def _read(file: Path) -> list[Number]:
+    return [Number._make(nulls_as_nan(list(row))) for row in read_record(file, NumberRows, _AGAIN).root]
+
+
+def _write(file: Path, values: Sequence[Number]) -> None:
+    with written_aside(file) as aside:
+        aside.write_text(json.dumps(json_value(values)), encoding="utf-8")
 
 
 class NumberRows(RootModel[list[tuple[SetName, Literal["none"] | Repair, Value, str, Value]]]):
@@ -103,14 +128,13 @@ class NumberRows(RootModel[list[tuple[SetName, Literal["none"] | Repair, Value, 
 
 def read_numbers(folder: RunFolder, centre: bool | None = None) -> list[Number]:
     """The numbers that a run folder keeps; FileNotFoundError if it keeps none."""
-    again = "delete it, and the same command computes it again"
     file = folder / _FILES[centre]
-    values = [Number._make(nulls_as_nan(list(row))) for row in read_record(file, NumberRows, again).root]
+    values = _read(file)
     if (folder / RESULT).exists():
         plain = {(n.set, n.metric): repr(n.value) for n in values if n.posthoc == "none"}
         sets = folder.result()["sets"].items()
         if plain != {(name, metric): repr(value) for name, metrics in sets for metric, value in metrics.items()}:
-            raise DamagedError(f"{file} is damaged (its numbers are not those of {RESULT}); {again}")
+            raise DamagedError(f"{file} is damaged (its numbers are not those of {RESULT}); {_AGAIN}")
     return values
 
 
@@ -152,10 +176,8 @@ def flat(predictions: Predictions) -> Flat:
 
 def _crossfitted(name: str, data: Flat, centre: bool | None) -> Iterator[Number]:
     folds = folds_of(data.sample)
-    repaired = crossfit(TemperatureScaling, data.logits, data.labels, folds)
-    yield from _scaled(
-        name, repaired.logits, data.labels, float(np.mean([scaling.temperature_ for scaling in repaired.fitted]))
-    )
+    logits, temperature = _crossfit_temperature(TemperatureScaling, data, folds)
+    yield from _scaled(name, logits, data.labels, temperature)
     plain, _, correct = top_label(data.logits, data.labels)
     ranked = crossfit_ranks(plain, scores_by_reading(data.logits, centre), correct, folds)
     power = _power(ranked.norms)
@@ -190,15 +212,6 @@ def _selective(score: Array, correct: Array) -> dict[str, float]:
     metrics = {"aurc": aurc(ranks, right), "e_aurc": e_aurc(ranks, right), "augrc": augrc(ranks, right)}
     metrics |= {f"coverage_at_risk_{risk:g}": coverage_at_risk(ranks, right, risk) for risk in RISKS}
     return {metric: float(value) for metric, value in metrics.items()}
-
-
-MORE_NUMBERS = "more_numbers.json"
-
-#: How a repair that a paper names finds its temperature.
-RULES: dict[str, Callable[[], TemperatureScaling]] = {
-    "temperature-mbls": lambda: TemperatureScaling(objective="ece", grid="mbls"),
-    "temperature-lr": lambda: TemperatureScaling(objective="ece", grid="lr"),
-}
 
 
 class SetOutputs(NamedTuple):
@@ -239,31 +252,24 @@ def measure(name: str, data: SetOutputs) -> float:
 def more_numbers(folder: str | Path, columns: Iterable[Column]) -> list[Number]:
     """What columns of a table ask for and the numbers of a run do not have; nothing for sets that it does not have."""
     run = RunFolder(folder)
-    plain = {(number.set, number.posthoc, number.metric) for number in numbers(folder)}
-    sets = {name for name, _, _ in plain}
-    wanted = {(c.set, c.posthoc, c.metric) for c in columns if c.set in sets and c.metric != "mean_iou"} - plain
-    if not wanted:
+    usual = {number.key for number in numbers(folder)}
+    sets = {name for name, _, _ in usual}
+    keys = {(c.set, c.posthoc, c.metric) for c in columns if c.set in sets and c.metric != "mean_iou"} - usual
+    if not keys:
         return []
-    stored = _stored(run)
-    if missing := wanted - {(number.set, number.posthoc, number.metric) for number in stored}:
-        stored += list(_computed(run, sorted(missing)))
-        with written_aside(run / MORE_NUMBERS) as aside:
-            aside.write_text(json.dumps(json_value(stored)), encoding="utf-8")
-    return [number for number in stored if (number.set, number.posthoc, number.metric) in wanted]
-
-
-def _stored(folder: RunFolder) -> list[Number]:
-    again = "delete it, and the same command computes it again"
     try:
-        rows = read_record(folder / MORE_NUMBERS, NumberRows, again).root
+        stored = _read(run / MORE_NUMBERS)
     except FileNotFoundError:
-        return []
-    return [Number._make(nulls_as_nan(list(row))) for row in rows]
+        stored = []
+    if missing := keys - {number.key for number in stored}:
+        stored += _compute(run, sorted(missing))
+        _write(run / MORE_NUMBERS, stored)
+    return [number for number in stored if number.key in keys]
 
 
-def _computed(folder: RunFolder, wanted: Iterable[tuple[str, str, str]]) -> Iterator[Number]:
+def _compute(folder: RunFolder, keys: Iterable[tuple[str, str, str]]) -> Iterator[Number]:
     outputs: dict[tuple[str, str], tuple[SetOutputs, float]] = {}
-    for name, repair, metric in wanted:
+    for name, repair, metric in keys:
         if (name, repair) not in outputs:
             outputs[name, repair] = repaired(folder, name, repair)
         data, parameter = outputs[name, repair]
@@ -285,6 +291,11 @@ def repaired(folder: RunFolder, name: str, repair: str) -> tuple[SetOutputs, flo
         held_out = flat(Predictions.open(folder / "val.npz"))
         scaling = rule().fit(held_out.logits, held_out.labels)
         return SetOutputs(scaling.transform(data.logits), data.labels, objectness), scaling.temperature_
-    fitted = crossfit(rule, data.logits, data.labels, folds_of(data.sample))
-    temperature = float(np.mean([scaling.temperature_ for scaling in fitted.fitted]))
-    return SetOutputs(fitted.logits, data.labels, objectness), temperature
+    logits, temperature = _crossfit_temperature(rule, data, folds_of(data.sample))
+    return SetOutputs(logits, data.labels, objectness), temperature
+
+
+def _crossfit_temperature(rule: Callable[[], TemperatureScaling], data: Flat, folds: Array) -> tuple[Array, float]:
+    """The scaled logits of every fold, and the mean temperature."""
+    repaired = crossfit(rule, data.logits, data.labels, folds)
+    return repaired.logits, float(np.mean([scaling.temperature_ for scaling in repaired.fitted]))

@@ -165,10 +165,10 @@ def _ranked(
     """Ranks by mean, 1 the best; NaN where there is no cell."""
     means = np.array([math.nan if cell is None else cell.mean for cell in cells], dtype=np.float64)
     means = means if decimals is None else np.round(means, decimals)
-    there = ~np.isnan(means)
+    has_mean = ~np.isnan(means)
     ranks = np.full(len(means), math.nan)
-    if there.any():
-        ranks[there] = rankdata(means[there] if better == "low" else -means[there], method=ties)
+    if has_mean.any():
+        ranks[has_mean] = rankdata(means[has_mean] if better == "low" else -means[has_mean], method=ties)
     return ranks.tolist()
 
 
