@@ -1,4 +1,4 @@
-"""The tables and figures of the papers, by name: what each shows, and the function that makes it.
+"""The tables and figures of the papers, by name: what each shows, the function that makes it, and its files.
 
 An item is a function of a `Workbench` with the decorator `item`; `calibrant paper`, its list, its pages and its tests
 follow from that. Each paper has a module of its own; adding an item touches that module alone.
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: The papers, each with a module of this package by its name in lower case.
 PAPERS = ("ALS", "ACLS", "MbLS", "LR", "SC")
+#: What an item becomes: a file of each figure in every format, and a page.
+FIGURES, PAGE = ("svg", "pdf", "png"), "index.html"
 
 
 @dataclass(frozen=True)
@@ -134,10 +136,6 @@ def find_item(name: str) -> PaperItem:
     return registered[name.lower()]
 
 
-FIGURES = ("svg", "pdf", "png")
-PAGE = "index.html"
-
-
 def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, lead: str) -> list[Path]:
     """Write everything that an item made into a folder; gives the files, the page last.
 
@@ -160,16 +158,14 @@ def write_item(item: PaperItem, output: Output, folder: Path, *, command: str, l
     for name, table in output.tables.items():
         files += write_table(table, folder, name)
         parts.append(PaperPart(table.title or name, text=table.note, table=tables.html(table)))
-    names = [file.name for file in files]
-    page = folder / PAGE
     write_paper_page(
-        page,
+        folder / PAGE,
         title=f"{item.place}: {item.title}",
         lead=lead,
         parts=parts,
         notes=output.notes,
-        files=names,
+        files=[file.name for file in files],
         command=command,
         methods={method: title_of(method) for method in methods()},
     )
-    return [*files, page]
+    return [*files, folder / PAGE]
